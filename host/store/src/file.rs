@@ -1,0 +1,179 @@
+//! The embedded store: one redb file in a directory of its own.
+//!
+//! All writing happens on one thread. It takes whatever batches wait, makes them one transaction and syncs once, so many
+//! callers share the price of one sync and the order of batches is the order in which they were handed over. Readers see
+//! committed snapshots and never wait for the writer.
+//!
+//! The directory belongs to one process at a time; a second one is refused with [`Error::Locked`] by a lock on the file,
+//! which the system lets go of when its holder dies, however it dies. A file left behind by a kill is repaired while it
+//! is opened.
+//!
+//! After a failed write (disk full, I/O error) the waiting callers get [`Error::Unavailable`] and the database refuses to
+//! write until the store is opened again; reading goes on.
+
+mod table;
+mod writer;
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use async_trait::async_trait;
+use redb::{Builder, Database, DatabaseError, StorageError};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{Batch, Entry, Error, Result, Store};
+use writer::Request;
+
+/// Batches that may wait for the writer before [`Store::commit`] itself waits.
+const WAITING: usize = 1024;
+/// Memory the database may use for pages of the file.
+const CACHE_BYTES: usize = 64 << 20;
+/// The database's name within the store's directory.
+const FILE: &str = "store.redb";
+
+/// The embedded store. Dropping it finishes the batches already handed over and lets go of the directory.
+#[derive(Debug)]
+pub struct FileStore {
+    path: PathBuf,
+    database: Arc<Database>,
+    // Both are `Some` until the store is dropped.
+    requests: Option<mpsc::Sender<Request>>,
+    writer: Option<thread::JoinHandle<()>>,
+}
+
+impl FileStore {
+    /// Opens the store in `dir`, making directory and file (readable by their owner only) when they are missing.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when another process, or another handle of this one, has it open; [`Error::Corrupt`] when the
+    /// file is not one of ours; [`Error::Unavailable`] when the directory cannot be used.
+    pub async fn open(dir: PathBuf) -> Result<Self> {
+        let path = dir.clone();
+        let database = blocking("open its directory", move || open_database(&dir)).await?;
+        let database = Arc::new(database);
+        let (requests, waiting) = mpsc::channel(WAITING);
+        let owned = Arc::clone(&database);
+        let writer = thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || writer::run(&owned, waiting))
+            .map_err(|source| Error::Unavailable {
+                what: "start its writer",
+                source: source.into(),
+            })?;
+        Ok(Self {
+            path,
+            database,
+            requests: Some(requests),
+            writer: Some(writer),
+        })
+    }
+
+    /// The directory the store lives in.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[async_trait]
+impl Store for FileStore {
+    async fn get(&self, key: &str) -> Result<Option<Entry>> {
+        let (database, key) = (Arc::clone(&self.database), key.to_owned());
+        blocking("read", move || table::get(&database, &key)).await
+    }
+
+    async fn scan(&self, prefix: &str) -> Result<Vec<Entry>> {
+        let (database, prefix) = (Arc::clone(&self.database), prefix.to_owned());
+        blocking("read", move || table::scan(&database, &prefix)).await
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<Vec<u64>> {
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (reply, answer) = oneshot::channel();
+        let requests = self.requests.as_ref().ok_or(Error::Closed)?;
+        requests
+            .send(Request { batch, reply })
+            .await
+            .map_err(|_| Error::Closed)?;
+        answer.await.map_err(|_| Error::Closed)?
+    }
+}
+
+impl Drop for FileStore {
+    fn drop(&mut self) {
+        drop(self.requests.take());
+        // At most the batches already handed over, one sync as a rule. Waiting for it means that whoever drops the last
+        // handle may open the directory again at once.
+        if let Some(writer) = self.writer.take()
+            && writer.join().is_err()
+        {
+            tracing::error!(path = %self.path.display(), "the store's writer ended in a panic");
+        }
+    }
+}
+
+/// Runs file work where it may block.
+async fn blocking<T: Send + 'static>(
+    what: &'static str,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|source| Error::Unavailable {
+            what,
+            source: source.into(),
+        })?
+}
+
+fn open_database(dir: &Path) -> Result<Database> {
+    let unusable = |source: std::io::Error| Error::Unavailable {
+        what: "use its directory",
+        source: source.into(),
+    };
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(unusable)?;
+    let path = dir.join(FILE);
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(unusable)?;
+    let database = Builder::new()
+        .set_cache_size(CACHE_BYTES)
+        .create_file(file)
+        .map_err(|source| refused(dir, &path, source))?;
+    // A new file is durable only once its directory entry is.
+    fs::File::open(dir)
+        .and_then(|dir| dir.sync_all())
+        .map_err(unusable)?;
+    table::create(&database)?;
+    Ok(database)
+}
+
+fn refused(dir: &Path, path: &Path, source: DatabaseError) -> Error {
+    match source {
+        DatabaseError::DatabaseAlreadyOpen => Error::Locked { path: dir.to_owned() },
+        DatabaseError::Storage(StorageError::Io(source))
+            if source.kind() != std::io::ErrorKind::InvalidData =>
+        {
+            Error::Unavailable {
+                what: "open its file",
+                source: source.into(),
+            }
+        }
+        source => Error::Corrupt {
+            place: path.display().to_string(),
+            source: Some(source.into()),
+        },
+    }
+}
