@@ -12,6 +12,8 @@
 //! write until the store is opened again; reading goes on.
 
 mod table;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::fs;

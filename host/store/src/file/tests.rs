@@ -1,0 +1,116 @@
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::{Batch, Error, Expect, Store, conformance, file::FileStore, open};
+
+fn address(dir: &tempfile::TempDir) -> String {
+    format!("file:{}", dir.path().join("deep/store").display())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn does_what_every_store_does() {
+    let dir = tempfile::tempdir().unwrap();
+    conformance::run(open(&address(&dir)).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn keeps_entries_and_versions_over_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&address(&dir)).await.unwrap();
+    let version = store
+        .put("a", Bytes::from_static(b"1"), Expect::Absent)
+        .await
+        .unwrap();
+    store.delete("a", Expect::Version(version)).await.unwrap();
+    let kept = store
+        .put("b", Bytes::from_static(b"2"), Expect::Absent)
+        .await
+        .unwrap();
+    drop(store);
+
+    let store = open(&address(&dir)).await.unwrap();
+    assert_eq!(store.get("a").await.unwrap(), None);
+    assert_eq!(store.get("b").await.unwrap().unwrap().version, kept);
+    assert!(store.put("a", Bytes::new(), Expect::Absent).await.unwrap() > kept);
+}
+
+#[tokio::test]
+async fn a_second_opener_is_told_who_is_in_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(&address(&dir)).await.unwrap();
+    let refused = open(&address(&dir)).await.unwrap_err();
+    assert!(
+        matches!(&refused, Error::Locked { path } if path.ends_with("deep/store")),
+        "{refused:?}"
+    );
+    assert!(
+        refused.to_string().contains("in use by another process"),
+        "{refused}"
+    );
+    drop(first);
+    open(&address(&dir)).await.unwrap();
+}
+
+#[tokio::test]
+async fn refuses_addresses_it_cannot_open() {
+    for server in ["127.0.0.1:6379", "redis://h:1", "file:", "file: ", ""] {
+        let refused = open(server).await.unwrap_err();
+        assert!(
+            matches!(&refused, Error::Unsupported { server: told } if told == server),
+            "{refused:?}"
+        );
+        assert!(refused.to_string().contains("file:DIR"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn refuses_a_file_that_is_not_a_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "no database at all\n".repeat(1000);
+    std::fs::write(dir.path().join("store.redb"), &text).unwrap();
+    let refused = FileStore::open(dir.path().to_owned()).await.unwrap_err();
+    assert!(matches!(&refused, Error::Corrupt { .. }), "{refused:?}");
+    assert_eq!(
+        std::fs::read_to_string(dir.path().join("store.redb")).unwrap(),
+        text,
+        "it is left as it was"
+    );
+}
+
+#[tokio::test]
+async fn refuses_a_directory_it_cannot_make() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let refused = FileStore::open(dir.path().join("file/below")).await.unwrap_err();
+    assert!(matches!(&refused, Error::Unavailable { .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn batches_handed_over_before_the_drop_are_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = open(&address(&dir)).await.unwrap();
+    let commit = |n: u32| store.commit(Batch::new().put(format!("{n:03}"), "x", Expect::Absent));
+    // Polled once each: handed over, not waited for.
+    let handed = (0..100).map(commit).map(futures_poll_once).collect::<Vec<_>>();
+    for future in handed {
+        future.await;
+    }
+    drop(store);
+    assert_eq!(
+        open(&address(&dir)).await.unwrap().scan("").await.unwrap().len(),
+        100
+    );
+}
+
+/// Polls a future once and drops it.
+async fn futures_poll_once(future: impl Future) {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|context| {
+        let _ = future.as_mut().poll(context);
+        std::task::Poll::Ready(())
+    })
+    .await;
+}

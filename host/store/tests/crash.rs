@@ -1,0 +1,112 @@
+//! What was acknowledged survives a kill at any moment, and no batch survives in part.
+//!
+//! The test starts this same binary again as the writer (told by an environment variable), kills it with SIGKILL in the
+//! middle of its writes, and looks into the directory that it left.
+#![allow(clippy::unwrap_used, clippy::panic)] // A test: a failure is its answer.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use transom_store::{Batch, Expect, Store, open};
+
+const DIR: &str = "TRANSOM_STORE_CRASH_DIR";
+const ROUND: &str = "TRANSOM_STORE_CRASH_ROUND";
+const ROUNDS: usize = 6;
+const WRITERS: usize = 8;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acknowledged_batches_survive_being_killed() {
+    if let (Ok(dir), Ok(round)) = (std::env::var(DIR), std::env::var(ROUND)) {
+        return write_until_killed(&dir, &round).await;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut acknowledged = BTreeMap::new();
+    for round in 0..ROUNDS {
+        let before = acknowledged.len();
+        // Each round is cut after another number of acknowledgements, so that the kill meets other moments of a commit.
+        kill_a_writer(dir.path(), round, 150 + 37 * round, &mut acknowledged);
+        assert!(acknowledged.len() > before, "round {round} wrote something");
+        check(dir.path(), &acknowledged).await;
+    }
+}
+
+/// The child: writers that put pairs of keys in one batch each and print every batch that was acknowledged.
+async fn write_until_killed(dir: &str, round: &str) {
+    let store = open(&format!("file:{dir}")).await.unwrap();
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let (store, round) = (Arc::clone(&store), round.to_owned());
+            tokio::spawn(async move {
+                for n in 0.. {
+                    let name = format!("{round}-{writer}-{n:06}");
+                    let batch = Batch::new()
+                        .put(format!("left/{name}"), name.clone(), Expect::Absent)
+                        .put(format!("right/{name}"), name.clone(), Expect::Absent);
+                    let versions = store.commit(batch).await.unwrap();
+                    let mut out = std::io::stdout().lock();
+                    writeln!(out, "ack {name} {}", versions[0]).unwrap();
+                    out.flush().unwrap();
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+}
+
+fn kill_a_writer(dir: &Path, round: usize, after: usize, acknowledged: &mut BTreeMap<String, u64>) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "acknowledged_batches_survive_being_killed",
+            "--exact",
+            "--nocapture",
+        ])
+        .env(DIR, dir)
+        .env(ROUND, round.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok);
+    let mut note = |line: String| {
+        let mut words = line.split(' ').skip_while(|word| *word != "ack").skip(1);
+        if let (Some(name), Some(Ok(version))) = (words.next(), words.next().map(str::parse)) {
+            acknowledged.insert(name.to_owned(), version);
+        }
+    };
+    lines.by_ref().take(after).for_each(&mut note);
+    child.kill().unwrap();
+    // What it had printed before it died was acknowledged too.
+    lines.for_each(note);
+    assert!(!child.wait().unwrap().success(), "it was killed while it wrote");
+}
+
+async fn check(dir: &Path, acknowledged: &BTreeMap<String, u64>) {
+    let store = open(&format!("file:{}", dir.display())).await.unwrap();
+    let left = by_name(&store, "left/").await;
+    let right = by_name(&store, "right/").await;
+    for (name, version) in acknowledged {
+        assert_eq!(left.get(name), Some(version), "acknowledged and lost: {name}");
+    }
+    assert!(left.keys().eq(right.keys()), "a batch was made in part");
+    let newest = left.values().chain(right.values()).max().copied().unwrap_or(0);
+    let next = store.put("probe", Vec::new().into(), Expect::Any).await.unwrap();
+    assert!(next > newest, "version {next} after {newest}");
+}
+
+async fn by_name(store: &Arc<dyn Store>, prefix: &str) -> BTreeMap<String, u64> {
+    let entries = store.scan(prefix).await.unwrap();
+    entries
+        .into_iter()
+        .map(|entry| {
+            let name = entry.key[prefix.len()..].to_owned();
+            assert_eq!(entry.value, name, "a value of another key");
+            (name, entry.version)
+        })
+        .collect()
+}
