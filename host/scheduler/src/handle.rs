@@ -1,0 +1,82 @@
+//! The handle that jobs hold: questions are answered from snapshots, demands go to the actor.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::task::TaskTracker;
+use transom_cluster::TaskId;
+
+use crate::{Connection, Error, Result, Tasks, Waiting, Wanted};
+
+/// A job's handle to its scheduler. Clones are cheap and speak to the same actor.
+#[derive(Clone, Debug)]
+pub struct Scheduler {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What the actor publishes and the handles read.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) tasks: ArcSwap<Tasks>,
+    pub(crate) waiting: ArcSwap<Vec<Waiting>>,
+    pub(crate) connection: ArcSwap<Connection>,
+    pub(crate) tracker: TaskTracker,
+}
+
+/// A demand and where its answer goes.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Want(Vec<Wanted>, Reply),
+    Release(Vec<TaskId>, Option<Duration>, Reply),
+    Forget(Vec<TaskId>, Reply),
+}
+
+pub(crate) type Reply = oneshot::Sender<Result<()>>;
+
+impl Scheduler {
+    /// Queues tasks for launch, in memory only: the job keeps what it wants and hands it over again after a restart. A task that has a
+    /// record is not launched again; one that waits already gets the new specification.
+    pub async fn want(&self, tasks: Vec<Wanted>) -> Result<()> {
+        self.ask(|reply| Command::Want(tasks, reply)).await
+    }
+
+    /// Lets tasks go: those that wait are dropped, those that were launched are killed, with repetition, until they are terminal.
+    /// `grace`: how long a task may take to end by itself; `None`: its own kill policy. Ids that no record knows are killed too.
+    pub async fn release(&self, tasks: Vec<TaskId>, grace: Option<Duration>) -> Result<()> {
+        self.ask(|reply| Command::Release(tasks, grace, reply)).await
+    }
+
+    /// Takes terminal records out of the store. [`Error::NotTerminal`] if one is not, and then none is taken; unknown ids are ignored.
+    pub async fn forget(&self, tasks: Vec<TaskId>) -> Result<()> {
+        self.ask(|reply| Command::Forget(tasks, reply)).await
+    }
+
+    /// All records, terminal ones included until they are forgotten.
+    pub fn tasks(&self) -> Arc<Tasks> {
+        self.shared.tasks.load_full()
+    }
+
+    /// What has no place yet, in the order in which it is served, and why.
+    pub fn waiting(&self) -> Vec<Waiting> {
+        self.shared.waiting.load().as_ref().clone()
+    }
+
+    /// How the subscription stands.
+    pub fn connection(&self) -> Connection {
+        self.shared.connection.load().as_ref().clone()
+    }
+
+    /// Returns when the token given at the start was cancelled and everything has ended.
+    pub async fn stopped(&self) {
+        self.shared.tracker.wait().await;
+    }
+
+    async fn ask(&self, command: impl FnOnce(Reply) -> Command) -> Result<()> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.commands.send(command(reply)).await.map_err(|_| Error::Stopped)?;
+        answer.await.map_err(|_| Error::Stopped)?
+    }
+}
