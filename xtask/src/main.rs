@@ -1,1 +1,67 @@
-fn main(){}
+//! `cargo xtask`: everything that building, trying out and testing this project takes, in one place.
+//!
+//! | command | does |
+//! |---|---|
+//! | `dev` | builds components and daemon and starts everything on loopback |
+//! | `plugins` | builds the components (getting a Wasm toolchain first where there is none) |
+//! | `test` | formatting, lints, components, and every test there is |
+//! | `replay` | replays recorded requests at a cluster manager and compares the answers |
+#![forbid(unsafe_code)]
+
+mod components;
+mod dev;
+mod steps;
+mod test;
+mod toolchain;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Builds, tries out and tests Transom.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Xtask {
+    /// Builds components and daemon and starts everything on loopback; what follows goes to `transom dev`.
+    Dev {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Builds the components into `target/components`.
+    Plugins {
+        /// Another directory to put them into.
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
+    /// Checks formatting and lints, builds the components and runs every test.
+    Test {
+        /// Leaves formatting and lints out.
+        #[arg(long)]
+        quick: bool,
+        /// Goes to `cargo test`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Replays the recorded requests at a master and compares status, headers and JSON keys.
+    Replay {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Xtask::parse() {
+        Xtask::Dev { arguments } => dev::run(&arguments),
+        Xtask::Plugins { out } => steps::components(out).map(drop),
+        Xtask::Test { quick, arguments } => test::run(quick, &arguments),
+        Xtask::Replay { arguments } => dev::replay(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,1 +1,33 @@
-fn main(){}
+//! `transom`: parse the command line, run the command, turn its outcome into an exit code.
+//!
+//! What each command does is in [`cli`]; what the daemon is made of is in [`daemon`].
+#![forbid(unsafe_code)]
+
+mod admin;
+mod cli;
+mod config;
+mod daemon;
+mod output;
+mod telemetry;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let command_line = cli::CommandLine::parse();
+    // One TLS implementation for the whole process; a second call would only say that it is there already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let outcome = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(command_line.run()));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("transom: {error:#}");
+            cli::exit_code(&error)
+        }
+    }
+}

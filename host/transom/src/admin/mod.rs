@@ -1,0 +1,116 @@
+//! The admin port: health, readiness, metrics and plugins. Loopback unless told otherwise.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `GET /health` | 200 while the process serves |
+//! | `GET /ready` | 200 when every job can answer, else 503 with the ones that cannot |
+//! | `GET /metrics` | OpenMetrics |
+//! | `GET /v1/plugins` | every plugin with its state |
+//! | `GET /v1/plugins/{name}` | one of them |
+//! | `POST /v1/plugins/rescan` | looks at the plugin directory now; answers what changed |
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use prometheus_client::registry::Registry;
+use serde::Serialize;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use transom_apps::Apps;
+use transom_discovery::Discovery;
+use transom_plugins::Plugins;
+use transom_scheduler::Scheduler;
+use transom_web::{ApiError, Limits, Listener};
+
+/// What the admin port tells of.
+#[derive(Clone)]
+pub(crate) struct Admin {
+    registry: Arc<Registry>,
+    plugins: Plugins,
+    scheduler: Option<Scheduler>,
+    apps: Option<Apps>,
+    discovery: Option<Discovery>,
+}
+
+impl Admin {
+    pub(crate) fn new(
+        registry: Registry,
+        plugins: Plugins,
+        scheduler: Option<Scheduler>,
+        apps: Option<Apps>,
+        discovery: Option<Discovery>,
+    ) -> Admin {
+        Admin { registry: Arc::new(registry), plugins, scheduler, apps, discovery }
+    }
+}
+
+/// Serves the admin port until `token` is cancelled.
+pub(crate) fn serve(
+    listener: Listener,
+    admin: Admin,
+    token: CancellationToken,
+) -> JoinHandle<transom_web::Result<()>> {
+    let router = Router::new()
+        .route("/health", get(health))
+        .route("/ready", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/v1/plugins", get(plugins))
+        .route("/v1/plugins/rescan", post(rescan))
+        .route("/v1/plugins/{name}", get(plugin))
+        .with_state(admin);
+    let router = transom_web::layers(router);
+    tokio::spawn(transom_web::serve(listener, router, Limits::default(), token, Duration::from_secs(5)))
+}
+
+async fn health() -> Json<serde_json::Value> {
+    Json(serde_json::json!({"status": "ok"}))
+}
+
+/// Which parts can answer.
+#[derive(Serialize)]
+struct Readiness {
+    ready: bool,
+    /// Registered with the cluster manager; absent where nothing registers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    framework: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    apps: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    discovery: Option<bool>,
+}
+
+async fn ready(State(admin): State<Admin>) -> Response {
+    let framework = admin.scheduler.as_ref().map(|scheduler| scheduler.connection().connected);
+    let apps = admin.apps.as_ref().map(Apps::ready);
+    let discovery = admin.discovery.as_ref().map(Discovery::ready);
+    let ready = [framework, apps, discovery].into_iter().flatten().all(|part| part);
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(Readiness { ready, framework, apps, discovery })).into_response()
+}
+
+async fn metrics(State(admin): State<Admin>) -> Response {
+    transom_web::metrics::render(&admin.registry).into_response()
+}
+
+async fn plugins(State(admin): State<Admin>) -> Json<serde_json::Value> {
+    Json(serde_json::json!({"plugins": admin.plugins.list()}))
+}
+
+async fn plugin(State(admin): State<Admin>, Path(name): Path<String>) -> Result<Response, ApiError> {
+    admin
+        .plugins
+        .list()
+        .into_iter()
+        .find(|status| status.name == name)
+        .map(|status| Json(status).into_response())
+        .ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, format!("no plugin is called `{name}`")))
+}
+
+async fn rescan(State(admin): State<Admin>) -> Json<serde_json::Value> {
+    Json(serde_json::json!({"changes": admin.plugins.rescan().await}))
+}

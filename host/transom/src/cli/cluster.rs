@@ -1,0 +1,129 @@
+//! `transom cluster`: the embedded cluster manager alone.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::Context;
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+use transom_minicluster::{AgentConfig, Minicluster};
+
+use super::serve::stop_on_signal;
+use super::{Misconfigured, Unavailable};
+use crate::config::LogFormat;
+use crate::telemetry;
+
+/// Runs a one-node cluster manager for trying out: a master and several agents that run tasks as local processes.
+///
+/// It speaks the cluster manager's HTTP API v1, so that anything made for a real cluster can be pointed at it.
+#[derive(Debug, Args)]
+pub(super) struct ClusterCommand {
+    #[command(flatten)]
+    shape: Shape,
+    /// Where the master listens; port 0 takes a free one and prints it.
+    #[arg(long, default_value = "127.0.0.1:5050")]
+    listen: SocketAddr,
+    /// Where sandboxes and journals are kept.
+    #[arg(long, default_value = ".transom/cluster")]
+    work_dir: PathBuf,
+    /// What to log: error, warn, info, debug, trace.
+    #[arg(long, env = "TRANSOM_LOG_LEVEL", default_value = "info")]
+    log_level: String,
+}
+
+/// What the cluster looks like.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Shape {
+    /// How many agents there are.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=32))]
+    agents: u8,
+    /// The ports that tasks may be given, split evenly among the agents.
+    #[arg(long, default_value = "31000-32499", value_name = "FIRST-LAST")]
+    ports: PortRange,
+    /// Processors of each agent.
+    #[arg(long, default_value_t = 4.0)]
+    cpus: f64,
+    /// Megabytes of memory of each agent.
+    #[arg(long, default_value_t = 4096.0)]
+    mem: f64,
+    /// Megabytes of disk of each agent.
+    #[arg(long, default_value_t = 8192.0)]
+    disk: f64,
+}
+
+/// An inclusive range of ports.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PortRange {
+    first: u16,
+    last: u16,
+}
+
+impl FromStr for PortRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let range = text
+            .split_once('-')
+            .and_then(|(first, last)| Some(PortRange { first: first.parse().ok()?, last: last.parse().ok()? }));
+        match range {
+            Some(range) if range.first > 0 && range.first <= range.last => Ok(range),
+            _ => Err(format!("`{text}` is not a range of ports such as 31000-32499")),
+        }
+    }
+}
+
+impl Shape {
+    /// One agent for each loopback address from 127.0.0.1 on, in racks `r1`, `r2` and so on, the zones `a` and `b`.
+    fn agents(&self) -> anyhow::Result<Vec<AgentConfig>> {
+        let total = u32::from(self.ports.last - self.ports.first) + 1;
+        let share = total / u32::from(self.agents);
+        anyhow::ensure!(share > 0, "{total} ports are too few for {} agents", self.agents);
+        (0..self.agents)
+            .map(|index| {
+                let first = u32::from(self.ports.first) + u32::from(index) * share;
+                let ip = IpAddr::V4(Ipv4Addr::new(127, 0, 0, index + 1));
+                Ok(AgentConfig {
+                    ip,
+                    hostname: ip.to_string(),
+                    cpus: self.cpus,
+                    mem: self.mem,
+                    disk: self.disk,
+                    ports: (u16::try_from(first)?, u16::try_from(first + share - 1)?),
+                    attributes: vec![
+                        ("rack".into(), format!("r{}", index + 1)),
+                        ("zone".into(), if index % 2 == 0 { "a".into() } else { "b".into() }),
+                    ],
+                })
+            })
+            .collect()
+    }
+
+    /// Starts the cluster.
+    pub(super) async fn start(
+        &self,
+        listen: SocketAddr,
+        work_dir: PathBuf,
+        token: CancellationToken,
+    ) -> anyhow::Result<Minicluster> {
+        let agents = self.agents().context(Misconfigured)?;
+        let config = transom_minicluster::Config { listen, agents, work_dir, ..transom_minicluster::Config::default() };
+        config.start(token).await.context(Unavailable)
+    }
+}
+
+impl ClusterCommand {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        telemetry::start(&self.log_level, LogFormat::Text).context(Misconfigured)?;
+        let token = CancellationToken::new();
+        stop_on_signal(token.clone())?;
+        let cluster = self.shape.start(self.listen, self.work_dir, token.clone()).await?;
+        println!("cluster master on {}", cluster.master());
+        for agent in cluster.agents() {
+            println!("cluster agent on {agent}");
+        }
+        token.cancelled().await;
+        cluster.stopped().await;
+        Ok(())
+    }
+}

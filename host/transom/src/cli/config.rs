@@ -1,0 +1,41 @@
+//! `transom config`: look at the configuration before it runs.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+
+use super::Misconfigured;
+use super::ports::{self, Port};
+use crate::config;
+use crate::output::{self, Output};
+
+/// Looks at a configuration without starting anything.
+#[derive(Debug, Subcommand)]
+pub(super) enum ConfigCommand {
+    Check(Check),
+}
+
+/// Prints what would run and where each value comes from, secrets masked.
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// The configuration file.
+    #[arg(long, env = "TRANSOM_CONFIG", default_value = "transom.toml")]
+    config: PathBuf,
+    /// Moves a port, as for `serve`.
+    #[arg(long, value_name = "NAME=N")]
+    port: Vec<Port>,
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl ConfigCommand {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let ConfigCommand::Check(check) = self;
+        let (settings, figment) =
+            config::load(Some(&check.config), ports::overrides(&check.port)).context(Misconfigured)?;
+        let rows = config::rows(&settings, &figment)?;
+        let cells = rows.iter().map(|row| vec![row.key.clone(), row.value.clone(), row.source.clone()]);
+        output::print(check.output, &rows, &["key", "value", "from"], cells)
+    }
+}

@@ -1,0 +1,226 @@
+//! `transom dev`: everything on loopback in one process, with nothing else installed.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+
+use super::cluster::Shape;
+use super::ports::{self, Port};
+use super::serve::stop_on_signal;
+use super::Misconfigured;
+use crate::daemon::{Addresses, Daemon};
+use crate::{config, telemetry};
+
+/// Tries everything out on this machine: a cluster of three agents, the store, and every job, on loopback.
+///
+/// State is kept in one directory: the configuration (written once, yours to edit), the watched plugin directory, the
+/// store, sandboxes and journals. Ctrl-C stops it all and leaves no process behind.
+#[derive(Debug, Args)]
+pub(super) struct Dev {
+    /// The directory for everything it keeps.
+    #[arg(long, env = "TRANSOM_STATE", default_value = ".transom")]
+    state: PathBuf,
+    /// Moves a port: apps, dns, discovery, admin or cluster. 0 takes a free one.
+    #[arg(long, value_name = "NAME=N")]
+    port: Vec<Port>,
+    /// The components to begin with (NAME.wasm and NAME.toml pairs); copied into the state directory where newer.
+    #[arg(long, env = "TRANSOM_COMPONENTS", value_name = "DIR")]
+    components: Option<PathBuf>,
+    #[command(flatten)]
+    shape: Shape,
+}
+
+impl Dev {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        self.prepare().context(Misconfigured)?;
+        let file = self.file();
+        let mut overrides = ports::overrides(&self.port);
+        // The cluster is started first, so its address is known, also when its port was left to chance.
+        let (settings, _) = config::load(Some(&file), overrides.clone()).context(Misconfigured)?;
+        telemetry::start(&settings.log.level, settings.log.format).context(Misconfigured)?;
+        let token = CancellationToken::new();
+        stop_on_signal(token.clone())?;
+
+        let cluster_token = CancellationToken::new();
+        let cluster = self
+            .shape
+            .start(self.master(), self.state.join("cluster"), cluster_token.clone())
+            .await
+            .context("the cluster manager")?;
+        let master = cluster.master();
+        overrides.set("cluster.master", master.to_string());
+        let (settings, _) = config::load(Some(&file), overrides).context(Misconfigured)?;
+
+        let outcome = self.serve(settings, master, token).await;
+        cluster_token.cancel();
+        cluster.stopped().await;
+        outcome
+    }
+
+    async fn serve(
+        &self,
+        settings: config::Settings,
+        master: SocketAddr,
+        token: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let daemon = Daemon::start(settings, token.clone()).await?;
+        let addresses = daemon.addresses().clone();
+        let greeting = self.greeting(&addresses, master);
+        tokio::spawn(greet_when_ready(addresses.admin, greeting, token.clone()));
+        daemon.run(token).await
+    }
+
+    fn file(&self) -> PathBuf {
+        self.state.join("transom.toml")
+    }
+
+    fn master(&self) -> SocketAddr {
+        let port = self.port.iter().rfind(|port| port.name == "cluster").map_or(5050, |port| port.number);
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    /// Makes the state directory: configuration where there is none, and the components.
+    fn prepare(&self) -> anyhow::Result<()> {
+        let plugins = self.state.join("plugins");
+        fs::create_dir_all(&plugins).with_context(|| format!("cannot create {}", plugins.display()))?;
+        let file = self.file();
+        if !file.exists() {
+            let store = fs::canonicalize(&self.state)?.join("store");
+            fs::write(&file, configuration(&store)).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        let source = self.components_dir()?;
+        copy_newer(&source, &plugins).with_context(|| format!("components of {}", source.display()))
+    }
+
+    /// The components that ship with the program: the directory given, or `components` beside or above the executable.
+    fn components_dir(&self) -> anyhow::Result<PathBuf> {
+        if let Some(dir) = &self.components {
+            anyhow::ensure!(dir.is_dir(), "--components {}: no such directory", dir.display());
+            return Ok(dir.clone());
+        }
+        let executable = std::env::current_exe()?;
+        for ancestor in executable.ancestors().skip(1).take(3) {
+            let dir = ancestor.join("components");
+            if dir.is_dir() {
+                return Ok(dir);
+            }
+        }
+        bail!("no components beside {}: build them with `cargo xtask plugins`, or name them with --components", executable.display())
+    }
+
+    fn greeting(&self, addresses: &Addresses, master: SocketAddr) -> String {
+        let show = |address: Option<SocketAddr>| address.map_or_else(|| "off".to_owned(), |at| at.to_string());
+        let apps = show(addresses.apps);
+        let dns = addresses.dns.map_or_else(String::new, |at| format!("@{} -p {}", at.ip(), at.port()));
+        let state = self.state.display();
+        format!(
+            "\nTransom is ready.\n\n  \
+             apps        http://{apps}/v2/apps\n  \
+             discovery   http://{}/v1/enumerate\n  \
+             dns         {}\n  \
+             admin       http://{}/v1/plugins\n  \
+             cluster     http://{master}/state\n  \
+             state       {state}\n\n\
+             Try, in another terminal:\n\n  \
+             curl -s http://{apps}/v2/apps -H 'Content-Type: application/json' -d @examples/apps/http.json\n  \
+             curl -sN http://{apps}/v2/events -H 'Accept: text/event-stream'\n  \
+             curl -s http://{apps}/v2/tasks\n  \
+             dig {dns} http.marathon.mesos +short\n  \
+             dig {dns} _http._tcp.marathon.mesos SRV +short\n\n\
+             Ctrl-C stops everything.\n",
+            show(addresses.discovery),
+            show(addresses.dns),
+            show(addresses.admin),
+        )
+    }
+}
+
+/// Prints `greeting` once the daemon says that it is ready, or what keeps it from being so.
+async fn greet_when_ready(admin: Option<SocketAddr>, greeting: String, token: CancellationToken) {
+    let Some(admin) = admin else { return };
+    let Ok(client) = reqwest::Client::builder().no_proxy().tls_certs_only([]).timeout(Duration::from_secs(2)).build()
+    else {
+        return;
+    };
+    let url = format!("http://{admin}/ready");
+    let mut poll = tokio::time::interval(Duration::from_millis(100));
+    let mut waited = 0_u32;
+    loop {
+        tokio::select! { () = token.cancelled() => return, _ = poll.tick() => {} }
+        match client.get(&url).send().await {
+            Ok(answer) if answer.status().is_success() => break,
+            Ok(answer) if waited > 0 && waited.is_multiple_of(50) => {
+                let body = answer.text().await.unwrap_or_default();
+                eprintln!("not ready yet: {body}");
+            }
+            _ => {}
+        }
+        waited += 1;
+    }
+    println!("{greeting}");
+}
+
+/// Copies the pairs that are missing or older in `target`, each by a rename, so that a watcher never sees half a file.
+fn copy_newer(source: &Path, target: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(source)? {
+        let from = entry?.path();
+        let known = matches!(from.extension().and_then(|ext| ext.to_str()), Some("wasm" | "toml"));
+        let (true, Some(name)) = (known && from.is_file(), from.file_name()) else { continue };
+        let to = target.join(name);
+        let newer = match (fs::metadata(&to), fs::metadata(&from)) {
+            (Ok(have), Ok(new)) => new.modified()? > have.modified()?,
+            (Err(_), _) => true,
+            (_, Err(error)) => return Err(error.into()),
+        };
+        if newer {
+            let aside = target.join(format!(".{}.new", name.to_string_lossy()));
+            fs::copy(&from, &aside).with_context(|| format!("cannot copy {}", from.display()))?;
+            fs::rename(&aside, &to)?;
+        }
+    }
+    Ok(())
+}
+
+/// The configuration that `dev` begins with: every job that is built, on loopback.
+fn configuration(store: &Path) -> String {
+    format!(
+        r#"# Written once by `transom dev`; yours to edit. `transom config check --config FILE` shows what is in force.
+# A section that is present is a job switched on. Every key can be set as TRANSOM_SECTION_KEY, too.
+
+[log]
+level = "info"
+
+# The master's address is set by `transom dev` itself: it starts the cluster.
+[cluster]
+master = "127.0.0.1:5050"
+
+[store]
+server = "file:{}"
+
+[plugins]
+dir = "plugins"
+
+[apps]
+listener = "127.0.0.1"
+port = 8080
+
+[discovery]
+listener = "127.0.0.1"
+port = 8053
+http_listener = "127.0.0.1"
+http_port = 8123
+domain = "mesos"
+ttl = 5
+
+[admin]
+listener = "127.0.0.1"
+port = 9990
+"#,
+        store.display()
+    )
+}

@@ -1,0 +1,52 @@
+//! `transom serve`: the daemon.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+
+use super::Misconfigured;
+use super::ports::{self, Port};
+use crate::daemon::Daemon;
+use crate::{config, telemetry};
+
+/// Serves the jobs that the configuration switches on, until it is told to stop (Ctrl-C or SIGTERM).
+///
+/// Tasks go on running on the cluster when the daemon stops; started again, it takes them back.
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// The configuration file.
+    #[arg(long, env = "TRANSOM_CONFIG", default_value = "transom.toml")]
+    config: PathBuf,
+    /// Moves a port: apps, dns, discovery or admin.
+    #[arg(long, value_name = "NAME=N")]
+    port: Vec<Port>,
+}
+
+impl Serve {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let (settings, _) = config::load(Some(&self.config), ports::overrides(&self.port)).context(Misconfigured)?;
+        telemetry::start(&settings.log.level, settings.log.format).context(Misconfigured)?;
+        let token = CancellationToken::new();
+        stop_on_signal(token.clone())?;
+        let daemon = Daemon::start(settings, token.clone()).await?;
+        tracing::info!(addresses = %daemon.addresses(), "serving");
+        daemon.run(token).await
+    }
+}
+
+/// Cancels `token` on Ctrl-C or SIGTERM; a second signal ends the process at once.
+pub(super) fn stop_on_signal(token: CancellationToken) -> anyhow::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::spawn(async move {
+        tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} }
+        eprintln!("stopping; once more to stop at once");
+        token.cancel();
+        tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} }
+        std::process::exit(1);
+    });
+    Ok(())
+}

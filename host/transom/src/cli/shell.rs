@@ -1,0 +1,45 @@
+//! Completions and man pages, made from the same source as the command line itself.
+
+use std::io;
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use super::CommandLine;
+
+/// Prints a completion script for your shell.
+#[derive(Debug, Args)]
+pub(super) struct Completions {
+    shell: Shell,
+}
+
+impl Completions {
+    #[allow(clippy::unnecessary_wraps, reason = "every command's `run` has the same shape")]
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        clap_complete::generate(self.shell, &mut CommandLine::command(), "transom", &mut io::stdout());
+        Ok(())
+    }
+}
+
+/// Prints the man page (`transom man | man -l -`).
+#[derive(Debug, Args)]
+pub(super) struct Man {
+    /// The command to describe; the program itself when left out.
+    command: Option<String>,
+}
+
+impl Man {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let mut command = CommandLine::command();
+        command.build();
+        let described = match &self.command {
+            None => command,
+            Some(name) => command
+                .find_subcommand(name)
+                .cloned()
+                .ok_or_else(|| anyhow::anyhow!("no command is called `{name}`; `transom --help` lists them"))?,
+        };
+        clap_mangen::Man::new(described).render(&mut io::stdout())?;
+        Ok(())
+    }
+}

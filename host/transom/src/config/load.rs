@@ -1,0 +1,197 @@
+//! Reading settings: the file, then the environment, then `--port`; the later one wins.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use figment::error::{Actual, Kind};
+use figment::providers::{Env, Format, Toml};
+use figment::value::{Dict, Map, Value};
+use figment::{Figment, Metadata, Profile, Provider};
+
+use super::settings::{SECTIONS, Settings};
+
+/// Keys given on the command line, as `section.key` to value.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overrides(BTreeMap<String, Value>);
+
+impl Overrides {
+    pub(crate) fn set(&mut self, key: impl Into<String>, value: impl Into<Value>) {
+        self.0.insert(key.into(), value.into());
+    }
+}
+
+impl Provider for Overrides {
+    fn metadata(&self) -> Metadata {
+        Metadata::named("the command line")
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        let mut dict = Dict::new();
+        for (key, value) in &self.0 {
+            if let Value::Dict(_, nested) = figment::util::nest(key, value.clone()) {
+                for (section, entry) in nested {
+                    merge(&mut dict, section, entry);
+                }
+            }
+        }
+        Ok(Profile::Default.collect(dict))
+    }
+}
+
+fn merge(into: &mut Dict, key: String, value: Value) {
+    match (into.get_mut(&key), value) {
+        (Some(Value::Dict(_, have)), Value::Dict(_, more)) => {
+            for (key, value) in more {
+                merge(have, key, value);
+            }
+        }
+        (_, value) => {
+            into.insert(key, value);
+        }
+    }
+}
+
+/// Reads `file` (none: the environment alone) and returns the settings with the provenance of each value.
+///
+/// # Errors
+/// A file that is missing or is not TOML, a key that is not known (the nearest known one is named), or a value of the
+/// wrong kind; each says where.
+pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<(Settings, Figment)> {
+    let mut figment = Figment::new();
+    if let Some(file) = file {
+        if !file.is_file() {
+            bail!("no configuration at {}: name one with --config, or start with `transom dev`", file.display());
+        }
+        figment = figment.merge(Toml::file_exact(file));
+    }
+    let figment = figment.merge(environment()).merge(overrides);
+    match figment.extract::<Settings>() {
+        Ok(mut settings) => {
+            settings.plugins.dir = beside(file, &settings.plugins.dir);
+            Ok((settings, figment))
+        }
+        Err(error) => bail!("{}", explain(&error)),
+    }
+}
+
+/// `TRANSOM_APPS_PORT=8081` is `apps.port`. A variable that names no section (`TRANSOM_STATE`) is not a setting.
+fn environment() -> Env {
+    Env::prefixed("TRANSOM_")
+        .filter(|key| key.as_str().split_once('_').is_some_and(|(section, _)| is_section(section)))
+        .map(|key| key.as_str().to_ascii_lowercase().replacen('_', ".", 1).into())
+}
+
+fn is_section(name: &str) -> bool {
+    SECTIONS.iter().any(|section| section.eq_ignore_ascii_case(name))
+}
+
+/// A relative path in a file is relative to the file, so that the daemon may be started from anywhere.
+fn beside(file: Option<&Path>, path: &Path) -> PathBuf {
+    match file.and_then(Path::parent) {
+        Some(parent) if path.is_relative() => parent.join(path),
+        _ => path.to_path_buf(),
+    }
+}
+
+/// Figment's errors in our words: where, what, and what was expected.
+fn explain(error: &figment::Error) -> String {
+    error.clone().into_iter().map(|error| explain_one(&error)).collect::<Vec<_>>().join("\n")
+}
+
+fn explain_one(error: &figment::Error) -> String {
+    let place = match &error.metadata {
+        Some(metadata) => match &metadata.source {
+            Some(source) => format!(" (in {source})"),
+            None => format!(" (from {})", metadata.name),
+        },
+        None => String::new(),
+    };
+    let path = error.path.join(".");
+    match &error.kind {
+        Kind::UnknownField(name, known) => {
+            let at = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            let hint = nearest(name, known)
+                .map_or_else(|| format!("known here: {}", known.join(", ")), |near| format!("did you mean `{near}`?"));
+            format!("unknown key `{at}`{place}; {hint}")
+        }
+        Kind::InvalidType(found, wanted) | Kind::InvalidValue(found, wanted) => {
+            format!("`{path}` is {}{place}; expected {wanted}", describe(found))
+        }
+        Kind::UnknownVariant(found, known) => {
+            format!("`{path}` is `{found}`{place}; expected one of {}", known.join(", "))
+        }
+        kind if path.is_empty() => format!("{kind}{place}"),
+        kind => format!("`{path}`: {kind}{place}"),
+    }
+}
+
+fn describe(found: &Actual) -> String {
+    found.to_string()
+}
+
+fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    known
+        .iter()
+        .map(|candidate| (strsim::jaro_winkler(name, candidate), *candidate))
+        .filter(|(likeness, _)| *likeness > 0.7)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<Settings, String> {
+        let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a temporary file");
+        file.write_all(text.as_bytes()).expect("written");
+        load(Some(file.path()), Overrides::default()).map(|(settings, _)| settings).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_section_that_is_present_switches_its_job_on() {
+        let settings = read("[apps]\n").expect("valid");
+        assert!(settings.apps.is_some());
+        assert!(settings.discovery.is_none());
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_place() {
+        for (text, expected) in [
+            ("[apps]\nprot = 1\n", "unknown key `apps.prot`"),
+            ("[apps]\nprot = 1\n", "did you mean `port`?"),
+            ("[app]\nport = 1\n", "unknown key `app`"),
+            ("[apps]\nport = \"x\"\n", "`apps.port`"),
+            ("[apps]\nport = 70000\n", "`apps.port`"),
+            ("[apps.checks]\nnetwork = \"moon\"\n", "expected one of host, cluster"),
+            ("[apps\n", "TOML parse error"),
+        ] {
+            let error = read(text).expect_err(text);
+            assert!(error.contains(expected), "{text:?} gave {error:?}, expected {expected:?}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_file() {
+        let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a temporary file");
+        file.write_all(b"[apps]\nport = 1\nrole = \"dev\"\n").expect("written");
+        let mut overrides = Overrides::default();
+        overrides.set("apps.port", 2_u16);
+        let (settings, figment) = load(Some(file.path()), overrides).expect("valid");
+        let apps = settings.apps.expect("on");
+        assert_eq!((apps.port, apps.role.as_str()), (2, "dev"));
+        assert_eq!(figment.find_metadata("apps.port").expect("known").name, "the command line");
+    }
+
+    #[test]
+    fn a_relative_plugin_directory_is_relative_to_the_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("t.toml");
+        std::fs::write(&file, "[plugins]\ndir = \"p\"\n").expect("written");
+        let (settings, _) = load(Some(&file), Overrides::default()).expect("valid");
+        assert_eq!(settings.plugins.dir, dir.path().join("p"));
+    }
+}

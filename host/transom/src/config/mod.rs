@@ -1,0 +1,12 @@
+//! What the daemon is told: the settings, section by section, and where they come from.
+//!
+//! Settings are read from a TOML file and from `TRANSOM_SECTION_KEY` variables ([`load`]); a section that is present
+//! switches its job on. Parsing binds nothing and starts nothing: `daemon` turns settings into running parts.
+
+mod load;
+mod report;
+mod settings;
+
+pub(crate) use load::{Overrides, load};
+pub(crate) use report::{Row, rows};
+pub(crate) use settings::{Admin, Apps, Cluster, Discovery, LogFormat, Plugins, Secret, Settings, Store};

@@ -1,0 +1,264 @@
+//! The settings, one struct a section. Keys are the specification's names in `snake_case`; unknown keys are errors.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+/// Everything that can be configured. A job runs when its section is present.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Settings {
+    pub(crate) log: Log,
+    pub(crate) cluster: Cluster,
+    pub(crate) store: Store,
+    pub(crate) plugins: Plugins,
+    pub(crate) admin: Admin,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) apps: Option<Apps>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) discovery: Option<Discovery>,
+}
+
+/// The names of all sections: `TRANSOM_<SECTION>_<KEY>` speaks for a key, other `TRANSOM_` variables do not.
+pub(crate) const SECTIONS: [&str; 7] = ["log", "cluster", "store", "plugins", "admin", "apps", "discovery"];
+
+/// `[log]`: what the daemon writes to standard error.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Log {
+    /// `error`, `warn`, `info`, `debug` or `trace`, or a list of `target=level` directives.
+    pub(crate) level: String,
+    pub(crate) format: LogFormat,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Log { level: "info".into(), format: LogFormat::Text }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// `[cluster]`: the cluster manager.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Cluster {
+    /// `host:port`, or several separated by commas; redirects to the leader are followed.
+    pub(crate) master: String,
+    pub(crate) principal: Option<String>,
+    pub(crate) username: Option<String>,
+    pub(crate) password: Option<Secret>,
+    /// Speak TLS to the master.
+    pub(crate) ssl: bool,
+    /// Do not verify the master's certificate.
+    pub(crate) skip_ssl: bool,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Cluster {
+            master: "127.0.0.1:5050".into(),
+            principal: None,
+            username: None,
+            password: None,
+            ssl: false,
+            skip_ssl: false,
+        }
+    }
+}
+
+/// `[store]`: where the daemon keeps what must survive it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Store {
+    /// `file:DIR` for the embedded store.
+    pub(crate) server: String,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Store { server: "127.0.0.1:6379".into() }
+    }
+}
+
+/// `[plugins]`: the components that decide for the jobs.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Plugins {
+    /// The watched directory of `NAME.wasm` and `NAME.toml` pairs.
+    pub(crate) dir: PathBuf,
+    #[serde(rename = "use")]
+    pub(crate) uses: Uses,
+}
+
+impl Default for Plugins {
+    fn default() -> Self {
+        Plugins { dir: "plugins".into(), uses: Uses::default() }
+    }
+}
+
+/// `[plugins.use]`: which plugin serves which extension point.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Uses {
+    pub(crate) matcher: String,
+    pub(crate) filter: String,
+    pub(crate) bootstrap: String,
+    pub(crate) http: String,
+    pub(crate) tcp: String,
+    pub(crate) exec: String,
+}
+
+impl Default for Uses {
+    fn default() -> Self {
+        Uses {
+            matcher: "attributes".into(),
+            filter: "events".into(),
+            bootstrap: "bootstrap".into(),
+            http: "check-http".into(),
+            tcp: "check-tcp".into(),
+            exec: "check-command".into(),
+        }
+    }
+}
+
+/// `[admin]`: health, metrics and plugins.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Admin {
+    pub(crate) listener: IpAddr,
+    pub(crate) port: u16,
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Admin { listener: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 9990 }
+    }
+}
+
+/// `[apps]`: long-running apps (specification, part C).
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Apps {
+    pub(crate) listener: IpAddr,
+    pub(crate) port: u16,
+    /// The name that the framework registers with, and the prefix of its keys in the store.
+    pub(crate) framework_name: String,
+    /// The role that the framework takes offers for.
+    pub(crate) role: String,
+    /// The user that tasks run as unless the app says otherwise.
+    pub(crate) user: String,
+    /// Seconds for which the cluster keeps the tasks of a daemon that went away.
+    pub(crate) failover_timeout: u64,
+    /// The name under which clients reach this daemon; the listener's address when empty.
+    pub(crate) hostname: String,
+    pub(crate) checks: Checks,
+}
+
+impl Default for Apps {
+    fn default() -> Self {
+        Apps {
+            listener: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 8080,
+            framework_name: "marathon".into(),
+            role: "*".into(),
+            user: "root".into(),
+            failover_timeout: 604_800,
+            hostname: String::new(),
+            checks: Checks::default(),
+        }
+    }
+}
+
+/// `[apps.checks]`: who looks at tasks.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Checks {
+    /// `http` and `tcp` checks: by this host through the probe components, or by the cluster's agents.
+    pub(crate) network: Looker,
+    /// `exec` checks: by the cluster's agents, or by this host through `check-command`.
+    pub(crate) exec: Looker,
+}
+
+impl Default for Checks {
+    fn default() -> Self {
+        Checks { network: Looker::Host, exec: Looker::Cluster }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Looker {
+    Host,
+    Cluster,
+}
+
+/// `[discovery]`: DNS and HTTP lookups (specification, part A).
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Discovery {
+    pub(crate) listener: IpAddr,
+    /// DNS, UDP and TCP.
+    pub(crate) port: u16,
+    pub(crate) http_listener: IpAddr,
+    pub(crate) http_port: u16,
+    pub(crate) dns_on: bool,
+    pub(crate) http_on: bool,
+    pub(crate) domain: String,
+    /// Seconds that an answer may be kept.
+    pub(crate) ttl: u32,
+    /// Seconds between full comparisons with the state document, and between polls where the cluster's event stream
+    /// cannot be had.
+    pub(crate) refresh_seconds: u64,
+    pub(crate) soa_mname: String,
+    pub(crate) soa_rname: String,
+}
+
+impl Default for Discovery {
+    fn default() -> Self {
+        Discovery {
+            listener: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            port: 53,
+            http_listener: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            http_port: 8123,
+            dns_on: true,
+            http_on: true,
+            domain: "mesos".into(),
+            ttl: 60,
+            refresh_seconds: 60,
+            soa_mname: "ns1.mesos.".into(),
+            soa_rname: "root.ns1.mesos.".into(),
+        }
+    }
+}
+
+/// A value that is never shown: not by `Debug`, not by `config check`, not in a log.
+#[derive(Clone, Deserialize, Eq, PartialEq)]
+#[serde(transparent)]
+pub(crate) struct Secret(String);
+
+impl Secret {
+    /// The value itself, for the one place that sends it.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("********")
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("********")
+    }
+}

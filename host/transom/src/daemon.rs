@@ -1,0 +1,275 @@
+//! The daemon: settings become running parts, parts are watched, and all of them are stopped again.
+//!
+//! Parts are built from below: store, plugins, connection to the cluster manager, scheduler, jobs, admin port. Sockets are
+//! bound while building, so that a port that is taken is said before anything is promised. A part that ends by itself
+//! ends the daemon with an error; a supervisor starts it again, and it takes its framework and its tasks back.
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use prometheus_client::registry::Registry;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use transom_apps::Apps;
+use transom_cluster::{Client, v1};
+use transom_discovery::Discovery;
+use transom_plugins::Plugins;
+use transom_scheduler::Scheduler;
+
+use crate::admin::{self, Admin};
+use crate::cli::{Misconfigured, Unavailable};
+use crate::config::{self, Settings};
+
+/// How long the parts may take to stop before the daemon says which one did not.
+const DRAIN: Duration = Duration::from_secs(15);
+
+/// A running daemon.
+pub(crate) struct Daemon {
+    apps: Option<Apps>,
+    discovery: Option<Discovery>,
+    scheduler: Option<Scheduler>,
+    plugins: Plugins,
+    admin: JoinHandle<transom_web::Result<()>>,
+    addresses: Addresses,
+}
+
+/// Where the daemon can be reached.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Addresses {
+    pub(crate) apps: Option<SocketAddr>,
+    pub(crate) dns: Option<SocketAddr>,
+    pub(crate) discovery: Option<SocketAddr>,
+    pub(crate) admin: Option<SocketAddr>,
+}
+
+impl fmt::Display for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named =
+            [("apps", self.apps), ("dns", self.dns), ("discovery", self.discovery), ("admin", self.admin)];
+        let mut first = true;
+        for (name, address) in named {
+            if let Some(address) = address {
+                write!(f, "{}{name}={address}", if first { "" } else { " " })?;
+                first = false;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Daemon {
+    /// Builds and starts every part that `settings` switch on.
+    ///
+    /// # Errors
+    /// A port that is taken, a store that another process holds, a plugin directory that is not there. A master that
+    /// cannot be reached is no error: the parts keep trying and say so.
+    pub(crate) async fn start(settings: Settings, token: CancellationToken) -> anyhow::Result<Daemon> {
+        // Whatever was started before a later part failed is stopped again.
+        let guard = token.clone().drop_guard();
+        let mut registry = Registry::default();
+        let admin_listener =
+            transom_web::Listener::bind("admin", SocketAddr::new(settings.admin.listener, settings.admin.port))
+                .await
+                .context(Unavailable)?;
+        let mut addresses = Addresses { admin: Some(admin_listener.local_addr()), ..Addresses::default() };
+
+        let cluster = Client::new(cluster_config(&settings.cluster)).context(Misconfigured)?;
+        let plugins = plugins_config(settings.plugins)
+            .start(&mut registry, token.child_token())
+            .await
+            .context(Unavailable)?;
+
+        let (mut apps, mut scheduler) = (None, None);
+        if let Some(section) = settings.apps {
+            let store = transom_store::open(&settings.store.server).await.context(Unavailable)?;
+            let (handle, events) = transom_scheduler::Config {
+                framework: framework(&section, settings.cluster.principal.clone()),
+                prefix: section.framework_name.clone(),
+                ..transom_scheduler::Config::new(cluster.clone(), store.clone(), plugins.clone())
+            }
+            .start(&mut registry, token.child_token())
+            .await
+            .context(Unavailable)?;
+            let job = apps_config(section)
+                .start(
+                    handle.clone(),
+                    events,
+                    store,
+                    plugins.clone(),
+                    cluster.clone(),
+                    &mut registry,
+                    token.child_token(),
+                )
+                .await
+                .context(Unavailable)?;
+            addresses.apps = Some(job.addr());
+            (apps, scheduler) = (Some(job), Some(handle));
+        }
+
+        let mut discovery = None;
+        if let Some(section) = settings.discovery {
+            let job = discovery_config(section)
+                .start(cluster.clone(), &mut registry, token.child_token())
+                .await
+                .context(Unavailable)?;
+            (addresses.dns, addresses.discovery) = (job.dns_addr(), job.http_addr());
+            discovery = Some(job);
+        }
+
+        let admin = admin::serve(
+            admin_listener,
+            Admin::new(registry, plugins.clone(), scheduler.clone(), apps.clone(), discovery.clone()),
+            token.child_token(),
+        );
+        guard.disarm();
+        Ok(Daemon { apps, discovery, scheduler, plugins, admin, addresses })
+    }
+
+    /// Where the daemon can be reached.
+    pub(crate) fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// Serves until `token` is cancelled, then waits until every part has stopped.
+    ///
+    /// # Errors
+    /// A part ended by itself, or did not stop in time.
+    pub(crate) async fn run(mut self, token: CancellationToken) -> anyhow::Result<()> {
+        let ended = tokio::select! {
+            () = token.cancelled() => None,
+            name = self.first_to_end() => Some(name),
+        };
+        token.cancel();
+        let stopped = tokio::time::timeout(DRAIN, self.all_ended()).await;
+        match (ended, stopped) {
+            (Some(name), _) => bail!("the part `{name}` ended by itself; the log says why"),
+            (None, Err(_)) => bail!("not every part stopped within {DRAIN:?}"),
+            (None, Ok(())) => Ok(()),
+        }
+    }
+
+    async fn first_to_end(&mut self) -> &'static str {
+        let apps = self.apps.clone();
+        let discovery = self.discovery.clone();
+        let scheduler = self.scheduler.clone();
+        tokio::select! {
+            () = ended(apps.as_ref().map(|part| boxed(part.stopped()))) => "apps",
+            () = ended(discovery.as_ref().map(|part| boxed(part.stopped()))) => "discovery",
+            () = ended(scheduler.as_ref().map(|part| boxed(part.stopped()))) => "scheduler",
+            _ = &mut self.admin => "admin",
+        }
+    }
+
+    async fn all_ended(&mut self) {
+        if let Some(apps) = &self.apps {
+            apps.stopped().await;
+        }
+        if let Some(discovery) = &self.discovery {
+            discovery.stopped().await;
+        }
+        if let Some(scheduler) = &self.scheduler {
+            scheduler.stopped().await;
+        }
+        self.plugins.stopped().await;
+        if !self.admin.is_finished() {
+            let _ = (&mut self.admin).await;
+        }
+    }
+}
+
+fn boxed<'a>(future: impl Future<Output = ()> + Send + 'a) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    Box::pin(future)
+}
+
+/// A part that does not run does not end.
+async fn ended(part: Option<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
+    match part {
+        Some(part) => part.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn cluster_config(section: &config::Cluster) -> transom_cluster::Config {
+    let mut config = transom_cluster::Config::new(
+        section.master.split(',').map(str::trim).filter(|master| !master.is_empty()).map(str::to_owned).collect(),
+    );
+    config.principal = section.principal.clone();
+    if let (Some(username), Some(password)) = (&section.username, &section.password) {
+        config.credentials = Some(transom_cluster::Credentials::new(username, password.reveal()));
+    }
+    if section.ssl {
+        config.tls = Some(transom_cluster::Tls { verify: !section.skip_ssl, ..transom_cluster::Tls::default() });
+    }
+    config
+}
+
+fn plugins_config(section: config::Plugins) -> transom_plugins::Config {
+    let uses = section.uses;
+    transom_plugins::Config {
+        uses: transom_plugins::Uses {
+            matcher: uses.matcher,
+            filter: uses.filter,
+            bootstrap: uses.bootstrap,
+            http: uses.http,
+            tcp: uses.tcp,
+            exec: uses.exec,
+        },
+        ..transom_plugins::Config::new(section.dir)
+    }
+}
+
+fn framework(section: &config::Apps, principal: Option<String>) -> v1::FrameworkInfo {
+    v1::FrameworkInfo {
+        user: section.user.clone(),
+        name: section.framework_name.clone(),
+        roles: vec![section.role.clone()],
+        failover_timeout: Some(section.failover_timeout as f64),
+        checkpoint: Some(true),
+        hostname: Some(hostname(section)),
+        webui_url: Some(format!("http://{}:{}", hostname(section), section.port)),
+        principal,
+        ..v1::FrameworkInfo::default()
+    }
+}
+
+fn hostname(section: &config::Apps) -> String {
+    if section.hostname.is_empty() { section.listener.to_string() } else { section.hostname.clone() }
+}
+
+fn apps_config(section: config::Apps) -> transom_apps::Config {
+    let looker = |looker| match looker {
+        config::Looker::Host => transom_apps::Looker::Host,
+        config::Looker::Cluster => transom_apps::Looker::Cluster,
+    };
+    transom_apps::Config {
+        listener: section.listener,
+        port: section.port,
+        hostname: hostname(&section),
+        prefix: section.framework_name,
+        role: section.role,
+        checks: transom_apps::Checks {
+            network: looker(section.checks.network),
+            exec: looker(section.checks.exec),
+        },
+        ..transom_apps::Config::default()
+    }
+}
+
+fn discovery_config(section: config::Discovery) -> transom_discovery::Config {
+    transom_discovery::Config {
+        listener: section.listener,
+        port: section.port,
+        http_listener: section.http_listener,
+        http_port: section.http_port,
+        dns_on: section.dns_on,
+        http_on: section.http_on,
+        domain: section.domain,
+        ttl: section.ttl,
+        refresh_seconds: section.refresh_seconds,
+        ..transom_discovery::Config::default()
+    }
+}

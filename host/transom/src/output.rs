@@ -1,0 +1,40 @@
+//! How a command shows its result: a table for people or JSON for programs.
+
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+/// `--output`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Output {
+    /// A table.
+    #[default]
+    Table,
+    /// JSON, one document.
+    Json,
+}
+
+/// Prints `rows` as a table under `headings`, or `document` as JSON.
+pub(crate) fn print<T: Serialize>(
+    output: Output,
+    document: &T,
+    headings: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match output {
+        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(document)?)?,
+        Output::Table => {
+            let mut table = Table::new();
+            table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+            table.set_header(headings.iter().map(|heading| heading.to_uppercase()));
+            for row in rows {
+                table.add_row(row);
+            }
+            writeln!(out, "{}", table.trim_fmt())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! `cargo xtask dev` and `cargo xtask replay`: build, then become the program.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::Context;
+
+use crate::steps::{cargo, components, root, step, target};
+
+/// Builds components and daemon and starts `transom dev`.
+pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let components = components(None)?;
+    step("daemon", cargo().args(["build", "--package", "transom"]))?;
+    // The daemon takes this process's place: Ctrl-C reaches it alone, and nothing is left between.
+    let error = Command::new(target().join("debug/transom"))
+        .arg("dev")
+        .arg("--components")
+        .arg(components)
+        .args(arguments)
+        .current_dir(root())
+        .exec();
+    Err(error).context("cannot start the daemon")
+}
+
+/// Replays the recorded requests at a master.
+pub(crate) fn replay(arguments: &[String]) -> anyhow::Result<()> {
+    let error = cargo().args(["run", "--quiet", "--package", "transom-replay", "--"]).args(arguments).exec();
+    Err(error).context("cannot start cargo")
+}

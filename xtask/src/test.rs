@@ -1,0 +1,38 @@
+//! `cargo xtask test`: what has to hold before a change lands.
+
+use std::process::{Command, Stdio};
+
+use crate::steps::{cargo, components, step, target};
+
+/// Formatting and lints (unless `quick`), components, then all tests.
+pub(crate) fn run(quick: bool, arguments: &[String]) -> anyhow::Result<()> {
+    if !quick {
+        if installed("fmt") {
+            step("formatting", cargo().args(["fmt", "--all", "--check"]))?;
+        } else {
+            eprintln!("==> formatting: left out, `rustup component add rustfmt` adds it");
+        }
+        if installed("clippy") {
+            let lints = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+            step("lints", cargo().args(lints))?;
+        } else {
+            eprintln!("==> lints: left out, `rustup component add clippy` adds them");
+        }
+    }
+    let components = components(None)?;
+    step("programs", cargo().args(["build", "--workspace", "--bins"]))?;
+    step(
+        "tests",
+        cargo()
+            .args(["test", "--workspace", "--no-fail-fast"])
+            .args(arguments)
+            .env("TRANSOM_COMPONENTS", components)
+            .env("TRANSOM_BIN", target().join("debug/transom")),
+    )
+}
+
+fn installed(subcommand: &str) -> bool {
+    let mut probe: Command = cargo();
+    probe.args([subcommand, "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    probe.status().is_ok_and(|status| status.success())
+}
