@@ -1,0 +1,60 @@
+//! What a plugin may use. The host's [`Limits`] are the defaults; a manifest's `[limits]` overrides them for its plugin.
+
+use std::time::Duration;
+
+/// Limits of one plugin. Sizes are bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Wall-clock time of one call, host functions included; also how long a call may wait in the queue.
+    pub wall_clock: Duration,
+    /// Processor time of one call: what the guest itself used.
+    pub cpu: Duration,
+    /// Linear memory of an instance.
+    pub memory: u64,
+    /// Elements of a table of an instance.
+    pub table: u64,
+    /// Bytes that one call may hand to the host.
+    pub output: u64,
+    /// Instances.
+    pub instances: usize,
+    /// Calls after which an instance is replaced.
+    pub calls: u64,
+    /// Attempts, or calls, in progress at once.
+    pub concurrency: usize,
+    /// Steps of one attempt.
+    pub steps: u32,
+    /// Time of one attempt, whatever its request says.
+    pub attempt_time: Duration,
+    /// Bytes that one attempt may receive.
+    pub attempt_input: u64,
+    /// Bytes that one attempt may send.
+    pub attempt_output: u64,
+    /// Log lines a second, with as many again in a burst.
+    pub log_lines: u32,
+    /// Bytes of one log line; more is cut off.
+    pub log_line: usize,
+    /// Bytes of the component's file.
+    pub size: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            wall_clock: Duration::from_secs(5),
+            cpu: Duration::from_millis(50),
+            memory: 64 << 20,
+            table: 20_000,
+            output: 8 << 20,
+            instances: 2,
+            calls: 100_000,
+            concurrency: 10_000,
+            steps: 64,
+            attempt_time: Duration::from_secs(60),
+            attempt_input: 4 << 20,
+            attempt_output: 1 << 20,
+            log_lines: 50,
+            log_line: 4 << 10,
+            size: 64 << 20,
+        }
+    }
+}

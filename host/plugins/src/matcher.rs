@@ -1,0 +1,140 @@
+//! Which agents may run a task: what is asked of the `attribute-matcher` component.
+//!
+//! The types mirror the WIT package `transom:matcher`. A [`Fleet`] keeps the host's copy of the agents; the copy inside an instance is
+//! loaded when first needed, kept up to date with what changed, and loaded again after the instance or the plugin is replaced.
+
+use crate::{CallError, Plugins};
+
+/// The value of an agent's attribute.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AttributeValue {
+    /// Text.
+    Text(String),
+    /// A number.
+    Scalar(f64),
+    /// Inclusive ranges.
+    Ranges(Vec<(u64, u64)>),
+    /// A set of texts.
+    Set(Vec<String>),
+}
+
+/// A named attribute of an agent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attribute {
+    /// The attribute's name.
+    pub name: String,
+    /// Its value.
+    pub value: AttributeValue,
+}
+
+/// An agent of the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Agent {
+    /// The host's number for this agent; never given to another one.
+    pub handle: u32,
+    /// The cluster's id.
+    pub id: String,
+    /// Its host name.
+    pub hostname: String,
+    /// The fault domain's region.
+    pub region: Option<String>,
+    /// The fault domain's zone.
+    pub zone: Option<String>,
+    /// Its attributes.
+    pub attributes: Vec<Attribute>,
+    /// For what later versions may add.
+    pub extra: Vec<(String, String)>,
+}
+
+/// A condition on agents.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Condition {
+    /// A workflow task's attribute entry, as written: `gpu:true`, `gpu:true?:cpu:true`.
+    Expression(String),
+    /// `["rack", "GROUP_BY", "3"]`. A plain host name is `@hostname`, `IS`, the name.
+    Constraint {
+        /// Attribute name, or `@hostname`, `@region`, `@zone`.
+        field: String,
+        /// Upper case: `UNIQUE`, `CLUSTER`, `GROUP_BY`, ...
+        operator: String,
+        /// The third element, when there is one.
+        operand: Option<String>,
+    },
+}
+
+/// What is wrong with a condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionError {
+    /// Index into the conditions asked about.
+    pub condition: u32,
+    /// One line for the definition's author.
+    pub message: String,
+}
+
+/// The task to place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Task {
+    /// App or pod id, or the workflow task's id.
+    pub run_spec: String,
+    /// Instances wanted in all.
+    pub instances: u32,
+    /// All of them have to hold.
+    pub conditions: Vec<Condition>,
+    /// Handles of the agents that run an instance now; an agent with two stands twice. All of them are in the fleet.
+    pub placed: Vec<u32>,
+    /// For what later versions may add.
+    pub extra: Vec<(String, String)>,
+}
+
+/// An agent with resources enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The agent's handle.
+    pub agent: u32,
+    /// How many more instances its resources allow; at least 1.
+    pub room: u32,
+}
+
+/// What the matcher says of one candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// One more instance may go there.
+    Fits,
+    /// Index of the condition that refused.
+    Refused(u32),
+}
+
+/// The agents that one framework knows, as the host keeps them. Owned by one scheduler; asks one question at a time.
+#[derive(Debug)]
+pub struct Fleet {
+    plugins: Plugins,
+    home_region: Option<String>,
+}
+
+impl Fleet {
+    pub(crate) fn new(plugins: Plugins, home_region: Option<String>) -> Fleet {
+        Fleet { plugins, home_region }
+    }
+
+    /// Adds agents or replaces those with the same handle, and takes `gone` away. Reaches the component with the next question.
+    pub fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
+        let _ = (changed, gone, &self.home_region);
+    }
+
+    /// For each candidate, in order, whether one more instance may go there.
+    pub async fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
+        let _ = (task, candidates);
+        Err(self.plugins.missing("matcher"))
+    }
+
+    /// Chooses agents (by handle) for up to `count` further instances; fewer when no more fit.
+    pub async fn place(
+        &mut self,
+        task: &Task,
+        candidates: &[Candidate],
+        count: u32,
+    ) -> Result<Vec<u32>, CallError> {
+        let _ = (task, candidates, count);
+        Err(self.plugins.missing("matcher"))
+    }
+}
