@@ -1,0 +1,49 @@
+//! The plugin's own log: `log::info!("{name} has no port")` and so on.
+//!
+//! Lines carry the plugin's name, its version and the call they belong to; the host adds them. What goes over the limit is
+//! dropped and counted there, so nothing is bounded here. Natively (in unit tests) lines are kept for
+//! [`testing::logs`](crate::testing::logs).
+
+pub use crate::bindings::transom::plugin::log::Level;
+
+/// Writes one line. The macros below are the pleasant way.
+pub fn write(level: Level, message: &str) {
+    #[cfg(target_arch = "wasm32")]
+    crate::bindings::transom::plugin::log::write(level, message);
+    #[cfg(not(target_arch = "wasm32"))]
+    crate::testing::record(level, message);
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __log {
+    ($level:ident, $($message:tt)+) => { $crate::log::write($crate::log::Level::$level, &::std::format!($($message)+)) };
+}
+
+macro_rules! levels {
+    ($($(#[$doc:meta])* $name:ident $exported:ident $level:ident;)+) => { levels!{ @each ($) $($(#[$doc])* $name $exported $level;)+ } };
+    (@each ($dollar:tt) $($(#[$doc:meta])* $name:ident $exported:ident $level:ident;)+) => {
+        $(
+            $(#[$doc])*
+            #[doc(hidden)]
+            #[macro_export]
+            macro_rules! $exported {
+                ($dollar($dollar message:tt)+) => { $dollar crate::__log!($level, $dollar($dollar message)+) };
+            }
+            pub use $exported as $name;
+        )+
+    };
+}
+
+levels! {
+    /// One line at level trace.
+    trace __log_trace Trace;
+    /// One line at level debug.
+    debug __log_debug Debug;
+    /// One line at level info.
+    info __log_info Info;
+    /// One line at level warn.
+    warn __log_warn Warn;
+    /// One line at level error.
+    error __log_error Error;
+}

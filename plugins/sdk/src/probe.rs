@@ -1,0 +1,102 @@
+//! `check-probe`: looks at a running task. See the package `transom:probe` for what the host asks, when, and what it does with
+//! each step.
+
+use std::cell::RefCell;
+
+use crate::bindings::exports::transom::probe::probe as wit;
+use crate::plugin::{Exported, Installed, Plugin, installed};
+
+pub use wit::{
+    Answer, CommandLine, CommandOutput, Endpoint, Failure, HttpRequest, HttpResponse, IoError, Outcome, Port,
+    Reason, Request, Step, Tls,
+};
+
+/// A plugin of the world `check-probe`.
+pub trait Probe: Plugin {
+    /// One look at one task, from its first step to its last.
+    type Attempt: Attempt;
+
+    /// Begins a look. It is asked for its first step afterwards, so there is nothing to decide here.
+    fn attempt(&self, request: Request) -> Self::Attempt;
+}
+
+/// One look at one task.
+pub trait Attempt: 'static {
+    /// What the host is to do next: asked first without an answer, then with the answer to each step, until [`Step::Done`] or
+    /// [`Step::Failed`].
+    fn next(&mut self, last: Option<Answer>) -> Step;
+}
+
+/// The end of an attempt that could not tell.
+pub fn failed(reason: Reason, message: impl Into<String>) -> Step {
+    Step::Failed(Failure {
+        reason,
+        message: message.into(),
+    })
+}
+
+impl Failure {
+    /// What an input or output error means for a probe that learns nothing from it.
+    pub fn of(error: &IoError, what: &str) -> Self {
+        let reason = match error {
+            IoError::Denied => Reason::Denied,
+            IoError::TimedOut => Reason::TimedOut,
+            IoError::Unresolved
+            | IoError::Refused
+            | IoError::Unreachable
+            | IoError::Closed
+            | IoError::Unavailable(_) => Reason::Unreachable,
+            IoError::Tls(_) | IoError::Protocol(_) => Reason::Invalid,
+        };
+        Self {
+            reason,
+            message: format!("{what}: {}", describe(error)),
+        }
+    }
+}
+
+/// An input or output error in words.
+pub fn describe(error: &IoError) -> String {
+    match error {
+        IoError::Denied => "not granted to this plugin".to_owned(),
+        IoError::Unresolved => "the name did not resolve".to_owned(),
+        IoError::Refused => "connection refused".to_owned(),
+        IoError::Unreachable => "no route to it".to_owned(),
+        IoError::TimedOut => "timed out".to_owned(),
+        IoError::Closed => "the peer closed the connection".to_owned(),
+        IoError::Tls(text) => format!("TLS: {text}"),
+        IoError::Protocol(text) => format!("protocol error: {text}"),
+        IoError::Unavailable(text) => format!("not available: {text}"),
+    }
+}
+
+impl<P: Probe + Installed> wit::Guest for Exported<P> {
+    type Attempt = ExportedAttempt<P>;
+}
+
+#[doc(hidden)]
+pub struct ExportedAttempt<P: Probe>(RefCell<P::Attempt>);
+
+impl<P: Probe + Installed> wit::GuestAttempt for ExportedAttempt<P> {
+    fn new(request: Request) -> Self {
+        Self(RefCell::new(installed::<P>().attempt(request)))
+    }
+
+    fn next(&self, last: Option<Answer>) -> Step {
+        self.0.borrow_mut().next(last)
+    }
+}
+
+/// Makes the crate a component of the world `check-probe`: `export_probe!(MyProbe)`, once, in a `cdylib`.
+#[macro_export]
+macro_rules! export_probe {
+    ($plugin:ty) => {
+        $crate::__export!(
+            $plugin,
+            PROBE,
+            "component-type:transom:check-probe",
+            probe::probe,
+            __export_transom_probe_probe_0_1_0_cabi
+        );
+    };
+}

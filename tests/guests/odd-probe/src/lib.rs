@@ -1,0 +1,1 @@
+//! A probe that misbehaves on demand.

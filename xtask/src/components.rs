@@ -1,0 +1,214 @@
+//! Builds the components: every crate below `plugins/` and `tests/guests/` that has a `plugin.toml`.
+//!
+//! A guest is compiled to a core module with the profile `guest`, wrapped into a component, and put into the output folder as
+//! `NAME.wasm` with its manifest `NAME.toml` beside it; guests of the tests go to `tests/` below that. Files are replaced
+//! atomically, and only when their content changed, so that a daemon that watches the folder sees exactly the changes.
+//!
+//! Runs may overlap: a lock beside the output makes the second wait for the first.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use wit_component::ComponentEncoder;
+
+use crate::toolchain::{self, TARGET};
+
+const PROFILE: &str = "guest";
+
+/// A crate that becomes a component.
+struct Guest {
+    /// Folder, package and component have one name.
+    name: String,
+    manifest: PathBuf,
+    /// Below the output folder.
+    folder: &'static str,
+}
+
+/// Builds all components of the workspace at `root` into `out` and returns their paths, in the order of their names. `progress`
+/// gets a line for whatever takes longer than a second.
+pub(crate) fn build(root: &Path, out: &Path, progress: &dyn Fn(&str)) -> Result<Vec<PathBuf>> {
+    let target = root.join("target");
+    fs::create_dir_all(&target).with_context(|| format!("creating {}", target.display()))?;
+    let _lock = lock(&target.join("components.lock"), progress)?;
+
+    let mut guests = guests(&root.join("plugins"), "")?;
+    guests.extend(self::guests(&root.join("tests/guests"), "tests")?);
+    let modules = compile(root, &target, &guests, progress)?;
+
+    let mut components = Vec::new();
+    for guest in &guests {
+        let module = modules.join(format!("{}.wasm", guest.name.replace('-', "_")));
+        let folder = out.join(guest.folder);
+        fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+        let path = folder.join(format!("{}.wasm", guest.name));
+        let component =
+            componentize(&module).with_context(|| format!("making a component of {}", guest.name))?;
+        // The manifest first: a component without one is not admitted.
+        let manifest =
+            fs::read(&guest.manifest).with_context(|| format!("reading {}", guest.manifest.display()))?;
+        replace(&folder.join(format!("{}.toml", guest.name)), &manifest)?;
+        replace(&path, &component)?;
+        components.push(path);
+    }
+    Ok(components)
+}
+
+fn lock(path: &Path, progress: &dyn Fn(&str)) -> Result<fs::File> {
+    let file = fs::File::create(path).with_context(|| format!("creating {}", path.display()))?;
+    if file.try_lock().is_err() {
+        progress("another build of the components is under way; waiting for it");
+        file.lock()
+            .with_context(|| format!("locking {}", path.display()))?;
+    }
+    Ok(file)
+}
+
+/// The crates below `folder` that have a manifest, by name.
+fn guests(folder: &Path, below: &'static str) -> Result<Vec<Guest>> {
+    let mut guests = Vec::new();
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(guests),
+        Err(error) => return Err(error).with_context(|| format!("reading {}", folder.display())),
+    };
+    for entry in entries {
+        let folder = entry?.path();
+        let manifest = folder.join("plugin.toml");
+        if !manifest.is_file() {
+            continue;
+        }
+        let name = folder
+            .file_name()
+            .context("a folder has a name")?
+            .to_string_lossy()
+            .into_owned();
+        let package = fs::read_to_string(folder.join("Cargo.toml"))
+            .with_context(|| format!("reading {name}/Cargo.toml"))?;
+        let package: toml::Table = package
+            .parse()
+            .with_context(|| format!("reading {name}/Cargo.toml"))?;
+        let found = package
+            .get("package")
+            .and_then(|package| package.get("name"))
+            .and_then(toml::Value::as_str);
+        ensure!(
+            found == Some(&name),
+            "{}: the package is to be named as its folder, {name}",
+            folder.display()
+        );
+        guests.push(Guest {
+            name,
+            manifest,
+            folder: below,
+        });
+    }
+    guests.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(guests)
+}
+
+/// Compiles the guests to core modules and returns the folder that they are in.
+fn compile(root: &Path, target: &Path, guests: &[Guest], progress: &dyn Fn(&str)) -> Result<PathBuf> {
+    let toolchain = toolchain::find(&target.join("toolchain"), progress)?;
+    // A target folder of its own: another compiler's files, and no waiting for the build around this one.
+    let target = target.join("wasm");
+    let mut command = toolchain.cargo_build(root);
+    command
+        .args(["--lib", "--profile", PROFILE, "--target-dir"])
+        .arg(&target);
+    for guest in guests {
+        command.args(["--package", &guest.name]);
+    }
+    let what = format!("compiling {} components with {}", guests.len(), toolchain.name);
+    toolchain::run(&mut command, &what, progress)?;
+    Ok(target.join(TARGET).join(PROFILE))
+}
+
+fn componentize(module: &Path) -> Result<Vec<u8>> {
+    let module = fs::read(module).with_context(|| format!("reading {}", module.display()))?;
+    ComponentEncoder::default()
+        .module(&module)?
+        .validate(true)
+        .encode()
+}
+
+/// Writes a file beside its place and renames it, unless the content is there already.
+fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    if fs::read(path).is_ok_and(|present| present == content) {
+        return Ok(());
+    }
+    let folder = path.parent().context("a file is in a folder")?;
+    let mut file = tempfile::Builder::new()
+        .prefix(".writing-")
+        .tempfile_in(folder)
+        .context("a file to write to")?;
+    file.write_all(content)?;
+    // A temporary file is its owner's alone; what stands there is for everyone to read.
+    fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+    file.persist(path)
+        .with_context(|| format!("writing {}", path.display()))?;
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests fail by panicking"
+)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_written_only_when_its_content_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.wasm");
+        replace(&path, b"one").unwrap();
+        let first = fs::metadata(&path).unwrap();
+        replace(&path, b"one").unwrap();
+        assert_eq!(
+            fs::metadata(&path).unwrap().modified().unwrap(),
+            first.modified().unwrap()
+        );
+        replace(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(
+            fs::read_dir(folder.path()).unwrap().count(),
+            1,
+            "nothing is left beside it"
+        );
+    }
+
+    #[test]
+    fn a_guest_is_a_crate_with_a_manifest_named_as_its_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, package, manifest) in [("b", "b", true), ("a", "a", true), ("sdk", "sdk", false)] {
+            let path = folder.path().join(name);
+            fs::create_dir(&path).unwrap();
+            fs::write(
+                path.join("Cargo.toml"),
+                format!("[package]\nname = \"{package}\"\n"),
+            )
+            .unwrap();
+            if manifest {
+                fs::write(path.join("plugin.toml"), "world = \"check-probe\"\n").unwrap();
+            }
+        }
+        let names: Vec<_> = guests(folder.path(), "")
+            .unwrap()
+            .into_iter()
+            .map(|guest| guest.name)
+            .collect();
+        assert_eq!(names, ["a", "b"]);
+        fs::write(
+            folder.path().join("a/Cargo.toml"),
+            "[package]\nname = \"other\"\n",
+        )
+        .unwrap();
+        let error = guests(folder.path(), "").err().unwrap().to_string();
+        assert!(error.contains("named as its folder, a"), "{error}");
+        assert!(guests(&folder.path().join("absent"), "").unwrap().is_empty());
+    }
+}
