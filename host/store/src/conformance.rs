@@ -29,7 +29,7 @@ pub async fn run(store: Arc<dyn Store>) {
 fn conflict<T: std::fmt::Debug>(result: Result<T, Error>, key: &str, found: Option<u64>) {
     match result {
         Err(Error::Conflict { key: at, found: is }) => {
-            assert_eq!((at.as_str(), is), (key, found), "what the conflict tells")
+            assert_eq!((at.as_str(), is), (key, found), "what the conflict tells");
         }
         other => panic!("a conflict on {key} was due, not {other:?}"),
     }

@@ -1,1 +1,59 @@
-//! TODO
+//! What every HTTP port of the daemon shares, so that all of them fail, stop and defend themselves in one way.
+//!
+//! * [`Listener`] takes a port early and says clearly when it cannot; [`serve`] answers on it until it is told to stop.
+//! * [`layers`] gives a router JSON answers for unknown routes and methods, and a log line a request.
+//! * [`Json`] reads bodies, [`ApiError`] is what a handler fails with: the error bodies that clients of the app API read.
+//! * [`metrics`] renders a registry.
+//!
+//! What it does not do: no authentication, no TLS, no HTTP/2 yet; a job's own routes, texts and statuses stay with it.
+//!
+//! How it fails: binding is the only thing that returns an [`Error`]. Once a port serves, a broken connection ends alone
+//! and is logged at `debug`; running out of file descriptors pauses accepting for a moment and is logged as a warning.
+
+#![forbid(unsafe_code)]
+
+mod api_error;
+mod json;
+mod layers;
+mod listener;
+pub mod metrics;
+mod serve;
+mod stream;
+
+pub use api_error::ApiError;
+pub use json::Json;
+pub use layers::layers;
+pub use listener::Listener;
+pub use serve::{Limits, serve};
+
+use std::net::SocketAddr;
+
+/// The crate's result.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a port could not be taken or served.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Something else listens there.
+    #[error(
+        "port {} on {} is taken, so `{name}` cannot listen there; stop what uses it or move this one with `--port {name}=N`",
+        .addr.port(), .addr.ip()
+    )]
+    Taken {
+        /// The listener's name, as `--port` knows it.
+        name: &'static str,
+        /// Where it should have listened.
+        addr: SocketAddr,
+    },
+    /// The address cannot be listened on: no permission, not an address of this machine.
+    #[error("`{name}` cannot listen on {addr}; check the address, or move it with `--port {name}=N`")]
+    Bind {
+        /// The listener's name, as `--port` knows it.
+        name: &'static str,
+        /// Where it should have listened.
+        addr: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,125 @@
+//! What a handler fails with.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// An error answer: a status and the body `{"message": …}`, with `details` and further fields where clients read them.
+///
+/// ```
+/// # use transom_web::ApiError;
+/// # use http::StatusCode;
+/// let locked = ApiError::new(StatusCode::CONFLICT, "App is locked by one or more deployments.")
+///     .field("deployments", serde_json::json!([{"id": "5f3c"}]));
+/// assert_eq!(locked.status(), StatusCode::CONFLICT);
+/// ```
+#[derive(Clone, Debug)]
+pub struct ApiError(Box<Inner>); // Boxed: it is the error of every handler's result.
+
+#[derive(Clone, Debug)]
+struct Inner {
+    status: StatusCode,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    body: Body,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Body {
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<Value>,
+    #[serde(flatten)]
+    fields: Map<String, Value>,
+}
+
+impl ApiError {
+    /// An error with a message for the client's user.
+    pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        let body = Body {
+            message: message.into(),
+            details: None,
+            fields: Map::new(),
+        };
+        Self(Box::new(Inner {
+            status,
+            headers: Vec::new(),
+            body,
+        }))
+    }
+
+    /// 404 with a message.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, message)
+    }
+
+    /// 400 with a message.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// 422 "Object is not valid" with one detail for each path, as [`ApiError::detail`] makes them.
+    pub fn invalid(details: Vec<Value>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Object is not valid").details(Value::Array(details))
+    }
+
+    /// 500. The cause goes to the log; the client learns only that it is not its fault.
+    pub fn internal(cause: &(dyn std::error::Error + 'static)) -> Self {
+        let causes = std::iter::successors(Some(cause), |cause| cause.source());
+        let causes: Vec<_> = causes.map(ToString::to_string).collect();
+        tracing::error!(error = causes.join(": "), "a request failed inside");
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "Internal error; the daemon's log says more",
+        )
+    }
+
+    /// One entry of `details`: what is wrong at a path such as `/container/portMappings(0)`; `/` is the whole object.
+    pub fn detail<E: Into<String>>(path: &str, errors: impl IntoIterator<Item = E>) -> Value {
+        let errors: Vec<String> = errors.into_iter().map(Into::into).collect();
+        serde_json::json!({ "path": path, "errors": errors })
+    }
+
+    /// Sets `details`.
+    pub fn details(mut self, details: impl Into<Value>) -> Self {
+        self.0.body.details = Some(details.into());
+        self
+    }
+
+    /// Adds a field beside `message`.
+    pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.0.body.fields.insert(name.into(), value.into());
+        self
+    }
+
+    /// Adds a header.
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.headers.push((name, value));
+        self
+    }
+
+    /// The status it answers with.
+    pub fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    /// The message it answers with.
+    pub fn message(&self) -> &str {
+        &self.0.body.message
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let Inner {
+            status,
+            headers,
+            body,
+        } = *self.0;
+        // Text and JSON values only: writing them cannot fail.
+        let text = serde_json::to_vec(&body).unwrap_or_default();
+        let mut response = (status, [(header::CONTENT_TYPE, "application/json")], text).into_response();
+        response.headers_mut().extend(headers);
+        response
+    }
+}

@@ -1,0 +1,113 @@
+//! Reading JSON bodies, with errors that say where.
+
+use axum::extract::{FromRequest, Request};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::{StatusCode, header};
+use serde::de::{DeserializeOwned, Deserializer, IgnoredAny};
+use serde::{Deserialize, Serialize};
+use serde_path_to_error::{Path, Segment};
+
+use crate::ApiError;
+
+/// A JSON body: read from a request, or written as a response.
+///
+/// As an extractor it asks for no content type (clients of the app API send all sorts) and refuses, in this order:
+///
+/// | body | status | answer |
+/// |---|---|---|
+/// | larger than the port allows | 413 | `{"message": …}` |
+/// | empty, or white space only | 400 | `{"message": "Please specify data in JSON format", "details": text}` |
+/// | not JSON | 400 | `{"message": "Invalid JSON", "details": text}` |
+/// | of another shape than `T` | 422 | `{"message": "Invalid JSON", "details": [{"path": "/cpus", "errors": [text]}]}` |
+///
+/// Paths are written as clients know them: `/container/portMappings(0)/hostPort`, and `/` for the whole body.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Json<T>(pub T);
+
+impl<T: DeserializeOwned> Json<T> {
+    /// Reads bytes by the rules above.
+    pub fn parse(body: &[u8]) -> Result<T, ApiError> {
+        if body.trim_ascii().is_empty() {
+            return Err(
+                ApiError::bad_request("Please specify data in JSON format").details("the body is empty")
+            );
+        }
+        // Syntax first, whole: a body that is both cut off and of the wrong shape is not JSON.
+        if let Err(syntax) = serde_json::from_slice::<IgnoredAny>(body) {
+            return Err(ApiError::bad_request("Invalid JSON").details(syntax.to_string()));
+        }
+        shape(&mut serde_json::Deserializer::from_slice(body))
+    }
+
+    /// Reads a value that was parsed (and perhaps changed) already.
+    pub fn from_value(value: serde_json::Value) -> Result<T, ApiError> {
+        shape(value)
+    }
+}
+
+fn shape<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, ApiError>
+where
+    D::Error: std::fmt::Display,
+{
+    serde_path_to_error::deserialize(from).map_err(|wrong| {
+        let path = written(wrong.path());
+        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid JSON")
+            .details(vec![ApiError::detail(&path, [wrong.inner().to_string()])])
+    })
+}
+
+/// A path as the app API writes it: names after slashes, indexes in round brackets.
+fn written(path: &Path) -> String {
+    let mut text = String::new();
+    for segment in path {
+        match segment {
+            Segment::Seq { index } => {
+                if text.is_empty() {
+                    text.push('/');
+                }
+                text.push('(');
+                text.push_str(&index.to_string());
+                text.push(')');
+            }
+            Segment::Map { key } | Segment::Enum { variant: key } => {
+                text.push('/');
+                text.push_str(key);
+            }
+            // Inside something whose key is no text; what is known of the path ends here.
+            Segment::Unknown => break,
+        }
+    }
+    if text.is_empty() { "/".to_owned() } else { text }
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let body = Bytes::from_request(request, state).await.map_err(|refused| {
+            let status = refused.status();
+            ApiError::new(
+                status,
+                if status == StatusCode::PAYLOAD_TOO_LARGE {
+                    "The body is larger than this port accepts"
+                } else {
+                    "The body could not be read"
+                },
+            )
+        })?;
+        Self::parse(&body).map(Json)
+    }
+}
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        match serde_json::to_vec(&self.0) {
+            Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+            Err(cause) => ApiError::internal(&cause).into_response(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

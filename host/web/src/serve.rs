@@ -1,0 +1,195 @@
+//! Answering on a port until told to stop.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Request};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, header};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use crate::stream::until_stopped;
+use crate::{ApiError, Error, Listener, Result};
+
+/// What a port puts up with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a request's body; more is 413.
+    pub max_body: usize,
+    /// Bytes of a request's head, at least 8192; more is 431.
+    pub max_head: usize,
+    /// For the first byte of a new connection, for each request's head, and between two requests.
+    pub header_timeout: Duration,
+    /// Connections at a time; further ones wait in the system's queue.
+    pub max_connections: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_body: 8 << 20,
+            max_head: 64 << 10,
+            header_timeout: Duration::from_secs(30),
+            max_connections: 4096,
+        }
+    }
+}
+
+/// hyper reads heads into a buffer that cannot be smaller.
+const SMALLEST_HEAD: usize = 8192;
+/// Pause after an accept that failed for want of resources; retrying at once would only burn the processor.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves a router until `token` is cancelled: then no connection is accepted any more, idle ones are closed, event
+/// streams (`text/event-stream`) end, requests being answered get `grace` to finish, and what is left is cut.
+///
+/// HTTP/1.0 and 1.1. Handlers find the client's address as [`ConnectInfo`]`<SocketAddr>`.
+pub async fn serve(
+    listener: Listener,
+    router: Router,
+    limits: Limits,
+    token: CancellationToken,
+    grace: Duration,
+) -> Result<()> {
+    let (name, addr) = (listener.name, listener.local_addr());
+    let listener =
+        TcpListener::from_std(listener.socket).map_err(|source| Error::Bind { name, addr, source })?;
+    tracing::info!(listener = name, %addr, "listening");
+    let router = router
+        .layer(middleware::from_fn(move |request: Request, next: Next| {
+            refuse_large_body(limits.max_body, request, next)
+        }))
+        .layer(DefaultBodyLimit::max(limits.max_body));
+
+    let slots = Arc::new(Semaphore::new(limits.max_connections));
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            () = token.cancelled() => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            accepted = accept(&listener, &slots) => accepted,
+        };
+        match accepted {
+            Ok((stream, client, slot)) => {
+                let (router, token) = (router.clone(), token.clone());
+                connections.spawn(async move {
+                    connection(stream, client, router, limits, token).await;
+                    drop(slot);
+                });
+            }
+            Err(error) if is_the_clients(&error) => {}
+            Err(error) => {
+                tracing::warn!(listener = name, %error, "cannot accept connections for the moment");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+
+    let all = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(grace, all).await.is_err() {
+        tracing::info!(
+            listener = name,
+            left = connections.len(),
+            "cutting connections that did not end in time"
+        );
+        connections.shutdown().await;
+    }
+    Ok(())
+}
+
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+    let slot = Arc::clone(slots)
+        .acquire_owned()
+        .await
+        .map_err(io::Error::other)?;
+    let (stream, client) = listener.accept().await?;
+    Ok((stream, client, slot))
+}
+
+/// A connection that broke before it was accepted says nothing about the listener.
+fn is_the_clients(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
+}
+
+async fn connection(
+    stream: TcpStream,
+    client: SocketAddr,
+    router: Router,
+    limits: Limits,
+    token: CancellationToken,
+) {
+    // hyper's own timer starts with the first byte; who connects and says nothing is shown out here.
+    let mut first = [0];
+    let spoke = tokio::select! {
+        () = token.cancelled() => return,
+        spoke = tokio::time::timeout(limits.header_timeout, stream.peek(&mut first)) => spoke,
+    };
+    if !matches!(spoke, Ok(Ok(1..))) {
+        return;
+    }
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%client, %error, "answers may be delayed by the system");
+    }
+    let stopping = token.clone();
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(ConnectInfo(client));
+        let (router, token) = (router.clone(), token.clone());
+        async move {
+            let Ok(response) = router.oneshot(request).await;
+            Ok::<_, Infallible>(until_stopped(response, &token))
+        }
+    });
+    let mut connection = std::pin::pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.header_timeout)
+            .max_buf_size(limits.max_head.max(SMALLEST_HEAD))
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stopping.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%client, %error, "a connection broke");
+    }
+}
+
+/// A body that announces its size is refused before it is read, whether or not the handler would have read it.
+async fn refuse_large_body(max: usize, request: Request, next: Next) -> Response {
+    let announced = request.headers().get(header::CONTENT_LENGTH);
+    let announced = announced
+        .and_then(|length| length.to_str().ok())
+        .and_then(|length| length.parse::<u64>().ok());
+    if announced.is_some_and(|length| length > max as u64) {
+        let text = format!("The body is larger than the {max} bytes this port accepts");
+        return ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
+    }
+    next.run(request).await
+}

@@ -1,0 +1,345 @@
+//! Ports as clients meet them: real sockets on loopback.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::ConnectInfo;
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use transom_web::{Json, Limits, Listener, layers, serve};
+
+const LONG: Duration = Duration::from_secs(20);
+
+struct Server {
+    addr: SocketAddr,
+    token: CancellationToken,
+    task: JoinHandle<transom_web::Result<()>>,
+}
+
+impl Server {
+    fn start(router: Router, limits: Limits, grace: Duration) -> Self {
+        let listener = Listener::bind("apps", ([127, 0, 0, 1], 0).into()).unwrap();
+        let (addr, token) = (listener.local_addr(), CancellationToken::new());
+        let task = tokio::spawn(serve(listener, layers(router), limits, token.clone(), grace));
+        Self { addr, token, task }
+    }
+
+    async fn say(&self, text: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.addr).await.unwrap();
+        stream.write_all(text.as_bytes()).await.unwrap();
+        stream
+    }
+
+    /// One request on a connection of its own; the whole answer.
+    async fn ask(&self, method: &str, path: &str, body: &str) -> String {
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        rest(&mut self.say(&(head + body)).await).await
+    }
+
+    async fn stop(self) {
+        self.token.cancel();
+        tokio::time::timeout(LONG, self.task)
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
+    }
+}
+
+/// Everything until the server closes.
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    // A reset after the answer is a close too.
+    let _ = tokio::time::timeout(LONG, stream.read_to_end(&mut bytes))
+        .await
+        .unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+/// Reads until `text` has come.
+async fn until(stream: &mut TcpStream, text: &str) -> String {
+    let mut seen = String::new();
+    while !seen.contains(text) {
+        let mut bytes = [0; 1024];
+        let n = tokio::time::timeout(LONG, stream.read(&mut bytes))
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(n > 0, "closed after {seen:?}");
+        seen.push_str(std::str::from_utf8(&bytes[..n]).unwrap());
+    }
+    seen
+}
+
+fn plain() -> Router {
+    Router::new()
+        .route(
+            "/hello",
+            get(async |ConnectInfo(client): ConnectInfo<SocketAddr>| client.ip().to_string()),
+        )
+        .route(
+            "/numbers",
+            post(async |Json(numbers): Json<Vec<u32>>| Json(numbers.iter().sum::<u32>())),
+        )
+}
+
+#[tokio::test]
+async fn answers_and_refuses_in_json() {
+    let limits = Limits {
+        max_body: 64,
+        ..Limits::default()
+    };
+    let server = Server::start(plain(), limits, LONG);
+    let cases = [
+        ("GET", "/hello", "", "200", "127.0.0.1"),
+        ("POST", "/numbers", "[1, 2]", "200", "3"),
+        ("GET", "/none", "", "404", r#"{"message":"There is no /none"}"#),
+        (
+            "DELETE",
+            "/numbers",
+            "",
+            "405",
+            r#"{"message":"DELETE is not possible on /numbers"}"#,
+        ),
+        (
+            "POST",
+            "/numbers",
+            "",
+            "400",
+            r#"{"message":"Please specify data in JSON format","details":"the body is empty"}"#,
+        ),
+        (
+            "POST",
+            "/numbers",
+            "[1",
+            "400",
+            r#""message":"Invalid JSON","details":"EOF"#,
+        ),
+        (
+            "POST",
+            "/numbers",
+            "[1, -1]",
+            "422",
+            r#"{"message":"Invalid JSON","details":[{"errors":["#,
+        ),
+        (
+            "POST",
+            "/numbers",
+            &format!("[{}1]", "1,".repeat(40)),
+            "413",
+            r#"{"message":"The body is larger than the 64 bytes"#,
+        ),
+    ];
+    for (method, path, body, status, expected) in cases {
+        let answer = server.ask(method, path, body).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{method} {path} {body}: {answer}"
+        );
+        assert!(answer.contains(expected), "{method} {path} {body}: {answer}");
+    }
+    let answer = server.ask("DELETE", "/numbers", "").await.to_ascii_lowercase();
+    assert!(answer.contains("\r\nallow: post"), "{answer}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_that_hides_its_size_is_limited_too() {
+    let server = Server::start(
+        plain(),
+        Limits {
+            max_body: 64,
+            ..Limits::default()
+        },
+        LONG,
+    );
+    let chunk = format!("32\r\n{}\r\n", "1".repeat(50));
+    let head = "POST /numbers HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let answer = rest(&mut server.say(&format!("{head}{chunk}{chunk}0\r\n\r\n")).await).await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    assert!(answer.contains(r#"{"message":"#), "{answer}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_head_without_end_is_refused() {
+    let server = Server::start(
+        plain(),
+        Limits {
+            max_head: 8192,
+            ..Limits::default()
+        },
+        LONG,
+    );
+    let answer = rest(
+        &mut server
+            .say(&format!(
+                "GET /hello HTTP/1.1\r\nX: {}\r\n\r\n",
+                "x".repeat(20_000)
+            ))
+            .await,
+    )
+    .await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn who_does_not_speak_up_is_shown_out() {
+    let limits = Limits {
+        header_timeout: Duration::from_millis(150),
+        ..Limits::default()
+    };
+    let server = Server::start(plain(), limits, LONG);
+    // Nothing at all, half a head, and nothing more after an answer.
+    for text in ["", "GET /hello HT", "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"] {
+        let began = Instant::now();
+        rest(&mut server.say(text).await).await;
+        assert!(
+            began.elapsed() >= Duration::from_millis(140),
+            "{text:?} was given its time"
+        );
+        assert!(began.elapsed() < LONG / 2, "{text:?} was cut");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn connections_over_the_cap_wait_their_turn() {
+    let server = Server::start(
+        plain(),
+        Limits {
+            max_connections: 1,
+            ..Limits::default()
+        },
+        LONG,
+    );
+    let mut first = server.say("GET /hello HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    until(&mut first, "127.0.0.1").await;
+    let mut second = server
+        .say("GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .await;
+    let early = tokio::time::timeout(Duration::from_millis(100), second.readable()).await;
+    assert!(early.is_err(), "the first connection still holds the only place");
+    drop(first);
+    assert!(rest(&mut second).await.contains("127.0.0.1"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn stopping_ends_streams_whole_and_idle_connections_at_once() {
+    let events = async || {
+        let first = stream::once(async { Ok::<_, std::io::Error>(Bytes::from_static(b"data: 1\n\n")) });
+        let body = axum::body::Body::from_stream(first.chain(stream::pending()));
+        ([("content-type", "text/event-stream")], body).into_response()
+    };
+    let server = Server::start(plain().route("/events", get(events)), Limits::default(), LONG);
+    let mut idle = server.say("GET /hello HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    until(&mut idle, "127.0.0.1").await;
+    let mut silent = TcpStream::connect(server.addr).await.unwrap();
+    let mut open = server.say("GET /events HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    until(&mut open, "data: 1").await;
+    let began = Instant::now();
+    let addr = server.addr;
+    server.stop().await;
+    assert!(began.elapsed() < LONG / 4, "nothing was waited for");
+    assert!(
+        rest(&mut open).await.ends_with("0\r\n\r\n"),
+        "the stream ended, it was not cut"
+    );
+    assert_eq!(rest(&mut idle).await, "");
+    assert_eq!(rest(&mut silent).await, "");
+    assert!(TcpStream::connect(addr).await.is_err(), "the port is free again");
+}
+
+#[tokio::test]
+async fn stopping_lets_answers_finish_within_the_grace() {
+    let (entered, mut entries) = mpsc::channel(2);
+    let (release, released) = tokio::sync::watch::channel(false);
+    let slow = async move || {
+        entered.send(()).await.unwrap();
+        released.clone().wait_for(|released| *released).await.unwrap();
+        "done"
+    };
+    let server = Server::start(Router::new().route("/slow", get(slow)), Limits::default(), LONG);
+    let mut client = server.say("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    entries.recv().await.unwrap();
+    server.token.cancel();
+    release.send(true).unwrap();
+    assert!(rest(&mut client).await.contains("done"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn stopping_cuts_what_outlives_the_grace() {
+    let (entered, mut entries) = mpsc::channel(1);
+    let stuck = async move || {
+        entered.send(()).await.unwrap();
+        std::future::pending::<()>().await;
+    };
+    let server = Server::start(
+        Router::new().route("/stuck", get(stuck)),
+        Limits::default(),
+        Duration::from_millis(50),
+    );
+    let mut client = server.say("GET /stuck HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    entries.recv().await.unwrap();
+    server.stop().await;
+    assert_eq!(rest(&mut client).await, "");
+}
+
+#[test]
+fn a_taken_port_says_what_to_do() {
+    let first = Listener::bind("apps", ([127, 0, 0, 1], 0).into()).unwrap();
+    let addr = first.local_addr();
+    let refused = Listener::bind("discovery", addr).unwrap_err();
+    assert!(
+        matches!(refused, transom_web::Error::Taken { name: "discovery", addr: at } if at == addr),
+        "{refused:?}"
+    );
+    let text = refused.to_string();
+    for part in [
+        &addr.port().to_string(),
+        "127.0.0.1",
+        "`discovery`",
+        "--port discovery=N",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    let foreign = Listener::bind("apps", ([192, 0, 2, 1], 1).into()).unwrap_err();
+    assert!(matches!(&foreign, transom_web::Error::Bind { .. }), "{foreign:?}");
+}
+
+#[tokio::test]
+async fn metrics_are_open_metrics() {
+    let mut registry = prometheus_client::registry::Registry::default();
+    let counter = prometheus_client::metrics::counter::Counter::<u64>::default();
+    registry.register("transom_web_test", "A count", counter.clone());
+    counter.inc();
+    let router = transom_web::metrics::router(std::sync::Arc::new(registry));
+    let server = Server::start(router, Limits::default(), LONG);
+    let answer = server.ask("GET", "/metrics", "").await;
+    assert!(
+        answer.contains("transom_web_test_total 1\n") && answer.ends_with("# EOF\n"),
+        "{answer}"
+    );
+    assert!(
+        answer
+            .to_ascii_lowercase()
+            .contains("content-type: application/openmetrics-text; version=1.0.0"),
+        "{answer}"
+    );
+    server.stop().await;
+}
