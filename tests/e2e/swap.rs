@@ -1,0 +1,88 @@
+//! The `events` component is replaced a hundred times under load: no event is lost, doubled or out of order, and each
+//! version takes over where the one before left off.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use transom_tests::events::{Events, Frame};
+use transom_tests::plugin::Plugin;
+use transom_tests::site::Site;
+
+const SWAPS: u64 = 100;
+/// Requests a second. Each makes five events or more: a request, a deployment from beginning to end, and a group change.
+const REQUESTS: u64 = 200;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_swaps_under_load_lose_nothing() {
+    let site = Arc::new(Site::start().await);
+    site.post_app(&json!({"id": "/load", "cmd": "true", "instances": 0})).await;
+
+    let (frames, received) = tokio::sync::oneshot::channel();
+    let mut stream = Events::open(&site.http, &site.apps("/v2/events?ids=true")).await;
+    let reader = tokio::spawn(async move {
+        let mut seen: Vec<Frame> = Vec::new();
+        loop {
+            let frame = stream.next().await.expect("the stream stays open over every swap");
+            let last = frame.event == "api_post_event" && frame.data["appDefinition"]["id"] == "/last";
+            seen.push(frame);
+            if last {
+                break;
+            }
+        }
+        let _ = frames.send(seen);
+    });
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let posted = Arc::new(AtomicU64::new(0));
+    let load = tokio::spawn(post(site.clone(), stop.clone(), posted.clone()));
+
+    let odd = Plugin::odd("odd-events");
+    for version in 0..SWAPS {
+        // Another custom section makes another binary of it, as a rebuilt component would be.
+        odd.stamped(version).config(&format!("mark = {version}")).install(&site.plugins(), "events");
+        let changes = site.http.post(site.admin("/v1/plugins/rescan")).send().await.expect("an answer");
+        assert!(changes.status().is_success());
+        let status = site.get(&site.admin("/v1/plugins/events")).await.expect("a status");
+        assert_eq!(status["refusal"], Value::Null, "{status}");
+    }
+    stop.store(true, Ordering::Relaxed);
+    load.await.expect("the load ran");
+    site.post_app(&json!({"id": "/last", "cmd": "true", "instances": 0})).await;
+
+    let seen = tokio::time::timeout(Duration::from_secs(60), received).await.expect("in time").expect("frames");
+    reader.await.expect("the reader ended");
+    contiguous(&seen);
+    versions_in_order(&seen);
+    let requests = posted.load(Ordering::Relaxed);
+    assert!(requests >= SWAPS, "only {requests} requests ran beside {SWAPS} swaps");
+    assert!(seen.len() as u64 > requests * 5, "{} events of {requests} requests", seen.len());
+    println!("{SWAPS} swaps, {requests} requests, {} events", seen.len());
+}
+
+/// Changes the app again and again, at [`REQUESTS`] a second.
+async fn post(site: Arc<Site>, stop: Arc<AtomicBool>, posted: Arc<AtomicU64>) {
+    let mut pace = tokio::time::interval(Duration::from_millis(1000 / REQUESTS));
+    let url = site.apps("/v2/apps/load");
+    while !stop.load(Ordering::Relaxed) {
+        pace.tick().await;
+        let number = posted.fetch_add(1, Ordering::Relaxed);
+        let body = json!({"labels": {"n": number.to_string()}});
+        let answer = site.http.put(&url).query(&[("force", "true")]).json(&body).send().await.expect("an answer");
+        assert_eq!(answer.status().as_u16(), 200, "{}", answer.text().await.unwrap_or_default());
+    }
+}
+
+fn contiguous(seen: &[Frame]) {
+    for pair in seen.windows(2) {
+        assert_eq!(pair[1].sequence(), pair[0].sequence() + 1, "{:?} then {:?}", pair[0].id, pair[1].id);
+    }
+}
+
+/// The mark never goes back, and the last version's is in force at the end.
+fn versions_in_order(seen: &[Frame]) {
+    let marks: Vec<u64> = seen.iter().filter_map(|frame| frame.data["mark"].as_u64()).collect();
+    assert!(marks.is_sorted(), "an older version answered after a newer one");
+    assert_eq!(seen.last().and_then(|frame| frame.data["mark"].as_u64()), Some(SWAPS - 1));
+}

@@ -1,0 +1,92 @@
+//! A client of the event stream, as it stands on the wire.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use serde_json::Value;
+
+use crate::PATIENCE;
+
+/// One frame of the stream.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    pub id: Option<String>,
+    pub event: String,
+    pub data: Value,
+}
+
+impl Frame {
+    /// The number behind the dash of an id `term-sequence`.
+    pub fn sequence(&self) -> u64 {
+        let id = self.id.as_deref().unwrap_or_else(|| panic!("no id: {self:?}"));
+        id.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("odd id {id}"))
+    }
+}
+
+/// An open event stream.
+pub struct Events {
+    body: futures::stream::BoxStream<'static, reqwest::Result<bytes::Bytes>>,
+    pending: String,
+}
+
+impl Events {
+    /// Opens `url`; the answer has to be a stream.
+    pub async fn open(http: &reqwest::Client, url: &str) -> Events {
+        let answer = http.get(url).header("Accept", "text/event-stream").send().await.expect("an answer");
+        let status = answer.status();
+        assert!(status.is_success(), "{status} {}", answer.text().await.unwrap_or_default());
+        let kind = answer.headers()["content-type"].to_str().expect("text").to_owned();
+        assert!(kind.starts_with("text/event-stream"), "{kind}");
+        Events { body: answer.bytes_stream().boxed(), pending: String::new() }
+    }
+
+    /// The next frame; `None` when the server ended the stream.
+    pub async fn next(&mut self) -> Option<Frame> {
+        tokio::time::timeout(PATIENCE, self.read()).await.expect("a frame in time")
+    }
+
+    /// The next frame if one comes within `patience`.
+    pub async fn next_within(&mut self, patience: Duration) -> Option<Frame> {
+        tokio::time::timeout(patience, self.read()).await.ok().flatten()
+    }
+
+    /// The next frame of the kind `event`.
+    pub async fn next_of(&mut self, event: &str) -> Frame {
+        loop {
+            let frame = self.next().await.unwrap_or_else(|| panic!("the stream ended before a {event}"));
+            if frame.event == event {
+                return frame;
+            }
+        }
+    }
+
+    async fn read(&mut self) -> Option<Frame> {
+        loop {
+            while let Some(end) = self.pending.find("\r\n\r\n") {
+                let text: String = self.pending.drain(..end + 4).collect();
+                if let Some(frame) = parse(&text) {
+                    return Some(frame);
+                }
+            }
+            // Keep-alives are empty lines between frames.
+            if self.pending == "\r\n" {
+                self.pending.clear();
+            }
+            let chunk = self.body.next().await?.ok()?;
+            self.pending.push_str(std::str::from_utf8(&chunk).expect("UTF-8"));
+        }
+    }
+}
+
+fn parse(text: &str) -> Option<Frame> {
+    let (mut id, mut event, mut data) = (None, None, None);
+    for line in text.lines() {
+        match line.split_once(": ") {
+            Some(("id", value)) => id = Some(value.to_owned()),
+            Some(("event", value)) => event = Some(value.to_owned()),
+            Some(("data", value)) => data = Some(serde_json::from_str(value).expect("JSON")),
+            _ => {}
+        }
+    }
+    Some(Frame { id, event: event?, data: data? })
+}

@@ -1,0 +1,151 @@
+//! The `transom` binary as a child process.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::PATIENCE;
+
+/// The binary under test: `TRANSOM_BIN`, or the one beside the test's own executable.
+pub fn binary() -> PathBuf {
+    built("TRANSOM_BIN", "transom")
+}
+
+/// The directory of the first-party components; `cargo xtask test` builds them.
+pub fn components() -> PathBuf {
+    built("TRANSOM_COMPONENTS", "components")
+}
+
+fn built(variable: &str, name: &str) -> PathBuf {
+    if let Some(path) = std::env::var_os(variable) {
+        return path.into();
+    }
+    let executable = std::env::current_exe().expect("the test's own path");
+    executable
+        .ancestors()
+        .skip(1)
+        .map(|dir| dir.join(name))
+        .find(|path| path.exists())
+        .unwrap_or_else(|| panic!("no `{name}` found: `cargo xtask test` builds everything that tests need"))
+}
+
+/// A running `transom`; killed when dropped.
+pub struct Transom {
+    child: Child,
+    output: Arc<Mutex<Vec<String>>>,
+    readers: Vec<thread::JoinHandle<()>>,
+}
+
+impl Transom {
+    /// Starts `transom ARGUMENTS` in `dir`, collecting what it writes.
+    pub fn start<I, S>(dir: &Path, arguments: I) -> Transom
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<std::ffi::OsStr>,
+    {
+        let mut command = Command::new(binary());
+        command.args(arguments).current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TRANSOM_")) {
+            command.env_remove(name);
+        }
+        let mut child = command.spawn().expect("transom starts");
+        let output = Arc::new(Mutex::new(Vec::new()));
+        let streams: [Box<dyn Read + Send>; 2] = [
+            Box::new(child.stdout.take().expect("piped")),
+            Box::new(child.stderr.take().expect("piped")),
+        ];
+        let readers = streams.into_iter().map(|stream| collect(stream, output.clone())).collect();
+        Transom { child, output, readers }
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything written so far, both streams.
+    pub fn output(&self) -> String {
+        self.output.lock().expect("lines").join("\n")
+    }
+
+    /// Waits for a line that `pick` makes something of.
+    pub fn line<T>(&mut self, what: &str, pick: impl Fn(&str) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = self.output.lock().expect("lines").iter().find_map(|line| pick(line)) {
+                return found;
+            }
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                panic!("transom ended ({status}) before {what}:\n{}", self.output());
+            }
+            assert!(Instant::now() < deadline, "no {what} in the output:\n{}", self.output());
+            thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+
+    /// Ends it as Ctrl-C does and waits; panics when it does not stop in time.
+    pub fn interrupt(mut self) -> (ExitStatus, String) {
+        self.signal(Signal::SIGINT);
+        let status = self.wait();
+        (status, self.output())
+    }
+
+    /// kill -9: no farewell.
+    pub fn kill(mut self) {
+        self.signal(Signal::SIGKILL);
+        self.wait();
+    }
+
+    /// Waits for it to end by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                for reader in self.readers.drain(..) {
+                    let _ = reader.join();
+                }
+                return status;
+            }
+            assert!(Instant::now() < deadline, "transom did not end:\n{}", self.output());
+            thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).expect("a pid");
+        kill(Pid::from_raw(pid), signal).expect("alive");
+    }
+}
+
+impl Drop for Transom {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            // SIGTERM first: a cluster takes its tasks with it.
+            let pid = i32::try_from(self.child.id()).expect("a pid");
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+                thread::park_timeout(Duration::from_millis(20));
+            }
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        if thread::panicking() {
+            eprintln!("---- transom wrote:\n{}\n----", self.output());
+        }
+    }
+}
+
+fn collect(stream: Box<dyn Read + Send>, output: Arc<Mutex<Vec<String>>>) -> thread::JoinHandle<()> {
+    thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            output.lock().expect("lines").push(line);
+        }
+    })
+}

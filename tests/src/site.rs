@@ -1,0 +1,241 @@
+//! A whole site: a cluster manager and a daemon as two processes, in a directory of their own, on free ports.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use rand::Rng;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::process::{Transom, components};
+use crate::{dns, eventually, http};
+
+/// A cluster manager with three agents, as `transom cluster`.
+pub struct Cluster {
+    process: Transom,
+    pub master: SocketAddr,
+    dir: PathBuf,
+}
+
+impl Cluster {
+    fn start(dir: &Path) -> Cluster {
+        let work = dir.join("cluster");
+        let ports = free_ports(300);
+        let mut process = Transom::start(
+            dir,
+            ["cluster", "--listen", "127.0.0.1:0", "--ports", &ports, "--work-dir", &work.to_string_lossy()],
+        );
+        let master = process
+            .line("the master's address", |line| line.strip_prefix("cluster master on ")?.trim().parse().ok());
+        Cluster { process, master, dir: work }
+    }
+
+    /// What the agents wrote down of launches: task id to how often.
+    pub fn launches(&self) -> BTreeMap<String, usize> {
+        let mut launches = BTreeMap::new();
+        for agent in fs::read_dir(self.dir.join("agents")).expect("agents").flatten() {
+            let Ok(journal) = fs::read_to_string(agent.path().join("journal.jsonl")) else { continue };
+            for line in journal.lines() {
+                let entry: Value = serde_json::from_str(line).expect("a journal line");
+                if entry["event"] == "launch" {
+                    *launches.entry(entry["task"].as_str().expect("a task").to_owned()).or_default() += 1;
+                }
+            }
+        }
+        launches
+    }
+
+    /// Process id of the cluster manager.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Ends the daemon first and then the cluster, as an orderly site does.
+    pub fn stop_after(self, daemon: Option<Transom>) {
+        if let Some(daemon) = daemon {
+            let (status, output) = daemon.interrupt();
+            assert!(status.success(), "the daemon ended with {status}:\n{output}");
+        }
+        self.stop();
+    }
+
+    /// Ends the cluster as Ctrl-C does.
+    pub fn stop(self) {
+        let (status, output) = self.process.interrupt();
+        assert!(status.success(), "the cluster ended with {status}:\n{output}");
+    }
+}
+
+/// A range of ports nobody uses now, below those that the system hands out.
+fn free_ports(count: u16) -> String {
+    let mut random = rand::rng();
+    for _ in 0..100 {
+        let first: u16 = random.random_range(15_000..31_000);
+        let free = (first..first + count).step_by(7).all(|port| TcpListener::bind(("0.0.0.0", port)).is_ok());
+        if free {
+            return format!("{first}-{}", first + count - 1);
+        }
+    }
+    panic!("no {count} free ports in a row");
+}
+
+/// Cluster, daemon and clients.
+pub struct Site {
+    pub cluster: Cluster,
+    pub daemon: Option<Transom>,
+    pub addresses: BTreeMap<String, SocketAddr>,
+    pub http: reqwest::Client,
+    dir: TempDir,
+}
+
+impl Site {
+    /// Starts a cluster and a daemon with every job and the first-party components.
+    pub async fn start() -> Site {
+        Site::start_with("").await
+    }
+
+    /// The same with more in its configuration.
+    pub async fn start_with(more: &str) -> Site {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::create_dir(dir.path().join("plugins")).expect("made");
+        for entry in fs::read_dir(components()).expect("components").flatten().filter(|entry| entry.path().is_file()) {
+            fs::copy(entry.path(), dir.path().join("plugins").join(entry.file_name())).expect("copied");
+        }
+        let cluster = Cluster::start(dir.path());
+        let mut site = Site { cluster, daemon: None, addresses: BTreeMap::new(), http: http(), dir };
+        fs::write(site.config(), site.configuration() + more).expect("written");
+        site.start_daemon().await;
+        site
+    }
+
+    /// The daemon's directory of plugins.
+    pub fn plugins(&self) -> PathBuf {
+        self.dir.path().join("plugins")
+    }
+
+    fn config(&self) -> PathBuf {
+        self.dir.path().join("transom.toml")
+    }
+
+    fn configuration(&self) -> String {
+        format!(
+            "[log]\nformat = \"json\"\nlevel = \"info\"\n\
+             [cluster]\nmaster = \"{}\"\n\
+             [store]\nserver = \"file:{}\"\n\
+             [plugins]\ndir = \"plugins\"\n\
+             [apps]\nport = 0\n\
+             [discovery]\nlistener = \"127.0.0.1\"\nport = 0\nhttp_listener = \"127.0.0.1\"\nhttp_port = 0\n\
+             [admin]\nport = 0\n",
+            self.cluster.master,
+            self.dir.path().join("store").display(),
+        )
+    }
+
+    /// Starts the daemon (again) and waits until it is ready.
+    pub async fn start_daemon(&mut self) {
+        let mut daemon = Transom::start(self.dir.path(), ["serve", "--config", "transom.toml"]);
+        self.addresses = daemon.line("the daemon's addresses", |line| {
+            let entry: Value = serde_json::from_str(line).ok()?;
+            let addresses = entry["addresses"].as_str()?.to_owned();
+            addresses
+                .split(' ')
+                .map(|pair| {
+                    let (name, address) = pair.split_once('=')?;
+                    Some((name.to_owned(), address.parse().ok()?))
+                })
+                .collect()
+        });
+        self.daemon = Some(daemon);
+        let ready = format!("http://{}/ready", self.addresses["admin"]);
+        eventually("the daemon to be ready", || async {
+            let answer = self.http.get(&ready).send().await.map_err(|error| error.to_string())?;
+            if answer.status().is_success() { Ok(()) } else { Err(answer.text().await.unwrap_or_default()) }
+        })
+        .await;
+    }
+
+    /// kill -9 of the daemon.
+    pub fn kill_daemon(&mut self) {
+        self.daemon.take().expect("a daemon").kill();
+    }
+
+    /// An address of the apps API.
+    pub fn apps(&self, path: &str) -> String {
+        format!("http://{}{path}", self.addresses["apps"])
+    }
+
+    /// An address of the admin port.
+    pub fn admin(&self, path: &str) -> String {
+        format!("http://{}{path}", self.addresses["admin"])
+    }
+
+    /// GET, JSON.
+    pub async fn get(&self, url: &str) -> Result<Value, String> {
+        let answer = self.http.get(url).send().await.map_err(|error| error.to_string())?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|error| error.to_string())?;
+        if !status.is_success() {
+            return Err(format!("{status} {text}"));
+        }
+        serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))
+    }
+
+    /// Posts one of `examples/apps`.
+    pub async fn post_example(&self, name: &str) -> Value {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/apps").join(name);
+        let definition = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        self.post_app(&serde_json::from_str(&definition).expect("JSON")).await
+    }
+
+    /// Posts an app that has to be accepted.
+    pub async fn post_app(&self, definition: &Value) -> Value {
+        let answer = self.http.post(self.apps("/v2/apps")).json(definition).send().await.expect("an answer");
+        let status = answer.status();
+        let body: Value = answer.json().await.expect("JSON");
+        assert_eq!(status.as_u16(), 201, "{body}");
+        body
+    }
+
+    /// Changes how many instances are wanted.
+    pub async fn scale(&self, app: &str, instances: u32) {
+        let body = json!({"instances": instances});
+        let answer =
+            self.http.put(self.apps(&format!("/v2/apps{app}"))).json(&body).send().await.expect("an answer");
+        assert_eq!(answer.status().as_u16(), 200, "{}", answer.text().await.unwrap_or_default());
+    }
+
+    /// The tasks of `app`, once there are `count` and all of them run.
+    pub async fn running(&self, app: &str, count: usize) -> Vec<Value> {
+        self.tasks_when(app, &format!("{count} running tasks of {app}"), |tasks| {
+            tasks.len() == count && tasks.iter().all(|task| task["state"] == "TASK_RUNNING")
+        })
+        .await
+    }
+
+    /// The tasks of `app`, once they are as `accept` wants them.
+    pub async fn tasks_when(&self, app: &str, what: &str, accept: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+        let url = self.apps(&format!("/v2/apps{app}/tasks"));
+        eventually(what, || async {
+            let document = self.get(&url).await?;
+            let tasks = document["tasks"].as_array().cloned().unwrap_or_default();
+            if accept(&tasks) { Ok(tasks) } else { Err(format!("{tasks:#?}")) }
+        })
+        .await
+    }
+
+    /// The answers to a DNS question over UDP, once `accept` likes them.
+    pub async fn resolves(
+        &self,
+        name: &str,
+        kind: hickory_proto::rr::RecordType,
+        accept: impl Fn(&dns::Answer) -> bool,
+    ) -> dns::Answer {
+        eventually(&format!("{kind} {name}"), || async {
+            let answer = dns::ask(self.addresses["dns"], name, kind).await?;
+            if accept(&answer) { Ok(answer) } else { Err(format!("{answer:?}")) }
+        })
+        .await
+    }
+}
