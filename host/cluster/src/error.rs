@@ -1,0 +1,234 @@
+//! What can go wrong between this daemon and the cluster manager.
+
+use std::time::Duration;
+
+/// The result of everything in this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why the cluster manager could not be talked to, or what it refused. The texts say who was asked and, where an
+/// operator can do something, what to look at; what lies below is in [`source`](std::error::Error::source).
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration cannot be used.
+    #[error("cluster configuration: {what}")]
+    Config {
+        /// What is wrong and what was expected.
+        what: String,
+    },
+
+    /// Nobody answers at an address, or not like an HTTP server, or not in time.
+    #[error(
+        "{address} cannot be reached; check that the address is right, that {role} runs there and that nothing between blocks it"
+    )]
+    Unreachable {
+        /// Scheme, host and port.
+        address: String,
+        /// Who should have answered: "a master", "an agent".
+        role: &'static str,
+        /// What the attempt ended with.
+        #[source]
+        source: TransportError,
+    },
+
+    /// None of several masters could be used; the source is what the last one ended with.
+    #[error("none of the masters {masters} can be used; check [cluster] master and that one of them leads")]
+    NoMaster {
+        /// All that were tried, separated by commas.
+        masters: String,
+        /// What the last one ended with.
+        #[source]
+        source: Box<Error>,
+    },
+
+    /// A master that knows of no leader, or a leader that is still recovering (503). Worth another try soon.
+    #[error("{address} cannot serve yet: {body}")]
+    NotReady {
+        /// Scheme, host and port.
+        address: String,
+        /// What it said.
+        body: String,
+    },
+
+    /// A call reached a master that no longer leads: the subscription is over.
+    #[error("{address} no longer leads (it points to {leader}): subscribe again")]
+    NotLeader {
+        /// Scheme, host and port of the master that was asked.
+        address: String,
+        /// Where it pointed to.
+        leader: String,
+    },
+
+    /// A redirect that is not followed.
+    #[error("{address} redirects {call} to {location:?}, which is not followed: {why}")]
+    Redirect {
+        /// Scheme, host and port.
+        address: String,
+        /// What was asked for.
+        call: String,
+        /// The `Location` as it was sent.
+        location: String,
+        /// Why not.
+        why: &'static str,
+    },
+
+    /// The answer was a refusal.
+    #[error("{call} was refused with {status}: {body}")]
+    Refused {
+        /// What was asked for: a call's type (`ACCEPT`) or a path.
+        call: String,
+        /// The HTTP status.
+        status: u16,
+        /// The beginning of the body's text.
+        body: String,
+    },
+
+    /// Credentials are wanted, or those configured are wrong (401).
+    #[error(
+        "{address} does not accept the credentials for {call} (401); check the principal and secret in [cluster]"
+    )]
+    Unauthorized {
+        /// Scheme, host and port.
+        address: String,
+        /// What was asked for.
+        call: String,
+    },
+
+    /// A call was made before the master told the framework's id.
+    #[error("{call} needs the framework id, which is not known before SUBSCRIBED")]
+    NotSubscribed {
+        /// The call's type.
+        call: &'static str,
+    },
+
+    /// Something arrived that is not what was asked for.
+    #[error("{what} cannot be read")]
+    Decode {
+        /// What was being read.
+        what: String,
+        /// Where and what was expected.
+        #[source]
+        source: serde_json::Error,
+    },
+
+    /// Something arrived that can be read but lacks what it must have.
+    #[error("{what} lacks {missing}")]
+    Incomplete {
+        /// What was being read.
+        what: String,
+        /// The missing part.
+        missing: &'static str,
+    },
+
+    /// A record of a stream is longer than this daemon takes.
+    #[error("a record of {length} bytes is longer than the {limit} allowed")]
+    RecordTooLarge {
+        /// What its length line said.
+        length: u64,
+        /// The bound.
+        limit: u64,
+    },
+
+    /// A stream does not have a record's length where one must be.
+    #[error("expected a record's length in decimal and a line feed, found {found:?}")]
+    BadRecordLength {
+        /// What was there.
+        found: String,
+    },
+
+    /// An answer's body is longer than this daemon takes.
+    #[error("the answer to {call} is longer than the {limit} bytes allowed")]
+    BodyTooLarge {
+        /// What was asked for.
+        call: String,
+        /// The bound.
+        limit: u64,
+    },
+
+    /// A stream ended within a record.
+    #[error("the stream ended within a record, {have} bytes into it")]
+    Truncated {
+        /// How much of it had come.
+        have: usize,
+    },
+
+    /// A connection broke while something was being received.
+    #[error("the connection to {address} broke")]
+    Broken {
+        /// Scheme, host and port.
+        address: String,
+        /// How.
+        #[source]
+        source: TransportError,
+    },
+
+    /// Nothing, not even a heartbeat, came on a stream.
+    #[error("{address} has been silent for {} s, heartbeats included", for_.as_secs_f64())]
+    Silent {
+        /// Scheme, host and port.
+        address: String,
+        /// How long was waited.
+        for_: Duration,
+    },
+
+    /// An answer was not complete in time.
+    #[error("{address} did not answer {call} within {} s", after.as_secs_f64())]
+    TimedOut {
+        /// Scheme, host and port.
+        address: String,
+        /// What was asked for.
+        call: String,
+        /// How long was waited.
+        after: Duration,
+    },
+}
+
+/// What an HTTP exchange ended with below HTTP: refused, reset, no such name, certificate not valid, too late.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct TransportError(#[from] reqwest::Error);
+
+impl TransportError {
+    pub(crate) fn new(source: reqwest::Error) -> Self {
+        // The address is in the error around this one.
+        Self(source.without_url())
+    }
+
+    /// Whether a connection could not be made at all.
+    pub fn is_connect(&self) -> bool {
+        self.0.is_connect()
+    }
+}
+
+impl Error {
+    /// Whether the same request may well succeed a little later, perhaps at another master, without anybody changing
+    /// anything: connections, timeouts, leader elections.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable { .. }
+            | Self::NotReady { .. }
+            | Self::NotLeader { .. }
+            | Self::Truncated { .. }
+            | Self::Broken { .. }
+            | Self::Silent { .. }
+            | Self::TimedOut { .. } => true,
+            Self::NoMaster { source, .. } => source.is_transient(),
+            Self::Refused { status, .. } => *status >= 500,
+            Self::Config { .. }
+            | Self::Redirect { .. }
+            | Self::Unauthorized { .. }
+            | Self::NotSubscribed { .. }
+            | Self::Decode { .. }
+            | Self::Incomplete { .. }
+            | Self::RecordTooLarge { .. }
+            | Self::BadRecordLength { .. }
+            | Self::BodyTooLarge { .. } => false,
+        }
+    }
+
+    pub(crate) fn decode(what: impl Into<String>, source: serde_json::Error) -> Self {
+        Self::Decode {
+            what: what.into(),
+            source,
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The state document, `GET /state`: the older, larger way to ask a master what runs.
+//!
+//! It differs from the v1 messages in form: ids are plain strings, agents are "slaves", counts and amounts are floats,
+//! ports are a text (`"[31000-31001, 31010-31010]"`), attributes and resources are objects keyed by name, labels are
+//! lists. Modelled is what discovery and the tests use; the rest is ignored.
+
+use crate::ids::{AgentId, ExecutorId, FrameworkId, TaskId};
+use crate::v1::macros::messages;
+use crate::v1::{ContainerInfo, ContainerStatus, DiscoveryInfo, DomainInfo, HealthCheck, Label, TaskState};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+messages! {
+    /// What one master knows. `leader` and `pid` are `master@ip:port`; `leader` is missing while none leads. `flags`
+    /// are the master's command line. Times are seconds since 1970.
+    State {
+        must {
+            #[serde(default)] id: String,
+            #[serde(default)] pid: String,
+            #[serde(default)] hostname: String,
+            #[serde(default)] version: String,
+            #[serde(default)] activated_slaves: f64,
+            #[serde(default)] deactivated_slaves: f64,
+            #[serde(default)] unreachable_slaves: f64,
+        }
+        may {
+            leader: Option<String>,
+            leader_info: Option<Leader>,
+            cluster: Option<String>,
+            start_time: Option<f64>,
+            elected_time: Option<f64>,
+            domain: Option<DomainInfo>,
+            flags: BTreeMap<String, String>,
+            slaves: Vec<Slave>,
+            recovered_slaves: Vec<Slave>,
+            frameworks: Vec<Framework>,
+            completed_frameworks: Vec<Framework>,
+            orphan_tasks: Vec<Task>,
+        }
+    }
+    /// The leading master, as a follower knows it.
+    Leader {
+        must { #[serde(default)] id: String, #[serde(default)] pid: String, #[serde(default)] hostname: String }
+        may { port: Option<u16>, domain: Option<DomainInfo> }
+    }
+    /// An agent; `pid` is `slave(1)@ip:port`. An attribute is a text or a number.
+    Slave {
+        must {
+            #[serde(with = "crate::ids::plain")] id: AgentId,
+            #[serde(default)] hostname: String,
+            #[serde(default)] pid: String,
+            #[serde(default)] active: bool,
+            #[serde(default)] deactivated: bool,
+            #[serde(default)] resources: Resources,
+            #[serde(default)] used_resources: Resources,
+            #[serde(default)] offered_resources: Resources,
+        }
+        may {
+            port: Option<u16>,
+            attributes: BTreeMap<String, Value>,
+            domain: Option<DomainInfo>,
+            registered_time: Option<f64>,
+            reregistered_time: Option<f64>,
+            version: Option<String>,
+        }
+    }
+    /// Amounts by name; `ports` is a text. Names beyond the usual ones are in `other`.
+    Resources {
+        must {
+            #[serde(default)] cpus: f64,
+            #[serde(default)] mem: f64,
+            #[serde(default)] disk: f64,
+            #[serde(default)] gpus: f64,
+        }
+        may {
+            ports: Option<String>,
+            #[serde(flatten)] other: BTreeMap<String, Value>,
+        }
+    }
+    /// A framework. `pid` is there for frameworks of the older API only.
+    Framework {
+        must {
+            #[serde(with = "crate::ids::plain")] id: FrameworkId,
+            #[serde(default)] name: String,
+            #[serde(default)] user: String,
+            #[serde(default)] hostname: String,
+            #[serde(default)] webui_url: String,
+            #[serde(default)] active: bool,
+            #[serde(default)] connected: bool,
+            #[serde(default)] recovered: bool,
+            #[serde(default)] checkpoint: bool,
+            #[serde(default)] failover_timeout: f64,
+        }
+        may {
+            pid: Option<String>,
+            principal: Option<String>,
+            role: Option<String>,
+            roles: Vec<String>,
+            capabilities: Vec<String>,
+            labels: Vec<Label>,
+            registered_time: Option<f64>,
+            reregistered_time: Option<f64>,
+            unregistered_time: Option<f64>,
+            tasks: Vec<Task>,
+            unreachable_tasks: Vec<Task>,
+            completed_tasks: Vec<Task>,
+        }
+    }
+    /// A task. `executor_id` is empty when the task has a command executor of its own.
+    Task {
+        must {
+            #[serde(with = "crate::ids::plain")] id: TaskId,
+            #[serde(default)] name: String,
+            #[serde(default, with = "crate::ids::plain")] framework_id: FrameworkId,
+            #[serde(default, with = "crate::ids::plain")] executor_id: ExecutorId,
+            #[serde(default, with = "crate::ids::plain")] slave_id: AgentId,
+            state: TaskState,
+            #[serde(default)] resources: Resources,
+        }
+        may {
+            role: Option<String>,
+            user: Option<String>,
+            labels: Vec<Label>,
+            discovery: Option<DiscoveryInfo>,
+            container: Option<ContainerInfo>,
+            health_check: Option<HealthCheck>,
+            statuses: Vec<Status>,
+        }
+    }
+    /// The last update of each state a task was in, shortened: no message, reason, uuid or check result.
+    Status {
+        must { state: TaskState, #[serde(default)] timestamp: f64 }
+        may { labels: Vec<Label>, container_status: Option<ContainerStatus>, healthy: Option<bool> }
+    }
+}
+
+impl Resources {
+    /// The port ranges, each from first to last included. What does not look like a range is left out.
+    pub fn port_ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let text = self.ports.as_deref().unwrap_or_default();
+        text.trim_matches(['[', ']']).split(',').filter_map(|part| {
+            let (begin, end) = part.trim().split_once('-')?;
+            Some((begin.parse().ok()?, end.parse().ok()?))
+        })
+    }
+}
+
+/// The host and port of a pid (`slave(1)@127.0.0.1:5051`, `master@[::1]:5050`); none when it is not one.
+pub fn pid_address(pid: &str) -> Option<(&str, u16)> {
+    let (_, address) = pid.rsplit_once('@')?;
+    let (host, port) = address.rsplit_once(':')?;
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
+    (!host.is_empty()).then_some((host, port.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_read_from_their_text() {
+        let cases: [(&str, &[(u64, u64)]); 4] = [
+            ("[31000-31001, 31010-31010]", &[(31000, 31001), (31010, 31010)]),
+            ("[]", &[]),
+            ("[7-7]", &[(7, 7)]),
+            ("[a-b, 1-2, 3]", &[(1, 2)]),
+        ];
+        for (text, expected) in cases {
+            let resources = Resources {
+                ports: Some(text.into()),
+                ..Resources::default()
+            };
+            assert_eq!(resources.port_ranges().collect::<Vec<_>>(), expected, "{text}");
+        }
+        assert_eq!(Resources::default().port_ranges().count(), 0);
+    }
+
+    #[test]
+    fn pids_have_an_address() {
+        for (pid, expected) in [
+            ("slave(1)@127.0.0.1:5051", Some(("127.0.0.1", 5051))),
+            ("master@[::1]:5050", Some(("::1", 5050))),
+            ("scheduler-1@host.example:1", Some(("host.example", 1))),
+            ("master@:5050", None),
+            ("master@host", None),
+            ("127.0.0.1:5050", None),
+            ("master@host:70000", None),
+        ] {
+            assert_eq!(pid_address(pid), expected, "{pid}");
+        }
+    }
+}

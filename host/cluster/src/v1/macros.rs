@@ -1,0 +1,116 @@
+//! How wire types are written down: a message lists what it must have and what it may have; a set of names lists its
+//! members and keeps the text of any name it does not know.
+
+/// Tells whether a field that may be missing is missing, and so is not written.
+pub(crate) trait Missing {
+    fn is_missing(&self) -> bool;
+}
+
+impl<T> Missing for Option<T> {
+    fn is_missing(&self) -> bool {
+        self.is_none()
+    }
+}
+
+impl<T> Missing for Vec<T> {
+    fn is_missing(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+impl<K, V> Missing for std::collections::BTreeMap<K, V> {
+    fn is_missing(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+/// Messages. `must` fields are an error when they are not there; `may` fields are `Option`, `Vec` or a map, empty when
+/// not there and not written when empty. Unknown fields are ignored.
+macro_rules! messages {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident {
+            $(must { $($(#[$must_meta:meta])* $must:ident: $must_type:ty),+ $(,)? })?
+            $(may { $($(#[$may_meta:meta])* $may:ident: $may_type:ty),+ $(,)? })?
+        }
+    )*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[allow(missing_docs, reason = "fields are named and meant as in the cluster manager's own messages")]
+        pub struct $name {
+            $($($(#[$must_meta])* pub $must: $must_type,)+)?
+            $($(
+                $(#[$may_meta])*
+                #[serde(default, skip_serializing_if = "crate::v1::macros::Missing::is_missing")]
+                pub $may: $may_type,
+            )+)?
+        }
+    )*};
+}
+
+/// Names in capitals. `Default` is the first one, as in protobuf; a name not listed is kept in `Other`.
+macro_rules! names {
+    ($($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $text:literal),+ $(,)? })*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        #[allow(missing_docs, reason = "variants are named as on the wire")]
+        pub enum $name {
+            $($(#[$variant_meta])* $variant,)+
+            /// A name that this version does not know, as it was written.
+            Other(String),
+        }
+
+        impl $name {
+            /// The name on the wire.
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$variant => $text,)+
+                    Self::Other(text) => text,
+                }
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                $crate::v1::macros::first!($($variant)+)
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                match text {
+                    $($text => Self::$variant,)+
+                    _ => Self::Other(text.to_owned()),
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = <std::borrow::Cow<'de, str> as serde::Deserialize>::deserialize(deserializer)?;
+                Ok(Self::from(&*text))
+            }
+        }
+    )*};
+}
+
+/// The first of several variants.
+macro_rules! first {
+    ($first:ident $($rest:ident)*) => {
+        Self::$first
+    };
+}
+
+pub(crate) use {first, messages, names};

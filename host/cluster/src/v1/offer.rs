@@ -1,0 +1,122 @@
+//! Offers, what is answered to them, and how operations on them went.
+
+use super::macros::{messages, names};
+use super::{
+    Address, AllocationInfo, Attribute, DomainInfo, DurationInfo, ExecutorInfo, Parameter, Resource,
+    TaskGroupInfo, TaskInfo, TimeInfo,
+};
+use crate::ids::{AgentId, ExecutorId, FrameworkId, OfferId, OperationId};
+use std::time::Duration;
+
+names! {
+    /// What is done with an offer.
+    OperationType {
+        Unknown = "UNKNOWN",
+        Launch = "LAUNCH",
+        LaunchGroup = "LAUNCH_GROUP",
+        Reserve = "RESERVE",
+        Unreserve = "UNRESERVE",
+        Create = "CREATE",
+        Destroy = "DESTROY",
+    }
+}
+
+messages! {
+    /// What one agent has to give to one framework (and one of its roles) at this moment.
+    Offer {
+        must { id: OfferId, framework_id: FrameworkId, agent_id: AgentId, hostname: String }
+        may {
+            url: Option<Url>,
+            domain: Option<DomainInfo>,
+            resources: Vec<Resource>,
+            attributes: Vec<Attribute>,
+            executor_ids: Vec<ExecutorId>,
+            unavailability: Option<Unavailability>,
+            allocation_info: Option<AllocationInfo>,
+        }
+    }
+    /// A request to give something back before maintenance.
+    InverseOffer {
+        must { id: OfferId, framework_id: FrameworkId, unavailability: Unavailability }
+        may { url: Option<Url>, agent_id: Option<AgentId>, resources: Vec<Resource> }
+    }
+    /// Planned maintenance; without duration: for ever.
+    Unavailability { must { start: TimeInfo } may { duration: Option<DurationInfo> } }
+    /// An address in parts: an agent's own HTTP API, path included.
+    Url {
+        must { scheme: String, address: Address }
+        may { path: Option<String>, query: Vec<Parameter>, fragment: Option<String> }
+    }
+
+    /// How long the refused or unused rest of an offer is not offered again; the master's default is 5 seconds.
+    Filters { may { refuse_seconds: Option<f64> } }
+
+    /// One thing done with an offer; the field named like the type is set.
+    Operation {
+        must { r#type: OperationType }
+        may {
+            id: Option<OperationId>,
+            launch: Option<Launch>,
+            launch_group: Option<LaunchGroup>,
+            reserve: Option<OperationResources>,
+            unreserve: Option<OperationResources>,
+            create: Option<OperationVolumes>,
+            destroy: Option<OperationVolumes>,
+        }
+    }
+    /// Tasks to run, each under an executor of its own.
+    Launch { may { task_infos: Vec<TaskInfo> } }
+    /// Tasks to run together under one executor.
+    LaunchGroup { must { executor: ExecutorInfo, task_group: TaskGroupInfo } }
+    /// Resources to set aside or to free.
+    OperationResources { may { resources: Vec<Resource> } }
+    /// Volumes to make or to unmake.
+    OperationVolumes { may { volumes: Vec<Resource> } }
+
+    /// How an operation with an id went. `state` is the cluster manager's name (`OPERATION_FINISHED`, ...).
+    OperationStatus {
+        must { state: String }
+        may {
+            operation_id: Option<OperationId>,
+            message: Option<String>,
+            converted_resources: Vec<Resource>,
+            uuid: Option<OperationUuid>,
+            agent_id: Option<AgentId>,
+        }
+    }
+    /// 16 bytes in base64.
+    OperationUuid { must { value: String } }
+}
+
+impl Operation {
+    /// LAUNCH of these tasks.
+    pub fn launch(task_infos: Vec<TaskInfo>) -> Self {
+        Self {
+            r#type: OperationType::Launch,
+            launch: Some(Launch { task_infos }),
+            ..Self::default()
+        }
+    }
+
+    /// `LAUNCH_GROUP` of these tasks under that executor.
+    pub fn launch_group(executor: ExecutorInfo, tasks: Vec<TaskInfo>) -> Self {
+        let launch_group = Some(LaunchGroup {
+            executor,
+            task_group: TaskGroupInfo { tasks },
+        });
+        Self {
+            r#type: OperationType::LaunchGroup,
+            launch_group,
+            ..Self::default()
+        }
+    }
+}
+
+impl Filters {
+    /// Not offered again for that long.
+    pub fn refuse(span: Duration) -> Self {
+        Self {
+            refuse_seconds: Some(span.as_secs_f64()),
+        }
+    }
+}
