@@ -74,3 +74,94 @@ impl Attempt for Look {
 }
 
 export_probe!(CheckTcp);
+
+#[cfg(test)]
+mod tests {
+    use transom_sdk::probe::Endpoint;
+    use transom_sdk::testing::{End, drive, plugin, request};
+
+    use super::*;
+
+    fn end(answer: &Answer) -> End {
+        let check = plugin::<CheckTcp>("{}").unwrap();
+        drive(&*check, request(), 4, |_| answer.clone()).0
+    }
+
+    #[test]
+    fn it_connects_to_the_checks_port_and_no_more() {
+        let check = plugin::<CheckTcp>("{}").unwrap();
+        let (end, steps) = drive(&*check, request(), 4, |_| Answer::Connected(Ok(2)));
+        assert_eq!(end, End::Done(Outcome::Tcp(true)));
+        assert_eq!(
+            steps[0],
+            Step::Connect((
+                Endpoint {
+                    host: "10.0.0.1".to_owned(),
+                    port: 31000
+                },
+                None
+            ))
+        );
+        assert_eq!(steps.len(), 2);
+    }
+
+    #[test]
+    fn a_connection_that_does_not_come_about_is_an_answer() {
+        for error in [
+            IoError::Refused,
+            IoError::Unreachable,
+            IoError::TimedOut,
+            IoError::Closed,
+        ] {
+            assert_eq!(
+                end(&Answer::Connected(Err(error.clone()))),
+                End::Done(Outcome::Tcp(false)),
+                "{error:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_was_not_tried_is_none() {
+        let cases = [
+            (IoError::Denied, Reason::Denied),
+            (IoError::Unresolved, Reason::Unreachable),
+            (
+                IoError::Unavailable("the task is gone".to_owned()),
+                Reason::Unreachable,
+            ),
+        ];
+        for (error, reason) in cases {
+            let End::Failed(failure) = end(&Answer::Connected(Err(error.clone()))) else {
+                panic!("{error:?}")
+            };
+            assert_eq!(failure.reason, reason);
+            assert!(failure.message.contains("10.0.0.1:31000"), "{}", failure.message);
+        }
+    }
+
+    #[test]
+    fn a_check_without_a_port_is_invalid() {
+        let check = plugin::<CheckTcp>("{}").unwrap();
+        let look = Request {
+            endpoint: None,
+            ..request()
+        };
+        let (end, _) = drive(&*check, look, 4, |_| Answer::Connected(Ok(2)));
+        assert!(
+            matches!(
+                end,
+                End::Failed(Failure {
+                    reason: Reason::Invalid,
+                    ..
+                })
+            ),
+            "{end:?}"
+        );
+    }
+
+    #[test]
+    fn it_takes_no_configuration() {
+        assert!(plugin::<CheckTcp>(r#"{"port": 1}"#).is_err());
+    }
+}

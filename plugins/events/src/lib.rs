@@ -1,1 +1,264 @@
-//! TODO
+//! What a subscriber of the event stream sees: the kinds that it names with `event_type`, or every kind that is not opt-in.
+//!
+//! Names match exactly. A name that no event has matches nothing and is not an error, because a client may be newer or older than
+//! the daemon. There is no filter language here yet: a query with a `filter` expression is refused, not answered with everything.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        reason = "tests fail by panicking"
+    )
+)]
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use serde::Deserialize;
+use transom_sdk::events::{Decision, Event, Filter, Query, View};
+use transom_sdk::{ConfigError, Description, Plugin, export_filter};
+
+/// What the operator may write.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Config {
+    /// Kinds that are sent only to subscribers that name them; a star at the end stands for any ending.
+    opt_in: Vec<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            opt_in: vec!["check_result_changed_event".to_owned(), "plugin_*".to_owned()],
+        }
+    }
+}
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Events {
+    opt_in: Rc<[Pattern]>,
+}
+
+impl Plugin for Events {
+    type Config = Config;
+
+    fn describe() -> Description {
+        Description {
+            name: env!("CARGO_PKG_NAME"),
+            version: env!("CARGO_PKG_VERSION"),
+            summary: "event stream: the kinds that a subscriber names, or all that are not opt-in",
+            config_schema: Some(include_str!("config.schema.json")),
+        }
+    }
+
+    fn configure(config: Config) -> Result<Self, Vec<ConfigError>> {
+        let mut patterns = Vec::new();
+        let mut errors = Vec::new();
+        for (index, text) in config.opt_in.iter().enumerate() {
+            match Pattern::parse(text) {
+                Ok(pattern) => patterns.push(pattern),
+                Err(message) => errors.push(ConfigError::at(format!("/opt-in/{index}"), message)),
+            }
+        }
+        if errors.is_empty() {
+            Ok(Self {
+                opt_in: patterns.into(),
+            })
+        } else {
+            Err(errors)
+        }
+    }
+}
+
+/// A kind, or the beginning of kinds.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// Exactly this one.
+    Kind(String),
+    /// All that begin so.
+    Prefix(String),
+}
+
+impl Pattern {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (name, prefix) = match text.strip_suffix('*') {
+            Some(name) => (name, true),
+            None => (text, false),
+        };
+        if name.is_empty() || name.contains('*') {
+            return Err(format!(
+                "expected the name of a kind, with a star at most at its end; found {text:?}"
+            ));
+        }
+        Ok(if prefix {
+            Self::Prefix(name.to_owned())
+        } else {
+            Self::Kind(name.to_owned())
+        })
+    }
+
+    fn matches(&self, kind: &str) -> bool {
+        match self {
+            Self::Kind(name) => name == kind,
+            Self::Prefix(beginning) => kind.starts_with(beginning.as_str()),
+        }
+    }
+}
+
+impl Filter for Events {
+    type View = Wanted;
+
+    fn open(&self, query: Query) -> Result<Wanted, String> {
+        if let Some(expression) = query
+            .expression
+            .filter(|expression| !expression.trim().is_empty())
+        {
+            return Err(format!(
+                "filter: expressions are not understood here, found {expression:?}; choose kinds with event_type, \
+                 which may be given several times"
+            ));
+        }
+        Ok(if query.event_types.is_empty() {
+            Wanted::AllBut(Rc::clone(&self.opt_in))
+        } else {
+            Wanted::Only(query.event_types.into_iter().collect())
+        })
+    }
+}
+
+/// What one query wants.
+#[derive(Debug)]
+pub enum Wanted {
+    /// The kinds that it named.
+    Only(BTreeSet<String>),
+    /// Every kind that is not opt-in.
+    AllBut(Rc<[Pattern]>),
+}
+
+impl Wanted {
+    fn wants(&self, kind: &str) -> bool {
+        match self {
+            Self::Only(kinds) => kinds.contains(kind),
+            Self::AllBut(opt_in) => !opt_in.iter().any(|pattern| pattern.matches(kind)),
+        }
+    }
+}
+
+impl View for Wanted {
+    fn decide(&mut self, events: &[Event]) -> Vec<Decision> {
+        events
+            .iter()
+            .map(|event| {
+                if self.wants(&event.kind) {
+                    Decision::Pass
+                } else {
+                    Decision::Drop
+                }
+            })
+            .collect()
+    }
+}
+
+export_filter!(Events);
+
+#[cfg(test)]
+mod tests {
+    use transom_sdk::testing::{event, plugin, query};
+
+    use super::*;
+
+    const KINDS: [&str; 6] = [
+        "status_update_event",
+        "api_post_event",
+        "check_result_changed_event",
+        "plugin_refused_event",
+        "plugin_admitted_event",
+        "scheduler_registered_event",
+    ];
+
+    fn seen(config: &str, event_types: &[&str]) -> Vec<&'static str> {
+        let mut view = plugin::<Events>(config)
+            .unwrap()
+            .open(query(event_types))
+            .unwrap();
+        let events: Vec<_> = KINDS
+            .iter()
+            .zip(1..)
+            .map(|(kind, sequence)| event(sequence, kind))
+            .collect();
+        let decisions = view.decide(&events);
+        assert_eq!(decisions.len(), events.len());
+        KINDS
+            .into_iter()
+            .zip(decisions)
+            .filter(|(_, decision)| *decision == Decision::Pass)
+            .map(|(kind, _)| kind)
+            .collect()
+    }
+
+    #[test]
+    fn what_each_query_sees() {
+        let all = &[
+            "status_update_event",
+            "api_post_event",
+            "scheduler_registered_event",
+        ];
+        let cases: [(&str, &[&str], &[&str]); 9] = [
+            ("{}", &[], all),
+            ("{}", &["api_post_event"], &["api_post_event"]),
+            (
+                "{}",
+                &["api_post_event", "status_update_event", "api_post_event"],
+                &["status_update_event", "api_post_event"],
+            ),
+            ("{}", &["plugin_refused_event"], &["plugin_refused_event"]),
+            (
+                "{}",
+                &["check_result_changed_event"],
+                &["check_result_changed_event"],
+            ),
+            ("{}", &["no_such_event"], &[]),
+            // Exact: neither a part, nor another case, nor a pattern.
+            ("{}", &["api_post", "API_POST_EVENT", "plugin_*", ""], &[]),
+            (r#"{"opt-in": []}"#, &[], &KINDS),
+            (r#"{"opt-in": ["s*"]}"#, &[], &KINDS[1..5]),
+        ];
+        for (config, event_types, expected) in cases {
+            assert_eq!(seen(config, event_types), expected, "{config} {event_types:?}");
+        }
+    }
+
+    #[test]
+    fn an_expression_is_refused_and_not_ignored() {
+        let events = plugin::<Events>("{}").unwrap();
+        let with = |expression: &str| {
+            events.open(Query {
+                expression: Some(expression.to_owned()),
+                ..query(&["api_post_event"])
+            })
+        };
+        let refusal = with("appId == \"/a\"").unwrap_err();
+        assert!(
+            refusal.contains("appId") && refusal.contains("event_type"),
+            "{refusal}"
+        );
+        assert!(with("  ").is_ok(), "an empty parameter asks for nothing");
+    }
+
+    #[test]
+    fn a_bad_pattern_is_refused_at_its_place() {
+        for (text, pointer) in [
+            ("", "/opt-in/1"),
+            ("*", "/opt-in/1"),
+            ("a*b", "/opt-in/1"),
+            ("**", "/opt-in/1"),
+        ] {
+            let errors = plugin::<Events>(&format!(r#"{{"opt-in": ["plugin_*", "{text}"]}}"#)).unwrap_err();
+            assert_eq!(errors[0].pointer, pointer, "{text:?}");
+        }
+    }
+}

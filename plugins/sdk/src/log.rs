@@ -47,3 +47,24 @@ levels! {
     /// One line at level error.
     error __log_error Error;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Level;
+    use crate::{log, testing};
+
+    #[test]
+    fn lines_keep_their_level_and_order() {
+        let name = "web";
+        log::warn!("{name} has {} ports", 2);
+        log::trace!("plain");
+        assert_eq!(
+            testing::logs(),
+            [
+                (Level::Warn, "web has 2 ports".to_owned()),
+                (Level::Trace, "plain".to_owned())
+            ]
+        );
+        assert_eq!(testing::logs(), []);
+    }
+}

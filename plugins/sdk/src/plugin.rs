@@ -170,3 +170,88 @@ impl<P: Installed> about::Guest for Exported<P> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Config {
+        #[serde(default)]
+        rules: Vec<Rule>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    struct Rule {
+        limit: u32,
+    }
+
+    #[derive(Debug)]
+    struct Limits(Vec<u32>);
+
+    impl Plugin for Limits {
+        type Config = Config;
+
+        fn describe() -> Description {
+            Description {
+                name: "limits",
+                version: "1",
+                summary: "",
+                config_schema: None,
+            }
+        }
+
+        fn configure(config: Config) -> Result<Self, Vec<ConfigError>> {
+            let limits: Vec<_> = config.rules.iter().map(|rule| rule.limit).collect();
+            match limits.iter().position(|limit| *limit == 0) {
+                Some(index) => Err(vec![ConfigError::at(
+                    format!("/rules/{index}/limit"),
+                    "expected at least 1",
+                )]),
+                None => Ok(Self(limits)),
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_says_where_and_what_was_expected() {
+        let cases = [
+            ("{}", Ok(vec![])),
+            (r#"{"rules": [{"limit": 3}]}"#, Ok(vec![3])),
+            (
+                r#"{"rules": [{"limit": 3}, {"limit": 0}]}"#,
+                Err(("/rules/1/limit", "at least 1")),
+            ),
+            (
+                r#"{"rules": [{"limit": "3"}]}"#,
+                Err(("/rules/0/limit", "expected u32")),
+            ),
+            (r#"{"rules": [{}]}"#, Err(("/rules/0", "missing field `limit`"))),
+            (r#"{"a/b": 1}"#, Err(("/a~1b", "unknown field"))),
+            ("{", Err(("", "EOF"))),
+            ("{} {}", Err(("", "trailing"))),
+        ];
+        for (document, expected) in cases {
+            match (configure::<Limits>(document), expected) {
+                (Ok(plugin), Ok(limits)) => assert_eq!(plugin.0, limits, "{document}"),
+                (Err(errors), Err((pointer, words))) => {
+                    assert_eq!(errors.len(), 1, "{document}");
+                    assert_eq!(errors[0].pointer, pointer, "{document}");
+                    assert!(
+                        errors[0].message.contains(words),
+                        "{document}: {}",
+                        errors[0].message
+                    );
+                }
+                (found, expected) => panic!("{document}: expected {expected:?}, found {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn no_configuration_means_none() {
+        assert!(serde_json::from_str::<NoConfig>("{}").is_ok());
+        assert!(serde_json::from_str::<NoConfig>(r#"{"x": 1}"#).is_err());
+    }
+}

@@ -1,8 +1,17 @@
-//! Native unit tests of plugins: `cargo test` on the developer's machine, no component and no host.
+//! Native unit tests of plugins: `cargo test` on the developer's machine, without a component and without a host.
+//!
+//! [`plugin`] makes the plugin of a configuration document as an instance would. [`Run`] drives one attempt of a probe by hand, and
+//! [`drive`] to its end. A matcher and a filter are asked through their traits, and [`request`], [`agent`], [`task`] and [`query`] make
+//! what they are asked about. [`logs`] has what was logged.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
+use crate::events::{Event, Query};
 use crate::log::Level;
+use crate::matcher::{Agent, Attribute, Condition, Constraint, Task, Value};
+use crate::plugin::{ConfigError, Plugin, configure};
+use crate::probe::{Answer, Attempt, Endpoint, Failure, Outcome, Probe, Request, Step};
 
 thread_local! {
     static LOGS: RefCell<Vec<(Level, String)>> = const { RefCell::new(Vec::new()) };
@@ -15,4 +24,156 @@ pub(crate) fn record(level: Level, message: &str) {
 /// What this thread's plugins logged since the last call.
 pub fn logs() -> Vec<(Level, String)> {
     LOGS.take()
+}
+
+/// The plugin that a configuration document comes to; `{}` is what the host hands over when the operator wrote nothing.
+pub fn plugin<P: Plugin>(document: &str) -> Result<Rc<P>, Vec<ConfigError>> {
+    configure(document).map(Rc::new)
+}
+
+/// An attempt that is driven by hand; it keeps the steps that it was told to take.
+#[derive(Debug)]
+pub struct Run<A> {
+    attempt: A,
+    steps: Vec<Step>,
+}
+
+impl<A: Attempt> Run<A> {
+    /// Begins a look. Its first step is the only one so far.
+    pub fn new<P: Probe<Attempt = A>>(plugin: &P, request: Request) -> Self {
+        let mut attempt = plugin.attempt(request);
+        let first = attempt.next(None);
+        Self {
+            attempt,
+            steps: vec![first],
+        }
+    }
+
+    /// The last step: what the host is to do now.
+    pub fn step(&self) -> Option<&Step> {
+        self.steps.last()
+    }
+
+    /// Hands back what came of the last step, and says what comes next.
+    pub fn answer(&mut self, answer: Answer) -> &Step {
+        let next = self.attempt.next(Some(answer));
+        self.steps.push(next);
+        &self.steps[self.steps.len() - 1]
+    }
+
+    /// Every step so far, in order.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    /// It found this.
+    Done(Outcome),
+    /// It could not tell.
+    Failed(Failure),
+    /// It asked for more steps than it was given.
+    Endless,
+}
+
+/// Drives an attempt to its end, at most `limit` steps, with answers from `world`. Gives back the end and the steps taken.
+pub fn drive<P: Probe>(
+    plugin: &P,
+    request: Request,
+    limit: usize,
+    mut world: impl FnMut(&Step) -> Answer,
+) -> (End, Vec<Step>) {
+    let mut run = Run::new(plugin, request);
+    for _ in 0..limit {
+        let answer = match run.step() {
+            Some(Step::Done(outcome)) => return (End::Done(outcome.clone()), run.steps),
+            Some(Step::Failed(failure)) => return (End::Failed(failure.clone()), run.steps),
+            Some(step) => world(step),
+            None => break,
+        };
+        run.answer(answer);
+    }
+    (End::Endless, run.steps)
+}
+
+/// A look at a task of the app `/app` with one port, `10.0.0.1:31000`, within ten seconds.
+pub fn request() -> Request {
+    Request {
+        run_spec: "/app".to_owned(),
+        task: "app.1".to_owned(),
+        agent: "agent1".to_owned(),
+        labels: Vec::new(),
+        ports: Vec::new(),
+        endpoint: Some(Endpoint {
+            host: "10.0.0.1".to_owned(),
+            port: 31000,
+        }),
+        path: "/".to_owned(),
+        command: None,
+        settings: "{}".to_owned(),
+        previous: None,
+        timeout: 10_000,
+        extra: Vec::new(),
+    }
+}
+
+/// An agent of that handle, whose host name is `host`, with attributes.
+pub fn agent(handle: u32, host: &str, attributes: &[(&str, Value)]) -> Agent {
+    Agent {
+        handle,
+        id: format!("S{handle}"),
+        hostname: host.to_owned(),
+        region: None,
+        zone: None,
+        attributes: attributes
+            .iter()
+            .map(|(name, value)| Attribute {
+                name: (*name).to_owned(),
+                value: value.clone(),
+            })
+            .collect(),
+        extra: Vec::new(),
+    }
+}
+
+/// A task of the app `/app`.
+pub fn task(instances: u32, conditions: Vec<Condition>, placed: Vec<u32>) -> Task {
+    Task {
+        run_spec: "/app".to_owned(),
+        instances,
+        conditions,
+        placed,
+        extra: Vec::new(),
+    }
+}
+
+/// A constraint of field, operator and operand.
+pub fn constraint(field: &str, operator: &str, operand: Option<&str>) -> Condition {
+    Condition::Constraint(Constraint {
+        field: field.to_owned(),
+        operator: operator.to_owned(),
+        operand: operand.map(str::to_owned),
+    })
+}
+
+/// A subscriber's query for these kinds.
+pub fn query(event_types: &[&str]) -> Query {
+    Query {
+        event_types: event_types.iter().map(|kind| (*kind).to_owned()).collect(),
+        expression: None,
+        principal: None,
+        extra: Vec::new(),
+    }
+}
+
+/// An event of this kind, with a body of its own.
+pub fn event(sequence: u64, kind: &str) -> Event {
+    Event {
+        sequence,
+        kind: kind.to_owned(),
+        subject: None,
+        body: format!(r#"{{"eventType":"{kind}","sequence":{sequence}}}"#),
+    }
 }

@@ -1,0 +1,57 @@
+//! `event-filter`: what a subscriber of the event stream sees. See the package `transom:events` for what the host asks, and
+//! when.
+
+use std::cell::RefCell;
+
+use crate::bindings::exports::transom::events::filter as wit;
+use crate::plugin::{Exported, Installed, Plugin, installed};
+
+pub use wit::{Decision, Event, Query};
+
+/// A plugin of the world `event-filter`.
+pub trait Filter: Plugin {
+    /// A query made ready.
+    type View: View;
+
+    /// Makes a query ready. A refusal is shown to the subscriber as it stands.
+    fn open(&self, query: Query) -> Result<Self::View, String>;
+}
+
+/// A query made ready: the same events always get the same decisions.
+pub trait View: 'static {
+    /// One decision for each event, in order.
+    fn decide(&mut self, events: &[Event]) -> Vec<Decision>;
+}
+
+impl<P: Filter + Installed> wit::Guest for Exported<P> {
+    type View = ExportedView<P>;
+}
+
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct ExportedView<P: Filter>(RefCell<P::View>);
+
+impl<P: Filter + Installed> wit::GuestView for ExportedView<P> {
+    fn open(query: Query) -> Result<wit::View, String> {
+        let view = installed::<P>().open(query)?;
+        Ok(wit::View::new(Self(RefCell::new(view))))
+    }
+
+    fn decide(&self, events: Vec<Event>) -> Vec<Decision> {
+        self.0.borrow_mut().decide(&events)
+    }
+}
+
+/// Makes the crate a component of the world `event-filter`: `export_filter!(MyFilter)`, once, in a `cdylib`.
+#[macro_export]
+macro_rules! export_filter {
+    ($plugin:ty) => {
+        $crate::__export!(
+            $plugin,
+            EVENTS,
+            "component-type:transom:event-filter",
+            events::filter,
+            __export_transom_events_filter_0_1_0_cabi
+        );
+    };
+}

@@ -1,0 +1,77 @@
+//! `attribute-matcher`: which agents may run a task. See the package `transom:matcher` for what the host asks, and when.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::bindings::exports::transom::matcher::matcher as wit;
+use crate::plugin::{Exported, Installed, Plugin, installed};
+
+pub use wit::{Agent, Attribute, Candidate, Condition, ConditionError, Constraint, Task, Value, Verdict};
+
+/// A plugin of the world `attribute-matcher`.
+pub trait Matcher: Plugin {
+    /// The agents that it was told of.
+    type Fleet: Fleet;
+
+    /// What is wrong with a definition's conditions; empty: nothing. Asked when a definition is posted.
+    fn check(&self, conditions: &[Condition]) -> Vec<ConditionError>;
+
+    /// An empty fleet. `home_region` is the master's own.
+    fn fleet(self: Rc<Self>, home_region: Option<String>) -> Self::Fleet;
+}
+
+/// The cluster's agents, loaded once and asked about many times.
+pub trait Fleet: 'static {
+    /// Adds agents or replaces those with the same handle, and takes `gone` away.
+    fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>);
+
+    /// For each candidate, in order, whether one more instance may go there.
+    fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict>;
+
+    /// Agents for up to `count` further instances, as if placed one after the other.
+    fn place(&mut self, task: &Task, candidates: &[Candidate], count: u32) -> Vec<u32>;
+}
+
+impl<P: Matcher + Installed> wit::Guest for Exported<P> {
+    type Fleet = ExportedFleet<P>;
+
+    fn check(conditions: Vec<Condition>) -> Vec<ConditionError> {
+        installed::<P>().check(&conditions)
+    }
+}
+
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct ExportedFleet<P: Matcher>(RefCell<P::Fleet>);
+
+impl<P: Matcher + Installed> wit::GuestFleet for ExportedFleet<P> {
+    fn new(home_region: Option<String>) -> Self {
+        Self(RefCell::new(installed::<P>().fleet(home_region)))
+    }
+
+    fn update(&self, changed: Vec<Agent>, gone: Vec<u32>) {
+        self.0.borrow_mut().update(changed, gone);
+    }
+
+    fn judge(&self, task: Task, candidates: Vec<Candidate>) -> Vec<Verdict> {
+        self.0.borrow_mut().judge(&task, &candidates)
+    }
+
+    fn place(&self, task: Task, candidates: Vec<Candidate>, count: u32) -> Vec<u32> {
+        self.0.borrow_mut().place(&task, &candidates, count)
+    }
+}
+
+/// Makes the crate a component of the world `attribute-matcher`: `export_matcher!(MyMatcher)`, once, in a `cdylib`.
+#[macro_export]
+macro_rules! export_matcher {
+    ($plugin:ty) => {
+        $crate::__export!(
+            $plugin,
+            MATCHER,
+            "component-type:transom:attribute-matcher",
+            matcher::matcher,
+            __export_transom_matcher_matcher_0_1_0_cabi
+        );
+    };
+}
