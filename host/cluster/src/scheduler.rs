@@ -1,4 +1,102 @@
-//! The scheduler API.
+//! The scheduler API: one subscription per framework, and the calls made on its behalf.
+//!
+//! [`Client::subscribe`](crate::Client::subscribe) gives both halves. Events come on a connection of their own that
+//! nothing else uses; calls go over others and carry the subscription's `Mesos-Stream-Id`. A subscription ends when
+//! its stream does: a new one must be made with the framework's id, and the old [`Caller`] is of no use any more (the
+//! master answers 400 to it). Nothing is retried here.
+
+mod call;
 mod event;
+
+pub use call::Caller;
 pub(crate) use event::interval;
 pub use event::{Event, Failure, Message, Subscribed};
+
+use crate::error::{Error, Result};
+use crate::http::{Http, address};
+use crate::ids::FrameworkId;
+use crate::stream::RecordStream;
+use crate::v1::FrameworkInfo;
+use reqwest::Response;
+use reqwest::header::{HeaderName, HeaderValue};
+use serde_json::{Value, json};
+use url::Url;
+
+/// The longest event that is read: OFFERS of a very large cluster at once.
+const MAX_RECORD: u64 = 64 << 20;
+
+const STREAM_ID: HeaderName = HeaderName::from_static("mesos-stream-id");
+
+/// A subscribed framework.
+#[derive(Debug)]
+pub struct Subscription {
+    /// Makes calls on the framework's behalf.
+    pub caller: Caller,
+    /// What the master tells; [`Event::Subscribed`] first, or [`Event::Error`].
+    pub events: Stream,
+}
+
+impl Subscription {
+    pub(crate) fn new(http: Http, url: Url, response: Response, id: Option<FrameworkId>) -> Result<Self> {
+        let stream_id: HeaderValue =
+            response
+                .headers()
+                .get(STREAM_ID)
+                .cloned()
+                .ok_or_else(|| Error::Incomplete {
+                    what: format!("the answer of {} to SUBSCRIBE", address(&url)),
+                    missing: "the header Mesos-Stream-Id",
+                })?;
+        let records = RecordStream::new(address(&url), response, MAX_RECORD);
+        let caller = Caller::new(http, url, stream_id);
+        if let Some(id) = id {
+            caller.set_framework_id(id);
+        }
+        let events = Stream {
+            records,
+            caller: caller.clone(),
+        };
+        Ok(Self { caller, events })
+    }
+}
+
+/// The events of a subscription.
+#[derive(Debug)]
+pub struct Stream {
+    records: RecordStream,
+    /// Learns the framework's id from here.
+    caller: Caller,
+}
+
+impl Stream {
+    /// The next event; none when the master has ended the stream (a failover, a teardown, after an ERROR).
+    ///
+    /// Fails with [`Error::Broken`] or [`Error::Truncated`] when the connection broke, with [`Error::Silent`] when
+    /// nothing came for two advertised heartbeat intervals and a little more (15 s are assumed before SUBSCRIBED),
+    /// with [`Error::BadRecordLength`] or [`Error::RecordTooLarge`] when it cannot be followed: then it is over. After
+    /// [`Error::Decode`] or [`Error::Incomplete`], about this event alone, it goes on.
+    ///
+    /// The future may be dropped and made anew without losing an event or the time that has passed in silence.
+    pub async fn next(&mut self) -> Result<Option<Event>> {
+        let Some(record) = self.records.next().await? else {
+            return Ok(None);
+        };
+        let event = Event::decode(&record)?;
+        if let Event::Subscribed(subscribed) = &event {
+            self.caller.set_framework_id(subscribed.framework_id.clone());
+            if let Some(interval) = subscribed.heartbeat_interval() {
+                self.records.expect_every(interval);
+            }
+        }
+        Ok(Some(event))
+    }
+}
+
+/// The body of SUBSCRIBE; the id of a framework that comes back stands in two places.
+pub(crate) fn subscribe_body(info: &FrameworkInfo) -> Value {
+    let mut body = json!({"type": "SUBSCRIBE", "subscribe": {"framework_info": info}});
+    if let (Some(id), Some(object)) = (&info.id, body.as_object_mut()) {
+        object.insert("framework_id".to_owned(), json!(id));
+    }
+    body
+}

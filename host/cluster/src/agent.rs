@@ -1,0 +1,173 @@
+//! The agents' own API: files in sandboxes, and commands in running tasks.
+//!
+//! An agent's address comes with its offers ([`v1::Offer::url`](crate::v1::Offer)) or from its pid in the state
+//! document. Some clusters refuse commands in running tasks (403, `Remote container execution is disabled`).
+
+mod session;
+
+pub use session::CommandResult;
+
+use crate::error::{Error, Result};
+use crate::http::{AGENT, Http, Request};
+use crate::ids::{ContainerId, ExecutorId, FrameworkId};
+use crate::v1::CommandInfo;
+use crate::v1::Offer;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::time::Duration;
+use url::Url;
+
+/// Where an agent's HTTP API is.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Endpoint {
+    /// A name or an address.
+    pub host: String,
+    /// A port.
+    pub port: u16,
+}
+
+impl From<(String, u16)> for Endpoint {
+    fn from((host, port): (String, u16)) -> Self {
+        Self { host, port }
+    }
+}
+
+impl From<&(String, u16)> for Endpoint {
+    fn from((host, port): &(String, u16)) -> Self {
+        Self {
+            host: host.clone(),
+            port: *port,
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl Endpoint {
+    /// The address in an offer; the IP address rather than the name, which others may not be able to look up.
+    pub fn of_offer(offer: &Offer) -> Option<Self> {
+        let address = &offer.url.as_ref()?.address;
+        let host = address.ip.clone().or_else(|| address.hostname.clone())?;
+        Some(Self {
+            host,
+            port: address.port,
+        })
+    }
+}
+
+/// A file or directory in an agent's file system.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct File {
+    /// Its whole path.
+    pub path: String,
+    /// Bytes.
+    pub size: u64,
+    /// As `ls` writes it: `-rw-r--r--`.
+    pub mode: String,
+    /// When it was last written to, in seconds since 1970.
+    pub mtime: f64,
+    /// How many links it has.
+    pub nlink: u64,
+    /// Its owner's name.
+    pub uid: String,
+    /// Its group's name.
+    pub gid: String,
+}
+
+/// A part of a file.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Part {
+    /// The text; bytes that are not UTF-8 are replaced by the agent.
+    pub data: String,
+    /// Where it begins in the file.
+    pub offset: u64,
+}
+
+/// A client of agents. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub struct Agents {
+    http: Http,
+}
+
+impl Agents {
+    pub(crate) fn new(http: Http) -> Self {
+        Self { http }
+    }
+
+    /// What is in a directory.
+    pub async fn browse(&self, agent: impl Into<Endpoint>, path: &str) -> Result<Vec<File>> {
+        self.get(&agent.into(), "/files/browse", &[("path", path)]).await
+    }
+
+    /// Up to `length` bytes of a file from `offset`; beyond its end: empty. Agents give at most some pages at once.
+    pub async fn read(
+        &self,
+        agent: impl Into<Endpoint>,
+        path: &str,
+        offset: u64,
+        length: u64,
+    ) -> Result<Part> {
+        let (offset, length) = (offset.to_string(), length.to_string());
+        let query = [("path", path), ("offset", &offset), ("length", &length)];
+        self.get(&agent.into(), "/files/read", &query).await
+    }
+
+    /// How long a file is.
+    pub async fn size(&self, agent: impl Into<Endpoint>, path: &str) -> Result<u64> {
+        let query = [("path", path), ("offset", "-1")];
+        self.get(&agent.into(), "/files/read", &query)
+            .await
+            .map(|part: Part| part.offset)
+    }
+
+    /// Runs a command in a running task's container (`parent`, from the task's
+    /// [`ContainerStatus`](crate::v1::ContainerStatus)) and waits for its end, at most `limit`.
+    ///
+    /// After the limit the command's connection is closed, upon which the agent ends it, the agent is told to kill it
+    /// as well, and the result is [`Error::TimedOut`].
+    pub async fn run_in_task(
+        &self,
+        agent: impl Into<Endpoint>,
+        parent: &ContainerId,
+        command: &CommandInfo,
+        limit: Duration,
+    ) -> Result<CommandResult> {
+        let url = self.url(&agent.into(), "/api/v1", &[])?;
+        session::run(&self.http, url, parent, command, limit).await
+    }
+
+    async fn get<T: DeserializeOwned>(
+        &self,
+        agent: &Endpoint,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> Result<T> {
+        let url = self.url(agent, path, query)?;
+        self.http.ask(&Request::get(url, AGENT, path)).await
+    }
+
+    fn url(&self, agent: &Endpoint, path: &str, query: &[(&str, &str)]) -> Result<Url> {
+        let base = format!("{}://{agent}{path}", self.http.config().scheme());
+        let mut url = Url::parse(&base).map_err(|error| Error::Config {
+            what: format!("the agent's address {agent} is not one: {error}"),
+        })?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        Ok(url)
+    }
+}
+
+/// The path under which an agent shows the latest sandbox of an executor (a command task's executor has the task's id).
+pub fn sandbox(framework: &FrameworkId, executor: &ExecutorId) -> String {
+    format!("/frameworks/{framework}/executors/{executor}/runs/latest")
+}

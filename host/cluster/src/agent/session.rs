@@ -1,0 +1,201 @@
+//! One command in a running task: a session that streams its output, then a question for how it ended.
+//!
+//! The container lives as long as the session's connection, so nothing is left running when this future is dropped.
+
+use crate::error::{Error, Result};
+use crate::http::{AGENT, Http, Request, address};
+use crate::ids::ContainerId;
+use crate::stream::RecordStream;
+use crate::v1::CommandInfo;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::header::{ACCEPT, HeaderName, HeaderValue};
+use serde::Deserialize;
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::timeout;
+use url::Url;
+
+/// So much of the end of each output is kept.
+const KEEP: usize = 4096;
+/// The longest piece of output that is taken at once.
+const MAX_RECORD: u64 = 4 << 20;
+/// How long tidying up may take.
+const TIDY: Duration = Duration::from_secs(1);
+
+const MESSAGE_ACCEPT: HeaderName = HeaderName::from_static("message-accept");
+const LAUNCH: &str = "LAUNCH_NESTED_CONTAINER_SESSION";
+
+/// How a command ended and what it wrote.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct CommandResult {
+    /// The exit code; as in a shell, 128 and the signal's number for a command ended by a signal.
+    pub exit_code: i32,
+    /// The last 4,096 bytes of standard output.
+    pub stdout: Vec<u8>,
+    /// The last 4,096 bytes of standard error.
+    pub stderr: Vec<u8>,
+}
+
+/// One record of a session.
+#[derive(Deserialize)]
+struct ProcessIo {
+    data: Option<Data>,
+}
+
+#[derive(Deserialize)]
+struct Data {
+    r#type: String,
+    /// Base64.
+    #[serde(default)]
+    data: String,
+}
+
+#[derive(Deserialize)]
+struct Waited {
+    wait_nested_container: Termination,
+}
+
+#[derive(Deserialize)]
+struct Termination {
+    exit_status: Option<i32>,
+}
+
+pub(super) async fn run(
+    http: &Http,
+    url: Url,
+    parent: &ContainerId,
+    command: &CommandInfo,
+    limit: Duration,
+) -> Result<CommandResult> {
+    let container = parent.child(uuid::Uuid::new_v4().to_string());
+    let outcome = timeout(limit, session(http, &url, &container, command, limit)).await;
+    let tidy = if outcome.is_ok() {
+        "REMOVE_NESTED_CONTAINER"
+    } else {
+        "KILL_NESTED_CONTAINER"
+    };
+    // An agent that refused to launch has nothing to remove.
+    if !matches!(
+        outcome,
+        Ok(Err(Error::Refused { .. }
+            | Error::Unauthorized { .. }
+            | Error::Unreachable { .. }))
+    ) {
+        let told = timeout(TIDY, tell(http, &url, tidy, &container)).await;
+        if !matches!(told, Ok(Ok(()))) {
+            tracing::debug!(%container, call = tidy, "the agent did not tidy up after a command");
+        }
+    }
+    outcome.unwrap_or_else(|_| {
+        Err(Error::TimedOut {
+            address: address(&url),
+            call: LAUNCH.to_owned(),
+            after: limit,
+        })
+    })
+}
+
+async fn session(
+    http: &Http,
+    url: &Url,
+    container: &ContainerId,
+    command: &CommandInfo,
+    limit: Duration,
+) -> Result<CommandResult> {
+    let launch = json!({"type": LAUNCH, "launch_nested_container_session": {
+        "container_id": container, "command": command,
+    }});
+    let mut request = Request::post(url.clone(), AGENT, LAUNCH, &launch)?;
+    request
+        .headers
+        .insert(ACCEPT, HeaderValue::from_static("application/recordio"));
+    request
+        .headers
+        .insert(MESSAGE_ACCEPT, HeaderValue::from_static("application/json"));
+    let mut records = RecordStream::new(address(url), http.open(&request).await?, MAX_RECORD);
+    // A command may be silent until its deadline, and not every agent sends heartbeats here.
+    records.expect_every(limit);
+
+    let mut result = CommandResult::default();
+    while let Some(record) = records.next().await? {
+        let io: ProcessIo =
+            serde_json::from_slice(&record).map_err(|source| Error::decode("a command's output", source))?;
+        let Some(data) = io.data else { continue };
+        let kept = match data.r#type.as_str() {
+            "STDOUT" => &mut result.stdout,
+            "STDERR" => &mut result.stderr,
+            _ => continue,
+        };
+        let bytes = STANDARD.decode(&data.data).map_err(|_| Error::Incomplete {
+            what: "a piece of a command's output".to_owned(),
+            missing: "data in base64",
+        })?;
+        keep_end(kept, &bytes);
+    }
+    let waited: Waited = http.ask(&named(url, "WAIT_NESTED_CONTAINER", container)?).await?;
+    let status = waited
+        .wait_nested_container
+        .exit_status
+        .ok_or_else(|| Error::Incomplete {
+            what: format!("the answer of {} to WAIT_NESTED_CONTAINER", address(url)),
+            missing: "an exit_status",
+        })?;
+    result.exit_code = exit_code(status);
+    Ok(result)
+}
+
+async fn tell(http: &Http, url: &Url, call: &str, container: &ContainerId) -> Result<()> {
+    http.tell(&named(url, call, container)?).await
+}
+
+/// A call about one container; its part is named like its type, in lower case.
+fn named(url: &Url, call: &str, container: &ContainerId) -> Result<Request> {
+    let body = json!({"type": call, call.to_lowercase(): {"container_id": container}});
+    Request::post(url.clone(), AGENT, call, &body)
+}
+
+/// Appends, keeping the end.
+fn keep_end(kept: &mut Vec<u8>, bytes: &[u8]) {
+    kept.extend_from_slice(&bytes[bytes.len().saturating_sub(KEEP)..]);
+    kept.drain(..kept.len().saturating_sub(KEEP));
+}
+
+/// A wait status as a shell would tell it.
+fn exit_code(status: i32) -> i32 {
+    match status & 0x7f {
+        0 => (status >> 8) & 0xff,
+        signal => 128 + signal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_statuses_are_told_like_a_shell_does() {
+        for (status, code) in [
+            (0, 0),
+            (256, 1),
+            (3 << 8, 3),
+            (255 << 8, 255),
+            (9, 137),
+            (15, 143),
+            (0x80 | 11, 139),
+        ] {
+            assert_eq!(exit_code(status), code, "{status}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_output_is_kept() {
+        let mut kept = Vec::new();
+        keep_end(&mut kept, b"abc");
+        assert_eq!(kept, b"abc");
+        keep_end(&mut kept, &[b'x'; KEEP - 1]);
+        assert_eq!((kept.len(), kept[0]), (KEEP, b'c'));
+        keep_end(&mut kept, &[[b'y'; KEEP].as_slice(), b"z"].concat());
+        assert_eq!((kept.len(), kept[0], kept[KEEP - 1]), (KEEP, b'y', b'z'));
+    }
+}

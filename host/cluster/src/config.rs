@@ -1,0 +1,206 @@
+//! How the cluster manager is reached.
+
+use crate::error::{Error, Result};
+use std::fmt;
+use std::time::Duration;
+use url::Url;
+
+/// How the cluster manager is reached.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Masters as `host:port`, tried in turn; any of them leads to the one that leads. `http://` or `https://` may be
+    /// written in front and must then agree with `tls`.
+    pub masters: Vec<String>,
+    /// Who the framework says it is. Left out of `FrameworkInfo` when none; the credentials' principal must be the same.
+    pub principal: Option<String>,
+    /// What every request carries, when the cluster wants to know who asks.
+    pub credentials: Option<Credentials>,
+    /// TLS towards masters and agents; none: plain HTTP.
+    pub tls: Option<Tls>,
+    /// How long a connection may take to be made.
+    pub connect_timeout: Duration,
+    /// How long an answer may take to be complete; of a stream: to begin.
+    pub call_timeout: Duration,
+}
+
+impl Default for Config {
+    /// One master on this machine, no TLS, no credentials.
+    fn default() -> Self {
+        Self {
+            masters: vec!["127.0.0.1:5050".to_owned()],
+            principal: None,
+            credentials: None,
+            tls: None,
+            connect_timeout: Duration::from_secs(5),
+            call_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A name and a secret for HTTP Basic. The secret never shows in logs.
+#[derive(Clone)]
+pub struct Credentials {
+    /// The principal.
+    pub username: String,
+    /// Its secret.
+    pub password: String,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("username", &self.username)
+            .field("password", &"***")
+            .finish()
+    }
+}
+
+/// TLS. Certificates are verified unless that is switched off.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// Whether the other side must prove who it is.
+    pub verify: bool,
+    /// Certificates (PEM, one or more) of the authorities to trust instead of the system's.
+    pub authorities: Option<Vec<u8>>,
+}
+
+impl Default for Tls {
+    /// Verified against the system's authorities.
+    fn default() -> Self {
+        Self {
+            verify: true,
+            authorities: None,
+        }
+    }
+}
+
+impl Config {
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// The masters as URLs without path, in order.
+    pub(crate) fn urls(&self) -> Result<Vec<Url>> {
+        if self.masters.is_empty() {
+            return Err(Error::Config {
+                what: "no master is named; expected host:port".to_owned(),
+            });
+        }
+        self.masters
+            .iter()
+            .map(|master| self.url(master.trim()))
+            .collect()
+    }
+
+    fn url(&self, master: &str) -> Result<Url> {
+        let wrong = |why: &str| Error::Config {
+            what: format!("master {master:?}: {why}"),
+        };
+        if master.starts_with("zk://") {
+            return Err(wrong(
+                "finding the leader in ZooKeeper is not supported; list the masters as host:port instead",
+            ));
+        }
+        let scheme = self.scheme();
+        let authority = match master.split_once("://") {
+            Some((written, rest)) if written == scheme => rest.trim_end_matches('/'),
+            Some(("https", _)) => return Err(wrong("https:// needs TLS to be configured")),
+            Some(("http", _)) => return Err(wrong("http:// contradicts the configured TLS")),
+            Some(_) => return Err(wrong("expected host:port")),
+            None => master,
+        };
+        let has_port = authority
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0));
+        if !has_port || authority.contains(['/', '@', '?', '#']) {
+            return Err(wrong("expected host:port, such as 127.0.0.1:5050"));
+        }
+        Url::parse(&format!("{scheme}://{authority}/")).map_err(|error| wrong(&error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn urls(master: &str, tls: Option<Tls>) -> std::result::Result<String, String> {
+        let config = Config {
+            masters: vec![master.to_owned()],
+            tls,
+            ..Config::default()
+        };
+        config
+            .urls()
+            .map(|urls| urls[0].to_string())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn masters_are_host_and_port() {
+        for (master, url) in [
+            ("127.0.0.1:5050", "http://127.0.0.1:5050/"),
+            (" leader.mesos:5050 ", "http://leader.mesos:5050/"),
+            ("[::1]:5050", "http://[::1]:5050/"),
+            ("http://h:5050/", "http://h:5050/"),
+        ] {
+            assert_eq!(urls(master, None).as_deref(), Ok(url));
+        }
+        assert_eq!(
+            urls("h:5050", Some(Tls::default())).as_deref(),
+            Ok("https://h:5050/")
+        );
+        assert_eq!(
+            urls("https://h:5050", Some(Tls::default())).as_deref(),
+            Ok("https://h:5050/")
+        );
+    }
+
+    #[test]
+    fn other_masters_are_refused_by_name() {
+        for (master, why) in [
+            ("h", "expected host:port"),
+            ("", "expected host:port"),
+            (":5050", "expected host:port"),
+            ("h:99999", "expected host:port"),
+            ("h:0", "expected host:port"),
+            ("h:5050/path", "expected host:port"),
+            ("u:p@h:5050", "expected host:port"),
+            ("ftp://h:5050", "expected host:port"),
+            ("https://h:5050", "needs TLS"),
+            ("zk://h:2181/mesos", "ZooKeeper is not supported"),
+        ] {
+            let error = urls(master, None).unwrap_err();
+            assert!(
+                error.contains(why) && error.contains(&format!("{master:?}")),
+                "{master}: {error}"
+            );
+        }
+        assert!(
+            urls("http://h:5050", Some(Tls::default()))
+                .unwrap_err()
+                .contains("contradicts")
+        );
+        assert!(
+            Config {
+                masters: Vec::new(),
+                ..Config::default()
+            }
+            .urls()
+            .is_err()
+        );
+    }
+
+    #[test]
+    fn secrets_are_masked() {
+        let credentials = Credentials {
+            username: "ops".into(),
+            password: "s3cret".into(),
+        };
+        let config = Config {
+            credentials: Some(credentials),
+            ..Config::default()
+        };
+        let text = format!("{config:?}");
+        assert!(text.contains("ops") && !text.contains("s3cret"), "{text}");
+    }
+}

@@ -1,0 +1,298 @@
+//! One HTTP exchange with a master or an agent: sending, deadlines, statuses, bounded bodies.
+//!
+//! There are two clients below: one for streams, whose connections are never used for anything else (the master would
+//! write the answer to a call into the middle of the stream), and one for everything that ends by itself.
+
+use crate::config::Config;
+use crate::error::{Error, Result, TransportError};
+use bytes::{Bytes, BytesMut};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
+use reqwest::{Response, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use tokio::time::Instant;
+use url::{Position, Url};
+
+/// The longest document that is read: a state document of a cluster of tens of thousands of tasks.
+const MAX_DOCUMENT: u64 = 512 << 20;
+/// So much of a refusal's text is kept.
+const MAX_REFUSAL: usize = 4096;
+/// How long an unused connection is kept.
+const IDLE: Duration = Duration::from_secs(15);
+
+/// Who answers at an address, for messages.
+pub(crate) const MASTER: &str = "a master";
+pub(crate) const AGENT: &str = "an agent";
+
+/// What is asked: by whom it can be answered, and what to call it in messages.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) url: Url,
+    pub(crate) role: &'static str,
+    /// A call's type (`ACCEPT`) or a path.
+    pub(crate) call: String,
+    /// A JSON body to POST; none: GET.
+    pub(crate) body: Option<Bytes>,
+    pub(crate) headers: HeaderMap,
+}
+
+impl Request {
+    /// GET of a JSON document.
+    pub(crate) fn get(url: Url, role: &'static str, call: impl Into<String>) -> Self {
+        let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
+        Self {
+            url,
+            role,
+            call: call.into(),
+            body: None,
+            headers,
+        }
+    }
+
+    /// POST of a JSON body. The content type is exact: with a charset a master answers 415.
+    pub(crate) fn post<T: Serialize>(url: Url, role: &'static str, call: &str, body: &T) -> Result<Self> {
+        let body =
+            serde_json::to_vec(body).map_err(|source| Error::decode(format!("the call {call}"), source))?;
+        let json = HeaderValue::from_static("application/json");
+        let headers = HeaderMap::from_iter([(ACCEPT, json.clone()), (CONTENT_TYPE, json)]);
+        Ok(Self {
+            url,
+            role,
+            call: call.to_owned(),
+            body: Some(body.into()),
+            headers,
+        })
+    }
+
+    fn address(&self) -> String {
+        address(&self.url)
+    }
+}
+
+/// Scheme, host and port.
+pub(crate) fn address(url: &Url) -> String {
+    url[..Position::BeforePath].to_owned()
+}
+
+/// Sends requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Http {
+    calls: reqwest::Client,
+    streams: reqwest::Client,
+    config: Config,
+}
+
+impl Http {
+    pub(crate) fn new(config: Config) -> Result<Self> {
+        // Fails when a provider is there already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let calls = builder(&config)?.pool_idle_timeout(IDLE);
+        let streams = builder(&config)?.pool_max_idle_per_host(0);
+        Ok(Self {
+            calls: build(calls)?,
+            streams: build(streams)?,
+            config,
+        })
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Sends a request and waits for the answer's head; the body must be read with [`Body`] by the same deadline.
+    async fn send(&self, client: &reqwest::Client, request: &Request, deadline: Instant) -> Result<Response> {
+        let mut sending = match &request.body {
+            Some(body) => client.post(request.url.clone()).body(body.clone()),
+            None => client.get(request.url.clone()),
+        };
+        sending = sending.headers(request.headers.clone());
+        if let Some(credentials) = &self.config.credentials {
+            sending = sending.basic_auth(&credentials.username, Some(&credentials.password));
+        }
+        match tokio::time::timeout_at(deadline, sending.send()).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(Error::Unreachable {
+                address: request.address(),
+                role: request.role,
+                source: TransportError::new(error),
+            }),
+            Err(_) => Err(self.timed_out(request)),
+        }
+    }
+
+    fn timed_out(&self, request: &Request) -> Error {
+        Error::TimedOut {
+            address: request.address(),
+            call: request.call.clone(),
+            after: self.config.call_timeout,
+        }
+    }
+
+    /// A request whose answer's content does not matter, only that it was accepted (202, 200).
+    pub(crate) async fn tell(&self, request: &Request) -> Result<()> {
+        let deadline = Instant::now() + self.config.call_timeout;
+        let response = self.send(&self.calls, request, deadline).await?;
+        let body = self.accepted(request, response, deadline).await?;
+        body.read(deadline).await.map(drop)
+    }
+
+    /// A request that is answered with a JSON document.
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
+        let deadline = Instant::now() + self.config.call_timeout;
+        let response = self.send(&self.calls, request, deadline).await?;
+        let bytes = self
+            .accepted(request, response, deadline)
+            .await?
+            .read(deadline)
+            .await?;
+        serde_json::from_slice(&bytes).map_err(|source| {
+            Error::decode(
+                format!("the answer of {} to {}", request.address(), request.call),
+                source,
+            )
+        })
+    }
+
+    /// A request that is answered with a stream; it returns with the answer's head.
+    pub(crate) async fn open(&self, request: &Request) -> Result<Response> {
+        let deadline = Instant::now() + self.config.call_timeout;
+        let response = self.send(&self.streams, request, deadline).await?;
+        self.accepted(request, response, deadline)
+            .await
+            .map(|body| body.response)
+    }
+
+    /// Turns every status that is not a success into its error.
+    async fn accepted<'a>(
+        &'a self,
+        request: &'a Request,
+        response: Response,
+        deadline: Instant,
+    ) -> Result<Body<'a>> {
+        let status = response.status();
+        let location = response
+            .headers()
+            .get(LOCATION)
+            .map(|value| value.as_bytes().escape_ascii().to_string());
+        let body = Body {
+            http: self,
+            request,
+            response,
+        };
+        if status.is_success() {
+            return Ok(body);
+        }
+        if let Some(location) = location.filter(|_| status.is_redirection()) {
+            return Err(redirect(request, location));
+        }
+        let address = request.address();
+        Err(match status {
+            StatusCode::UNAUTHORIZED => Error::Unauthorized {
+                address,
+                call: request.call.clone(),
+            },
+            StatusCode::SERVICE_UNAVAILABLE => Error::NotReady {
+                address,
+                body: body.text(deadline).await,
+            },
+            _ => Error::Refused {
+                call: request.call.clone(),
+                status: status.as_u16(),
+                body: body.text(deadline).await,
+            },
+        })
+    }
+}
+
+/// A redirect as an error; those that may be followed carry where to in `location`.
+fn redirect(request: &Request, location: String) -> Error {
+    Error::Redirect {
+        address: request.address(),
+        call: request.call.clone(),
+        location,
+        why: "this request goes to the address it was given for",
+    }
+}
+
+fn builder(config: &Config) -> Result<reqwest::ClientBuilder> {
+    let builder = reqwest::Client::builder()
+        .no_proxy()
+        .http1_only()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(config.connect_timeout)
+        .tcp_nodelay(true);
+    let Some(tls) = &config.tls else {
+        // No certificates are needed, and a machine without any must do.
+        return Ok(builder.tls_certs_only([]));
+    };
+    if !tls.verify {
+        return Ok(builder.tls_certs_only([]).tls_danger_accept_invalid_certs(true));
+    }
+    let Some(pem) = &tls.authorities else {
+        return Ok(builder);
+    };
+    let authorities = reqwest::Certificate::from_pem_bundle(pem).map_err(|error| Error::Config {
+        what: format!("the authorities' certificates cannot be read: {error}"),
+    })?;
+    if authorities.is_empty() {
+        return Err(Error::Config {
+            what: "the file of authorities holds no PEM certificate".to_owned(),
+        });
+    }
+    Ok(builder.tls_certs_only(authorities))
+}
+
+fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client> {
+    builder.build().map_err(|error| Error::Config {
+        what: format!("TLS cannot be set up: {error:?}"),
+    })
+}
+
+/// An answer whose body is still to be read.
+struct Body<'a> {
+    http: &'a Http,
+    request: &'a Request,
+    response: Response,
+}
+
+impl Body<'_> {
+    /// All of it, up to the bound.
+    async fn read(mut self, deadline: Instant) -> Result<Bytes> {
+        let mut bytes = BytesMut::new();
+        loop {
+            match tokio::time::timeout_at(deadline, self.response.chunk()).await {
+                Ok(Ok(Some(chunk))) if (bytes.len() + chunk.len()) as u64 <= MAX_DOCUMENT => {
+                    bytes.extend_from_slice(&chunk)
+                }
+                Ok(Ok(Some(_))) => {
+                    return Err(Error::BodyTooLarge {
+                        call: self.request.call.clone(),
+                        limit: MAX_DOCUMENT,
+                    });
+                }
+                Ok(Ok(None)) => return Ok(bytes.freeze()),
+                Ok(Err(error)) => {
+                    return Err(Error::Broken {
+                        address: self.request.address(),
+                        source: TransportError::new(error),
+                    });
+                }
+                Err(_) => return Err(self.http.timed_out(self.request)),
+            }
+        }
+    }
+
+    /// The beginning of it as text; what can be had of it, for it only explains a refusal.
+    async fn text(mut self, deadline: Instant) -> String {
+        let mut bytes = BytesMut::new();
+        while bytes.len() < MAX_REFUSAL {
+            match tokio::time::timeout_at(deadline, self.response.chunk()).await {
+                Ok(Ok(Some(chunk))) => bytes.extend_from_slice(&chunk),
+                _ => break,
+            }
+        }
+        bytes.truncate(MAX_REFUSAL);
+        String::from_utf8_lossy(&bytes).trim().to_owned()
+    }
+}

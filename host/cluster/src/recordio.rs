@@ -1,0 +1,232 @@
+//! RecordIO: each record is its length in decimal, a line feed, and that many bytes.
+//!
+//! A record is there with its last byte, never only when the next one begins, and however the bytes are cut. A length
+//! is not trusted: beyond the bound it is an error, and within it memory grows only with what really comes. After an
+//! error the stream cannot be followed any more, so the decoder keeps reporting that error's kind.
+
+use crate::error::{Error, Result};
+use bytes::{Buf, Bytes, BytesMut};
+
+/// The longest length line that is looked at: the digits of `u64::MAX`.
+const LENGTH_DIGITS: usize = 20;
+
+/// Cuts a stream of bytes into records.
+#[derive(Debug)]
+pub struct Decoder {
+    limit: u64,
+    buffer: BytesMut,
+    /// The length of the record that is being received, once it is known.
+    expected: Option<usize>,
+    broken: bool,
+}
+
+impl Decoder {
+    /// A decoder for records of up to `limit` bytes.
+    pub fn new(limit: u64) -> Self {
+        Self {
+            limit,
+            buffer: BytesMut::new(),
+            expected: None,
+            broken: false,
+        }
+    }
+
+    /// Takes the next bytes of the stream and gives the records that are complete with them. What the iterator has not
+    /// given when it is dropped comes first the next time.
+    pub fn push(&mut self, bytes: &[u8]) -> Records<'_> {
+        self.buffer.extend_from_slice(bytes);
+        Records { decoder: self }
+    }
+
+    /// To be called when the stream has ended: an error if it ended within a record.
+    pub fn finish(&self) -> Result<()> {
+        if self.buffer.is_empty() && self.expected.is_none() {
+            Ok(())
+        } else {
+            Err(Error::Truncated {
+                have: self.buffer.len(),
+            })
+        }
+    }
+
+    fn next_record(&mut self) -> Result<Option<Bytes>> {
+        let length = match self.expected {
+            Some(length) => length,
+            None => match self.take_length()? {
+                Some(length) => *self.expected.insert(length),
+                None => return Ok(None),
+            },
+        };
+        if self.buffer.len() < length {
+            return Ok(None);
+        }
+        self.expected = None;
+        let record = self.buffer.split_to(length).freeze();
+        Ok(Some(record))
+    }
+
+    /// Takes a length line off the front; none when its line feed is not there yet.
+    fn take_length(&mut self) -> Result<Option<usize>> {
+        let head = &self.buffer[..self.buffer.len().min(LENGTH_DIGITS + 1)];
+        let digits = head.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let bad = || Error::BadRecordLength {
+            found: head.escape_ascii().to_string(),
+        };
+        match head.get(digits) {
+            None if digits <= LENGTH_DIGITS => return Ok(None),
+            Some(b'\n') if digits > 0 => {}
+            _ => return Err(bad()),
+        }
+        let text = std::str::from_utf8(&head[..digits]).map_err(|_| bad())?;
+        let length: u64 = text.parse().map_err(|_| bad())?;
+        if length > self.limit {
+            return Err(Error::RecordTooLarge {
+                length,
+                limit: self.limit,
+            });
+        }
+        let length = usize::try_from(length).map_err(|_| Error::RecordTooLarge {
+            length,
+            limit: self.limit,
+        })?;
+        self.buffer.advance(digits + 1);
+        Ok(Some(length))
+    }
+}
+
+/// The records that are complete; after an error nothing more comes until the next [`push`](Decoder::push).
+#[derive(Debug)]
+pub struct Records<'a> {
+    decoder: &'a mut Decoder,
+}
+
+impl Iterator for Records<'_> {
+    type Item = Result<Bytes>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.decoder.broken {
+            return None;
+        }
+        let outcome = self.decoder.next_record();
+        self.decoder.broken = outcome.is_err();
+        outcome.transpose()
+    }
+}
+
+/// Writes one record.
+pub fn encode(record: &[u8]) -> Vec<u8> {
+    let mut bytes = record.len().to_string().into_bytes();
+    bytes.push(b'\n');
+    bytes.extend_from_slice(record);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(limit: u64, parts: &[&[u8]]) -> (Vec<Bytes>, Option<Error>, Result<()>) {
+        let mut decoder = Decoder::new(limit);
+        let mut records = Vec::new();
+        for part in parts {
+            for record in decoder.push(part) {
+                match record {
+                    Ok(record) => records.push(record),
+                    Err(error) => return (records, Some(error), Ok(())),
+                }
+            }
+        }
+        let finished = decoder.finish();
+        (records, None, finished)
+    }
+
+    #[test]
+    fn a_record_is_there_with_its_last_byte() {
+        let mut decoder = Decoder::new(100);
+        assert_eq!(decoder.push(b"5\nhell").count(), 0);
+        assert_eq!(
+            decoder.push(b"o").map(Result::unwrap).collect::<Vec<_>>(),
+            ["hello"]
+        );
+        assert!(decoder.finish().is_ok());
+    }
+
+    #[test]
+    fn every_cut_gives_the_same_records() {
+        let stream = [
+            encode(b"one"),
+            encode(b""),
+            encode(b"3\nxyz"),
+            encode("grüße".as_bytes()),
+        ]
+        .concat();
+        let whole = decode(100, &[&stream]);
+        assert_eq!(whole.0, ["one", "", "3\nxyz", "grüße"]);
+        for cut in 0..=stream.len() {
+            let (records, error, finished) = decode(100, &[&stream[..cut], &stream[cut..]]);
+            assert_eq!(records, whole.0, "cut at {cut}");
+            assert!(error.is_none() && finished.is_ok(), "cut at {cut}");
+        }
+        let bytes: Vec<&[u8]> = stream.chunks(1).collect();
+        assert_eq!(decode(100, &bytes).0, whole.0);
+    }
+
+    #[test]
+    fn bad_lengths_are_errors() {
+        for bad in [
+            &b"x\n"[..],
+            b"\n",
+            b"-1\nx",
+            b"+1\nx",
+            b" 1\nx",
+            b"1 \nx",
+            b"1\r\nx",
+            b"0x10\n",
+            b"123456789012345678901",
+            b"99999999999999999999\n",
+        ] {
+            let (records, error, _) = decode(100, &[bad]);
+            assert!(records.is_empty());
+            assert!(
+                matches!(error, Some(Error::BadRecordLength { .. })),
+                "{}: {error:?}",
+                bad.escape_ascii()
+            );
+        }
+    }
+
+    #[test]
+    fn records_before_a_bad_length_are_given() {
+        let (records, error, _) = decode(100, &[b"2\nokoops"]);
+        assert_eq!(records, ["ok"]);
+        assert!(matches!(error, Some(Error::BadRecordLength { found }) if found == "oops"));
+    }
+
+    #[test]
+    fn the_size_is_bounded_before_anything_is_held() {
+        assert_eq!(decode(3, &[b"3\nabc"]).0, ["abc"]);
+        let (_, error, _) = decode(3, &[b"4\n"]);
+        assert!(matches!(
+            error,
+            Some(Error::RecordTooLarge { length: 4, limit: 3 })
+        ));
+        let mut decoder = Decoder::new(u64::MAX);
+        assert_eq!(decoder.push(b"1000000000000\nx").count(), 0);
+        assert!(decoder.buffer.capacity() < 1_000_000);
+    }
+
+    #[test]
+    fn nothing_comes_after_an_error() {
+        let mut decoder = Decoder::new(10);
+        assert!(decoder.push(b"x\n").next().unwrap().is_err());
+        assert_eq!(decoder.push(b"2\nok").count(), 0);
+    }
+
+    #[test]
+    fn an_end_within_a_record_is_an_error() {
+        for (part, have) in [(&b"5"[..], 1), (b"5\n", 0), (b"5\nhell", 4)] {
+            let (_, _, finished) = decode(100, &[part]);
+            assert!(matches!(finished, Err(Error::Truncated { have: found }) if found == have));
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What a framework tells the master.
+
+use super::STREAM_ID;
+use crate::error::{Error, Result};
+use crate::http::{Http, MASTER, Request, address};
+use crate::ids::{AgentId, FrameworkId, OfferId, TaskId};
+use crate::v1::{DurationInfo, Filters, KillPolicy, Operation, TaskStatus};
+use reqwest::header::HeaderValue;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use url::Url;
+
+/// Makes calls for one subscription. Cloning is cheap.
+///
+/// A call has done its part when the master has taken it (202). What it leads to comes as events: an offer that is no
+/// longer good, for one, as updates of the tasks that were to be launched with it. Calls fail with
+/// [`Error::Refused`] (400 after the subscription is over or for a malformed call, 403 while the stream is closed),
+/// with [`Error::NotLeader`] when the master no longer leads, with [`Error::NotSubscribed`] before the framework's id
+/// is known, and with what can happen to any request. They end within the configured call timeout.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    http: Http,
+    url: Url,
+    stream_id: HeaderValue,
+    framework: Arc<OnceLock<FrameworkId>>,
+}
+
+/// One task of a RECONCILE.
+#[derive(Serialize)]
+struct Known {
+    task_id: TaskId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_id: Option<AgentId>,
+}
+
+impl Caller {
+    pub(crate) fn new(http: Http, url: Url, stream_id: HeaderValue) -> Self {
+        Self {
+            http,
+            url,
+            stream_id,
+            framework: Arc::default(),
+        }
+    }
+
+    /// Tells whose calls these are. The first id stays; the stream sets it when SUBSCRIBED is read.
+    pub fn set_framework_id(&self, id: FrameworkId) {
+        let _ = self.framework.set(id);
+    }
+
+    /// Whose calls these are, once that is known.
+    pub fn framework_id(&self) -> Option<&FrameworkId> {
+        self.framework.get()
+    }
+
+    /// The leading master, as scheme, host and port.
+    pub fn master(&self) -> String {
+        address(&self.url)
+    }
+
+    /// Does something with offers of one agent. No operations: declines them.
+    pub async fn accept(
+        &self,
+        offers: Vec<OfferId>,
+        operations: Vec<Operation>,
+        filters: Filters,
+    ) -> Result<()> {
+        let accept = json!({"offer_ids": offers, "operations": operations, "filters": filters});
+        self.call("ACCEPT", json!({ "accept": accept })).await
+    }
+
+    /// Gives offers back.
+    pub async fn decline(&self, offers: Vec<OfferId>, filters: Filters) -> Result<()> {
+        self.call(
+            "DECLINE",
+            json!({"decline": {"offer_ids": offers, "filters": filters}}),
+        )
+        .await
+    }
+
+    /// Asks for offers again: forgets all filters, ends SUPPRESS.
+    pub async fn revive(&self) -> Result<()> {
+        self.call("REVIVE", json!({})).await
+    }
+
+    /// Asks for no more offers until REVIVE.
+    pub async fn suppress(&self) -> Result<()> {
+        self.call("SUPPRESS", json!({})).await
+    }
+
+    /// Ends the framework for good, and all its tasks with it; no updates come for those.
+    pub async fn teardown(&self) -> Result<()> {
+        self.call("TEARDOWN", json!({})).await
+    }
+
+    /// Ends a task, with `grace` between the polite signal and the other one instead of its own kill policy's. A task
+    /// nobody knows is answered with an update `TASK_UNKNOWN`.
+    pub async fn kill(&self, task: TaskId, agent: Option<AgentId>, grace: Option<Duration>) -> Result<()> {
+        let mut kill = json!({ "task_id": task });
+        if let Some(agent) = agent {
+            kill["agent_id"] = json!(agent);
+        }
+        if let Some(grace) = grace {
+            kill["kill_policy"] = json!(KillPolicy {
+                grace_period: Some(DurationInfo::from(grace))
+            });
+        }
+        self.call("KILL", json!({ "kill": kill })).await
+    }
+
+    /// Confirms an update, so that it does not come again and the task's next one can. Does nothing for an update
+    /// without uuid: the master made it and waits for no answer.
+    pub async fn acknowledge(&self, status: &TaskStatus) -> Result<()> {
+        let Some(uuid) = &status.uuid else { return Ok(()) };
+        let Some(agent) = &status.agent_id else {
+            let what = format!("the update of task {}", status.task_id);
+            return Err(Error::Incomplete {
+                what,
+                missing: "an agent_id, without which it cannot be acknowledged",
+            });
+        };
+        let acknowledge = json!({"agent_id": agent, "task_id": status.task_id, "uuid": uuid});
+        self.call("ACKNOWLEDGE", json!({ "acknowledge": acknowledge }))
+            .await
+    }
+
+    /// Asks for the present state of these tasks, or, with none, of all the master knows; it comes as updates.
+    pub async fn reconcile(&self, tasks: Vec<(TaskId, Option<AgentId>)>) -> Result<()> {
+        let tasks: Vec<_> = tasks
+            .into_iter()
+            .map(|(task_id, agent_id)| Known { task_id, agent_id })
+            .collect();
+        self.call("RECONCILE", json!({"reconcile": {"tasks": tasks}}))
+            .await
+    }
+
+    async fn call(&self, call: &'static str, mut body: Value) -> Result<()> {
+        let framework = self.framework.get().ok_or(Error::NotSubscribed { call })?;
+        body["type"] = json!(call);
+        body["framework_id"] = json!(framework);
+        let mut request = Request::post(self.url.clone(), MASTER, call, &body)?;
+        request.headers.insert(STREAM_ID, self.stream_id.clone());
+        self.http.tell(&request).await.map_err(|error| match error {
+            Error::Redirect {
+                address, location, ..
+            } => Error::NotLeader {
+                address,
+                leader: location,
+            },
+            error => error,
+        })
+    }
+}
