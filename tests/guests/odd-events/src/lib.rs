@@ -1,0 +1,217 @@
+//! An event filter that does what a test asks of it. The query's expression says how it misbehaves, see [`Fault`]; the
+//! configuration marks and drops events, so that a test sees which version decided.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        reason = "tests fail by panicking"
+    )
+)]
+
+use std::hint::black_box;
+use std::rc::Rc;
+
+use serde::Deserialize;
+use transom_sdk::events::{Decision, Event, Filter, Query, View};
+use transom_sdk::{ConfigError, Description, Plugin, export_filter};
+
+/// How it misbehaves, as the query's expression or the configuration's `fault` names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fault {
+    /// It does not.
+    #[default]
+    None,
+    /// Refuses the query.
+    Refuse,
+    /// Traps when it is to open the query.
+    TrapOpen,
+    /// Never comes back from opening the query.
+    LoopOpen,
+    /// Traps when it is to decide.
+    Trap,
+    /// Never decides.
+    Loop,
+    /// Takes memory until it gets no more, when it is to decide.
+    Allocate,
+    /// One decision too few.
+    Short,
+    /// One decision too many.
+    Long,
+    /// Replaces every event by something that is not JSON.
+    BadJson,
+    /// Refuses the configuration.
+    RefuseConfig,
+    /// Traps when it is configured.
+    TrapConfig,
+}
+
+/// What the operator may write.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Added to every event's document as `"mark"`. None: events pass as they are.
+    mark: Option<String>,
+    /// Kinds that are dropped.
+    drop: Vec<String>,
+    /// For every query, whatever its expression.
+    fault: Fault,
+}
+
+/// The plugin.
+#[derive(Debug)]
+pub struct OddEvents(Rc<Config>);
+
+impl Plugin for OddEvents {
+    type Config = Config;
+
+    fn describe() -> Description {
+        Description {
+            name: env!("CARGO_PKG_NAME"),
+            version: env!("CARGO_PKG_VERSION"),
+            summary: "misbehaves on demand",
+            config_schema: Some(r#"{"type": "object"}"#),
+        }
+    }
+
+    #[allow(clippy::panic, reason = "a trap is what was asked for")]
+    fn configure(config: Config) -> Result<Self, Vec<ConfigError>> {
+        match config.fault {
+            Fault::RefuseConfig => Err(vec![ConfigError::at("/fault", "refused, as asked")]),
+            Fault::TrapConfig => panic!("trapped, as asked"),
+            _ => Ok(Self(Rc::new(config))),
+        }
+    }
+}
+
+impl Filter for OddEvents {
+    type View = OddView;
+
+    #[allow(clippy::panic, reason = "a trap is what was asked for")]
+    fn open(&self, query: Query) -> Result<OddView, String> {
+        let fault = match (self.0.fault, query.expression) {
+            (Fault::None, Some(expression)) => {
+                serde_json::from_value(expression.into()).map_err(|error| error.to_string())?
+            }
+            (fault, _) => fault,
+        };
+        match fault {
+            Fault::Refuse => Err("refused, as asked".to_owned()),
+            Fault::TrapOpen => panic!("trapped, as asked"),
+            Fault::LoopOpen => spin(),
+            fault => Ok(OddView {
+                config: Rc::clone(&self.0),
+                event_types: query.event_types,
+                fault,
+            }),
+        }
+    }
+}
+
+/// A query made ready.
+#[derive(Debug)]
+pub struct OddView {
+    config: Rc<Config>,
+    event_types: Vec<String>,
+    fault: Fault,
+}
+
+impl View for OddView {
+    #[allow(clippy::panic, reason = "a trap is what was asked for")]
+    fn decide(&mut self, events: &[Event]) -> Vec<Decision> {
+        let mut decisions: Vec<_> = events.iter().map(|event| self.one(event)).collect();
+        match self.fault {
+            Fault::Trap => panic!("trapped, as asked"),
+            Fault::Loop => spin(),
+            Fault::Allocate => loop {
+                decisions.extend(std::iter::repeat_n(Decision::Drop, 64 * 1024));
+            },
+            Fault::Short => drop(decisions.pop()),
+            Fault::Long => decisions.push(Decision::Pass),
+            _ => {}
+        }
+        decisions
+    }
+}
+
+impl OddView {
+    fn one(&self, event: &Event) -> Decision {
+        let wanted = self.event_types.is_empty() || self.event_types.contains(&event.kind);
+        if !wanted || self.config.drop.contains(&event.kind) {
+            return Decision::Drop;
+        }
+        if self.fault == Fault::BadJson {
+            return Decision::Replace("{not json".to_owned());
+        }
+        match &self.config.mark {
+            Some(mark) => Decision::Replace(marked(&event.body, mark)),
+            None => Decision::Pass,
+        }
+    }
+}
+
+/// The document with one member more at its end; the others stay as and where they are.
+fn marked(body: &str, mark: &str) -> String {
+    let Some(members) = body.trim_end().strip_suffix('}') else {
+        return body.to_owned();
+    };
+    let comma = if members.trim_end().ends_with('{') {
+        ""
+    } else {
+        ","
+    };
+    format!("{members}{comma}\"mark\":{mark:?}}}")
+}
+
+fn spin() -> ! {
+    loop {
+        black_box(());
+    }
+}
+
+export_filter!(OddEvents);
+
+#[cfg(test)]
+mod tests {
+    use transom_sdk::testing::{event, plugin, query};
+
+    use super::*;
+
+    fn view(config: &str, expression: Option<&str>) -> Result<OddView, String> {
+        let query = Query {
+            expression: expression.map(str::to_owned),
+            ..query(&[])
+        };
+        plugin::<OddEvents>(config).unwrap().open(query)
+    }
+
+    #[test]
+    fn it_marks_and_drops() {
+        let mut view = view(r#"{"mark": "v1", "drop": ["b"]}"#, None).unwrap();
+        let decisions = view.decide(&[event(1, "a"), event(2, "b")]);
+        let body = r#"{"eventType":"a","sequence":1,"mark":"v1"}"#.to_owned();
+        assert_eq!(decisions, [Decision::Replace(body), Decision::Drop]);
+        assert_eq!(marked("{}", "x"), r#"{"mark":"x"}"#);
+    }
+
+    #[test]
+    fn faults_come_by_expression_and_by_configuration() {
+        let events = [event(1, "a"), event(2, "b")];
+        assert_eq!(view("{}", Some("short")).unwrap().decide(&events).len(), 1);
+        assert_eq!(
+            view(r#"{"fault": "long"}"#, None).unwrap().decide(&events).len(),
+            3
+        );
+        assert!(view("{}", Some("refuse")).unwrap_err().contains("as asked"));
+        assert!(view(r#"{"fault": "refuse"}"#, None).is_err());
+        assert!(view("{}", Some("nonsense")).unwrap_err().contains("nonsense"));
+        assert_eq!(
+            plugin::<OddEvents>(r#"{"fault": "refuse-config"}"#).unwrap_err()[0].pointer,
+            "/fault"
+        );
+    }
+}
