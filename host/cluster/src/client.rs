@@ -14,13 +14,19 @@ use crate::{operator, scheduler, state};
 use reqwest::Response;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use url::Url;
 
 /// So many redirects are followed for one request; one is enough while there is a leader.
 const MAX_REDIRECTS: usize = 5;
+
+/// Makes the request for a URL.
+type Prepare<'a> = &'a (dyn Fn(Url) -> Result<Request> + Sync);
+/// Sends a request and reads of the answer what is wanted of it.
+type Exchange<T> = for<'a> fn(&'a Http, &'a Request) -> Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// A client of one cluster. Cloning is cheap; all clones share connections.
 #[derive(Clone, Debug)]
@@ -109,16 +115,19 @@ impl Client {
             .map(|answer| answer.version)
     }
 
-    async fn document<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
-        let ask = async |url: Url| self.http.ask(&Request::get(url, MASTER, path)).await;
-        self.at_leader(path, ask).await.map(|(_, document)| document)
+    async fn document<T: DeserializeOwned + Send + 'static>(&self, path: &str) -> Result<T> {
+        let request = |url| Ok(Request::get(url, MASTER, path));
+        self.at_leader(path, &request, |http, request| Box::pin(http.ask(request)))
+            .await
+            .map(|(_, document)| document)
     }
 
     /// A call of the operator API; `part` takes the field named like the call out of the answer.
     async fn call<T>(&self, call: &'static str, part: fn(Answer) -> Option<T>) -> Result<T> {
-        let body = json!({"type": call});
-        let ask = async |url: Url| self.http.ask(&Request::post(url, MASTER, call, &body)?).await;
-        let (url, answer) = self.at_leader("/api/v1", ask).await?;
+        let request = |url| Request::post(url, MASTER, call, &json!({"type": call}));
+        let (url, answer) = self
+            .at_leader("/api/v1", &request, |http, request| Box::pin(http.ask(request)))
+            .await?;
         part(answer).ok_or_else(|| Error::Incomplete {
             what: format!("the answer of {} to {call}", address(&url)),
             missing: "the field named like the call",
@@ -126,18 +135,14 @@ impl Client {
     }
 
     /// A call that is answered with a stream; tells also who answers it.
-    async fn open(
-        &self,
-        path: &str,
-        call: &'static str,
-        body: &serde_json::Value,
-    ) -> Result<(Url, Response)> {
-        let open = async |url: Url| self.http.open(&Request::post(url, MASTER, call, body)?).await;
-        self.at_leader(path, open).await
+    async fn open(&self, path: &str, call: &'static str, body: &Value) -> Result<(Url, Response)> {
+        let request = |url| Request::post(url, MASTER, call, body);
+        self.at_leader(path, &request, |http, request| Box::pin(http.open(request)))
+            .await
     }
 
-    /// Does `send` with the leader's URL of `path`, beginning with the master that worked last.
-    async fn at_leader<T>(&self, path: &str, send: impl AsyncFn(Url) -> Result<T>) -> Result<(Url, T)> {
+    /// Sends the request for the leader's URL of `path`, beginning with the master that worked last.
+    async fn at_leader<T>(&self, path: &str, request: Prepare<'_>, send: Exchange<T>) -> Result<(Url, T)> {
         let count = self.masters.len();
         let first = self.preferred.load(Ordering::Relaxed);
         let mut last = None;
@@ -145,7 +150,7 @@ impl Client {
             let Some(url) = self.masters.get(index).and_then(|master| master.join(path).ok()) else {
                 continue;
             };
-            match follow(url, &send).await {
+            match self.follow(url, request, send).await {
                 Ok(found) => {
                     self.preferred.store(index, Ordering::Relaxed);
                     return Ok(found);
@@ -158,6 +163,33 @@ impl Client {
             }
         }
         Err(self.nobody(last))
+    }
+
+    /// Sends the request to `url`, then to wherever it is redirected.
+    async fn follow<T>(&self, mut url: Url, request: Prepare<'_>, send: Exchange<T>) -> Result<(Url, T)> {
+        for _ in 0..=MAX_REDIRECTS {
+            match send(&self.http, &request(url.clone())?).await {
+                Ok(found) => return Ok((url, found)),
+                Err(Error::Redirect {
+                    address,
+                    call,
+                    location,
+                    ..
+                }) => {
+                    url = target(&url, &location).map_err(|why| Error::Redirect {
+                        address,
+                        call,
+                        location,
+                        why,
+                    })?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::NotReady {
+            address: address(&url),
+            body: "the masters point to each other as leader".to_owned(),
+        })
     }
 
     /// The error when no master could be used.
@@ -184,33 +216,6 @@ struct Answer {
     get_state: Option<operator::GetState>,
     get_agents: Option<operator::GetAgents>,
     get_tasks: Option<operator::GetTasks>,
-}
-
-/// Does `send` with `url`, then with wherever it is redirected to.
-async fn follow<T>(mut url: Url, send: &impl AsyncFn(Url) -> Result<T>) -> Result<(Url, T)> {
-    for _ in 0..=MAX_REDIRECTS {
-        match send(url.clone()).await {
-            Ok(found) => return Ok((url, found)),
-            Err(Error::Redirect {
-                address,
-                call,
-                location,
-                ..
-            }) => {
-                url = target(&url, &location).map_err(|why| Error::Redirect {
-                    address,
-                    call,
-                    location,
-                    why,
-                })?;
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Err(Error::NotReady {
-        address: address(&url),
-        body: "the masters point to each other as leader".to_owned(),
-    })
 }
 
 /// Where a `Location` (scheme-relative, as masters write it, or any other form) leads from `from`. Credentials go

@@ -1,0 +1,346 @@
+//! Finding a master and asking it: lists, redirects, elections, documents, credentials, deadlines.
+
+mod support;
+
+use serde_json::json;
+use std::time::Duration;
+use support::{Server, Step, json_answer, recorded, redirect, text_answer};
+use transom_cluster::{Client, Config, Credentials, Error, Tls};
+
+fn config(masters: &[String]) -> Config {
+    Config {
+        masters: masters.to_vec(),
+        connect_timeout: Duration::from_secs(5),
+        call_timeout: Duration::from_secs(10),
+        ..Config::default()
+    }
+}
+
+fn client(masters: &[String]) -> Client {
+    Client::new(config(masters)).unwrap()
+}
+
+/// An address on which nobody listens.
+async fn nobody() -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+/// A whole error, sources included.
+fn told(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+#[tokio::test]
+async fn a_master_that_is_not_there_is_named_with_what_to_check() {
+    let nobody = nobody().await;
+    let error = client(std::slice::from_ref(&nobody)).version().await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Unreachable { source, .. } if source.is_connect()),
+        "{error:?}"
+    );
+    assert!(error.is_transient());
+    let text = told(&error);
+    assert!(
+        text.starts_with(&format!(
+            "http://{nobody} cannot be reached; check that the address is right"
+        )),
+        "{text}"
+    );
+    assert!(text.contains("Connection refused"), "{text}");
+}
+
+#[tokio::test]
+async fn masters_are_tried_in_turn_and_the_one_that_works_first_the_next_time() {
+    let server = Server::start(|_| json_answer(&json!({"version": "1.11.0"}))).await;
+    let busy = Server::saying(recorded("10-zookeeper/noleader-POST_api_v1.raw")).await;
+    let client = client(&[nobody().await, busy.name(), server.name()]);
+    assert_eq!(client.version().await.unwrap(), "1.11.0");
+    assert_eq!(client.clone().version().await.unwrap(), "1.11.0");
+    assert_eq!((busy.asked().len(), server.asked().len()), (1, 2));
+}
+
+#[tokio::test]
+async fn when_no_master_works_all_are_named() {
+    let masters = [nobody().await, nobody().await];
+    let error = client(&masters).get_agents().await.unwrap_err();
+    assert!(error.is_transient());
+    let text = told(&error);
+    for master in &masters {
+        assert!(text.contains(master.as_str()), "{text}");
+    }
+    assert!(text.contains("check [cluster] master"), "{text}");
+}
+
+#[tokio::test]
+async fn an_election_is_worth_another_try() {
+    for (file, text) in [
+        ("10-zookeeper/noleader-POST_api_v1.raw", "No leader elected"),
+        (
+            "10-zookeeper/recovering-POST_api_v1.raw",
+            "Master has not finished recovery",
+        ),
+    ] {
+        let server = Server::saying(recorded(file)).await;
+        let error = client(&[server.name()]).get_state().await.unwrap_err();
+        assert!(
+            matches!(&error, Error::NotReady { body, .. } if body.contains(text)),
+            "{error:?}"
+        );
+        assert!(error.is_transient());
+    }
+}
+
+#[tokio::test]
+async fn documents_are_read_as_recorded() {
+    let server = Server::start(|asked| {
+        let file = match (asked.line.as_str(), asked.body.is_empty()) {
+            ("GET /state", _) => "1-main/05-2fw_state.raw",
+            ("GET /version", _) => "1-main/01-0fw_version.raw",
+            ("POST /api/v1", false) => match asked.json()["type"].as_str().unwrap() {
+                "GET_STATE" => "1-main/05-2fw-v1-GET_STATE.raw",
+                "GET_AGENTS" => "1-main/05-2fw-v1-GET_AGENTS.raw",
+                "GET_TASKS" => "1-main/05-2fw-v1-GET_TASKS.raw",
+                other => panic!("asked for {other}"),
+            },
+            other => panic!("asked for {other:?}"),
+        };
+        vec![Step::Trickle(recorded(file), 997)]
+    })
+    .await;
+    let client = client(&[server.name()]);
+    assert_eq!(client.version().await.unwrap(), "1.11.0");
+    let state = client.state().await.unwrap();
+    assert_eq!(
+        (state.leader.as_deref(), state.slaves.len()),
+        (Some("master@127.0.0.1:5050"), 1)
+    );
+    assert_eq!(
+        state
+            .frameworks
+            .iter()
+            .map(|framework| &*framework.name)
+            .collect::<Vec<_>>(),
+        ["alpha", "beta"]
+    );
+    let agents = client.get_agents().await.unwrap().agents;
+    assert_eq!(agents[0].pid.as_deref(), Some("slave(1)@127.0.0.1:5051"));
+    let tasks = client.get_tasks().await.unwrap();
+    let all = client.get_state().await.unwrap();
+    assert!(!tasks.tasks.is_empty());
+    assert_eq!(all.get_tasks.unwrap().tasks.len(), tasks.tasks.len());
+}
+
+#[tokio::test]
+async fn a_redirect_is_followed_with_credentials() {
+    let leader = Server::start(|_| json_answer(&json!({"id": "m", "leader": "master@127.0.0.1:1"}))).await;
+    let location = format!("//{}/master/state", leader.name());
+    let follower = Server::start(move |_| redirect(&location)).await;
+    let credentials = Some(Credentials {
+        username: "ops".into(),
+        password: "s3cret".into(),
+    });
+    let client = Client::new(Config {
+        credentials,
+        ..config(&[follower.name()])
+    })
+    .unwrap();
+    assert_eq!(client.state().await.unwrap().id, "m");
+    let asked = leader.asked();
+    assert_eq!(asked[0].line, "GET /master/state");
+    assert_eq!(asked[0].header("authorization"), Some("Basic b3BzOnMzY3JldA=="));
+}
+
+#[tokio::test]
+async fn the_recorded_redirect_leads_where_it_says() {
+    // The recorded leader is on another port; nobody is there, and that is what the error names.
+    let raw = String::from_utf8(recorded("10-zookeeper/nonleader-GET_state.raw")).unwrap();
+    let leader = nobody().await;
+    assert!(raw.contains("//localhost:5060/"));
+    let server = Server::saying(raw.replace("localhost:5060", &leader).into_bytes()).await;
+    let error = client(&[server.name()]).state().await.unwrap_err();
+    let expected = format!("http://{leader}");
+    assert!(
+        matches!(&error, Error::Unreachable { address, .. } if *address == expected),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn redirects_that_lead_astray_are_not_followed() {
+    for (location, why) in [
+        ("https://elsewhere:1/", "between http and https"),
+        ("//u:p@elsewhere:1/", "nobody's credentials"),
+    ] {
+        let server = Server::start(move |_| redirect(location)).await;
+        let error = client(&[server.name()]).state().await.unwrap_err();
+        assert!(
+            matches!(&error, Error::Redirect { why: found, .. } if found.contains(why)),
+            "{error:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn masters_that_point_in_a_circle_are_left() {
+    let server = Server::start(|_| redirect("/state")).await;
+    let error = client(&[server.name()]).state().await.unwrap_err();
+    assert!(
+        matches!(&error, Error::NotReady { body, .. } if body.contains("point to each other")),
+        "{error:?}"
+    );
+    assert_eq!(server.asked().len(), 6);
+}
+
+#[tokio::test]
+async fn refusals_come_with_status_and_text_and_no_other_master_is_asked() {
+    let other = Server::start(|_| json_answer(&json!({}))).await;
+    let server =
+        Server::start(|_| text_answer("415 Unsupported Media Type", "Expecting 'Content-Type'")).await;
+    let error = client(&[server.name(), other.name()])
+        .get_tasks()
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "GET_TASKS was refused with 415: Expecting 'Content-Type'"
+    );
+    assert!(other.asked().is_empty());
+}
+
+#[tokio::test]
+async fn a_long_refusal_is_cut() {
+    let server = Server::start(|_| text_answer("400 Bad Request", &"x".repeat(100_000))).await;
+    let error = client(&[server.name()]).get_tasks().await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Refused { body, .. } if body.len() == 4096),
+        "{}",
+        error.to_string().len()
+    );
+}
+
+#[tokio::test]
+async fn wrong_credentials_are_told_as_such() {
+    let server = Server::saying(recorded("3-auth/get_state-noauth.raw")).await;
+    let error = client(&[server.name()]).state().await.unwrap_err();
+    assert!(matches!(&error, Error::Unauthorized { .. }), "{error:?}");
+    assert!(
+        error.to_string().contains("check the principal and secret"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_answer_is_told() {
+    let server = Server::start(|_| json_answer(&json!({"version": 7}))).await;
+    let error = client(&[server.name()]).version().await.unwrap_err();
+    let text = told(&error);
+    assert!(
+        text.contains(&format!(
+            "the answer of http://{} to /version cannot be read",
+            server.name()
+        )),
+        "{text}"
+    );
+    assert!(
+        text.contains("invalid type: integer `7`, expected a string"),
+        "{text}"
+    );
+    let server = Server::start(|_| json_answer(&json!({"type": "GET_TASKS"}))).await;
+    let error = client(&[server.name()]).get_tasks().await.unwrap_err();
+    assert!(matches!(&error, Error::Incomplete { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_master_that_does_not_answer_is_given_up() {
+    for steps in ["no head", "half a body"] {
+        let server = Server::start(move |_| match steps {
+            "no head" => vec![Step::Silence],
+            _ => vec![
+                Step::Say(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{".to_vec()),
+                Step::Silence,
+            ],
+        })
+        .await;
+        let config = Config {
+            call_timeout: Duration::from_millis(200),
+            ..config(&[server.name()])
+        };
+        let error = Client::new(config).unwrap().state().await.unwrap_err();
+        assert!(
+            matches!(&error, Error::TimedOut { call, .. } if call == "/state"),
+            "{steps}: {error:?}"
+        );
+        assert!(error.is_transient());
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_closes_early_is_told() {
+    let server = Server::start(|_| vec![Step::Close]).await;
+    let error = client(&[server.name()]).state().await.unwrap_err();
+    assert!(matches!(&error, Error::Unreachable { .. }), "{error:?}");
+    let half = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{".to_vec();
+    let server = Server::start(move |_| vec![Step::Say(half.clone()), Step::Close]).await;
+    let error = client(&[server.name()]).state().await.unwrap_err();
+    assert!(matches!(&error, Error::Broken { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn tls_to_a_plain_port_fails_with_the_address() {
+    let server = Server::saying(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec()).await;
+    let tls = Some(Tls {
+        verify: false,
+        authorities: None,
+    });
+    let config = Config {
+        tls,
+        call_timeout: Duration::from_secs(2),
+        ..config(&[server.name()])
+    };
+    let error = Client::new(config).unwrap().version().await.unwrap_err();
+    assert!(
+        error.to_string().contains(&format!("https://{}", server.name())),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn authorities_that_are_none_are_refused() {
+    let tls = Some(Tls {
+        verify: true,
+        authorities: Some(b"nothing".to_vec()),
+    });
+    let error = Client::new(Config {
+        tls,
+        ..config(&["h:1".to_owned()])
+    })
+    .unwrap_err();
+    assert!(matches!(&error, Error::Config { .. }), "{error:?}");
+}
+
+/// What is done with a client is done in tasks, so every future must be able to move between threads.
+#[tokio::test]
+async fn futures_can_move_between_threads() {
+    fn movable<T: Send>(future: T) -> T {
+        future
+    }
+    let client = client(&[nobody().await]);
+    let info = transom_cluster::v1::FrameworkInfo::default();
+    assert!(movable(client.subscribe(&info)).await.is_err());
+    assert!(movable(client.watch()).await.is_err());
+    assert!(movable(client.get_state()).await.is_err());
+    assert!(movable(client.state()).await.is_err());
+    assert!(
+        tokio::spawn(async move { client.version().await })
+            .await
+            .unwrap()
+            .is_err()
+    );
+}

@@ -1,0 +1,165 @@
+//! Every recorded stream, cut in every way, gives the records that were recorded, each with its last byte.
+
+mod support;
+
+use bytes::Bytes;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use support::{document, files};
+use transom_cluster::recordio::Decoder;
+
+const LIMIT: u64 = 1 << 20;
+
+/// All streams with the events that were in them.
+fn streams() -> Vec<(PathBuf, Vec<u8>, Vec<Value>)> {
+    let streams: Vec<_> = files(".recordio.bin")
+        .into_iter()
+        .map(|path| with_events(&path))
+        .collect();
+    assert!(streams.len() >= 30 && streams.iter().any(|(_, _, events)| events.len() > 40));
+    streams
+}
+
+fn with_events(path: &Path) -> (PathBuf, Vec<u8>, Vec<Value>) {
+    let events = document(Path::new(
+        &path.to_str().unwrap().replace(".recordio.bin", ".events.json"),
+    ));
+    let events = events
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["event"].clone())
+        .collect();
+    (path.to_owned(), std::fs::read(path).unwrap(), events)
+}
+
+fn all(decoder: &mut Decoder, bytes: &[u8]) -> Vec<Bytes> {
+    decoder.push(bytes).collect::<Result<_, _>>().unwrap()
+}
+
+/// Where each record ends in the stream.
+fn ends(stream: &[u8]) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let mut at = 0;
+    while at < stream.len() {
+        let feed = at + stream[at..].iter().position(|byte| *byte == b'\n').unwrap();
+        let length: usize = std::str::from_utf8(&stream[at..feed]).unwrap().parse().unwrap();
+        at = feed + 1 + length;
+        ends.push(at);
+    }
+    ends
+}
+
+/// Equal, but for the last bit of a number that was written with more digits in one place than in the other.
+fn same(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Object(left), Value::Object(right)) => {
+            left.len() == right.len()
+                && left
+                    .iter()
+                    .all(|(key, left)| right.get(key).is_some_and(|right| same(left, right)))
+        }
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same(left, right))
+        }
+        (Value::Number(left), Value::Number(right)) if left.is_f64() && right.is_f64() => {
+            let (left, right) = (left.as_f64().unwrap(), right.as_f64().unwrap());
+            (left - right).abs() <= left.abs() * f64::EPSILON
+        }
+        (left, right) => left == right,
+    }
+}
+
+#[test]
+fn whole_streams_hold_the_recorded_events() {
+    for (path, bytes, events) in streams() {
+        let mut decoder = Decoder::new(LIMIT);
+        let records = all(&mut decoder, &bytes);
+        decoder.finish().unwrap();
+        let decoded: Vec<Value> = records
+            .iter()
+            .map(|record| serde_json::from_slice(record).unwrap())
+            .collect();
+        assert_eq!(decoded.len(), events.len(), "{}", path.display());
+        for (at, (decoded, event)) in decoded.iter().zip(&events).enumerate() {
+            assert!(
+                same(decoded, event),
+                "{} event {at}: {decoded} is not {event}",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn byte_by_byte_each_record_comes_with_its_last_byte() {
+    for (path, bytes, _) in streams() {
+        let mut decoder = Decoder::new(LIMIT);
+        let mut came = Vec::new();
+        for (at, byte) in bytes.iter().enumerate() {
+            for _ in all(&mut decoder, &[*byte]) {
+                came.push(at + 1);
+            }
+        }
+        assert_eq!(came, ends(&bytes), "{}", path.display());
+    }
+}
+
+#[test]
+fn cut_in_two_at_every_byte_the_records_are_the_same() {
+    for (path, bytes, _) in streams() {
+        // Cutting is quadratic; the beginning of a long stream has every sort of record in it.
+        let end = ends(&bytes)
+            .into_iter()
+            .take_while(|end| *end < 12_000)
+            .last()
+            .unwrap_or(bytes.len());
+        let bytes = &bytes[..end];
+        let whole = all(&mut Decoder::new(LIMIT), bytes);
+        for cut in 0..=bytes.len() {
+            let mut decoder = Decoder::new(LIMIT);
+            let mut records = all(&mut decoder, &bytes[..cut]);
+            records.extend(all(&mut decoder, &bytes[cut..]));
+            assert_eq!(records, whole, "{} cut at {cut}", path.display());
+        }
+    }
+}
+
+#[test]
+fn cut_at_random_the_records_are_the_same() {
+    let mut random = StdRng::seed_from_u64(20_260_101);
+    for (path, bytes, events) in streams() {
+        for round in 0..20 {
+            let mut decoder = Decoder::new(LIMIT);
+            let (mut rest, mut count) = (bytes.as_slice(), 0);
+            while !rest.is_empty() {
+                let (piece, later) = rest.split_at(random.random_range(1..=rest.len().min(3000)));
+                count += all(&mut decoder, piece).len();
+                rest = later;
+            }
+            decoder.finish().unwrap();
+            assert_eq!(count, events.len(), "{} round {round}", path.display());
+        }
+    }
+}
+
+#[test]
+fn a_stream_cut_off_is_noticed_everywhere_but_between_records() {
+    for (path, bytes, _) in streams() {
+        let ends = ends(&bytes);
+        let mut decoder = Decoder::new(LIMIT);
+        for (at, byte) in bytes.iter().enumerate() {
+            all(&mut decoder, &[*byte]);
+            let between = ends.contains(&(at + 1));
+            assert_eq!(
+                decoder.finish().is_ok(),
+                between,
+                "{} after {} bytes",
+                path.display(),
+                at + 1
+            );
+        }
+    }
+}

@@ -1,0 +1,558 @@
+//! Subscriptions against a server that says awkward bytes: cut anywhere, silent, cut off, redirecting, refusing.
+
+mod support;
+
+use serde_json::{Value, json};
+use std::time::Duration;
+use support::{
+    Asked, LAST_CHUNK, Server, Step, chunk, document, files, record_chunk, recorded, redirect, stream_head,
+    text_answer,
+};
+use transom_cluster::scheduler::Event;
+use transom_cluster::v1::{
+    Capability, CapabilityType, Filters, FrameworkInfo, Operation, TaskInfo, TaskState, TaskStatus,
+};
+use transom_cluster::{AgentId, Client, Config, Credentials, Error, FrameworkId, OfferId, TaskId, operator};
+
+fn client(masters: &[&str]) -> Client {
+    Client::new(config(masters)).unwrap()
+}
+
+fn config(masters: &[&str]) -> Config {
+    Config {
+        masters: masters.iter().map(|&master| master.to_owned()).collect(),
+        connect_timeout: Duration::from_secs(5),
+        call_timeout: Duration::from_secs(10),
+        ..Config::default()
+    }
+}
+
+fn info() -> FrameworkInfo {
+    FrameworkInfo {
+        user: "root".into(),
+        name: "alpha".into(),
+        roles: vec!["alpha".into()],
+        capabilities: vec![Capability::from(CapabilityType::MultiRole)],
+        ..FrameworkInfo::default()
+    }
+}
+
+fn subscribed(interval: f64) -> Value {
+    json!({"type": "SUBSCRIBED", "subscribed": {
+        "framework_id": {"value": "f-1"}, "heartbeat_interval_seconds": interval, "master_info": {"id": "m"},
+    }})
+}
+
+fn heartbeat() -> Value {
+    json!({"type": "HEARTBEAT"})
+}
+
+/// A server that accepts a subscription with these bytes after the head, and every call.
+async fn master(after_head: impl Fn() -> Vec<Step> + Send + Sync + 'static) -> Server {
+    Server::start(move |asked: &Asked| {
+        if asked.json()["type"] == "SUBSCRIBE" {
+            let mut steps = vec![Step::Say(stream_head())];
+            steps.extend(after_head());
+            steps
+        } else {
+            text_answer("202 Accepted", "")
+        }
+    })
+    .await
+}
+
+async fn all(events: &mut transom_cluster::scheduler::Stream) -> Vec<Event> {
+    let mut all = Vec::new();
+    while let Some(event) = events.next().await.unwrap() {
+        all.push(event);
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_subscription_is_asked_for_as_masters_want_it() {
+    let server = master(|| vec![Step::Say(record_chunk(&subscribed(15.0))), Step::Silence]).await;
+    let credentials = Some(Credentials {
+        username: "ops".into(),
+        password: "s3cret".into(),
+    });
+    let mut config = Config {
+        principal: Some("ops".into()),
+        credentials,
+        ..config(&[&server.name()])
+    };
+    config.call_timeout = Duration::from_secs(10);
+    let info = FrameworkInfo {
+        id: Some("f-1".into()),
+        ..info()
+    };
+    let subscription = Client::new(config).unwrap().subscribe(&info).await.unwrap();
+
+    let asked = &server.asked()[0];
+    assert_eq!(asked.line, "POST /api/v1/scheduler");
+    assert_eq!(asked.header("accept"), Some("application/json"));
+    assert_eq!(asked.header("content-type"), Some("application/json"));
+    assert_eq!(asked.header("authorization"), Some("Basic b3BzOnMzY3JldA=="));
+    assert_eq!(asked.header("mesos-stream-id"), None);
+    let expected = json!({"type": "SUBSCRIBE", "framework_id": {"value": "f-1"}, "subscribe": {"framework_info": {
+        "user": "root", "name": "alpha", "id": {"value": "f-1"}, "roles": ["alpha"], "principal": "ops",
+        "capabilities": [{"type": "MULTI_ROLE"}],
+    }}});
+    assert_eq!(asked.json(), expected);
+    assert_eq!(
+        subscription.caller.framework_id(),
+        Some(&FrameworkId::from("f-1"))
+    );
+    assert_eq!(subscription.caller.master(), format!("http://{}", server.name()));
+}
+
+#[tokio::test]
+async fn an_event_comes_with_its_last_byte_while_the_stream_stays_open() {
+    let offers = json!({"type": "OFFERS", "offers": {"offers": []}});
+    let server = master(move || {
+        let bytes = [record_chunk(&subscribed(15.0)), record_chunk(&offers)].concat();
+        vec![Step::Trickle(bytes, 1), Step::Silence]
+    })
+    .await;
+    let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
+    assert!(matches!(events.next().await.unwrap(), Some(Event::Subscribed(_))));
+    assert_eq!(events.next().await.unwrap(), Some(Event::Offers(Vec::new())));
+}
+
+#[tokio::test]
+async fn recorded_streams_are_read_however_they_are_sent() {
+    let mut count = 0;
+    for path in files("stream.http.bin") {
+        let bytes = std::fs::read(&path).unwrap();
+        let head = String::from_utf8_lossy(&bytes[..bytes.len().min(400)]).to_lowercase();
+        if !head.contains("mesos-stream-id") || bytes.len() > 40_000 {
+            continue;
+        }
+        let name = path.to_str().unwrap();
+        let recorded = document(name.replace(".http.bin", ".events.json").as_ref());
+        // Some were cut off by the recording, some were ended by the master.
+        let ended = bytes.ends_with(LAST_CHUNK);
+        for size in [7, 1000] {
+            let bytes = bytes.clone();
+            let server = Server::start(move |_| vec![Step::Trickle(bytes.clone(), size), Step::Close]).await;
+            let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
+            let mut seen = 0;
+            let end = loop {
+                match events.next().await {
+                    Ok(Some(_)) => seen += 1,
+                    Ok(None) => break true,
+                    Err(Error::Broken { .. } | Error::Truncated { .. }) => break false,
+                    Err(error) => panic!("{name}: {error:?}"),
+                }
+            };
+            assert_eq!(
+                (seen, end),
+                (recorded.as_array().unwrap().len(), ended),
+                "{name} by {size}"
+            );
+        }
+        count += 1;
+    }
+    assert!(count >= 8, "only {count} streams");
+}
+
+#[tokio::test]
+async fn several_records_in_a_chunk_and_one_in_several_are_the_same() {
+    let server = master(|| {
+        let record = |event: &Value| transom_cluster::recordio::encode(event.to_string().as_bytes());
+        let bytes = [
+            record(&subscribed(15.0)),
+            record(&heartbeat()),
+            record(&heartbeat()),
+        ]
+        .concat();
+        let (begin, end) = bytes.split_at(bytes.len() - 10);
+        vec![Step::Say(
+            [chunk(begin), chunk(end), LAST_CHUNK.to_vec()].concat(),
+        )]
+    })
+    .await;
+    let mut subscription = client(&[&server.name()]).subscribe(&info()).await.unwrap();
+    let events = all(&mut subscription.events).await;
+    assert_eq!(events.len(), 3);
+    assert_eq!(events[2], Event::Heartbeat);
+    // The end stays the end.
+    assert_eq!(subscription.events.next().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn silence_is_noticed_by_the_advertised_interval() {
+    let server = master(|| vec![Step::Say(record_chunk(&subscribed(0.1))), Step::Silence]).await;
+    let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
+    events.next().await.unwrap();
+    let error = events.next().await.unwrap_err();
+    assert!(
+        matches!(error, Error::Silent { for_, .. } if for_ == Duration::from_millis(250)),
+        "{error:?}"
+    );
+    assert!(error.is_transient());
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "http://{} has been silent for 0.25 s, heartbeats included",
+            server.name()
+        )
+    );
+    assert_eq!(events.next().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn silence_is_noticed_by_those_who_look_again_and_again() {
+    let server = master(|| vec![Step::Say(record_chunk(&subscribed(0.1))), Step::Silence]).await;
+    let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
+    events.next().await.unwrap();
+    let looking = async {
+        loop {
+            // Each look is shorter than the silence that is allowed.
+            if let Ok(outcome) = tokio::time::timeout(Duration::from_millis(20), events.next()).await {
+                break outcome;
+            }
+        }
+    };
+    let outcome = tokio::time::timeout(Duration::from_secs(10), looking)
+        .await
+        .unwrap();
+    assert!(matches!(outcome, Err(Error::Silent { .. })), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn heartbeats_keep_a_stream_alive() {
+    let server = master(|| {
+        let mut steps = vec![Step::Say(record_chunk(&subscribed(0.2)))];
+        for _ in 0..6 {
+            steps.extend([
+                Step::Wait(Duration::from_millis(150)),
+                Step::Say(record_chunk(&heartbeat())),
+            ]);
+        }
+        steps.push(Step::Say(LAST_CHUNK.to_vec()));
+        steps
+    })
+    .await;
+    // 900 ms in all, far beyond the 500 ms of silence that are allowed.
+    let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
+    assert_eq!(all(&mut events).await.len(), 7);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_cut_off_is_an_error() {
+    let half = record_chunk(&heartbeat());
+    for (rest, within_record) in [(Vec::new(), false), (half[..half.len() / 2].to_vec(), true)] {
+        let server = master(move || {
+            vec![
+                Step::Say(record_chunk(&subscribed(15.0))),
+                Step::Say(rest.clone()),
+                Step::Close,
+            ]
+        })
+        .await;
+        let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
+        events.next().await.unwrap();
+        let error = events.next().await.unwrap_err();
+        assert!(
+            matches!(error, Error::Broken { .. }),
+            "{within_record}: {error:?}"
+        );
+        assert!(error.is_transient());
+    }
+}
+
+#[tokio::test]
+async fn an_end_within_a_record_is_an_error() {
+    let server = master(|| vec![Step::Say([chunk(b"20\n{\"type\""), LAST_CHUNK.to_vec()].concat())]).await;
+    let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
+    assert!(matches!(events.next().await, Err(Error::Truncated { have: 7 })));
+}
+
+#[tokio::test]
+async fn a_stream_that_is_no_recordio_is_over() {
+    let server = master(|| {
+        vec![Step::Say(
+            [chunk(b"<html>"), record_chunk(&heartbeat()), LAST_CHUNK.to_vec()].concat(),
+        )]
+    })
+    .await;
+    let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
+    assert!(matches!(events.next().await, Err(Error::BadRecordLength { .. })));
+    assert_eq!(events.next().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn one_event_that_cannot_be_read_does_not_end_the_stream() {
+    let server = master(|| {
+        let events = [subscribed(15.0), json!({"type": "UPDATE"}), heartbeat()];
+        vec![Step::Say(
+            [
+                events.iter().flat_map(record_chunk).collect(),
+                LAST_CHUNK.to_vec(),
+            ]
+            .concat(),
+        )]
+    })
+    .await;
+    let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
+    events.next().await.unwrap();
+    assert!(matches!(events.next().await, Err(Error::Incomplete { .. })));
+    assert_eq!(events.next().await.unwrap(), Some(Event::Heartbeat));
+    assert_eq!(events.next().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_refused_framework_hears_why_on_its_stream() {
+    let server = Server::saying(recorded("1-main/13-resubscribe-removed.http.bin")).await;
+    let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
+    assert_eq!(
+        all(&mut events).await,
+        [Event::Error("Framework has been removed".into())]
+    );
+}
+
+#[tokio::test]
+async fn a_stream_without_its_id_is_of_no_use() {
+    let server = Server::saying(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec()).await;
+    let error = client(&[&server.name()]).subscribe(&info()).await.unwrap_err();
+    assert!(
+        error.to_string().ends_with("lacks the header Mesos-Stream-Id"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn calls_carry_the_stream_id_on_connections_of_their_own() {
+    let server = master(|| vec![Step::Say(record_chunk(&subscribed(15.0))), Step::Silence]).await;
+    let mut subscription = client(&[&server.name()]).subscribe(&info()).await.unwrap();
+    let caller = subscription.caller.clone();
+    let early = caller.revive().await.unwrap_err();
+    assert!(
+        matches!(early, Error::NotSubscribed { call: "REVIVE" }),
+        "{early:?}"
+    );
+    subscription.events.next().await.unwrap();
+
+    let status = TaskStatus {
+        task_id: "t".into(),
+        state: TaskState::Running,
+        agent_id: Some("a".into()),
+        uuid: Some("1j28FfutT3eTzOJQizI0cQ==".into()),
+        ..TaskStatus::default()
+    };
+    let task = TaskInfo {
+        name: "t".into(),
+        task_id: "t".into(),
+        agent_id: "a".into(),
+        ..TaskInfo::default()
+    };
+    let offers = || vec![OfferId::from("o-1"), OfferId::from("o-2")];
+    let (task_id, agent_id) = (TaskId::from("t"), AgentId::from("a"));
+    let second = Filters::refuse(Duration::from_secs(1));
+    caller
+        .accept(offers(), vec![Operation::launch(vec![task])], second.clone())
+        .await
+        .unwrap();
+    caller.decline(offers(), second).await.unwrap();
+    caller.revive().await.unwrap();
+    caller.suppress().await.unwrap();
+    caller.kill(task_id.clone(), None, None).await.unwrap();
+    caller
+        .kill(
+            task_id.clone(),
+            Some(agent_id.clone()),
+            Some(Duration::from_secs(3)),
+        )
+        .await
+        .unwrap();
+    caller.acknowledge(&status).await.unwrap();
+    caller
+        .acknowledge(&TaskStatus {
+            uuid: None,
+            ..status.clone()
+        })
+        .await
+        .unwrap();
+    caller
+        .reconcile(vec![(task_id.clone(), Some(agent_id)), (task_id, None)])
+        .await
+        .unwrap();
+    caller.reconcile(Vec::new()).await.unwrap();
+    caller.teardown().await.unwrap();
+
+    let offer_ids = json!([{"value": "o-1"}, {"value": "o-2"}]);
+    let task = json!({"name": "t", "task_id": {"value": "t"}, "agent_id": {"value": "a"}});
+    let expected = [
+        json!({"type": "ACCEPT", "accept": {"offer_ids": offer_ids, "filters": {"refuse_seconds": 1.0},
+            "operations": [{"type": "LAUNCH", "launch": {"task_infos": [task]}}]}}),
+        json!({"type": "DECLINE", "decline": {"offer_ids": offer_ids, "filters": {"refuse_seconds": 1.0}}}),
+        json!({"type": "REVIVE"}),
+        json!({"type": "SUPPRESS"}),
+        json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}}),
+        json!({"type": "KILL", "kill": {"task_id": {"value": "t"}, "agent_id": {"value": "a"},
+            "kill_policy": {"grace_period": {"nanoseconds": 3_000_000_000_u64}}}}),
+        json!({"type": "ACKNOWLEDGE", "acknowledge": {"agent_id": {"value": "a"}, "task_id": {"value": "t"},
+            "uuid": "1j28FfutT3eTzOJQizI0cQ=="}}),
+        json!({"type": "RECONCILE", "reconcile": {"tasks": [
+            {"task_id": {"value": "t"}, "agent_id": {"value": "a"}}, {"task_id": {"value": "t"}}]}}),
+        json!({"type": "RECONCILE", "reconcile": {"tasks": []}}),
+        json!({"type": "TEARDOWN"}),
+    ];
+    let asked = server.asked();
+    assert_eq!(asked.len(), 1 + expected.len());
+    for (asked, mut expected) in asked[1..].iter().zip(expected) {
+        expected["framework_id"] = json!({"value": "f-1"});
+        assert_eq!(asked.json(), expected);
+        assert_eq!(asked.line, "POST /api/v1/scheduler");
+        assert_eq!(asked.header("mesos-stream-id"), Some("stream-7"));
+        assert_eq!(asked.header("content-type"), Some("application/json"));
+        assert_ne!(asked.connection, 0, "a call used the subscription's connection");
+    }
+}
+
+#[tokio::test]
+async fn dropping_a_subscription_closes_its_connection() {
+    let server = master(|| vec![Step::Say(record_chunk(&subscribed(15.0))), Step::Silence]).await;
+    let mut subscription = client(&[&server.name()]).subscribe(&info()).await.unwrap();
+    subscription.events.next().await.unwrap();
+    drop(subscription);
+    server.closed(1).await;
+}
+
+#[tokio::test]
+async fn refused_calls_tell_status_and_text() {
+    for (file, status, text) in [
+        (
+            "1-main/12-disconnected-call.raw",
+            403,
+            "Framework is not subscribed",
+        ),
+        ("5-misc/ack-bad-uuid.raw", 400, "Not a valid UUID"),
+        (
+            "3-auth/call-other-principal.raw",
+            400,
+            "Authenticated principal 'ops' does not match",
+        ),
+    ] {
+        let refusal = recorded(file);
+        let server = Server::start(move |asked| {
+            if asked.json()["type"] == "SUBSCRIBE" {
+                return vec![
+                    Step::Say([stream_head(), record_chunk(&subscribed(15.0))].concat()),
+                    Step::Silence,
+                ];
+            }
+            vec![Step::Say(refusal.clone())]
+        })
+        .await;
+        let mut subscription = client(&[&server.name()]).subscribe(&info()).await.unwrap();
+        subscription.events.next().await.unwrap();
+        let error = subscription.caller.revive().await.unwrap_err();
+        let Error::Refused {
+            call,
+            status: found,
+            body,
+        } = &error
+        else {
+            panic!("{file}: {error:?}")
+        };
+        assert_eq!((call.as_str(), *found), ("REVIVE", status));
+        assert!(body.contains(text), "{file}: {body}");
+        assert!(!error.is_transient());
+    }
+}
+
+#[tokio::test]
+async fn a_call_to_a_master_that_no_longer_leads_says_so() {
+    let server = Server::start(|asked| {
+        if asked.json()["type"] == "SUBSCRIBE" {
+            return vec![
+                Step::Say([stream_head(), record_chunk(&subscribed(15.0))].concat()),
+                Step::Silence,
+            ];
+        }
+        redirect("//localhost:5060/master/api/v1/scheduler")
+    })
+    .await;
+    let mut subscription = client(&[&server.name()]).subscribe(&info()).await.unwrap();
+    subscription.events.next().await.unwrap();
+    let error = subscription.caller.revive().await.unwrap_err();
+    let leader = "//localhost:5060/master/api/v1/scheduler";
+    assert!(
+        matches!(&error, Error::NotLeader { leader: found, .. } if found == leader),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_leader_is_found_by_redirect_and_gets_the_calls() {
+    let leader = Server::start(|asked| {
+        if asked.json()["type"] == "SUBSCRIBE" {
+            return vec![
+                Step::Say([stream_head(), record_chunk(&subscribed(15.0))].concat()),
+                Step::Silence,
+            ];
+        }
+        text_answer("202 Accepted", "")
+    })
+    .await;
+    let location = format!("//{}/master/api/v1/scheduler", leader.name());
+    let follower = Server::start(move |_| redirect(&location)).await;
+    let mut subscription = client(&[&follower.name()]).subscribe(&info()).await.unwrap();
+    subscription.events.next().await.unwrap();
+    subscription.caller.revive().await.unwrap();
+    assert_eq!(follower.asked().len(), 1);
+    let lines: Vec<_> = leader.asked().into_iter().map(|asked| asked.line).collect();
+    assert_eq!(
+        lines,
+        ["POST /master/api/v1/scheduler", "POST /master/api/v1/scheduler"]
+    );
+}
+
+#[tokio::test]
+async fn the_operator_stream_needs_no_stream_id_and_tells_its_interval() {
+    let server = Server::start(|asked| {
+        assert_eq!(
+            (asked.line.as_str(), asked.json()),
+            ("POST /api/v1", json!({"type": "SUBSCRIBE"}))
+        );
+        let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n";
+        let event = json!({"type": "SUBSCRIBED", "subscribed": {
+            "get_state": {"get_agents": {}}, "heartbeat_interval_seconds": 0.1,
+        }});
+        vec![
+            Step::Say([head.to_vec(), record_chunk(&event)].concat()),
+            Step::Silence,
+        ]
+    })
+    .await;
+    let mut events = client(&[&server.name()]).watch().await.unwrap();
+    let Some(operator::Event::Subscribed(state)) = events.next().await.unwrap() else {
+        panic!("not subscribed")
+    };
+    assert!(state.get_agents.is_some() && state.get_tasks.is_none());
+    let error = events.next().await.unwrap_err();
+    assert!(
+        matches!(error, Error::Silent { for_, .. } if for_ == Duration::from_millis(250)),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_recorded_operator_stream_is_read() {
+    let server = Server::start(|_| {
+        vec![
+            Step::Trickle(recorded("1-main/15-operator-subscribe.http.bin"), 11),
+            Step::Close,
+        ]
+    })
+    .await;
+    let mut events = client(&[&server.name()]).watch().await.unwrap();
+    let mut seen = 0;
+    while let Ok(Some(_)) = events.next().await {
+        seen += 1;
+    }
+    let path = support::recordings().join("1-main/15-operator-subscribe.events.json");
+    assert_eq!(seen, document(&path).as_array().unwrap().len());
+}

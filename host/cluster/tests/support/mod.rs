@@ -1,0 +1,268 @@
+//! What the tests share: the recorded traffic, and a server that says exactly the bytes a test wants said.
+
+#![allow(dead_code, reason = "every test binary uses its own part of this module")]
+#![allow(unreachable_pub, reason = "the module is compiled into several test binaries")]
+
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// The folder of recorded traffic.
+pub fn recordings() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/cluster")
+}
+
+/// All recorded files whose names end so, in order; never none.
+pub fn files(ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for folder in std::fs::read_dir(recordings())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+    {
+        if folder.is_dir() {
+            found.extend(
+                std::fs::read_dir(folder)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
+        }
+    }
+    found.retain(|path| path.to_str().unwrap().ends_with(ending));
+    found.sort();
+    assert!(!found.is_empty(), "no recorded file ends with {ending}");
+    found
+}
+
+/// A recorded file's bytes.
+pub fn recorded(name: &str) -> Vec<u8> {
+    std::fs::read(recordings().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// A recorded JSON document.
+pub fn document(path: &Path) -> Value {
+    let bytes = std::fs::read(path).unwrap();
+    serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// What a client asked.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The how-manieth connection to the server it came on, from 0.
+    pub connection: usize,
+    /// Method and path.
+    pub line: String,
+    /// Header lines in lower case.
+    pub headers: Vec<String>,
+    pub body: Vec<u8>,
+}
+
+impl Asked {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers
+            .iter()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+}
+
+/// What the server does with a request.
+pub enum Step {
+    /// These bytes at once.
+    Say(Vec<u8>),
+    /// These bytes, so many at a time, each in a packet of its own.
+    Trickle(Vec<u8>, usize),
+    /// Nothing for a while.
+    Wait(Duration),
+    /// Nothing more, until the client goes away.
+    Silence,
+    /// Close the connection.
+    Close,
+}
+
+/// A server on a free port of the loopback interface; it ends when it is dropped.
+pub struct Server {
+    pub address: SocketAddr,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    closed: tokio::sync::watch::Receiver<usize>,
+    _tasks: JoinSet<()>,
+}
+
+impl Server {
+    /// Answers each request with what `answer` says.
+    pub async fn start(answer: impl Fn(&Asked) -> Vec<Step> + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (closing, closed) = tokio::sync::watch::channel(0);
+        let mut tasks = JoinSet::new();
+        let (record, answer) = (Arc::clone(&asked), Arc::new(answer));
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            for number in 0.. {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (record, answer, closing) = (Arc::clone(&record), Arc::clone(&answer), closing.clone());
+                connections.spawn(async move {
+                    serve(stream, number, &record, &*answer).await;
+                    closing.send_modify(|count| *count += 1);
+                });
+            }
+        });
+        Self {
+            address,
+            asked,
+            closed,
+            _tasks: tasks,
+        }
+    }
+
+    /// Answers every request with the same bytes.
+    pub async fn saying(bytes: Vec<u8>) -> Self {
+        Self::start(move |_| vec![Step::Say(bytes.clone())]).await
+    }
+
+    /// `host:port`.
+    pub fn name(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Every request so far.
+    pub fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    /// Waits until so many connections were closed.
+    pub async fn closed(&self, count: usize) {
+        let mut closed = self.closed.clone();
+        let waiting = closed.wait_for(|closed| *closed >= count);
+        tokio::time::timeout(Duration::from_secs(10), waiting)
+            .await
+            .expect("connections stayed open")
+            .unwrap();
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    connection: usize,
+    record: &Mutex<Vec<Asked>>,
+    answer: &(dyn Fn(&Asked) -> Vec<Step> + Send + Sync),
+) {
+    stream.set_nodelay(true).unwrap();
+    let mut buffer = Vec::new();
+    while let Some(asked) = request(&mut stream, &mut buffer, connection).await {
+        record.lock().unwrap().push(asked.clone());
+        for step in answer(&asked) {
+            let done = match step {
+                Step::Say(bytes) => stream.write_all(&bytes).await,
+                Step::Trickle(bytes, size) => trickle(&mut stream, &bytes, size).await,
+                Step::Wait(time) => {
+                    tokio::time::sleep(time).await;
+                    Ok(())
+                }
+                Step::Silence => {
+                    let _ = stream.read(&mut [0]).await;
+                    return;
+                }
+                Step::Close => return,
+            };
+            if done.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+async fn trickle(stream: &mut TcpStream, bytes: &[u8], size: usize) -> std::io::Result<()> {
+    for piece in bytes.chunks(size) {
+        stream.write_all(piece).await?;
+        stream.flush().await?;
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+/// Reads a request with a `Content-Length` or without body.
+async fn request(stream: &mut TcpStream, buffer: &mut Vec<u8>, connection: usize) -> Option<Asked> {
+    let head_end = loop {
+        if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end;
+        }
+        (stream.read_buf(buffer).await.ok()? > 0).then_some(())?;
+    };
+    let head = String::from_utf8(buffer[..head_end].to_vec()).ok()?;
+    let mut lines = head.lines();
+    let line = lines.next()?.trim_end_matches(" HTTP/1.1").to_owned();
+    let headers: Vec<String> = lines
+        .map(|line| {
+            line.split_once(':')
+                .map_or(line.into(), |(key, value)| key.to_lowercase() + ":" + value)
+        })
+        .collect();
+    let mut asked = Asked {
+        connection,
+        line,
+        headers,
+        body: Vec::new(),
+    };
+    let length: usize = asked
+        .header("content-length")
+        .map_or(0, |length| length.parse().unwrap());
+    let body = head_end + 4;
+    while buffer.len() < body + length {
+        (stream.read_buf(buffer).await.ok()? > 0).then_some(())?;
+    }
+    asked.body = buffer[body..body + length].to_vec();
+    buffer.drain(..body + length);
+    Some(asked)
+}
+
+/// The answer to a JSON question.
+pub fn json_answer(document: &Value) -> Vec<Step> {
+    let body = document.to_string();
+    let length = body.len();
+    let head =
+        format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
+    vec![Step::Say([head.as_bytes(), body.as_bytes()].concat())]
+}
+
+/// A status with a text.
+pub fn text_answer(status: &str, body: &str) -> Vec<Step> {
+    let length = body.len();
+    vec![Step::Say(
+        format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes(),
+    )]
+}
+
+/// A redirect to a scheme-relative location, as masters write it.
+pub fn redirect(location: &str) -> Vec<Step> {
+    let head = "HTTP/1.1 307 Temporary Redirect\r\nContent-Length: 0\r\nLocation: ";
+    vec![Step::Say(format!("{head}{location}\r\n\r\n").into_bytes())]
+}
+
+/// The head of an accepted subscription.
+pub fn stream_head() -> Vec<u8> {
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nMesos-Stream-Id: stream-7\r\n\
+                Content-Type: application/json\r\n\r\n";
+    head.into()
+}
+
+/// One record in one chunk.
+pub fn record_chunk(event: &Value) -> Vec<u8> {
+    chunk(&transom_cluster::recordio::encode(event.to_string().as_bytes()))
+}
+
+/// One chunk.
+pub fn chunk(bytes: &[u8]) -> Vec<u8> {
+    [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+}
+
+/// The chunk that ends a stream.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
