@@ -1,1 +1,86 @@
-//! TODO
+//! Which agents may run a task, as far as host names, regions, attributes and what is already placed decide it.
+//!
+//! Two languages, and both may stand in one task:
+//!
+//! * **constraints** of apps and pods, `["rack", "GROUP_BY", "3"]`: [`constraint`]. Placed instances count.
+//! * **expressions** of workflow tasks, `gpu:true` and `gpu:true?:cpu:true`: [`expression`]. They look at text attributes only.
+//!
+//! Besides, an agent outside the home region runs only tasks that name `@region` or `@zone` in a constraint.
+//!
+//! A condition that cannot be understood is told by `check` when a definition is posted; one that came past it refuses every agent,
+//! so that a task waits with a reason and never runs where it should not. [`fleet`] keeps the agents; nothing here does input
+//! or output, knows the time or fails otherwise.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        reason = "tests fail by panicking"
+    )
+)]
+
+use std::rc::Rc;
+
+use transom_sdk::matcher::{Condition, ConditionError, Matcher};
+use transom_sdk::{ConfigError, Description, NoConfig, Plugin, export_matcher};
+
+pub mod constraint;
+pub mod expression;
+pub mod fleet;
+pub mod pattern;
+pub mod placement;
+pub mod value;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Attributes {
+    patterns: Rc<pattern::Cache>,
+}
+
+impl Plugin for Attributes {
+    type Config = NoConfig;
+
+    fn describe() -> Description {
+        Description {
+            name: env!("CARGO_PKG_NAME"),
+            version: env!("CARGO_PKG_VERSION"),
+            summary: "placement: constraints of apps, attribute conditions of workflow tasks",
+            config_schema: None,
+        }
+    }
+
+    fn configure(NoConfig {}: NoConfig) -> Result<Self, Vec<ConfigError>> {
+        Ok(Self {
+            patterns: Rc::default(),
+        })
+    }
+}
+
+impl Matcher for Attributes {
+    type Fleet = fleet::Agents;
+
+    fn check(&self, conditions: &[Condition]) -> Vec<ConditionError> {
+        let wrong = |condition: &Condition| match condition {
+            Condition::Constraint(constraint) => constraint::Rule::parse(constraint, &self.patterns).err(),
+            Condition::Expression(text) => expression::check(text).err(),
+        };
+        (0..)
+            .zip(conditions)
+            .filter_map(|(index, condition)| {
+                wrong(condition).map(|message| ConditionError {
+                    condition: index,
+                    message,
+                })
+            })
+            .collect()
+    }
+
+    fn fleet(self: Rc<Self>, home_region: Option<String>) -> fleet::Agents {
+        fleet::Agents::new(home_region, Rc::clone(&self.patterns))
+    }
+}
+
+export_matcher!(Attributes);

@@ -1,0 +1,182 @@
+//! Conditions of workflow tasks: `key:value`, and `A?:B`.
+//!
+//! A plain entry is split at its first colon; key and value are compared without regard to case and are not trimmed. Only an agent's
+//! text attributes count: their names trimmed, their values without blanks and without quotes around them.
+//!
+//! An entry `A?:B` is split at its first `?:`. It says nothing when the text A stands among the plain entries; otherwise the agent must
+//! not match A and must match B. So `gpu:true?:cpu:true` keeps the agents with a GPU free and uses those without, unless the
+//! task itself asks for one.
+
+use transom_sdk::matcher::{Agent, Condition, Value};
+
+/// What an expression can match of an agent: its text attributes, made comparable.
+#[derive(Debug, Default)]
+pub struct Texts(Vec<(String, String)>);
+
+impl Texts {
+    /// Those of an agent.
+    pub fn of(agent: &Agent) -> Self {
+        let comparable = |name: &str, value: &str| {
+            let value = value.replace(' ', "");
+            (name.trim().to_lowercase(), value.trim_matches('"').to_lowercase())
+        };
+        let texts = agent
+            .attributes
+            .iter()
+            .filter_map(|attribute| match &attribute.value {
+                Value::Text(value) => Some(comparable(&attribute.name, value)),
+                _ => None,
+            });
+        Self(texts.collect())
+    }
+
+    fn contains(&self, pair: &Pair) -> bool {
+        pair.0.as_ref().is_some_and(|pair| self.0.contains(pair))
+    }
+}
+
+/// `key:value`, comparable. Without a colon there is nothing that it matches.
+#[derive(Debug)]
+struct Pair(Option<(String, String)>);
+
+impl Pair {
+    fn parse(text: &str) -> Self {
+        Self(
+            text.split_once(':')
+                .map(|(key, value)| (key.to_lowercase(), value.to_lowercase())),
+        )
+    }
+}
+
+/// One entry, in the company of the task's others.
+#[derive(Debug)]
+pub struct Expression(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Plain(Pair),
+    /// The task asks for the first side itself.
+    Nothing,
+    Instead {
+        of: Pair,
+        this: Pair,
+    },
+}
+
+impl Expression {
+    /// Makes an entry ready; `all` are the task's conditions, this one among them.
+    pub fn parse(text: &str, all: &[Condition]) -> Self {
+        let Some((of, this)) = text.split_once("?:") else {
+            return Self(Kind::Plain(Pair::parse(text)));
+        };
+        // Only a plain entry can be equal to it: the text before the first `?:` has none.
+        let asked_for = all
+            .iter()
+            .any(|other| matches!(other, Condition::Expression(other) if other == of));
+        Self(if asked_for {
+            Kind::Nothing
+        } else {
+            Kind::Instead {
+                of: Pair::parse(of),
+                this: Pair::parse(this),
+            }
+        })
+    }
+
+    /// Whether an agent with these texts passes.
+    pub fn matches(&self, texts: &Texts) -> bool {
+        match &self.0 {
+            Kind::Plain(pair) => texts.contains(pair),
+            Kind::Nothing => true,
+            Kind::Instead { of, this } => !texts.contains(of) && texts.contains(this),
+        }
+    }
+}
+
+/// What is wrong with an entry, where it could never be met.
+pub fn check(text: &str) -> Result<(), String> {
+    let needed = text.split_once("?:").map_or(text, |(_, this)| this);
+    if needed.contains(':') {
+        return Ok(());
+    }
+    Err(format!(
+        "expected key:value or A?:B with key:value on both sides, found {text:?}: no agent would ever match"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use transom_sdk::testing::agent;
+
+    use super::*;
+
+    fn matches(conditions: &[&str], attributes: &[(&str, Value)]) -> bool {
+        let texts = Texts::of(&agent(1, "h", attributes));
+        let all: Vec<_> = conditions
+            .iter()
+            .map(|text| Condition::Expression((*text).to_owned()))
+            .collect();
+        conditions
+            .iter()
+            .all(|text| Expression::parse(text, &all).matches(&texts))
+    }
+
+    fn text(value: &str) -> Value {
+        Value::Text(value.to_owned())
+    }
+
+    #[test]
+    fn entries_match_as_measured() {
+        let cases: [(&[&str], &[(&str, Value)], bool); 16] = [
+            (&[], &[], true),
+            (&["gpu:true"], &[("gpu", text("true"))], true),
+            (&["gpu:true"], &[("gpu", text("false"))], false),
+            (&["gpu:true"], &[], false),
+            (&["gpu"], &[("gpu", text(""))], false),
+            (&["GPU:True"], &[(" Gpu ", text("\"TR UE\""))], true),
+            (&["gpu :true"], &[("gpu", text("true"))], false),
+            (&["gpu: true"], &[("gpu", text(" true"))], false),
+            (&["img:a:b"], &[("img", text("a:b"))], true),
+            // Only text attributes.
+            (&["cores:4"], &[("cores", Value::Scalar(4.0))], false),
+            (&["a:1", "a:2"], &[("a", text("1")), ("a", text("2"))], true),
+            (
+                &["gpu:true?:cpu:true"],
+                &[("cpu", text("true")), ("gpu", text("true"))],
+                false,
+            ),
+            (
+                &["gpu:true?:cpu:true", "gpu:true"],
+                &[("gpu", text("true"))],
+                true,
+            ),
+            // The text itself, not what it means.
+            (
+                &["GPU:true", "gpu:true?:cpu:true"],
+                &[("gpu", text("true"))],
+                false,
+            ),
+            // A first side without a colon matches nothing, so the second decides.
+            (&["gpu?:cpu:true"], &[("cpu", text("true"))], true),
+            // Split at the first `?:`; the rest is one value.
+            (&["a:1?:b:2?:c:3"], &[("b", text("2?:c:3"))], true),
+        ];
+        for (conditions, attributes, expected) in cases {
+            assert_eq!(
+                matches(conditions, attributes),
+                expected,
+                "{conditions:?} {attributes:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_can_never_be_met_is_told() {
+        for text in ["a:b", "a:b?:c:d", ":", "a?:c:d"] {
+            assert!(check(text).is_ok(), "{text:?}");
+        }
+        for text in ["", "gpu", "a:b?:c"] {
+            assert!(check(text).unwrap_err().contains("key:value"), "{text:?}");
+        }
+    }
+}

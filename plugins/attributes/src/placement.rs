@@ -1,0 +1,260 @@
+//! One task's conditions against the agents: each candidate's verdict, and a choice for several instances.
+//!
+//! Every test only gets stricter as instances are placed, so an agent that is refused once stays refused for the same question.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use transom_sdk::matcher::{Candidate, Condition, Task};
+
+use crate::constraint::{AgentTest, Field, PlacedTest, Rule, Spread, Test};
+use crate::expression::Expression;
+use crate::fleet::{Agents, Known};
+use crate::pattern::Cache;
+
+/// A task's conditions, ready, with what is placed counted.
+#[derive(Debug)]
+pub struct Question<'fleet> {
+    conditions: Vec<Ready<'fleet>>,
+    /// Where the task has to stay, unless it names a region or zone itself.
+    home_region: Option<&'fleet str>,
+}
+
+#[derive(Debug)]
+enum Ready<'fleet> {
+    /// Not understood; refuses everything.
+    Broken,
+    Expression(Expression),
+    Agent(Field, AgentTest),
+    Placed(Tally<'fleet>),
+}
+
+/// How the placed instances are spread over the values of a field.
+#[derive(Debug)]
+struct Tally<'fleet> {
+    field: Field,
+    counts: BTreeMap<&'fleet str, u32>,
+    limit: Limit<'fleet>,
+}
+
+#[derive(Debug)]
+enum Limit<'fleet> {
+    Fewer(u32),
+    /// The first placed instance's value.
+    Together(Option<&'fleet str>),
+    Spread(Spread),
+}
+
+impl<'fleet> Question<'fleet> {
+    /// Makes a task's conditions ready for agents of this fleet.
+    pub fn new(fleet: &'fleet Agents, task: &Task, patterns: &Cache) -> Self {
+        let placed: Vec<_> = task
+            .placed
+            .iter()
+            .filter_map(|handle| fleet.get(*handle))
+            .collect();
+        let mut names_domain = false;
+        let mut open = Vec::new();
+        let mut conditions = Vec::new();
+        for condition in &task.conditions {
+            conditions.push(match condition {
+                Condition::Expression(text) => Ready::Expression(Expression::parse(text, &task.conditions)),
+                Condition::Constraint(constraint) => match Rule::parse(constraint, patterns) {
+                    Err(_) => Ready::Broken,
+                    Ok(Rule { field, test }) => {
+                        names_domain |= field.is_fault_domain();
+                        match test {
+                            Test::Agent(test) => Ready::Agent(field, test),
+                            Test::Placed(test) => {
+                                if test == PlacedTest::Spread(None) {
+                                    open.push(conditions.len());
+                                }
+                                Ready::Placed(Tally::new(field, test, &placed, task.instances))
+                            }
+                        }
+                    }
+                },
+            });
+        }
+        let home_region = if names_domain { None } else { fleet.home_region() };
+        let mut question = Self {
+            conditions,
+            home_region,
+        };
+        for index in open {
+            question.count_groups(index, fleet, task.instances);
+        }
+        question
+    }
+
+    /// GROUP_BY without a number spreads over the values that there are: those of the agents that the task could run on as far as
+    /// the agents alone decide it, and those in use.
+    fn count_groups(&mut self, index: usize, fleet: &'fleet Agents, instances: u32) {
+        let Some(Ready::Placed(tally)) = self.conditions.get(index) else {
+            return;
+        };
+        let possible = fleet.all().filter(|agent| self.agent_alone(agent));
+        let mut values: BTreeSet<&str> = possible.filter_map(|agent| tally.value(agent)).collect();
+        values.extend(tally.counts.keys());
+        let groups = u32::try_from(values.len()).unwrap_or(u32::MAX);
+        if let Some(Ready::Placed(tally)) = self.conditions.get_mut(index) {
+            tally.limit = Limit::Spread(Spread::new(groups, instances));
+        }
+    }
+
+    /// The index that stands for a refusal by no condition: the home region's, or an unknown agent's.
+    pub fn no_condition(&self) -> u32 {
+        u32::try_from(self.conditions.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether one more instance may go there; else the index of the condition that refuses.
+    pub fn judge(&self, agent: &Known) -> Result<(), u32> {
+        if !self.in_home_region(agent) {
+            return Err(self.no_condition());
+        }
+        match (0..)
+            .zip(&self.conditions)
+            .find(|(_, condition)| !condition.passes(agent))
+        {
+            Some((index, _)) => Err(index),
+            None => Ok(()),
+        }
+    }
+
+    /// Agents for up to `count` instances, as if placed one after the other: each goes to the first candidate that passes. With
+    /// GROUP_BY it goes to one whose group has the fewest.
+    pub fn place(mut self, mut candidates: Vec<(Candidate, &'fleet Known)>, count: u32) -> Vec<u32> {
+        let spreads = self
+            .tallies()
+            .any(|tally| matches!(tally.limit, Limit::Spread(_)));
+        candidates.retain(|(candidate, agent)| candidate.room > 0 && self.judge(agent).is_ok());
+        let mut chosen = Vec::new();
+        let mut next = 0;
+        while chosen.len() < count as usize {
+            if spreads {
+                candidates.retain(|(candidate, agent)| candidate.room > 0 && self.still_passes(agent));
+                let fewest = candidates
+                    .iter()
+                    .enumerate()
+                    .min_by_key(|(_, (_, agent))| self.load(agent));
+                let Some((index, _)) = fewest else { break };
+                next = index;
+            }
+            let Some((candidate, agent)) = candidates.get_mut(next) else {
+                break;
+            };
+            if candidate.room == 0 || !self.still_passes(agent) {
+                next += 1;
+                continue;
+            }
+            candidate.room -= 1;
+            chosen.push(candidate.agent);
+            let agent = *agent;
+            self.add(agent);
+        }
+        chosen
+    }
+
+    fn in_home_region(&self, agent: &Known) -> bool {
+        match (self.home_region, agent.value(&Field::Region)) {
+            (Some(home), Some(region)) => region.text == home,
+            // A master or an agent without a region: nothing is known to be elsewhere.
+            _ => true,
+        }
+    }
+
+    fn agent_alone(&self, agent: &Known) -> bool {
+        self.in_home_region(agent)
+            && self
+                .conditions
+                .iter()
+                .all(|condition| matches!(condition, Ready::Placed(_)) || condition.passes(agent))
+    }
+
+    fn tallies(&self) -> impl Iterator<Item = &Tally<'fleet>> {
+        self.conditions.iter().filter_map(|condition| match condition {
+            Ready::Placed(tally) => Some(tally),
+            _ => None,
+        })
+    }
+
+    fn still_passes(&self, agent: &Known) -> bool {
+        self.tallies().all(|tally| tally.passes(agent))
+    }
+
+    /// How many instances the agent's groups have.
+    fn load(&self, agent: &Known) -> u64 {
+        let spreads = self
+            .tallies()
+            .filter(|tally| matches!(tally.limit, Limit::Spread(_)));
+        spreads
+            .map(|tally| u64::from(tally.value(agent).map_or(0, |value| tally.count(value))))
+            .sum()
+    }
+
+    fn add(&mut self, agent: &'fleet Known) {
+        for condition in &mut self.conditions {
+            if let Ready::Placed(tally) = condition {
+                tally.add(agent);
+            }
+        }
+    }
+}
+
+impl Ready<'_> {
+    fn passes(&self, agent: &Known) -> bool {
+        match self {
+            Self::Broken => false,
+            Self::Expression(expression) => expression.matches(&agent.texts),
+            Self::Agent(field, test) => test.passes(agent.value(field)),
+            Self::Placed(tally) => tally.passes(agent),
+        }
+    }
+}
+
+impl<'fleet> Tally<'fleet> {
+    fn new(field: Field, test: PlacedTest, placed: &[&'fleet Known], instances: u32) -> Self {
+        let limit = match test {
+            PlacedTest::Fewer(count) => Limit::Fewer(count),
+            PlacedTest::Together => Limit::Together(None),
+            PlacedTest::Spread(groups) => Limit::Spread(Spread::new(groups.unwrap_or(0), instances)),
+        };
+        let mut tally = Self {
+            field,
+            counts: BTreeMap::new(),
+            limit,
+        };
+        for agent in placed {
+            tally.add(agent);
+        }
+        tally
+    }
+
+    fn add(&mut self, agent: &'fleet Known) {
+        let Some(found) = agent.value(&self.field) else {
+            return;
+        };
+        *self.counts.entry(&found.text).or_default() += 1;
+        if let Limit::Together(first @ None) = &mut self.limit {
+            *first = Some(&found.text);
+        }
+    }
+
+    fn value<'agent>(&self, agent: &'agent Known) -> Option<&'agent str> {
+        agent.value(&self.field).map(|found| found.text.as_str())
+    }
+
+    fn count(&self, value: &str) -> u32 {
+        self.counts.get(value).copied().unwrap_or(0)
+    }
+
+    fn passes(&self, agent: &Known) -> bool {
+        let Some(value) = self.value(agent) else {
+            return false;
+        };
+        match self.limit {
+            Limit::Fewer(limit) => self.count(value) < limit,
+            Limit::Together(first) => first.is_none_or(|first| first == value),
+            Limit::Spread(spread) => spread.allows(self.count(value), self.counts.values().copied()),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Attribute values as the texts that conditions are compared with.
+
+use transom_sdk::matcher::Value;
+
+/// The text form of a value: text as it is; a scalar with up to three decimals; `[b-e,b-e]` sorted by begin; `{a,b}` sorted.
+pub fn text(value: &Value) -> String {
+    match value {
+        Value::Text(text) => text.clone(),
+        Value::Scalar(number) => scalar(*number),
+        Value::Ranges(ranges) => {
+            let mut ranges = ranges.clone();
+            ranges.sort_unstable();
+            let ranges: Vec<_> = ranges
+                .iter()
+                .map(|(begin, end)| format!("{begin}-{end}"))
+                .collect();
+            format!("[{}]", ranges.join(","))
+        }
+        Value::Set(items) => {
+            let mut items: Vec<_> = items.iter().map(String::as_str).collect();
+            items.sort_unstable();
+            format!("{{{}}}", items.join(","))
+        }
+    }
+}
+
+/// A number with up to three decimals, ties to even: 1.0 is `1`, 1.0005 is `1`, 0.1875 is `0.188`.
+pub fn scalar(number: f64) -> String {
+    let text = format!("{number:.3}");
+    let text = match text.split_once('.') {
+        Some((whole, decimals)) => match decimals.trim_end_matches('0') {
+            "" => whole.to_owned(),
+            decimals => format!("{whole}.{decimals}"),
+        },
+        None => text,
+    };
+    if text == "-0" { "0".to_owned() } else { text }
+}
+
+/// Whether an operand is the same number as a scalar, after rounding both.
+pub fn equals_scalar(number: f64, operand: &str) -> bool {
+    operand
+        .trim()
+        .parse::<f64>()
+        .is_ok_and(|operand| operand.is_finite() && scalar(operand) == scalar(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scalars_have_up_to_three_decimals_and_ties_go_to_even() {
+        let cases = [
+            (1.0, "1"),
+            (1.5, "1.5"),
+            (1.0005, "1"),
+            (1.00051, "1.001"),
+            (0.0625, "0.062"),
+            (0.1875, "0.188"),
+            (2.6789, "2.679"),
+            (100.0, "100"),
+            (-2.5, "-2.5"),
+            (-0.0001, "0"),
+            (0.0, "0"),
+            (1e9, "1000000000"),
+        ];
+        for (number, expected) in cases {
+            assert_eq!(scalar(number), expected, "{number}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_compared_after_rounding() {
+        let cases = [
+            (1.0, "1", true),
+            (1.0, "1.0", true),
+            (1.0, "1.0005", true),
+            (1.0, "1.00051", false),
+            (1.0, "one", false),
+            (1.0, "", false),
+            (1.0, "NaN", false),
+            (1.0, "1-2", false),
+        ];
+        for (number, operand, expected) in cases {
+            assert_eq!(
+                equals_scalar(number, operand),
+                expected,
+                "{number} and {operand:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn ranges_and_sets_are_sorted() {
+        assert_eq!(
+            text(&Value::Ranges(vec![(8000, 9000), (5, 7)])),
+            "[5-7,8000-9000]"
+        );
+        assert_eq!(text(&Value::Ranges(vec![])), "[]");
+        assert_eq!(text(&Value::Set(vec!["b".to_owned(), "a".to_owned()])), "{a,b}");
+        assert_eq!(text(&Value::Text("rack-1".to_owned())), "rack-1");
+    }
+}

@@ -1,0 +1,315 @@
+//! A fleet as the scheduler uses it: loaded once, changed, judged, and asked for several places at once.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "tests fail by panicking"
+)]
+
+use attributes::Attributes;
+use attributes::fleet::Agents;
+use transom_sdk::matcher::{Agent, Candidate, Condition, Fleet, Matcher, Value, Verdict};
+use transom_sdk::testing::{agent, constraint, logs, plugin, task};
+
+fn empty(home_region: Option<&str>) -> Agents {
+    plugin::<Attributes>("{}")
+        .unwrap()
+        .fleet(home_region.map(str::to_owned))
+}
+
+/// Six agents, two in each of three racks: 1 and 2 in r1, 3 and 4 in r2, 5 and 6 in r3.
+fn racks() -> Agents {
+    let mut fleet = empty(None);
+    let one = |handle: u32| {
+        let rack = Value::Text(format!("r{}", handle.div_ceil(2)));
+        agent(handle, &format!("h{handle}"), &[("rack", rack)])
+    };
+    fleet.update((1..=6).map(one).collect(), Vec::new());
+    fleet
+}
+
+fn rooms(rooms: &[(u32, u32)]) -> Vec<Candidate> {
+    rooms
+        .iter()
+        .map(|(agent, room)| Candidate {
+            agent: *agent,
+            room: *room,
+        })
+        .collect()
+}
+
+const EVERYWHERE: [(u32, u32); 6] = [(1, 10), (2, 10), (3, 10), (4, 10), (5, 10), (6, 10)];
+
+#[test]
+fn places_are_chosen_one_after_the_other() {
+    let cases: [(&str, Option<&str>, u32, &[u32], &[(u32, u32)], u32, &[u32]); 14] = [
+        // Field and operator, operand, instances, placed, candidates, wanted, chosen.
+        ("@hostname UNIQUE", None, 4, &[2], &EVERYWHERE, 4, &[1, 3, 4, 5]),
+        (
+            "@hostname UNIQUE",
+            None,
+            9,
+            &[],
+            &EVERYWHERE,
+            9,
+            &[1, 2, 3, 4, 5, 6],
+        ),
+        ("rack UNIQUE", None, 9, &[3], &EVERYWHERE, 9, &[1, 5]),
+        (
+            "@hostname MAX_PER",
+            Some("2"),
+            9,
+            &[1],
+            &EVERYWHERE,
+            4,
+            &[1, 2, 2, 3],
+        ),
+        (
+            "rack CLUSTER",
+            None,
+            4,
+            &[],
+            &[(4, 1), (1, 9), (3, 2)],
+            4,
+            &[4, 3, 3],
+        ),
+        ("rack CLUSTER", None, 4, &[5], &EVERYWHERE, 2, &[5, 5]),
+        ("rack CLUSTER", Some("r2"), 4, &[], &EVERYWHERE, 2, &[3, 3]),
+        (
+            "rack LIKE",
+            Some("r[13]"),
+            4,
+            &[],
+            &rooms_of_one(),
+            9,
+            &[1, 2, 5, 6],
+        ),
+        // Two groups of five: 3 and 2, and no third group.
+        (
+            "rack GROUP_BY",
+            Some("2"),
+            5,
+            &[],
+            &EVERYWHERE,
+            5,
+            &[1, 3, 1, 3, 1],
+        ),
+        ("rack GROUP_BY", Some("2"), 5, &[5, 6], &EVERYWHERE, 5, &[1, 1, 1]),
+        // All three racks, without being told how many there are.
+        ("rack GROUP_BY", None, 6, &[], &EVERYWHERE, 6, &[1, 3, 5, 1, 3, 5]),
+        (
+            "rack GROUP_BY",
+            None,
+            7,
+            &[1],
+            &EVERYWHERE,
+            6,
+            &[3, 5, 1, 3, 5, 1],
+        ),
+        // A rack without room is waited for: no other one takes its share.
+        ("rack GROUP_BY", None, 6, &[], &[(1, 9), (3, 9)], 6, &[1, 3, 1, 3]),
+        ("rack GROUP_BY", None, 0, &[], &EVERYWHERE, 0, &[]),
+    ];
+    for (rule, operand, instances, placed, candidates, count, expected) in cases {
+        let (field, operator) = rule.split_once(' ').unwrap();
+        let task = task(
+            instances,
+            vec![constraint(field, operator, operand)],
+            placed.to_vec(),
+        );
+        let mut fleet = racks();
+        let chosen = fleet.place(&task, &rooms(candidates), count);
+        assert_eq!(
+            chosen, expected,
+            "{rule} {operand:?}, {instances} instances, {placed:?} placed"
+        );
+
+        // One after the other is the same: each choice is one that a judge lets pass with those before it placed.
+        let mut task = task;
+        for handle in chosen {
+            let verdicts = fleet.judge(&task, &rooms(&[(handle, 1)]));
+            assert_eq!(
+                verdicts,
+                [Verdict::Fits],
+                "{rule} {operand:?}: {handle} after {:?}",
+                task.placed
+            );
+            task.placed.push(handle);
+        }
+    }
+}
+
+fn rooms_of_one() -> [(u32, u32); 6] {
+    EVERYWHERE.map(|(agent, _)| (agent, 1))
+}
+
+#[test]
+fn without_conditions_the_hosts_order_and_room_decide() {
+    let chosen = racks().place(
+        &task(9, Vec::new(), Vec::new()),
+        &rooms(&[(6, 2), (1, 0), (2, 3)]),
+        4,
+    );
+    assert_eq!(chosen, [6, 6, 2, 2]);
+}
+
+#[test]
+fn groups_are_those_that_the_task_can_use() {
+    // r3 is ruled out by the first condition, so six instances are three and three.
+    let conditions = vec![
+        constraint("rack", "UNLIKE", Some("r3")),
+        constraint("rack", "GROUP_BY", None),
+    ];
+    let chosen = racks().place(&task(6, conditions, Vec::new()), &rooms(&EVERYWHERE), 6);
+    assert_eq!(chosen, [1, 3, 1, 3, 1, 3]);
+}
+
+#[test]
+fn a_verdict_names_the_first_condition_that_refuses() {
+    let conditions = vec![
+        constraint("@hostname", "LIKE", Some("h.*")),
+        constraint("rack", "IS", Some("r2")),
+        constraint("@hostname", "UNIQUE", None),
+    ];
+    let verdicts = racks().judge(&task(3, conditions, vec![3]), &rooms(&EVERYWHERE[..4]));
+    assert_eq!(
+        verdicts,
+        [
+            Verdict::Refused(1),
+            Verdict::Refused(1),
+            Verdict::Refused(2),
+            Verdict::Fits
+        ]
+    );
+}
+
+#[test]
+fn a_condition_that_is_not_understood_refuses_everything() {
+    let conditions = vec![constraint("rack", "LIKE", Some("*"))];
+    let task = task(1, conditions, Vec::new());
+    assert_eq!(
+        racks().judge(&task, &rooms(&EVERYWHERE[..1])),
+        [Verdict::Refused(0)]
+    );
+    assert!(racks().place(&task, &rooms(&EVERYWHERE), 3).is_empty());
+}
+
+#[test]
+fn expressions_and_constraints_stand_side_by_side() {
+    let conditions = vec![
+        Condition::Expression("rack:r1".to_owned()),
+        constraint("@hostname", "UNIQUE", None),
+    ];
+    let chosen = racks().place(&task(3, conditions, Vec::new()), &rooms(&EVERYWHERE), 3);
+    assert_eq!(chosen, [1, 2]);
+}
+
+#[test]
+fn updates_replace_and_remove() {
+    let mut fleet = racks();
+    let ask = task(1, vec![constraint("rack", "IS", Some("r9"))], Vec::new());
+    fleet.update(
+        vec![agent(1, "h1", &[("rack", Value::Text("r9".to_owned()))])],
+        vec![2],
+    );
+    let verdicts = fleet.judge(&ask, &rooms(&EVERYWHERE[..3]));
+    assert_eq!(
+        verdicts,
+        [Verdict::Fits, Verdict::Refused(1), Verdict::Refused(0)],
+        "changed, unknown, unchanged"
+    );
+    assert!(logs().iter().any(|(_, line)| line.contains("agent 2")));
+}
+
+#[test]
+fn a_task_stays_in_the_home_region_unless_it_names_one() {
+    let at = |handle: u32, region: Option<&str>, zone: Option<&str>| Agent {
+        region: region.map(str::to_owned),
+        zone: zone.map(str::to_owned),
+        ..agent(handle, &format!("h{handle}"), &[])
+    };
+    let agents = || {
+        vec![
+            at(1, Some("home"), Some("z1")),
+            at(2, Some("far"), Some("z2")),
+            at(3, None, None),
+        ]
+    };
+    let cases: [(Option<&str>, Vec<Condition>, [bool; 3]); 6] = [
+        (Some("home"), vec![], [true, false, true]),
+        (None, vec![], [true, true, true]),
+        (
+            Some("home"),
+            vec![constraint("@hostname", "UNIQUE", None)],
+            [true, false, true],
+        ),
+        (
+            Some("home"),
+            vec![constraint("@region", "IS", Some("far"))],
+            [false, true, false],
+        ),
+        (
+            Some("home"),
+            vec![constraint("@zone", "LIKE", Some("z."))],
+            [true, true, false],
+        ),
+        (
+            Some("home"),
+            vec![constraint("@zone", "UNLIKE", Some("z1"))],
+            [false, true, true],
+        ),
+    ];
+    for (home, conditions, expected) in cases {
+        let mut fleet = empty(home);
+        fleet.update(agents(), Vec::new());
+        let asked = task(1, conditions, Vec::new());
+        let verdicts = fleet.judge(&asked, &rooms(&EVERYWHERE[..3]));
+        let fits: Vec<_> = verdicts.iter().map(|verdict| *verdict == Verdict::Fits).collect();
+        assert_eq!(fits, expected, "{home:?} {:?}", asked.conditions);
+    }
+    // No condition refused: the index is the one after the last.
+    let mut fleet = empty(Some("home"));
+    fleet.update(agents(), Vec::new());
+    let verdicts = fleet.judge(
+        &task(1, vec![constraint("@hostname", "UNIQUE", None)], vec![]),
+        &rooms(&[(2, 1)]),
+    );
+    assert_eq!(verdicts, [Verdict::Refused(1)]);
+}
+
+#[test]
+fn bad_conditions_are_told_with_their_index() {
+    let matcher = plugin::<Attributes>("{}").unwrap();
+    let cases = [
+        ("rack", "GROUP_BY", Some("many"), "integer value"),
+        ("rack", "GROUP_BY", Some("0"), "at least 1"),
+        ("rack", "MAX_PER", None, "integer value"),
+        ("rack", "MAX_PER", Some("2.5"), "integer value"),
+        ("rack", "NEAR", Some("x"), "expected UNIQUE, CLUSTER"),
+        ("rack", "IS", None, "IS requires a value"),
+        ("rack", "IS", Some("{a,b}"), "IS only supports"),
+        ("rack", "LIKE", Some(""), "non-empty"),
+    ];
+    for (field, operator, operand, words) in cases {
+        let errors = matcher.check(&[
+            Condition::Expression("gpu:true".to_owned()),
+            constraint(field, operator, operand),
+            Condition::Expression("gpu".to_owned()),
+        ]);
+        let indices: Vec<_> = errors.iter().map(|error| error.condition).collect();
+        assert_eq!(indices, [1, 2], "{operator} {operand:?}");
+        assert!(
+            errors[0].message.contains(words),
+            "{operator} {operand:?}: {}",
+            errors[0].message
+        );
+    }
+    for operand in ["1", "3"] {
+        assert_eq!(
+            matcher.check(&[constraint("rack", "GROUP_BY", Some(operand))]),
+            []
+        );
+    }
+}
