@@ -9,19 +9,22 @@ use transom_cluster::{Client, v1};
 use transom_plugins::Plugins;
 use transom_store::Store;
 
+use crate::actor::{Parts, Times};
+use crate::matcher::PluginMatchers;
+use crate::retry::Backoff;
 use crate::{Events, Result, Scheduler};
 
 /// One framework's scheduler. [`Config::new`] fills in the usual times.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     /// The cluster to subscribe to.
     pub cluster: Client,
     /// Who subscribes. `id` is filled from the store and what the scheduler understands is added to `capabilities`; `role` moves to
-    /// `roles`. `failover_timeout` left out becomes [`Config::FAILOVER`].
+    /// `roles`; `checkpoint` left out becomes true and `failover_timeout` [`Config::FAILOVER`].
     pub framework: v1::FrameworkInfo,
     /// Where framework id and task records live.
     pub store: Arc<dyn Store>,
-    /// What their keys begin with, without a slash at the end.
+    /// What their keys begin with, without a slash at the end. Two schedulers must not share one.
     pub prefix: String,
     /// The attribute matcher is one of these.
     pub plugins: Plugins,
@@ -31,7 +34,7 @@ pub struct Config {
     pub launch_timeout: Duration,
     /// How often the states of all live tasks are asked for.
     pub reconcile_interval: Duration,
-    /// Refused offers are called back at most this often.
+    /// Refused offers are called back at most this often, and offers are suppressed after this long without demand.
     pub revive_interval: Duration,
 }
 
@@ -62,7 +65,51 @@ impl Config {
 
     /// Loads the records, then subscribes in the background and keeps at it until `token` is cancelled. The handle's snapshots hold all
     /// stored records when this returns. Fails only if the store cannot be read.
-    pub async fn start(self, registry: &mut Registry, token: CancellationToken) -> Result<(Scheduler, Events)> {
-        todo!()
+    pub async fn start(
+        self,
+        registry: &mut Registry,
+        token: CancellationToken,
+    ) -> Result<(Scheduler, Events)> {
+        let backoff = |base, max| Backoff {
+            base: Duration::from_secs(base),
+            max: Duration::from_secs(max),
+        };
+        let times = Times {
+            decline: self.decline,
+            launch: self.launch_timeout,
+            reconcile: self.reconcile_interval,
+            revive: self.revive_interval,
+            reconnect: Backoff {
+                base: Duration::from_millis(500),
+                max: Duration::from_secs(30),
+            },
+            store: Backoff {
+                base: Duration::from_millis(200),
+                max: Duration::from_secs(10),
+            },
+            kill: backoff(5, 60),
+            ask: backoff(5, 300),
+            matcher: backoff(1, 60),
+            stall: Duration::from_secs(30),
+        };
+        let Self {
+            cluster,
+            framework,
+            store,
+            prefix,
+            plugins,
+            ..
+        } = self;
+        let matchers = Box::new(PluginMatchers::new(plugins));
+        Parts {
+            cluster,
+            framework,
+            store,
+            prefix,
+            matchers,
+            times,
+        }
+        .start(registry, token)
+        .await
     }
 }

@@ -76,7 +76,11 @@ impl Scheduler {
 
     async fn ask(&self, command: impl FnOnce(Reply) -> Command) -> Result<()> {
         let (reply, answer) = oneshot::channel();
-        self.shared.commands.send(command(reply)).await.map_err(|_| Error::Stopped)?;
+        self.shared
+            .commands
+            .send(command(reply))
+            .await
+            .map_err(|_| Error::Stopped)?;
         answer.await.map_err(|_| Error::Stopped)?
     }
 }

@@ -31,12 +31,34 @@
 //!
 //! `<prefix>/framework-id` holds the framework's id as text, `<prefix>/tasks/<task id>` a [`TaskRecord`] as JSON.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        reason = "a test that fails may panic"
+    )
+)]
 
+mod actor;
+mod agents;
 mod config;
 mod error;
 mod event;
 mod handle;
+mod ledger;
+mod link;
+mod matcher;
+mod matching;
+mod metrics;
+mod offers;
+mod queue;
 mod record;
+mod retry;
+#[cfg(test)]
+mod testing;
+mod transition;
 mod waiting;
 mod wanted;
 

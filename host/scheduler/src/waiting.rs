@@ -52,6 +52,8 @@ pub struct Reasons {
 pub enum Reason {
     /// No resource of the offer has a role that the run spec accepts.
     UnfulfilledRole,
+    /// The agent is in a maintenance window.
+    AgentMaintenance,
     /// A condition, or the matcher's own rules, refused the agent.
     UnfulfilledCondition,
     /// Too few CPUs.
@@ -81,6 +83,7 @@ impl Reason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::UnfulfilledRole => "UnfulfilledRole",
+            Self::AgentMaintenance => "AgentMaintenance",
             Self::UnfulfilledCondition => "UnfulfilledCondition",
             Self::InsufficientCpus => "InsufficientCpus",
             Self::InsufficientMemory => "InsufficientMemory",

@@ -1,0 +1,405 @@
+//! The actor: the one owner of queue, offers, agents and records.
+//!
+//! It works in turns. A turn takes in what is there (commands, news of the cluster, a change of the matcher, the passing of time) and then
+//! settles: statuses are stored and acknowledged ([`updates`]), kills and questions that are due are sent ([`upkeep`]), what waits is
+//! matched and launched ([`launch`]), offers left over are declined, and at last snapshots and events go out. Calls to store, master and
+//! matcher are made one after the other within the turn (independent ones side by side); each has a deadline of its own.
+//!
+//! Commands are served in every turn, also while the job takes no events; so a job may call the handle from where it reads its events.
+
+mod launch;
+mod start;
+mod updates;
+mod upkeep;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rand::rngs::StdRng;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use transom_cluster::scheduler::Event as ClusterEvent;
+use transom_cluster::{AgentId, Caller, TaskId, v1};
+
+use crate::agents::Agents;
+use crate::handle::{Command, Shared};
+use crate::ledger::Ledger;
+use crate::link::{News, Up, chain};
+use crate::matcher::{Matcher, MatcherHost};
+use crate::metrics::Metrics;
+use crate::offers::{Appetite, Pool};
+use crate::queue::Queue;
+use crate::retry::{Backoff, Retry, Schedule};
+use crate::{Connection, Error, Event, Result, TaskRecord, transition};
+
+pub(crate) use start::Parts;
+
+/// How many events may wait for the job, and how many more in the actor before it reads no further news.
+const QUEUE: usize = 256;
+
+/// Calls made side by side.
+const SIDE_BY_SIDE: usize = 8;
+
+/// All the times that matter.
+#[derive(Clone, Debug)]
+pub(crate) struct Times {
+    pub(crate) decline: Duration,
+    pub(crate) launch: Duration,
+    pub(crate) reconcile: Duration,
+    pub(crate) revive: Duration,
+    pub(crate) reconnect: Backoff,
+    pub(crate) store: Backoff,
+    pub(crate) kill: Backoff,
+    pub(crate) ask: Backoff,
+    pub(crate) matcher: Backoff,
+    /// After this long without the job taking an event it is said in the log.
+    pub(crate) stall: Duration,
+}
+
+/// What came from the cluster and is to be told to the job in the same order.
+enum Inbound {
+    Status(Box<v1::TaskStatus>),
+    Tell(Event),
+}
+
+/// A task to be killed that no record knows.
+#[derive(Debug, Default)]
+struct Stray {
+    agent: Option<AgentId>,
+    grace: Option<Duration>,
+}
+
+struct Actor {
+    /// What a run spec without roles accepts.
+    roles: Vec<String>,
+    times: Times,
+    metrics: Metrics,
+    shared: Arc<Shared>,
+    commands: mpsc::Receiver<Command>,
+    news: mpsc::Receiver<News>,
+    events: mpsc::Sender<Event>,
+    /// Events that do not fit into the queue to the job.
+    outbox: VecDeque<Event>,
+    stalled_since: Option<Instant>,
+    inbound: Vec<Inbound>,
+    ledger: Ledger,
+    queue: Queue,
+    waiting_changed: bool,
+    next_ready: Option<Timestamp>,
+    pool: Pool,
+    appetite: Appetite,
+    agents: Agents,
+    matchers: Box<dyn MatcherHost>,
+    matcher: Box<dyn Matcher>,
+    matcher_retry: Retry,
+    matcher_error: Option<String>,
+    store_retry: Retry,
+    kills: Schedule,
+    strays: BTreeMap<TaskId, Stray>,
+    /// Live tasks whose state is in doubt: to be asked about.
+    doubts: Schedule,
+    next_reconcile: Instant,
+    caller: Option<Caller>,
+    connection: Connection,
+    rng: StdRng,
+}
+
+impl Actor {
+    async fn run(mut self, token: CancellationToken) {
+        let events = self.events.clone();
+        loop {
+            if token.run_until_cancelled(self.settle()).await.is_none() {
+                break;
+            }
+            let wake = self.wake();
+            let takes_news = self.inbound.is_empty() && self.outbox.len() < QUEUE;
+            tokio::select! {
+                biased;
+                () = token.cancelled() => break,
+                Some(command) = self.commands.recv() => self.command(command).await,
+                // Room for an event: delivered when the next turn settles.
+                _ = events.reserve(), if !self.outbox.is_empty() => {}
+                Some(news) = self.news.recv(), if takes_news => self.take_news(news),
+                () = self.matchers.changed() => self.matcher_changed(),
+                () = tokio::time::sleep_until(wake) => {}
+            }
+        }
+    }
+
+    /// Does all that can be done now.
+    async fn settle(&mut self) {
+        if self.store_retry.take_due(Instant::now()) {
+            // A launch may be what finds out whether the store is back.
+            self.appetite.whet();
+        }
+        self.save().await;
+        if let Some(caller) = self.caller.clone() {
+            self.send_kills(&caller).await;
+            self.ask(&caller).await;
+            self.match_and_launch(&caller).await;
+            self.answer_offers(&caller).await;
+        }
+        self.publish();
+        self.deliver();
+    }
+
+    /// When there will be something to do by itself. Everything that was due has been done, so all of these lie ahead.
+    fn wake(&self) -> Instant {
+        let now = Instant::now();
+        let ready = self.queue.next_ready(Timestamp::now()).map(|at| {
+            let wait = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
+            now + wait.min(Duration::from_hours(1)) + Duration::from_millis(1)
+        });
+        let stall = self.stalled_since.map(|since| since + self.times.stall);
+        let mut wakes = vec![
+            self.store_retry.next(now),
+            self.matcher_retry.next(now),
+            ready,
+            stall,
+        ];
+        if self.caller.is_some() {
+            wakes.extend([
+                self.kills.next(),
+                self.doubts.next(),
+                self.appetite.next(),
+                Some(self.next_reconcile),
+            ]);
+        }
+        wakes
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(now + Duration::from_hours(1))
+    }
+
+    /// One piece of news, and what else is there already, so that a burst is settled in one turn.
+    fn take_news(&mut self, first: News) {
+        let mut next = Some(first);
+        for _ in 0..QUEUE {
+            let Some(news) = next else { break };
+            match news {
+                News::Up(up) => self.up(*up),
+                News::Down => self.down(),
+                News::Event(event) => self.cluster_event(event),
+            }
+            next = self.news.try_recv().ok();
+        }
+    }
+
+    fn cluster_event(&mut self, event: ClusterEvent) {
+        match event {
+            ClusterEvent::Offers(offers) => self.take_offers(&offers),
+            ClusterEvent::Rescind(offer) => self.pool.remove(&offer),
+            ClusterEvent::Update(status) => {
+                self.metrics.updates.inc();
+                self.inbound.push(Inbound::Status(Box::new(status)));
+            }
+            ClusterEvent::Message(message) => {
+                let (agent, executor) = (message.agent_id, message.executor_id);
+                self.inbound.push(Inbound::Tell(Event::Message {
+                    agent,
+                    executor,
+                    data: message.data,
+                }));
+            }
+            ClusterEvent::Failure(failure) => {
+                if let (Some(agent), None) = (failure.agent_id, failure.executor_id) {
+                    self.inbound.push(Inbound::Tell(Event::AgentLost(agent)));
+                }
+            }
+            ClusterEvent::InverseOffers(_)
+            | ClusterEvent::RescindInverseOffer(_)
+            | ClusterEvent::UpdateOperationStatus(_)
+            | ClusterEvent::Subscribed(_)
+            | ClusterEvent::Error(_)
+            | ClusterEvent::Heartbeat => {}
+            ClusterEvent::Unknown(kind) => tracing::debug!(kind, "an event this version does not know"),
+        }
+    }
+
+    fn up(&mut self, up: Up) {
+        let now = Instant::now();
+        self.pool.take();
+        self.appetite.subscribed(now);
+        self.matcher = self.matchers.fleet(up.home_region);
+        self.agents.all_is_news();
+        self.caller = Some(up.caller);
+        // All live tasks are asked about in the turn that follows.
+        self.next_reconcile = now;
+        let framework_id = up.framework_id;
+        self.connect(Connection {
+            framework_id: Some(framework_id.clone()),
+            connected: true,
+            master: up.master.clone(),
+            since: Timestamp::now(),
+        });
+        let event = if up.fresh {
+            Event::Registered {
+                framework_id,
+                master: up.master,
+            }
+        } else {
+            Event::Reregistered { master: up.master }
+        };
+        self.inbound.push(Inbound::Tell(event));
+    }
+
+    fn down(&mut self) {
+        self.caller = None;
+        self.pool.take();
+        self.connect(Connection {
+            connected: false,
+            since: Timestamp::now(),
+            ..self.connection.clone()
+        });
+        self.inbound.push(Inbound::Tell(Event::Disconnected));
+    }
+
+    fn connect(&mut self, connection: Connection) {
+        self.metrics.connected.set(i64::from(connection.connected));
+        self.connection = connection;
+        self.waiting_changed = true;
+    }
+
+    fn matcher_changed(&mut self) {
+        if self.matcher_retry.is_failing() {
+            self.matcher_retry.hasten(Instant::now());
+        }
+    }
+
+    async fn command(&mut self, command: Command) {
+        // A handle that no longer waits for its answer is no reason not to do it.
+        match command {
+            Command::Want(tasks, reply) => {
+                let now = Timestamp::now();
+                for wanted in tasks {
+                    if self.ledger.get(&wanted.id).is_some() {
+                        tracing::debug!(task = %wanted.id, "wanted, but there is a record of it already");
+                    } else {
+                        self.queue.push(wanted, now);
+                    }
+                }
+                self.appetite.whet();
+                self.waiting_changed = true;
+                let _ = reply.send(Ok(()));
+            }
+            Command::Release(tasks, grace, reply) => {
+                for task in tasks {
+                    self.release(task, grace);
+                }
+                let _ = reply.send(Ok(()));
+            }
+            Command::Forget(tasks, reply) => {
+                let outcome = self.forget(&tasks).await;
+                let _ = reply.send(outcome);
+            }
+        }
+    }
+
+    fn release(&mut self, task: TaskId, grace: Option<Duration>) {
+        let now = Instant::now();
+        if self.queue.remove(&task).is_some() {
+            self.waiting_changed = true;
+            return;
+        }
+        let Some(record) = self.ledger.get(&task) else {
+            self.strays.entry(task.clone()).or_default().grace = grace;
+            self.kills.at(task, now);
+            return;
+        };
+        if transition::has_ended(&record.state) {
+            return;
+        }
+        // A terminal task that is not known to have ended is marked too, for the case that it comes back.
+        if !record.is_terminal() {
+            self.kills.at(task, now);
+        }
+        let released = TaskRecord {
+            killing: true,
+            kill_grace: grace,
+            ..TaskRecord::clone(record)
+        };
+        self.ledger.owe(released);
+    }
+
+    async fn forget(&mut self, tasks: &[TaskId]) -> Result<()> {
+        let alive = |task: &&TaskId| self.ledger.get(task).is_some_and(|record| !record.is_terminal());
+        if let Some(task) = tasks.iter().find(alive) {
+            return Err(Error::NotTerminal { task: task.clone() });
+        }
+        let outcome = self.ledger.remove(tasks).await;
+        if let Err(error) = &outcome {
+            self.store_failed(error);
+        }
+        outcome
+    }
+
+    fn store_failed(&mut self, error: &Error) {
+        self.metrics.store_failures.inc();
+        tracing::warn!(
+            error = chain(error),
+            "the store does not take what is to be stored; trying again"
+        );
+        self.store_retry.failed(Instant::now());
+    }
+
+    fn store_works(&mut self) {
+        if self.store_retry.is_failing() {
+            tracing::info!("the store takes what is to be stored again");
+            self.store_retry.succeeded();
+            self.appetite.whet();
+        }
+    }
+
+    /// Readers see everything before the job hears of it.
+    fn publish(&mut self) {
+        if !Arc::ptr_eq(&self.shared.tasks.load(), self.ledger.records()) {
+            self.metrics.records.set(self.ledger.records().len() as i64);
+            self.shared.tasks.store(Arc::clone(self.ledger.records()));
+        }
+        if **self.shared.connection.load() != self.connection {
+            self.shared.connection.store(Arc::new(self.connection.clone()));
+        }
+        let now = Timestamp::now();
+        let next_ready = self.queue.next_ready(now);
+        if self.waiting_changed || next_ready != self.next_ready {
+            (self.waiting_changed, self.next_ready) = (false, next_ready);
+            self.metrics.waiting.set(self.queue.len() as i64);
+            self.shared
+                .waiting
+                .store(Arc::new(self.queue.snapshot(self.connection.connected, now)));
+        }
+    }
+
+    /// Hands over as many events as the job's queue takes.
+    fn deliver(&mut self) {
+        while let Some(event) = self.outbox.pop_front() {
+            match self.events.try_send(event) {
+                Ok(()) => self.stalled_since = None,
+                Err(mpsc::error::TrySendError::Full(event)) => {
+                    self.outbox.push_front(event);
+                    self.say_if_stalled();
+                    return;
+                }
+                // Nobody will ever read them.
+                Err(mpsc::error::TrySendError::Closed(_)) => self.outbox.clear(),
+            }
+        }
+    }
+
+    fn say_if_stalled(&mut self) {
+        let now = Instant::now();
+        let since = *self.stalled_since.get_or_insert(now);
+        if now >= since + self.times.stall {
+            self.stalled_since = Some(now);
+            self.metrics.event_stalls.inc();
+            tracing::error!(
+                waiting = self.outbox.len() + QUEUE,
+                "the job has taken no event for long; nothing more is read from the cluster until it does"
+            );
+        }
+    }
+}

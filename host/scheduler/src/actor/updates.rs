@@ -1,0 +1,153 @@
+//! Statuses: stored, then acknowledged, then told.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures::{FutureExt, StreamExt};
+use jiff::Timestamp;
+use tokio::time::Instant;
+use transom_cluster::{TaskId, v1};
+
+use super::{Actor, Inbound, SIDE_BY_SIDE};
+use crate::link::chain;
+use crate::transition::{self, Step};
+use crate::{Event, Phase, TaskRecord};
+
+/// What a batch of statuses comes to.
+#[derive(Default)]
+struct Outcome {
+    changed: HashMap<TaskId, Arc<TaskRecord>>,
+    events: Vec<Event>,
+    duplicates: u64,
+    unknown: u64,
+}
+
+impl Actor {
+    /// Stores what came in and what is owed to the store. When the store fails everything stays as it was, to be tried again.
+    pub(super) async fn save(&mut self) {
+        if (self.inbound.is_empty() && !self.ledger.owes()) || self.store_retry.waits(Instant::now()) {
+            return;
+        }
+        let outcome = self.judge_inbound(Timestamp::now());
+        if let Err(error) = self
+            .ledger
+            .commit(outcome.changed.values().cloned().collect())
+            .await
+        {
+            self.store_failed(&error);
+            return;
+        }
+        self.store_works();
+        self.metrics.duplicate_updates.inc_by(outcome.duplicates);
+        self.metrics.unknown_updates.inc_by(outcome.unknown);
+        for record in outcome.changed.values() {
+            self.follow_up(record);
+        }
+        let statuses = self.statuses_taken();
+        self.acknowledge(&statuses).await;
+        self.outbox.extend(outcome.events);
+    }
+
+    /// Applies the statuses to copies of the records, in order.
+    fn judge_inbound(&self, now: Timestamp) -> Outcome {
+        let mut outcome = Outcome::default();
+        for inbound in &self.inbound {
+            let status = match inbound {
+                Inbound::Status(status) => status,
+                Inbound::Tell(event) => {
+                    outcome.events.push(event.clone());
+                    continue;
+                }
+            };
+            let known = outcome
+                .changed
+                .get(&status.task_id)
+                .or_else(|| self.ledger.get(&status.task_id));
+            let Some(record) = known else {
+                outcome.unknown += 1;
+                outcome.events.push(Event::Unknown {
+                    status: status.clone(),
+                });
+                continue;
+            };
+            match transition::apply(record, status, now) {
+                Step::Duplicate => outcome.duplicates += 1,
+                Step::Unchanged => {}
+                Step::Changed(next) => {
+                    // The cluster took a launch of which ACCEPT's own answer did not tell.
+                    let launched = record.phase == Phase::Intent && next.phase == Phase::Launched;
+                    let next = Arc::new(*next);
+                    if launched {
+                        outcome.events.push(Event::Launched(Arc::clone(&next)));
+                    }
+                    outcome.events.push(Event::Updated(Arc::clone(&next)));
+                    outcome.changed.insert(next.id.clone(), next);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// What a changed record means for kills and for those that wait.
+    fn follow_up(&mut self, record: &TaskRecord) {
+        if record.is_terminal() {
+            self.kills.remove(&record.id);
+            // The place it leaves, or the condition it no longer stands against, may be what others wait for.
+            self.appetite.whet();
+        } else if record.killing && !self.kills.contains(&record.id) {
+            self.kills.at(record.id.clone(), Instant::now());
+        }
+    }
+
+    /// Empties the inbound queue: every status in it has been dealt with, so its task is no longer in doubt.
+    fn statuses_taken(&mut self) -> Vec<v1::TaskStatus> {
+        let inbound = std::mem::take(&mut self.inbound);
+        let statuses: Vec<_> = inbound
+            .into_iter()
+            .filter_map(|inbound| match inbound {
+                Inbound::Status(status) => Some(*status),
+                Inbound::Tell(_) => None,
+            })
+            .collect();
+        for status in &statuses {
+            self.doubts.remove(&status.task_id);
+            if self.ledger.get(&status.task_id).is_none() {
+                self.meet_stray(status);
+            }
+        }
+        statuses
+    }
+
+    /// A task that no record knows: where it is helps to kill it, and its end ends the killing.
+    fn meet_stray(&mut self, status: &v1::TaskStatus) {
+        let Some(stray) = self.strays.get_mut(&status.task_id) else {
+            return;
+        };
+        if transition::is_live(&status.state) {
+            stray.agent = status.agent_id.clone().or(stray.agent.take());
+        } else {
+            self.strays.remove(&status.task_id);
+            self.kills.remove(&status.task_id);
+        }
+    }
+
+    /// What does not reach the master comes again by itself.
+    async fn acknowledge(&mut self, statuses: &[v1::TaskStatus]) {
+        let Some(caller) = self.caller.clone() else { return };
+        let mut calls = Vec::with_capacity(statuses.len());
+        for status in statuses.iter().filter(|status| status.uuid.is_some()) {
+            let caller = &caller;
+            calls.push(async move { (status, caller.acknowledge(status).await) }.boxed());
+        }
+        let outcomes: Vec<_> = futures::stream::iter(calls)
+            .buffer_unordered(SIDE_BY_SIDE)
+            .collect()
+            .await;
+        for (status, outcome) in outcomes {
+            if let Err(error) = outcome {
+                self.metrics.call_failed("ACKNOWLEDGE");
+                tracing::debug!(task = %status.task_id, error = chain(&error), "not acknowledged");
+            }
+        }
+    }
+}

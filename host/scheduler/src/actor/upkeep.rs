@@ -1,0 +1,121 @@
+//! What is repeated until it is answered: kills, questions about tasks; and what the master is told about our appetite for offers.
+
+use futures::{FutureExt, StreamExt};
+use jiff::Timestamp;
+use tokio::time::Instant;
+use transom_cluster::{Caller, v1};
+
+use super::{Actor, SIDE_BY_SIDE};
+use crate::link::chain;
+use crate::offers::Ask;
+
+impl Actor {
+    /// Kills what is due; each comes due again until its task is terminal.
+    pub(super) async fn send_kills(&mut self, caller: &Caller) {
+        let mut kills = Vec::new();
+        for task in self.kills.take_due(Instant::now()) {
+            match (self.ledger.get(&task), self.strays.get(&task)) {
+                (Some(record), _) if record.is_terminal() => self.kills.remove(&task),
+                (Some(record), _) => kills.push((task, Some(record.agent.id.clone()), record.kill_grace)),
+                (None, Some(stray)) => kills.push((task, stray.agent.clone(), stray.grace)),
+                (None, None) => self.kills.remove(&task),
+            }
+        }
+        let mut calls = Vec::with_capacity(kills.len());
+        for (task, agent, grace) in kills {
+            calls.push(async move { (task.clone(), caller.kill(task, agent, grace).await) }.boxed());
+        }
+        let outcomes: Vec<_> = futures::stream::iter(calls)
+            .buffer_unordered(SIDE_BY_SIDE)
+            .collect()
+            .await;
+        for (task, outcome) in outcomes {
+            if let Err(error) = outcome {
+                self.metrics.call_failed("KILL");
+                tracing::warn!(%task, error = chain(&error), "not killed yet; trying again");
+            }
+        }
+    }
+
+    /// Asks about tasks in doubt, and from time to time about all live ones (and, implicitly, about any that the cluster knows and we do
+    /// not).
+    pub(super) async fn ask(&mut self, caller: &Caller) {
+        let now = Instant::now();
+        let all = now >= self.next_reconcile;
+        if all {
+            self.next_reconcile = now + self.times.reconcile;
+            let records = self.ledger.records();
+            let live = || records.values().filter(|record| !record.is_terminal());
+            let in_use: std::collections::HashSet<_> = live().map(|record| &record.agent.id).collect();
+            self.agents.sweep(now, |agent| in_use.contains(agent));
+            for record in live() {
+                self.doubts.at(record.id.clone(), now);
+            }
+        }
+        let mut tasks = Vec::new();
+        for task in self.doubts.take_due(now) {
+            match self.ledger.get(&task).filter(|record| !record.is_terminal()) {
+                Some(record) => tasks.push((task, Some(record.agent.id.clone()))),
+                None => self.doubts.remove(&task),
+            }
+        }
+        let explicit = if tasks.is_empty() {
+            Ok(())
+        } else {
+            caller.reconcile(tasks).await
+        };
+        let implicit = if all {
+            caller.reconcile(Vec::new()).await
+        } else {
+            Ok(())
+        };
+        for error in [explicit, implicit].into_iter().filter_map(Result::err) {
+            self.metrics.call_failed("RECONCILE");
+            tracing::warn!(error = chain(&error), "could not ask about tasks; trying again");
+        }
+    }
+
+    /// Takes offers in; what agents they show is news for the matcher.
+    pub(super) fn take_offers(&mut self, offers: &[v1::Offer]) {
+        let now = Instant::now();
+        self.metrics.offers.inc_by(offers.len() as u64);
+        for offer in offers {
+            match self.agents.offered(offer, now) {
+                Some(agent) => self.pool.add(offer, agent),
+                None => tracing::error!(offer = %offer.id, "no agent number is left; restart the daemon"),
+            }
+        }
+    }
+
+    /// Declines what no round used, so that others may have it, and asks for more or for no more.
+    pub(super) async fn answer_offers(&mut self, caller: &Caller) {
+        let now = Instant::now();
+        let hungry = self.queue.has_ready(Timestamp::now());
+        let unused = self.pool.take();
+        if !unused.is_empty() {
+            self.metrics.declined_offers.inc_by(unused.len() as u64);
+            if let Err(error) = caller
+                .decline(unused, v1::Filters::refuse(self.times.decline))
+                .await
+            {
+                self.metrics.call_failed("DECLINE");
+                tracing::debug!(error = chain(&error), "offers not declined");
+            }
+        }
+        if self.matcher_retry.take_due(now) {
+            self.appetite.whet();
+        }
+        let Some(ask) = self.appetite.ask(hungry, now) else {
+            return;
+        };
+        let (name, outcome) = match ask {
+            Ask::Revive => ("REVIVE", caller.revive().await),
+            Ask::Suppress => ("SUPPRESS", caller.suppress().await),
+        };
+        if let Err(error) = outcome {
+            self.appetite.failed(ask);
+            self.metrics.call_failed(name);
+            tracing::debug!(call = name, error = chain(&error), "the master did not take it");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Who is asked where a task may run. The real one is the plugin; tests bring their own.
+
+use async_trait::async_trait;
+use tokio::sync::broadcast;
+use transom_plugins::matcher::{Agent, Candidate, Fleet, Task, Verdict};
+use transom_plugins::{CallError, Change, Plugins};
+
+/// The questions the actor asks; see [`Fleet`].
+#[async_trait]
+pub(crate) trait Matcher: Send {
+    fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>);
+    async fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError>;
+    async fn place(
+        &mut self,
+        task: &Task,
+        candidates: &[Candidate],
+        count: u32,
+    ) -> Result<Vec<u32>, CallError>;
+}
+
+/// Where matchers come from, and when to try again after one failed.
+#[async_trait]
+pub(crate) trait MatcherHost: Send {
+    /// A matcher with an empty fleet. `home_region`: the master's own.
+    fn fleet(&self, home_region: Option<String>) -> Box<dyn Matcher>;
+
+    /// Returns when something may have changed for the matcher. Cancel-safe.
+    async fn changed(&mut self);
+}
+
+#[async_trait]
+impl Matcher for Fleet {
+    fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
+        Fleet::update(self, changed, gone);
+    }
+
+    async fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
+        Fleet::judge(self, task, candidates).await
+    }
+
+    async fn place(
+        &mut self,
+        task: &Task,
+        candidates: &[Candidate],
+        count: u32,
+    ) -> Result<Vec<u32>, CallError> {
+        Fleet::place(self, task, candidates, count).await
+    }
+}
+
+/// The plugin host.
+pub(crate) struct PluginMatchers {
+    plugins: Plugins,
+    changes: broadcast::Receiver<Change>,
+}
+
+impl PluginMatchers {
+    pub(crate) fn new(plugins: Plugins) -> Self {
+        let changes = plugins.changes();
+        Self { plugins, changes }
+    }
+}
+
+#[async_trait]
+impl MatcherHost for PluginMatchers {
+    fn fleet(&self, home_region: Option<String>) -> Box<dyn Matcher> {
+        Box::new(self.plugins.fleet(home_region))
+    }
+
+    async fn changed(&mut self) {
+        // Any change is worth a try, missed ones too. A host that has stopped changes no more.
+        if let Err(broadcast::error::RecvError::Closed) = self.changes.recv().await {
+            std::future::pending::<()>().await;
+        }
+    }
+}

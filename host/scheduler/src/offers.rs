@@ -1,0 +1,182 @@
+//! Offers that are ours until we answer, and when to ask for more or for none.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use transom_cluster::{OfferId, v1};
+
+use crate::matching::Bin;
+
+/// The outstanding offers, in the order in which they came.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    bins: Vec<Bin>,
+}
+
+impl Pool {
+    /// Takes an offer in; `agent` is its agent's handle.
+    pub(crate) fn add(&mut self, offer: &v1::Offer, agent: u32) {
+        self.bins.push(Bin::new(offer, agent));
+    }
+
+    /// An offer that is no longer good, or was used.
+    pub(crate) fn remove(&mut self, offer: &OfferId) {
+        self.bins.retain(|bin| bin.offer != *offer);
+    }
+
+    pub(crate) fn remove_all(&mut self, offers: &BTreeSet<OfferId>) {
+        self.bins.retain(|bin| !offers.contains(&bin.offer));
+    }
+
+    /// Empties the pool; what it answers is to be declined, or is worthless because the subscription ended.
+    pub(crate) fn take(&mut self) -> Vec<OfferId> {
+        std::mem::take(&mut self.bins)
+            .into_iter()
+            .map(|bin| bin.offer)
+            .collect()
+    }
+
+    pub(crate) fn bins(&self) -> &[Bin] {
+        &self.bins
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bins.is_empty()
+    }
+}
+
+/// What to tell the master about our appetite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// Offers again, also those we refused.
+    Revive,
+    /// No more offers for now.
+    Suppress,
+}
+
+/// Decides when to revive and suppress: reviving at most once per interval, suppressing after an interval without demand.
+#[derive(Debug)]
+pub(crate) struct Appetite {
+    interval: Duration,
+    suppressed: bool,
+    wanted: bool,
+    last_revive: Option<Instant>,
+    idle_since: Option<Instant>,
+}
+
+impl Appetite {
+    pub(crate) fn new(interval: Duration) -> Self {
+        Self {
+            interval,
+            suppressed: false,
+            wanted: false,
+            last_revive: None,
+            idle_since: None,
+        }
+    }
+
+    /// A new subscription gets all offers by itself.
+    pub(crate) fn subscribed(&mut self, now: Instant) {
+        (self.suppressed, self.wanted, self.idle_since) = (false, false, None);
+        self.last_revive = Some(now);
+    }
+
+    /// Something may fit now that did not before: offers refused earlier are wanted again.
+    pub(crate) fn whet(&mut self) {
+        self.wanted = true;
+    }
+
+    /// What to ask now, `hungry` meaning that some task may be launched at once.
+    pub(crate) fn ask(&mut self, hungry: bool, now: Instant) -> Option<Ask> {
+        if hungry {
+            self.idle_since = None;
+            self.wanted |= self.suppressed;
+            if self.wanted && self.revivable().is_none_or(|at| at <= now) {
+                (self.wanted, self.suppressed) = (false, false);
+                self.last_revive = Some(now);
+                return Some(Ask::Revive);
+            }
+            return None;
+        }
+        self.wanted = false;
+        let since = *self.idle_since.get_or_insert(now);
+        if !self.suppressed && now >= since + self.interval {
+            self.suppressed = true;
+            return Some(Ask::Suppress);
+        }
+        None
+    }
+
+    /// The call did not reach the master: ask again.
+    pub(crate) fn failed(&mut self, ask: Ask) {
+        match ask {
+            Ask::Revive => self.wanted = true,
+            Ask::Suppress => (self.suppressed, self.idle_since) = (false, None),
+        }
+    }
+
+    /// When [`Appetite::ask`] may have something new to say.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        if self.wanted {
+            return self.revivable();
+        }
+        self.idle_since
+            .filter(|_| !self.suppressed)
+            .map(|since| since + self.interval)
+    }
+
+    fn revivable(&self) -> Option<Instant> {
+        self.last_revive.map(|last| last + self.interval)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suppresses_when_idle_for_long_and_revives_when_hungry() {
+        let start = Instant::now();
+        let second = |n: u64| start + Duration::from_secs(n);
+        let mut appetite = Appetite::new(Duration::from_secs(5));
+        appetite.subscribed(start);
+        // Second, hungry, something new to try, what is asked.
+        let table = [
+            (0, true, false, None),
+            (1, false, false, None),
+            (5, false, false, None),
+            (6, false, false, Some(Ask::Suppress)),
+            (7, false, false, None),
+            (8, true, true, Some(Ask::Revive)),
+            (9, true, true, None),
+            (12, true, false, None),
+            (13, true, false, Some(Ask::Revive)),
+            (30, true, false, None),
+            (31, true, true, Some(Ask::Revive)),
+            (40, false, true, None),
+            (44, true, false, None),
+            (45, false, false, None),
+            (50, false, false, Some(Ask::Suppress)),
+        ];
+        for (at, hungry, fresh, expected) in table {
+            if fresh {
+                appetite.whet();
+            }
+            assert_eq!(appetite.ask(hungry, second(at)), expected, "second {at}");
+        }
+    }
+
+    #[test]
+    fn what_did_not_reach_the_master_is_asked_again() {
+        let start = Instant::now();
+        let mut appetite = Appetite::new(Duration::ZERO);
+        assert_eq!(appetite.ask(false, start), Some(Ask::Suppress));
+        appetite.failed(Ask::Suppress);
+        assert_eq!(appetite.ask(false, start), Some(Ask::Suppress));
+        assert_eq!(appetite.ask(true, start), Some(Ask::Revive));
+        appetite.failed(Ask::Revive);
+        assert_eq!(appetite.next(), Some(start));
+        assert_eq!(appetite.ask(true, start), Some(Ask::Revive));
+    }
+}

@@ -1,0 +1,209 @@
+//! When to try again: growing, jittered waits, for one thing or for many tasks at once. Knows no clock; `now` is always given.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::time::Instant;
+use transom_cluster::TaskId;
+
+/// How waits grow: `base`, doubled each time, up to `max`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backoff {
+    pub(crate) base: Duration,
+    pub(crate) max: Duration,
+}
+
+impl Backoff {
+    /// The wait after the given number of earlier tries.
+    pub(crate) fn after(&self, attempt: u32) -> Duration {
+        self.base
+            .saturating_mul(2_u32.saturating_pow(attempt))
+            .min(self.max)
+    }
+
+    /// The same, between half and all of it, so that many who failed together do not return together.
+    pub(crate) fn jittered(&self, attempt: u32) -> Duration {
+        self.after(attempt).mul_f64(rand::rng().random_range(0.5..=1.0))
+    }
+}
+
+/// One thing that failed and shall be tried again.
+#[derive(Debug)]
+pub(crate) struct Retry {
+    backoff: Backoff,
+    attempt: u32,
+    at: Option<Instant>,
+}
+
+impl Retry {
+    pub(crate) fn new(backoff: Backoff) -> Self {
+        Self {
+            backoff,
+            attempt: 0,
+            at: None,
+        }
+    }
+
+    /// It failed (again).
+    pub(crate) fn failed(&mut self, now: Instant) {
+        self.at = Some(now + self.backoff.jittered(self.attempt));
+        self.attempt = self.attempt.saturating_add(1);
+    }
+
+    /// It worked.
+    pub(crate) fn succeeded(&mut self) {
+        self.attempt = 0;
+        self.at = None;
+    }
+
+    /// It failed and the wait is not over.
+    pub(crate) fn waits(&self, now: Instant) -> bool {
+        self.at.is_some_and(|at| at > now)
+    }
+
+    /// It failed last time.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.attempt > 0
+    }
+
+    /// When the wait ends, until then.
+    pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
+        self.at.filter(|at| *at > now)
+    }
+
+    /// Ends the wait once: true when it is over, and not again until the next failure.
+    pub(crate) fn take_due(&mut self, now: Instant) -> bool {
+        self.at.take_if(|at| *at <= now).is_some()
+    }
+
+    /// Makes the wait end now.
+    pub(crate) fn hasten(&mut self, now: Instant) {
+        if let Some(at) = &mut self.at {
+            *at = now.min(*at);
+        }
+    }
+}
+
+/// Tasks about which something is repeated until it is answered: kills, questions.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    backoff: Backoff,
+    entries: HashMap<TaskId, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    due: Instant,
+    attempt: u32,
+}
+
+impl Schedule {
+    pub(crate) fn new(backoff: Backoff) -> Self {
+        Self {
+            backoff,
+            entries: HashMap::new(),
+        }
+    }
+
+    /// First try at `due`; a task that is there already starts over, but no later than it would have been tried.
+    pub(crate) fn at(&mut self, task: TaskId, due: Instant) {
+        let entry = self.entries.entry(task).or_insert(Entry { due, attempt: 0 });
+        entry.due = entry.due.min(due);
+        entry.attempt = 0;
+    }
+
+    pub(crate) fn remove(&mut self, task: &TaskId) {
+        self.entries.remove(task);
+    }
+
+    pub(crate) fn contains(&self, task: &TaskId) -> bool {
+        self.entries.contains_key(task)
+    }
+
+    /// Those that are due, each already moved to its next time.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Vec<TaskId> {
+        let mut due = Vec::new();
+        for (task, entry) in &mut self.entries {
+            if entry.due <= now {
+                entry.due = now + self.backoff.jittered(entry.attempt);
+                entry.attempt = entry.attempt.saturating_add(1);
+                due.push(task.clone());
+            }
+        }
+        due.sort_unstable();
+        due
+    }
+
+    /// The next time that something is due.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.entries.values().map(|entry| entry.due).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BACKOFF: Backoff = Backoff {
+        base: Duration::from_secs(1),
+        max: Duration::from_secs(60),
+    };
+
+    #[test]
+    fn waits_double_up_to_the_maximum() {
+        for (attempt, seconds) in [(0, 1), (1, 2), (3, 8), (5, 32), (6, 60), (40, 60), (u32::MAX, 60)] {
+            assert_eq!(
+                BACKOFF.after(attempt),
+                Duration::from_secs(seconds),
+                "attempt {attempt}"
+            );
+        }
+        for _ in 0..100 {
+            let wait = BACKOFF.jittered(2);
+            assert!(
+                wait >= Duration::from_secs(2) && wait <= Duration::from_secs(4),
+                "{wait:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_retry_is_due_once_for_each_failure() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(1);
+        let mut retry = Retry::new(BACKOFF);
+        assert!(!retry.waits(now) && !retry.is_failing() && !retry.take_due(now));
+        retry.failed(now);
+        assert!(retry.waits(now) && retry.is_failing() && retry.next(now).is_some());
+        assert!(!retry.take_due(now) && retry.take_due(later) && !retry.take_due(later));
+        assert!(retry.is_failing());
+        retry.failed(later);
+        retry.hasten(later);
+        assert!(!retry.waits(later) && retry.take_due(later));
+        retry.succeeded();
+        assert!(!retry.is_failing() && retry.next(now).is_none());
+    }
+
+    #[test]
+    fn a_schedule_repeats_with_growing_waits_until_removed() {
+        let start = Instant::now();
+        let (one, two) = (TaskId::from("1"), TaskId::from("2"));
+        let mut schedule = Schedule::new(BACKOFF);
+        schedule.at(two.clone(), start);
+        schedule.at(one.clone(), start);
+        schedule.at(one.clone(), start + Duration::from_secs(9));
+        assert_eq!(schedule.take_due(start), [one.clone(), two.clone()]);
+        assert_eq!(schedule.take_due(start), []);
+        schedule.remove(&two);
+        let second = start + Duration::from_secs(1);
+        assert_eq!(schedule.take_due(second), [one.clone()]);
+        assert!(
+            schedule
+                .next()
+                .is_some_and(|next| next >= second + Duration::from_secs(1))
+        );
+        schedule.remove(&one);
+        assert_eq!(schedule.next(), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! Things that many tests need.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use transom_cluster::v1::{self, TaskState};
+
+use crate::{AgentPlace, BuildTask, Phase, Placement, RunSpec, TaskRecord, Wanted};
+
+/// A fresh intent.
+pub(crate) fn record(id: &str) -> TaskRecord {
+    let now = Timestamp::UNIX_EPOCH;
+    TaskRecord {
+        id: id.into(),
+        run_spec: "/app".to_owned(),
+        version: "1".to_owned(),
+        agent: AgentPlace {
+            id: "a1".into(),
+            hostname: "host-a1".to_owned(),
+            region: None,
+            zone: None,
+            endpoint: None,
+        },
+        agent_attributes: Vec::new(),
+        host_ports: Vec::new(),
+        phase: Phase::Intent,
+        state: TaskState::Staging,
+        status: None,
+        intended_at: now,
+        staged_at: None,
+        started_at: None,
+        updated_at: now,
+        killing: false,
+        kill_grace: None,
+        note: serde_json::Value::Null,
+    }
+}
+
+/// An offer of so many CPUs, 1000 MB each of memory and disk, and ports; attributes: `rack` = the agent's id.
+pub(crate) fn offer(id: &str, agent: &str, cpus: f64, ports: &[(u64, u64)]) -> v1::Offer {
+    v1::Offer {
+        id: id.into(),
+        framework_id: "f".into(),
+        agent_id: agent.into(),
+        hostname: format!("host-{agent}"),
+        resources: vec![
+            v1::Resource::scalar("cpus", cpus),
+            v1::Resource::scalar("mem", 1000.0),
+            v1::Resource::scalar("disk", 1000.0),
+            v1::Resource::ranges("ports", ports),
+        ],
+        attributes: vec![v1::Attribute::text("rack", agent)],
+        ..v1::Offer::default()
+    }
+}
+
+/// Names the task after its id.
+#[derive(Debug)]
+pub(crate) struct Sleep;
+
+impl BuildTask for Sleep {
+    fn build(&self, placement: &Placement) -> v1::TaskInfo {
+        let command = v1::CommandInfo {
+            value: Some("sleep 1000".to_owned()),
+            ..v1::CommandInfo::default()
+        };
+        v1::TaskInfo {
+            name: placement.task.to_string(),
+            command: Some(command),
+            ..v1::TaskInfo::default()
+        }
+    }
+
+    fn note(&self, placement: &Placement) -> serde_json::Value {
+        serde_json::json!({"host": placement.agent.hostname})
+    }
+}
+
+/// 0.5 CPU, 100 MB memory, nothing else.
+pub(crate) fn spec(id: &str) -> RunSpec {
+    RunSpec {
+        id: id.to_owned(),
+        version: "1".to_owned(),
+        instances: 1,
+        cpus: 0.5,
+        mem: 100.0,
+        disk: 0.0,
+        gpus: 0.0,
+        ports: Vec::new(),
+        conditions: Vec::new(),
+        roles: Vec::new(),
+        build: Arc::new(Sleep),
+    }
+}
+
+pub(crate) fn wanted(id: &str, spec: &Arc<RunSpec>) -> Wanted {
+    Wanted {
+        id: id.into(),
+        spec: Arc::clone(spec),
+        not_before: None,
+    }
+}
