@@ -3,7 +3,12 @@
 //! The types mirror the WIT package `transom:events`. Views with an equal query share one; the order of events within a view is the order in
 //! which the caller awaits [`View::decide`].
 
-use crate::{CallError, Plugins};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+};
+
+use crate::{CallError, Plugins, engine::worlds::events::Job};
 
 /// An event of the bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,12 +62,57 @@ pub enum OpenError {
 #[derive(Clone, Debug)]
 pub struct View {
     plugins: Plugins,
+    opened: Arc<Opened>,
 }
 
 impl View {
+    pub(crate) fn new(plugins: Plugins, opened: Arc<Opened>) -> View {
+        View { plugins, opened }
+    }
+
+    /// The query that it answers for.
+    pub fn query(&self) -> &Query {
+        &self.opened.query
+    }
+
     /// One decision for each event, in order. [`OpenError::Refused`] when a new version of the plugin refuses the query.
     pub async fn decide(&self, events: &[Event]) -> Result<Vec<Decision>, OpenError> {
-        let _ = events;
-        Err(self.plugins.missing("filter").into())
+        let version = self.plugins.filter()?;
+        let _in_flight = version.meta.enter()?;
+        let (view, events) = (Arc::clone(&self.opened), events.into());
+        version
+            .ask(version.near(self.opened.id as usize), |reply| Job::Decide {
+                view,
+                events,
+                reply,
+            })
+            .await?
+            .map_err(OpenError::Refused)
+    }
+}
+
+/// A query that at least one view is held of. Instances open it when first asked, and free it when the last view is dropped.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) id: u64,
+    pub(crate) query: Query,
+}
+
+/// The queries in use.
+#[derive(Debug, Default)]
+pub(crate) struct OpenViews(HashMap<Query, Weak<Opened>>);
+
+impl OpenViews {
+    pub(crate) fn get_or_insert(&mut self, query: Query, id: impl FnOnce() -> u64) -> Arc<Opened> {
+        if let Some(opened) = self.0.get(&query).and_then(Weak::upgrade) {
+            return opened;
+        }
+        self.0.retain(|_, opened| opened.strong_count() > 0);
+        let opened = Arc::new(Opened {
+            id: id(),
+            query: query.clone(),
+        });
+        self.0.insert(query, Arc::downgrade(&opened));
+        opened
     }
 }

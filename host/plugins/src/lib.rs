@@ -1,104 +1,61 @@
 //! The plugin host: runs sandboxed WebAssembly components and answers for them in plain Rust types.
+//!
+//! A plugin is `NAME.wasm` with an operator's `NAME.toml` beside it. [`Config::start`] admits what is in the directory and watches it: what
+//! changes there is admitted aside from traffic and then replaces the old version at once, while calls in progress finish on the one
+//! they began with. What is refused leaves the old version serving and says why, in the log, the metrics, [`Plugins::list`] and
+//! [`Plugins::changes`].
+//!
+//! Promises: a component reaches nothing that its manifest does not grant; it cannot use more processor time, wall-clock time, memory, output,
+//! steps or log than its [`Limits`]; and whatever it does, other plugins answer meanwhile. When a call cannot be answered, [`CallError`]
+//! names the plugin and what to do. There is no second, native implementation of anything that a plugin decides.
+//!
+//! Not here: keeping records of admissions, compiling in a process of its own, going back to the last version by itself.
+//!
+//! The crate, from the outside in:
+//!
+//! * `host` ([`Plugins`]), [`probe`], [`matcher`], [`events`], [`bootstrap`]: what is asked, in plain types
+//! * `directory`, `admission`, `manifest`, `table`: from files to versions that serve
+//! * `pool`: the instances of a version, each owned by one task
+//! * `attempt`, `net`, `grants`: the input and output that probes ask for
+//! * `engine`: the only place that names wasmtime
 
 #![deny(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        reason = "tests fail by panicking"
+    )
+)]
 
+mod admission;
+mod attempt;
+pub mod bootstrap;
 mod config;
+mod directory;
+mod engine;
 mod error;
 pub mod events;
+mod fleet;
+mod grants;
+mod guest_log;
+mod host;
 mod limits;
+mod manifest;
 pub mod matcher;
+mod metrics;
+mod net;
+mod plugin;
+mod pool;
 pub mod probe;
 mod status;
-
-use std::sync::Arc;
-
-use prometheus_client::registry::Registry;
-use tokio::sync::broadcast;
-use tokio_util::sync::CancellationToken;
+mod table;
+mod units;
 
 pub use config::{Config, Uses};
 pub use error::{CallError, Error, Result};
+pub use host::Plugins;
 pub use limits::Limits;
 pub use status::{Change, State, Status};
-
-impl Config {
-    /// Admits what is in the directory, then watches it. A file that is refused is reported, not fatal.
-    pub async fn start(self, registry: &mut Registry, token: CancellationToken) -> Result<Plugins> {
-        let _ = (registry, token);
-        let (changes, _) = broadcast::channel(256);
-        Ok(Plugins {
-            config: Arc::new(self),
-            changes,
-        })
-    }
-}
-
-/// The plugin host's handle. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Plugins {
-    config: Arc<Config>,
-    changes: broadcast::Sender<Change>,
-}
-
-impl Plugins {
-    pub(crate) fn missing(&self, point: &'static str) -> CallError {
-        CallError::Missing {
-            point,
-            name: point.to_owned(),
-            dir: self.config.dir.clone(),
-        }
-    }
-
-    /// Every plugin that serves or was refused, by name.
-    pub fn list(&self) -> Vec<Status> {
-        Vec::new()
-    }
-
-    /// What happens from now on.
-    pub fn changes(&self) -> broadcast::Receiver<Change> {
-        self.changes.subscribe()
-    }
-
-    /// Looks at the directory now; returns when all that changed was admitted or refused.
-    pub async fn rescan(&self) -> Vec<Change> {
-        Vec::new()
-    }
-
-    /// An empty fleet. `home_region` is the master's own.
-    pub fn fleet(&self, home_region: Option<String>) -> matcher::Fleet {
-        matcher::Fleet::new(self.clone(), home_region)
-    }
-
-    /// What is wrong with these conditions. Empty: nothing.
-    pub async fn check_conditions(
-        &self,
-        conditions: &[matcher::Condition],
-    ) -> Result<Vec<matcher::ConditionError>, CallError> {
-        let _ = conditions;
-        Err(self.missing("matcher"))
-    }
-
-    /// Makes a query ready.
-    pub async fn open_view(&self, query: events::Query) -> Result<events::View, events::OpenError> {
-        let _ = query;
-        Err(self.missing("filter").into())
-    }
-
-    /// One look at one task. `runner` is needed by components that run commands.
-    pub async fn probe(
-        &self,
-        kind: probe::Kind,
-        request: probe::Request,
-        runner: Option<Arc<dyn probe::Runner>>,
-    ) -> Result<probe::Outcome, probe::Failure> {
-        let _ = (kind, request, runner);
-        let missing = self.missing("probe");
-        Err(probe::Failure {
-            reason: probe::Reason::Plugin,
-            message: missing.to_string(),
-        })
-    }
-
-    /// Returns when every task of the plugin host has ended; cancel the token given at start first.
-    pub async fn stopped(&self) {}
-}

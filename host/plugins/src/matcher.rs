@@ -3,7 +3,13 @@
 //! The types mirror the WIT package `transom:matcher`. A [`Fleet`] keeps the host's copy of the agents; the copy inside an instance is
 //! loaded when first needed, kept up to date with what changed, and loaded again after the instance or the plugin is replaced.
 
-use crate::{CallError, Plugins};
+use std::sync::Arc;
+
+use crate::{
+    CallError, Plugins,
+    engine::worlds::matcher::{Job, Question},
+    fleet::FleetCopy,
+};
 
 /// The value of an agent's attribute.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,23 +114,40 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Fleet {
     plugins: Plugins,
-    home_region: Option<String>,
+    copy: Arc<FleetCopy>,
 }
 
 impl Fleet {
     pub(crate) fn new(plugins: Plugins, home_region: Option<String>) -> Fleet {
-        Fleet { plugins, home_region }
+        Fleet {
+            plugins,
+            copy: Arc::new(FleetCopy::new(home_region)),
+        }
     }
 
     /// Adds agents or replaces those with the same handle, and takes `gone` away. Reaches the component with the next question.
     pub fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
-        let _ = (changed, gone, &self.home_region);
+        self.copy.update(changed, gone);
+    }
+
+    /// Agents known.
+    pub fn len(&self) -> usize {
+        self.copy.len()
+    }
+
+    /// Whether no agent is known.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// For each candidate, in order, whether one more instance may go there.
     pub async fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
-        let _ = (task, candidates);
-        Err(self.plugins.missing("matcher"))
+        let version = self.plugins.matcher()?;
+        let _in_flight = version.meta.enter()?;
+        let question = self.question(task, candidates);
+        version
+            .ask(version.near(self.slot()), |reply| Job::Judge { question, reply })
+            .await
     }
 
     /// Chooses agents (by handle) for up to `count` further instances; fewer when no more fit.
@@ -134,7 +157,28 @@ impl Fleet {
         candidates: &[Candidate],
         count: u32,
     ) -> Result<Vec<u32>, CallError> {
-        let _ = (task, candidates, count);
-        Err(self.plugins.missing("matcher"))
+        let version = self.plugins.matcher()?;
+        let _in_flight = version.meta.enter()?;
+        let question = self.question(task, candidates);
+        version
+            .ask(version.near(self.slot()), |reply| Job::Place {
+                question,
+                count,
+                reply,
+            })
+            .await
+    }
+
+    fn question(&self, task: &Task, candidates: &[Candidate]) -> Question {
+        Question {
+            fleet: Arc::clone(&self.copy),
+            task: task.clone(),
+            candidates: candidates.to_vec(),
+        }
+    }
+
+    /// Questions go to the same instance, which has the fleet loaded.
+    fn slot(&self) -> usize {
+        self.copy.id() as usize
     }
 }

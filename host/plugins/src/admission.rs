@@ -1,0 +1,168 @@
+//! From two files to a version that serves, aside from traffic: what fails here never answers a call.
+//!
+//! Manifest, size, digest, compilation, the world's exports and the imports by name, linking, a trial instance that describes and
+//! configures itself.
+
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use sha2::{Digest, Sha256};
+
+use crate::{
+    CallError, Limits,
+    engine::{
+        CompileError, Compiled, ConfigError, Live, Mismatch, World, check_types, link, one_line,
+        worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
+    },
+    manifest::{Manifest, ManifestError, WorldName},
+    metrics::Stats,
+    plugin::Meta,
+    pool::{Facts, Surroundings, Version},
+    table::Serving,
+};
+
+/// Why a component does not serve. Display is for an operator.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("there is no {0}.toml beside it: without a manifest nothing is admitted")]
+    NoManifest(String),
+    #[error("{what} cannot be read: {message}")]
+    Unreadable { what: String, message: String },
+    #[error("manifest: {0}")]
+    Manifest(#[from] ManifestError),
+    #[error("it has {found} bytes, {limit} are allowed (limits.size)")]
+    TooLarge { found: u64, limit: u64 },
+    #[error("its digest is sha256:{found}, the manifest pins sha256:{pinned}")]
+    Digest { found: String, pinned: String },
+    #[error("it does not compile: {0}")]
+    Compile(#[from] CompileError),
+    #[error("{0}")]
+    Mismatch(#[from] Mismatch),
+    #[error("it does not link: {0}")]
+    Link(String),
+    #[error("its trial instance failed: {0}")]
+    Trial(#[from] CallError),
+    #[error("it refuses its configuration: {}", config_errors(.0))]
+    Config(Vec<ConfigError>),
+    #[error("the daemon is stopping")]
+    Stopped,
+}
+
+fn config_errors(errors: &[ConfigError]) -> String {
+    let lines: Vec<String> = errors
+        .iter()
+        .take(10)
+        .map(|error| {
+            let place = if error.pointer.is_empty() {
+                "the whole of [config]"
+            } else {
+                &error.pointer
+            };
+            format!("{}: {}", one_line(place), one_line(&error.message))
+        })
+        .collect();
+    if lines.is_empty() {
+        "without saying why".to_owned()
+    } else {
+        lines.join("; ")
+    }
+}
+
+/// The two files as they were read.
+pub(crate) struct Files {
+    pub(crate) component: Vec<u8>,
+    pub(crate) manifest: Option<String>,
+}
+
+/// Admits or refuses.
+pub(crate) async fn admit(
+    around: &Surroundings,
+    defaults: &Limits,
+    name: &str,
+    files: Files,
+    stats: Stats,
+) -> Result<Serving, Refused> {
+    let manifest = files
+        .manifest
+        .ok_or_else(|| Refused::NoManifest(name.to_owned()))?;
+    let manifest = Manifest::parse(&manifest, defaults)?;
+    let found = files.component.len() as u64;
+    if found > manifest.limits.size {
+        return Err(Refused::TooLarge {
+            found,
+            limit: manifest.limits.size,
+        });
+    }
+    let digest = hex(&Sha256::digest(&files.component));
+    if let Some(pinned) = manifest.digest.as_ref().filter(|pinned| **pinned != digest) {
+        return Err(Refused::Digest {
+            found: digest,
+            pinned: pinned.clone(),
+        });
+    }
+    let compiled = compile(around, files.component).await?;
+    let world = manifest.world;
+    check_types(&around.engine, &compiled, world)?;
+    let meta = Arc::new(Meta::new(name, manifest, stats));
+    Ok(match world {
+        WorldName::CheckProbe => Serving::Probe(serve::<Probe>(around, &compiled, &meta, digest).await?),
+        WorldName::AttributeMatcher => {
+            Serving::Matcher(serve::<Matcher>(around, &compiled, &meta, digest).await?)
+        }
+        WorldName::EventFilter => Serving::Filter(serve::<Filter>(around, &compiled, &meta, digest).await?),
+        WorldName::BootstrapHandler => {
+            Serving::Bootstrap(serve::<Bootstrap>(around, &compiled, &meta, digest).await?)
+        }
+    })
+}
+
+async fn compile(around: &Surroundings, component: Vec<u8>) -> Result<Compiled, Refused> {
+    let engine = around.engine.clone();
+    let compiled = tokio::task::spawn_blocking(move || engine.compile(&component));
+    // The runtime is going down when it drops the work.
+    Ok(compiled.await.map_err(|_| Refused::Stopped)??)
+}
+
+/// Links, tries an instance, and starts the version.
+async fn serve<W: World>(
+    around: &Surroundings,
+    compiled: &Compiled,
+    meta: &Arc<Meta>,
+    digest: String,
+) -> Result<Arc<Version<W>>, Refused> {
+    let pre = link::<W>(&around.engine, compiled).map_err(Refused::Link)?;
+    let mut trial = Live::<W>::instantiate(&around.engine, &pre, meta, 0).await?;
+    let said = trial.describe().await?;
+    let version = one_line(&said.version);
+    tracing::debug!(
+        plugin = meta.name,
+        version,
+        calls_itself = one_line(&said.name),
+        "trial instance"
+    );
+    meta.log.set_version(&version);
+    trial.configure(&meta.config).await?.map_err(Refused::Config)?;
+    drop(trial);
+    let facts = Facts {
+        version,
+        summary: one_line(&said.summary),
+        digest: format!("sha256:{digest}"),
+        admitted_at: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs()),
+    };
+    Ok(Arc::new(Version::start(around, &pre, meta, facts)))
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            // Writing into a String does not fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}

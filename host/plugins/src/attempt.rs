@@ -1,0 +1,278 @@
+//! One look at one task: asks the component what to do next, does it, and hands back what came of it, until it is done.
+//!
+//! Between steps the attempt holds no instance, only a handle inside one. When that instance is replaced for reasons that are not this
+//! attempt's, the attempt begins again, a bounded number of times and within the same deadline. After the request's timeout input and
+//! output answer `timed-out`, and the component gets to say what that means (a late connection is an outcome for tcp checks); one
+//! further step of input or output ends the attempt.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    CallError,
+    engine::worlds::probe::{Job, Lease, Next, Probe},
+    net::Network,
+    pool::Version,
+    probe::{CommandLine, CommandOutput, Endpoint, Failure, IoError, Outcome, Reason, Request, Runner},
+};
+
+/// How often an attempt begins again because its instance went away.
+const RESTARTS: u32 = 3;
+/// What a component sees of a command's output: the end.
+const COMMAND_TAIL: usize = 4096;
+
+/// What the host is to do next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Http(HttpRequest),
+    Connect(Endpoint, Option<Tls>),
+    Send(Vec<u8>),
+    Receive(u32),
+    Run(CommandLine),
+    Done(Outcome),
+    Failed(Failure),
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Http(Result<HttpResponse, IoError>),
+    Connected(Result<Duration, IoError>),
+    Sent(Result<(), IoError>),
+    Received(Result<Vec<u8>, IoError>),
+    Ran(Result<CommandOutput, IoError>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Tls {
+    pub(crate) server_name: String,
+    pub(crate) verify: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct HttpRequest {
+    pub(crate) method: String,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) max_body: u32,
+    pub(crate) redirects: u8,
+}
+
+#[derive(Debug)]
+pub(crate) struct HttpResponse {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+    pub(crate) elapsed: Duration,
+}
+
+/// Runs an attempt to its end on one version of a plugin.
+pub(crate) async fn look(
+    version: &Version<Probe>,
+    request: Request,
+    runner: Option<Arc<dyn Runner>>,
+    token: &CancellationToken,
+) -> Result<Outcome, Failure> {
+    let _in_flight = version.meta.enter().map_err(failure)?;
+    let limits = &version.meta.limits;
+    let time = request.timeout.min(limits.attempt_time);
+    let deadline = Instant::now() + time;
+    let attempt = Attempt {
+        version,
+        runner,
+        deadline,
+        request: Arc::new(request),
+    };
+    // The component's own last word after the deadline is bounded too.
+    let last_word = deadline + limits.wall_clock.min(Duration::from_secs(5));
+    tokio::select! {
+        found = tokio::time::timeout_at(last_word, attempt.run()) => found.unwrap_or_else(|_| Err(late(time))),
+        () = token.cancelled() => Err(failure(CallError::Stopped)),
+    }
+}
+
+struct Attempt<'a> {
+    version: &'a Version<Probe>,
+    runner: Option<Arc<dyn Runner>>,
+    deadline: Instant,
+    request: Arc<Request>,
+}
+
+/// How one beginning of an attempt ended.
+enum Ending {
+    Finished(Result<Outcome, Failure>),
+    Lost,
+}
+
+impl Attempt<'_> {
+    async fn run(&self) -> Result<Outcome, Failure> {
+        for _ in 0..=RESTARTS {
+            if let Ending::Finished(result) = self.begin().await {
+                return result;
+            }
+        }
+        let name = &self.version.meta.name;
+        let message = format!(
+            "plugin `{name}` lost the attempt {} times: its instances keep failing",
+            RESTARTS + 1
+        );
+        Err(Failure {
+            reason: Reason::Plugin,
+            message,
+        })
+    }
+
+    async fn begin(&self) -> Ending {
+        let slot = self.version.least_loaded();
+        let request = Arc::clone(&self.request);
+        let (lease, mut step): (Lease, Step) = match self
+            .version
+            .ask(slot, |reply| Job::Begin { request, reply })
+            .await
+        {
+            Ok(begun) => begun,
+            Err(error) => return Ending::Finished(Err(failure(error))),
+        };
+        let limits = &self.version.meta.limits;
+        let mut network = Network {
+            grants: &self.version.meta.grants,
+            task: self.own_endpoints(),
+            deadline: self.deadline,
+            input: limits.attempt_input,
+            output: limits.attempt_output,
+            connection: None,
+        };
+        let mut late_steps = 0;
+        for taken in 0u32.. {
+            match step {
+                Step::Done(outcome) => return Ending::Finished(self.checked(outcome)),
+                Step::Failed(why) => return Ending::Finished(Err(why)),
+                _ if taken >= limits.steps => return Ending::Finished(Err(self.endless(limits.steps))),
+                _ if Instant::now() >= self.deadline => late_steps += 1,
+                _ => {}
+            }
+            if late_steps > 1 {
+                break;
+            }
+            let Some(answer) = self.carry_out(&mut network, step).await else {
+                break;
+            };
+            let key = lease.key;
+            step = match self
+                .version
+                .ask(slot, |reply| Job::Next { key, answer, reply })
+                .await
+            {
+                Ok(Next::Step(step)) => step,
+                Ok(Next::Lost) => return Ending::Lost,
+                Err(error) => return Ending::Finished(Err(failure(error))),
+            };
+        }
+        Ending::Finished(Err(late(self.request.timeout)))
+    }
+
+    fn endless(&self, steps: u32) -> Failure {
+        let name = &self.version.meta.name;
+        let message = format!("plugin `{name}` was not done after {steps} steps (limits.steps)");
+        tracing::warn!(plugin = name, "{message}");
+        Failure {
+            reason: Reason::Plugin,
+            message,
+        }
+    }
+
+    fn own_endpoints(&self) -> Vec<Endpoint> {
+        let ports = self.request.ports.iter().map(|port| &port.endpoint);
+        ports.chain(&self.request.endpoint).cloned().collect()
+    }
+
+    /// None for steps that end an attempt.
+    async fn carry_out(&self, network: &mut Network<'_>, step: Step) -> Option<Answer> {
+        Some(match step {
+            Step::Http(request) => {
+                let to = request.endpoint.clone();
+                let result = network.http(request).await;
+                self.note_denial(result.as_ref().err(), || format!("{}:{}", to.host, to.port));
+                Answer::Http(result)
+            }
+            Step::Connect(to, tls) => {
+                let result = network.connect(&to, tls.as_ref()).await;
+                self.note_denial(result.as_ref().err(), || format!("{}:{}", to.host, to.port));
+                Answer::Connected(result)
+            }
+            Step::Send(bytes) => Answer::Sent(network.send(&bytes).await),
+            Step::Receive(most) => Answer::Received(network.receive(most).await),
+            Step::Run(command) => {
+                let result = self.run_command(command).await;
+                self.note_denial(result.as_ref().err(), || "a command".to_owned());
+                Answer::Ran(result)
+            }
+            Step::Done(_) | Step::Failed(_) => return None,
+        })
+    }
+
+    async fn run_command(&self, command: CommandLine) -> Result<CommandOutput, IoError> {
+        if !self.version.meta.grants.command {
+            return Err(IoError::Denied);
+        }
+        let Some(runner) = &self.runner else {
+            return Err(IoError::Unavailable("nothing here runs commands in tasks".into()));
+        };
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let run = runner.run(command, left);
+        let mut output = tokio::time::timeout(left, run)
+            .await
+            .unwrap_or(Err(IoError::TimedOut))?;
+        for stream in [&mut output.stdout, &mut output.stderr] {
+            stream.drain(..stream.len().saturating_sub(COMMAND_TAIL));
+        }
+        Ok(output)
+    }
+
+    fn note_denial(&self, error: Option<&IoError>, what: impl Fn() -> String) {
+        if error == Some(&IoError::Denied) {
+            let meta = &self.version.meta;
+            meta.stats.denials.inc();
+            tracing::warn!(
+                plugin = meta.name,
+                run_spec = self.request.run_spec,
+                wanted = what(),
+                "a plugin asked for what is not granted to it"
+            );
+        }
+    }
+
+    fn checked(&self, outcome: Outcome) -> Result<Outcome, Failure> {
+        match &outcome {
+            Outcome::Custom(json) if !is_object(json) => {
+                let name = self.version.meta.name.clone();
+                let message = "a custom outcome that is no JSON object".to_owned();
+                Err(failure(CallError::Malformed { name, message }))
+            }
+            _ => Ok(outcome),
+        }
+    }
+}
+
+fn is_object(json: &str) -> bool {
+    serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(json).is_ok()
+}
+
+fn late(limit: Duration) -> Failure {
+    Failure {
+        reason: Reason::TimedOut,
+        message: format!("not done within {limit:?}"),
+    }
+}
+
+pub(crate) fn failure(error: CallError) -> Failure {
+    Failure {
+        reason: Reason::Plugin,
+        message: error.to_string(),
+    }
+}

@@ -1,0 +1,79 @@
+//! What a container of the orchestration framework runs first: what is asked of the `bootstrap-handler` component.
+//!
+//! The types mirror the WIT package `transom:bootstrap`.
+
+use crate::CallError;
+
+/// What the container is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The orchestrator's server.
+    Server,
+    /// One of its agents.
+    Agent,
+    /// Its datastore.
+    Datastore,
+}
+
+/// The container to prepare. Carries no secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// What it is.
+    pub role: Role,
+    /// `FRAMEWORK_NAME`.
+    pub framework: String,
+    /// The task's id.
+    pub task: String,
+    /// 0 for the first of its role.
+    pub number: u32,
+    /// Host name of the agent.
+    pub host: String,
+    /// The agent's attributes: name and text form.
+    pub attributes: Vec<(String, String)>,
+    /// The container's image.
+    pub image: String,
+    /// Host port and container port.
+    pub ports: Vec<(u16, u16)>,
+    /// `BOOTSTRAP_URL` with any credentials taken out.
+    pub source: String,
+    /// Lower-case hexadecimal SHA-256 of the script.
+    pub digest: String,
+    /// The environment without its secrets.
+    pub environment: Vec<(String, String)>,
+    /// Arguments of the script.
+    pub arguments: Vec<String>,
+    /// For what later versions may add.
+    pub extra: Vec<(String, String)>,
+}
+
+/// Replaces script, environment and arguments as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// The script to run.
+    pub script: Vec<u8>,
+    /// Its environment; the host adds the secrets.
+    pub environment: Vec<(String, String)>,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+/// The container is not to be started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// Shown in the framework's status.
+    pub message: String,
+    /// Whether asking again later may help.
+    pub retry: bool,
+}
+
+/// Why nothing was prepared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PrepareError {
+    /// The plugin refuses.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The plugin could not be asked.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}

@@ -1,0 +1,99 @@
+//! Notices that a directory was touched.
+//!
+//! Only a hint: the directory is read as a whole afterwards, and regularly without any. A directory that is replaced by another of the
+//! same name is noticed at [`Watch::renew`].
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use notify::{
+    EventKind, RecommendedWatcher, RecursiveMode,
+    event::{AccessKind, AccessMode},
+};
+use notify_debouncer_full::{DebounceEventResult, Debouncer, RecommendedCache, new_debouncer};
+use tokio::sync::mpsc;
+
+/// Changes that come together, such as a component and its manifest, are waited for.
+const QUIET: Duration = Duration::from_millis(200);
+
+pub(super) struct Watch {
+    dir: PathBuf,
+    touched: mpsc::Receiver<()>,
+    notice: mpsc::Sender<()>,
+    watcher: Option<Debouncer<RecommendedWatcher, RecommendedCache>>,
+    /// Device and inode of the directory watched.
+    identity: Option<(u64, u64)>,
+}
+
+impl Watch {
+    pub(super) fn new(dir: &Path) -> Watch {
+        // One notice waiting says as much as many.
+        let (notice, touched) = mpsc::channel(1);
+        let mut watch = Watch {
+            dir: dir.to_owned(),
+            touched,
+            notice,
+            watcher: None,
+            identity: None,
+        };
+        watch.renew();
+        watch
+    }
+
+    /// Returns after something in the directory was touched.
+    pub(super) async fn touched(&mut self) {
+        // Never closed: `notice` is kept here.
+        let _ = self.touched.recv().await;
+    }
+
+    /// Watches the directory that now has the name, if it is not that one already.
+    pub(super) fn renew(&mut self) {
+        let identity = identity(&self.dir);
+        if self.watcher.is_some() && self.identity == identity {
+            return;
+        }
+        self.watcher = None;
+        self.identity = identity;
+        let notice = self.notice.clone();
+        let react = move |result: DebounceEventResult| {
+            let worth_a_look = match result {
+                Ok(events) => events
+                    .iter()
+                    .any(|event| event.need_rescan() || changes_something(event.kind)),
+                Err(_) => true,
+            };
+            if worth_a_look {
+                // Full: a notice waits already.
+                let _ = notice.try_send(());
+            }
+        };
+        let started = new_debouncer(QUIET, None, react).and_then(|mut watcher| {
+            watcher.watch(&self.dir, RecursiveMode::NonRecursive)?;
+            Ok(watcher)
+        });
+        match started {
+            Ok(watcher) => self.watcher = Some(watcher),
+            Err(error) => {
+                tracing::warn!(dir = %self.dir.display(), "the plugin directory is not watched, only read now and then: {error}");
+            }
+        }
+    }
+}
+
+/// Reading is no change: reacting to it would have the reader wake itself.
+fn changes_something(kind: EventKind) -> bool {
+    !matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
+}
+
+#[cfg(unix)]
+fn identity(dir: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(dir).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(dir: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(dir).ok().map(|_| (0, 0))
+}

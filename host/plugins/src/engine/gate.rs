@@ -1,0 +1,127 @@
+//! One call at a time into an instance, under a watch: wall clock, processor time, memory.
+//!
+//! Processor time is the thread's own clock, read whenever the runtime starts and stops polling the call. What the operating system
+//! gave to others meanwhile, what was spent waiting for the host and what other tasks used between two polls is not charged.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
+
+use nix::time::{ClockId, clock_gettime};
+use tokio::time::timeout;
+use wasmtime::Trap;
+
+use super::one_line;
+use crate::CallError;
+
+/// Why a call failed. The instance cannot be entered again after any of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Trapped(String),
+    TimedOut(Duration),
+    CpuExhausted(Duration),
+    OutOfMemory(u64),
+    Malformed(String),
+}
+
+impl Fault {
+    /// As the caller of plugin `name` sees it.
+    pub(crate) fn into_error(self, name: &str) -> CallError {
+        let name = name.to_owned();
+        match self {
+            Fault::Trapped(message) => CallError::Trapped { name, message },
+            Fault::TimedOut(limit) => CallError::TimedOut { name, limit },
+            Fault::CpuExhausted(limit) => CallError::CpuExhausted { name, limit },
+            Fault::OutOfMemory(limit) => CallError::OutOfMemory { name, limit },
+            Fault::Malformed(message) => CallError::Malformed { name, message },
+        }
+    }
+}
+
+/// What one call may use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowance {
+    pub(crate) wall_clock: Duration,
+    pub(crate) cpu: Duration,
+}
+
+/// Shared by an instance's store, which is asked inside the call, and by its owner, who makes the call.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    /// Nanoseconds used by the present call up to the last time that its polling stopped.
+    used: AtomicU64,
+    /// The thread's clock when the present poll began.
+    since: AtomicU64,
+    budget: AtomicU64,
+    cpu_exhausted: AtomicBool,
+    /// The limit that the guest ran into, when it did. 0: none.
+    memory_refused: AtomicU64,
+}
+
+impl Gate {
+    /// Makes one call. Dropping the future half-way leaves an instance that cannot be entered.
+    pub(super) async fn run<T>(
+        &self,
+        allowance: Allowance,
+        call: impl Future<Output = wasmtime::Result<T>>,
+    ) -> Result<T, Fault> {
+        self.begin(allowance.cpu);
+        let mut call = pin!(call);
+        let metered = poll_fn(|context| {
+            self.since.store(thread_nanos(), Relaxed);
+            let poll = call.as_mut().poll(context);
+            self.used.store(self.used_nanos(), Relaxed);
+            poll
+        });
+        match timeout(allowance.wall_clock, metered).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(self.fault(&error, allowance)),
+            Err(_elapsed) => Err(Fault::TimedOut(allowance.wall_clock)),
+        }
+    }
+
+    fn begin(&self, cpu: Duration) {
+        self.used.store(0, Relaxed);
+        self.budget
+            .store(u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        self.cpu_exhausted.store(false, Relaxed);
+        self.memory_refused.store(0, Relaxed);
+    }
+
+    /// Asked at every tick, while the call is being polled. False: the guest has used up what it had.
+    pub(super) fn may_go_on(&self) -> bool {
+        let fine = self.used_nanos() <= self.budget.load(Relaxed);
+        if !fine {
+            self.cpu_exhausted.store(true, Relaxed);
+        }
+        fine
+    }
+
+    pub(super) fn refuse_memory(&self, limit: u64) {
+        self.memory_refused.store(limit, Relaxed);
+    }
+
+    fn used_nanos(&self) -> u64 {
+        self.used.load(Relaxed) + thread_nanos().saturating_sub(self.since.load(Relaxed))
+    }
+
+    fn fault(&self, error: &wasmtime::Error, allowance: Allowance) -> Fault {
+        let refused = self.memory_refused.load(Relaxed);
+        if self.cpu_exhausted.load(Relaxed) && matches!(error.downcast_ref(), Some(Trap::Interrupt)) {
+            Fault::CpuExhausted(allowance.cpu)
+        } else if refused > 0 {
+            Fault::OutOfMemory(refused)
+        } else {
+            Fault::Trapped(one_line(&error.root_cause().to_string()))
+        }
+    }
+}
+
+/// Processor time of this thread. 0 where the system has no such clock: then only the wall clock limits a call.
+fn thread_nanos() -> u64 {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
+}

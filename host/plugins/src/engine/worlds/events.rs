@@ -1,0 +1,158 @@
+//! World `event-filter`: a guest resource for each distinct query, opened when first asked about.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+};
+
+use serde::de::IgnoredAny;
+use wasmtime::component::ResourceAny;
+
+use super::common;
+use crate::{
+    CallError,
+    engine::{
+        Fault, Live, World,
+        bindings::events::{EventFilter, EventFilterPre},
+        convert::events as convert,
+        guest::Guest,
+        live::Reply,
+    },
+    events::{Decision, Event, Opened},
+};
+
+pub(crate) struct Filter;
+
+/// A refusal of the query comes back as `Err(text)` inside the answer: the instance is fine.
+pub(crate) enum Job {
+    Open {
+        view: Arc<Opened>,
+        reply: Reply<Result<(), String>>,
+    },
+    Decide {
+        view: Arc<Opened>,
+        events: Arc<[Event]>,
+        reply: Reply<Result<Vec<Decision>, String>>,
+    },
+}
+
+struct Loaded {
+    resource: ResourceAny,
+    owner: Weak<Opened>,
+}
+
+#[derive(Default)]
+pub(crate) struct Held(HashMap<u64, Loaded>);
+
+impl World for Filter {
+    type Pre = EventFilterPre<Guest>;
+    type Bindings = EventFilter;
+    type Held = Held;
+    type Shared = ();
+    type Job = Job;
+
+    common!(EventFilterPre, transom_plugin_about);
+
+    async fn run(live: &mut Live<Self>, _shared: &Arc<()>, job: Job) -> Result<(), Fault> {
+        match job {
+            Job::Open { view, reply } => {
+                let opened = open(live, &view).await.map(|opened| opened.map(|_| ()));
+                live.answer(reply, opened)
+            }
+            Job::Decide { view, events, reply } => {
+                let decisions = decide(live, &view, &events).await;
+                live.answer(reply, decisions)
+            }
+        }
+    }
+
+    async fn tidy(live: &mut Live<Self>, _shared: &()) -> Result<(), Fault> {
+        let gone: Vec<u64> = live
+            .held
+            .0
+            .iter()
+            .filter(|(_, it)| it.owner.strong_count() == 0)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in gone {
+            if let Some(loaded) = live.held.0.remove(&id) {
+                let allowance = live.allowance();
+                let call = loaded.resource.resource_drop_async(&mut live.store);
+                live.gate
+                    .run(allowance, call)
+                    .await
+                    .inspect_err(|fault| live.meta.count(fault))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse(job: Job, error: CallError) {
+        match job {
+            Job::Open { reply, .. } => drop(reply.send(Err(error))),
+            Job::Decide { reply, .. } => drop(reply.send(Err(error))),
+        }
+    }
+}
+
+async fn open(live: &mut Live<Filter>, view: &Arc<Opened>) -> Result<Result<ResourceAny, String>, Fault> {
+    if let Some(loaded) = live.held.0.get(&view.id) {
+        return Ok(Ok(loaded.resource));
+    }
+    let query = convert::query(&view.query);
+    let allowance = live.allowance();
+    let views = live.bindings.transom_events_filter().view();
+    let opened = live
+        .gate
+        .run(allowance, views.call_open(&mut live.store, &query))
+        .await?;
+    if let Ok(resource) = opened {
+        live.held.0.insert(
+            view.id,
+            Loaded {
+                resource,
+                owner: Arc::downgrade(view),
+            },
+        );
+    }
+    Ok(opened)
+}
+
+async fn decide(
+    live: &mut Live<Filter>,
+    view: &Arc<Opened>,
+    events: &[Event],
+) -> Result<Result<Vec<Decision>, String>, Fault> {
+    let resource = match open(live, view).await? {
+        Ok(resource) => resource,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let events: Vec<_> = events.iter().map(convert::event).collect();
+    let allowance = live.allowance();
+    let views = live.bindings.transom_events_filter().view();
+    let decisions = live
+        .gate
+        .run(allowance, views.call_decide(&mut live.store, resource, &events))
+        .await?;
+    if decisions.len() != events.len() {
+        return Err(Fault::Malformed(format!(
+            "{} decisions on {} events",
+            decisions.len(),
+            events.len()
+        )));
+    }
+    let decisions: Vec<Decision> = decisions.into_iter().map(convert::decision).collect();
+    if let Some(index) = decisions.iter().position(replaces_with_nonsense) {
+        return Err(Fault::Malformed(format!(
+            "event {index} is to be replaced by what is no JSON object"
+        )));
+    }
+    Ok(Ok(decisions))
+}
+
+fn replaces_with_nonsense(decision: &Decision) -> bool {
+    let Decision::Replace(body) = decision else {
+        return false;
+    };
+    serde_json::from_str::<HashMap<String, IgnoredAny>>(body).is_err()
+}

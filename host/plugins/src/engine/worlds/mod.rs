@@ -1,0 +1,52 @@
+//! The four worlds, a module each: the questions that can be asked of an instance and how they are asked.
+
+pub(crate) mod bootstrap;
+pub(crate) mod events;
+pub(crate) mod matcher;
+pub(crate) mod probe;
+
+/// `prepare`, `instantiate`, `describe` and `configure` are the same text for each world, over different generated types.
+macro_rules! common {
+    ($pre:ident, $about:ident) => {
+        fn prepare(linked: wasmtime::component::InstancePre<Guest>) -> wasmtime::Result<Self::Pre> {
+            $pre::new(linked)
+        }
+
+        async fn instantiate(
+            pre: &Self::Pre,
+            store: &mut wasmtime::Store<Guest>,
+        ) -> wasmtime::Result<Self::Bindings> {
+            pre.instantiate_async(store).await
+        }
+
+        async fn describe(
+            bindings: &Self::Bindings,
+            store: &mut wasmtime::Store<Guest>,
+        ) -> wasmtime::Result<$crate::engine::live::Description> {
+            let it = bindings.$about().call_describe(store).await?;
+            Ok($crate::engine::live::Description {
+                name: it.name,
+                version: it.version,
+                summary: it.summary,
+            })
+        }
+
+        async fn configure(
+            bindings: &Self::Bindings,
+            store: &mut wasmtime::Store<Guest>,
+            config: &str,
+        ) -> wasmtime::Result<Result<(), Vec<$crate::engine::live::ConfigError>>> {
+            let result = bindings.$about().call_configure(store, config).await?;
+            Ok(result.map_err(|errors| {
+                errors
+                    .into_iter()
+                    .map(|e| $crate::engine::live::ConfigError {
+                        pointer: e.pointer,
+                        message: e.message,
+                    })
+                    .collect()
+            }))
+        }
+    };
+}
+pub(crate) use common;

@@ -1,0 +1,183 @@
+//! World `check-probe`: attempts live in the instance that they began in.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use wasmtime::component::ResourceAny;
+
+use super::common;
+use crate::{
+    CallError,
+    attempt::{Answer, Step},
+    engine::{
+        Fault, Live, World,
+        bindings::probe::{CheckProbe, CheckProbePre},
+        convert::probe as convert,
+        guest::Guest,
+        live::Reply,
+    },
+    probe::Request,
+};
+
+pub(crate) struct Probe;
+
+pub(crate) enum Job {
+    /// Begins an attempt and asks for its first step.
+    Begin {
+        request: Arc<Request>,
+        reply: Reply<(Lease, Step)>,
+    },
+    /// Hands over what came of a step and asks for the next.
+    Next {
+        key: Key,
+        answer: Answer,
+        reply: Reply<Next>,
+    },
+}
+
+pub(crate) enum Next {
+    Step(Step),
+    /// The instance that the attempt lived in is gone, by no fault of the attempt: begin again.
+    Lost,
+}
+
+/// An attempt's place: the serial number of its instance and its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    instance: u64,
+    attempt: u64,
+}
+
+/// Holds an attempt's guest resource; dropping it frees that before the instance's next call.
+pub(crate) struct Lease {
+    pub(crate) key: Key,
+    released: Arc<Released>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.released
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(self.key);
+    }
+}
+
+/// Attempts given back since the last call.
+#[derive(Default)]
+pub(crate) struct Released(Mutex<Vec<Key>>);
+
+#[derive(Default)]
+pub(crate) struct Held {
+    attempts: HashMap<u64, ResourceAny>,
+    next: u64,
+}
+
+impl World for Probe {
+    type Pre = CheckProbePre<Guest>;
+    type Bindings = CheckProbe;
+    type Held = Held;
+    type Shared = Released;
+    type Job = Job;
+
+    common!(CheckProbePre, transom_plugin_about);
+
+    async fn run(live: &mut Live<Self>, shared: &Arc<Released>, job: Job) -> Result<(), Fault> {
+        match job {
+            Job::Begin { request, reply } => {
+                let begun = begin(live, shared, &request).await;
+                live.answer(reply, begun)
+            }
+            Job::Next { key, answer, reply } => {
+                let Some(attempt) = live.held.attempts.get(&key.attempt).copied() else {
+                    return live.answer(reply, Ok(Next::Lost));
+                };
+                let step = next(live, attempt, Some(answer)).await.map(Next::Step);
+                live.answer(reply, step)
+            }
+        }
+    }
+
+    async fn tidy(live: &mut Live<Self>, shared: &Released) -> Result<(), Fault> {
+        let serial = live.serial();
+        let mine: Vec<Key> = {
+            let mut released = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let (mine, others) = released.drain(..).partition(|key| key.instance == serial);
+            // Those of an instance that is running out, or of one that is gone already.
+            *released = others;
+            released.retain(|key| key.instance + 1 >= serial);
+            mine
+        };
+        for key in mine {
+            if let Some(attempt) = live.held.attempts.remove(&key.attempt) {
+                let allowance = live.allowance();
+                let call = attempt.resource_drop_async(&mut live.store);
+                live.gate
+                    .run(allowance, call)
+                    .await
+                    .inspect_err(|fault| live.meta.count(fault))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse(job: Job, error: CallError) {
+        match job {
+            Job::Begin { reply, .. } => drop(reply.send(Err(error))),
+            Job::Next { reply, .. } => drop(reply.send(Err(error))),
+        }
+    }
+
+    fn bound_to(job: &Job) -> Option<u64> {
+        match job {
+            Job::Begin { .. } => None,
+            Job::Next { key, .. } => Some(key.instance),
+        }
+    }
+
+    fn lost(job: Job) {
+        match job {
+            Job::Begin { reply, .. } => drop(reply.send(Err(CallError::Stopped))),
+            Job::Next { reply, .. } => drop(reply.send(Ok(Next::Lost))),
+        }
+    }
+
+    fn occupied(held: &Held) -> bool {
+        !held.attempts.is_empty()
+    }
+}
+
+async fn begin(
+    live: &mut Live<Probe>,
+    released: &Arc<Released>,
+    request: &Request,
+) -> Result<(Lease, Step), Fault> {
+    let allowance = live.allowance();
+    let request = convert::request(request);
+    let attempts = live.bindings.transom_probe_probe().attempt();
+    let call = attempts.call_constructor(&mut live.store, &request);
+    let attempt = live.gate.run(allowance, call).await?;
+    live.held.next += 1;
+    let key = Key {
+        instance: live.serial(),
+        attempt: live.held.next,
+    };
+    live.held.attempts.insert(key.attempt, attempt);
+    let lease = Lease {
+        key,
+        released: Arc::clone(released),
+    };
+    let step = next(live, attempt, None).await?;
+    Ok((lease, step))
+}
+
+async fn next(live: &mut Live<Probe>, attempt: ResourceAny, answer: Option<Answer>) -> Result<Step, Fault> {
+    let allowance = live.allowance();
+    let answer = answer.map(convert::answer);
+    let attempts = live.bindings.transom_probe_probe().attempt();
+    let call = attempts.call_next(&mut live.store, attempt, answer.as_ref());
+    live.gate.run(allowance, call).await.map(convert::step)
+}

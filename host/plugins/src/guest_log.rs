@@ -1,0 +1,147 @@
+//! A plugin's log: its lines go to `tracing` with its name and version, no faster than its limits allow.
+//!
+//! Lines over the limit are dropped and counted; the next line that passes is preceded by one that says how many. All instances
+//! of a version share one budget.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Instant,
+};
+
+use prometheus_client::metrics::counter::Counter;
+
+/// Severity of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    Trace,
+    Debug,
+    Info,
+    Warn,
+    Error,
+}
+
+#[derive(Debug)]
+pub(crate) struct GuestLog {
+    plugin: String,
+    version: Mutex<String>,
+    line_bytes: usize,
+    bucket: Mutex<Bucket>,
+    drops: Counter,
+}
+
+impl GuestLog {
+    pub(crate) fn new(plugin: &str, lines_per_second: u32, line_bytes: usize, drops: Counter) -> GuestLog {
+        GuestLog {
+            plugin: plugin.to_owned(),
+            version: Mutex::default(),
+            line_bytes,
+            bucket: Mutex::new(Bucket::new(lines_per_second, Instant::now())),
+            drops,
+        }
+    }
+
+    /// Names the version, once the component has said it.
+    pub(crate) fn set_version(&self, version: &str) {
+        version.clone_into(&mut self.version.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(crate) fn write(&self, level: Level, message: &str) {
+        let outcome = self
+            .bucket
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take(Instant::now());
+        let Some(dropped) = outcome else {
+            self.drops.inc();
+            return;
+        };
+        let version = self
+            .version
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let plugin = self.plugin.as_str();
+        if dropped > 0 {
+            tracing::warn!(target: "transom_plugins::guest", plugin, version, dropped, "log lines dropped (limits.log-lines)");
+        }
+        let message = clean(message, self.line_bytes);
+        match level {
+            Level::Trace => tracing::trace!(target: "transom_plugins::guest", plugin, version, "{message}"),
+            Level::Debug => tracing::debug!(target: "transom_plugins::guest", plugin, version, "{message}"),
+            Level::Info => tracing::info!(target: "transom_plugins::guest", plugin, version, "{message}"),
+            Level::Warn => tracing::warn!(target: "transom_plugins::guest", plugin, version, "{message}"),
+            Level::Error => tracing::error!(target: "transom_plugins::guest", plugin, version, "{message}"),
+        }
+    }
+}
+
+/// One line of at most `max` bytes that cannot pass for another or drive a terminal.
+fn clean(message: &str, max: usize) -> String {
+    let mut line = String::with_capacity(message.len().min(max));
+    for c in message.chars() {
+        if line.len() + c.len_utf8() > max {
+            line.push('…');
+            break;
+        }
+        line.push(if c.is_control() { ' ' } else { c });
+    }
+    line
+}
+
+/// Tokens, refilled by time; as many as a second's worth may be saved up.
+#[derive(Debug)]
+struct Bucket {
+    rate: f64,
+    tokens: f64,
+    at: Instant,
+    dropped: u64,
+}
+
+impl Bucket {
+    fn new(rate: u32, now: Instant) -> Bucket {
+        let rate = f64::from(rate);
+        Bucket {
+            rate,
+            tokens: rate * 2.0,
+            at: now,
+            dropped: 0,
+        }
+    }
+
+    /// The number of lines dropped since the last that passed, or none when this one is dropped too.
+    fn take(&mut self, now: Instant) -> Option<u64> {
+        self.tokens += now.saturating_duration_since(self.at).as_secs_f64() * self.rate;
+        self.tokens = self.tokens.min(self.rate * 2.0);
+        self.at = now;
+        if self.tokens < 1.0 {
+            self.dropped += 1;
+            return None;
+        }
+        self.tokens -= 1.0;
+        Some(std::mem::take(&mut self.dropped))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn burst_passes_then_rate() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(10, start);
+        let passed = (0..100).filter(|_| bucket.take(start).is_some()).count();
+        assert_eq!(passed, 20);
+        assert_eq!(bucket.take(start + Duration::from_millis(150)), Some(80));
+        assert_eq!(bucket.take(start + Duration::from_millis(150)), None);
+        assert_eq!(bucket.take(start + Duration::from_millis(300)), Some(1));
+    }
+
+    #[test]
+    fn a_line_stays_one_line() {
+        assert_eq!(clean("a\nb\x1b[31m", 100), "a b [31m");
+        assert_eq!(clean("äöü", 4), "äö…");
+    }
+}
