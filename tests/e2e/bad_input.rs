@@ -15,11 +15,31 @@ async fn definitions_that_break_a_rule_are_refused_with_the_field() {
     let site = Site::start().await;
     let cases = [
         ("{\"id\": ", 400, "/message", "Invalid JSON"),
-        ("{\"id\": \"/x\", \"cmd\": \"a b\", \"cpus\": \"much\"}", 422, "/details/0/path", "/cpus"),
-        ("{\"id\": \"/X!\", \"cmd\": \"sleep 1\"}", 422, "/details/0/path", "/id"),
+        (
+            "{\"id\": \"/x\", \"cmd\": \"a b\", \"cpus\": \"much\"}",
+            422,
+            "/details/0/path",
+            "/cpus",
+        ),
+        (
+            "{\"id\": \"/X!\", \"cmd\": \"sleep 1\"}",
+            422,
+            "/details/0/path",
+            "/id",
+        ),
         ("{\"id\": \"/x\"}", 422, "/details/0/path", "/"),
-        ("{\"id\": \"/x\", \"cmd\": \"sleep 1\", \"check\": {\"tcp\": {}, \"intervalSeconds\": 1}}", 422, "/details/0/path", "/check/timeoutSeconds"),
-        ("{\"id\": \"/x\", \"cmd\": \"sleep 1\", \"constraints\": [[\"rack\", \"NEAR\"]]}", 422, "/details/0/path", "/constraints(0)"),
+        (
+            "{\"id\": \"/x\", \"cmd\": \"sleep 1\", \"check\": {\"tcp\": {}, \"intervalSeconds\": 1}}",
+            422,
+            "/details/0/path",
+            "/check/timeoutSeconds",
+        ),
+        (
+            "{\"id\": \"/x\", \"cmd\": \"sleep 1\", \"constraints\": [[\"rack\", \"NEAR\"]]}",
+            422,
+            "/details/0/path",
+            "/constraints(0)",
+        ),
     ];
     for (body, status, pointer, expected) in cases {
         let answer = site
@@ -32,7 +52,10 @@ async fn definitions_that_break_a_rule_are_refused_with_the_field() {
             .expect("an answer");
         assert_eq!(answer.status().as_u16(), status, "{body}");
         let answer: Value = answer.json().await.expect("a JSON body");
-        let found = answer.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let found = answer
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         assert!(found.contains(expected), "{body}: {answer}");
     }
     let apps = site.get(&site.apps("/v2/apps")).await.expect("apps");
@@ -48,8 +71,7 @@ async fn bad_components_are_refused_and_the_old_one_serves_on() {
     nonsense.wasm = b"this is no component".to_vec();
     let mut wrong_world = Plugin::first_party("check-tcp");
     wrong_world.manifest.clone_from(&good.manifest);
-    let mut greedy = Plugin::odd("greedy");
-    greedy.manifest.clone_from(&good.manifest);
+    let greedy = Plugin::odd("greedy");
     let refuses_config = good.clone().config("no-such-key = 1");
     for (what, plugin, expected) in [
         ("a file that does not parse", &nonsense, "parse"),
@@ -58,11 +80,22 @@ async fn bad_components_are_refused_and_the_old_one_serves_on() {
         ("a wrong configuration", &refuses_config, "no-such-key"),
     ] {
         plugin.install(&site.plugins(), "events");
-        let answer = site.http.post(site.admin("/v1/plugins/rescan")).send().await.expect("an answer");
+        let answer = site
+            .http
+            .post(site.admin("/v1/plugins/rescan"))
+            .send()
+            .await
+            .expect("an answer");
         assert!(answer.status().is_success());
-        let status = site.get(&site.admin("/v1/plugins/events")).await.expect("a status");
+        let status = site
+            .get(&site.admin("/v1/plugins/events"))
+            .await
+            .expect("a status");
         let refusal = status["refusal"].to_string();
-        assert!(refusal.contains(expected), "{what}: expected {expected:?} in {status:#}");
+        assert!(
+            refusal.contains(expected),
+            "{what}: expected {expected:?} in {status:#}"
+        );
         let mut events = Events::open(&site.http, &site.apps("/v2/events")).await;
         events.next_of("event_stream_attached").await;
     }
@@ -74,10 +107,19 @@ async fn bad_components_are_refused_and_the_old_one_serves_on() {
 async fn hostile_probes_are_stopped_and_disturb_nothing() {
     let site = Site::start().await;
     site.post_example("http.json").await;
-    for (behaviour, expected) in [("trap", "trap"), ("loop", "CPU"), ("allocate", "memory")] {
-        let odd = Plugin::odd("odd-probe").config(&format!("behaviour = \"{behaviour}\""));
+    for (behaviour, expected) in [
+        ("trap", "trap"),
+        ("loop", "processor time"),
+        ("allocate", "memory"),
+    ] {
+        let odd = Plugin::odd("odd-probe").config(&format!("attempt = {{ do = \"{behaviour}\" }}"));
         odd.install(&site.plugins(), "check-tcp");
-        let answer = site.http.post(site.admin("/v1/plugins/rescan")).send().await.expect("an answer");
+        let answer = site
+            .http
+            .post(site.admin("/v1/plugins/rescan"))
+            .send()
+            .await
+            .expect("an answer");
         assert!(answer.status().is_success());
         site.post_app(&json!({
             "id": format!("/{behaviour}"), "cmd": "sleep 600", "cpus": 0.1, "mem": 32,
@@ -86,13 +128,28 @@ async fn hostile_probes_are_stopped_and_disturb_nothing() {
         }))
         .await;
         let url = site.apps(&format!("/v2/apps/{behaviour}/tasks?embed=checkFailure"));
-        eventually(&format!("a probe that does {behaviour} to be stopped"), || async {
-            let document = site.get(&url).await?;
-            let message = document["tasks"][0]["checkFailure"]["message"].as_str().unwrap_or_default().to_owned();
-            if message.contains(expected) { Ok(()) } else { Err(document.to_string()) }
-        })
+        eventually(
+            &format!("a probe that does {behaviour} to be stopped"),
+            || async {
+                let document = site.get(&url).await?;
+                let message = document["tasks"][0]["checkFailure"]["message"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned();
+                if message.contains(expected) {
+                    Ok(())
+                } else {
+                    Err(document.to_string())
+                }
+            },
+        )
         .await;
-        let gone = site.http.delete(site.apps(&format!("/v2/apps/{behaviour}"))).send().await.expect("an answer");
+        let gone = site
+            .http
+            .delete(site.apps(&format!("/v2/apps/{behaviour}")))
+            .send()
+            .await
+            .expect("an answer");
         assert!(gone.status().is_success());
     }
     site.tasks_when("/http", "the neighbour's result", |tasks| {
@@ -117,7 +174,10 @@ fn a_port_that_is_taken_is_named_with_the_way_out() {
     let status = daemon.wait();
     let output = daemon.output();
     assert_eq!(status.code(), Some(3), "{output}");
-    assert!(output.contains(&port.to_string()) && output.contains("--port apps="), "{output}");
+    assert!(
+        output.contains(&port.to_string()) && output.contains("--port apps="),
+        "{output}"
+    );
 }
 
 #[test]
@@ -138,7 +198,10 @@ async fn without_a_master_the_daemon_serves_waits_and_says_so() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::create_dir(dir.path().join("plugins")).expect("made");
     // A port that nobody listens on: it was free a moment ago.
-    let nobody = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let nobody = TcpListener::bind("127.0.0.1:0")
+        .expect("a port")
+        .local_addr()
+        .expect("an address");
     let config = format!(
         "[log]\nformat = \"json\"\n[cluster]\nmaster = \"{nobody}\"\n[store]\nserver = \"file:{}\"\n[apps]\nport = 0\n[admin]\nport = 0\n",
         dir.path().join("store").display()
@@ -146,17 +209,31 @@ async fn without_a_master_the_daemon_serves_waits_and_says_so() {
     fs::write(dir.path().join("transom.toml"), config).expect("written");
     let mut daemon = Transom::start(dir.path(), ["serve", "--config", "transom.toml"]);
     let addresses = daemon.line("addresses", |line| {
-        serde_json::from_str::<Value>(line).ok()?["addresses"].as_str().map(str::to_owned)
+        serde_json::from_str::<Value>(line).ok()?["addresses"]
+            .as_str()
+            .map(str::to_owned)
     });
-    let admin = addresses.split(' ').find_map(|pair| pair.strip_prefix("admin=")).expect("admin").to_owned();
+    let admin = addresses
+        .split(' ')
+        .find_map(|pair| pair.strip_prefix("admin="))
+        .expect("admin")
+        .to_owned();
     daemon.line("the master's name in a warning", |line| {
         let entry: Value = serde_json::from_str(line).ok()?;
         (entry["level"] == "WARN" && line.contains(&nobody.to_string())).then_some(())
     });
     let client = http();
-    let health = client.get(format!("http://{admin}/health")).send().await.expect("an answer");
+    let health = client
+        .get(format!("http://{admin}/health"))
+        .send()
+        .await
+        .expect("an answer");
     assert_eq!(health.status().as_u16(), 200);
-    let ready = client.get(format!("http://{admin}/ready")).send().await.expect("an answer");
+    let ready = client
+        .get(format!("http://{admin}/ready"))
+        .send()
+        .await
+        .expect("an answer");
     assert_eq!(ready.status().as_u16(), 503);
     let body: Value = ready.json().await.expect("JSON");
     assert_eq!(body["framework"], false, "{body}");

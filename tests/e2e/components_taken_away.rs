@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use transom_tests::eventually;
 use transom_tests::events::Events;
+use transom_tests::eventually;
 use transom_tests::plugin::{Plugin, remove};
 use transom_tests::site::Site;
 
@@ -21,8 +21,17 @@ async fn put_back(site: &Site, name: &str) {
 }
 
 async fn rescan(site: &Site) {
-    let answer = site.http.post(site.admin("/v1/plugins/rescan")).send().await.expect("an answer");
-    assert!(answer.status().is_success(), "{}", answer.text().await.unwrap_or_default());
+    let answer = site
+        .http
+        .post(site.admin("/v1/plugins/rescan"))
+        .send()
+        .await
+        .expect("an answer");
+    assert!(
+        answer.status().is_success(),
+        "{}",
+        answer.text().await.unwrap_or_default()
+    );
 }
 
 /// Waits until the app's one task says why its check has no new result.
@@ -31,7 +40,9 @@ async fn check_failure(site: &Site, app: &str, plugin: &str) {
     eventually(&format!("the check of {app} to name {plugin}"), || async {
         let document = site.get(&url).await?;
         let failure = document["tasks"][0]["checkFailure"].clone();
-        let told = failure["message"].as_str().is_some_and(|message| message.contains(plugin));
+        let told = failure["message"]
+            .as_str()
+            .is_some_and(|message| message.contains(plugin));
         if told { Ok(()) } else { Err(document.to_string()) }
     })
     .await;
@@ -50,9 +61,16 @@ async fn probes_stop_without_their_component() {
         site.running(app, 1).await;
         check_failure(&site, app, plugin).await;
         let tasks = site.running(app, 1).await;
-        assert_eq!(tasks[0]["checkResult"], Value::Null, "a result without the component that makes it");
+        assert_eq!(
+            tasks[0]["checkResult"],
+            Value::Null,
+            "a result without the component that makes it"
+        );
         put_back(&site, plugin).await;
-        site.tasks_when(app, &format!("a result of {app}"), |tasks| !tasks[0]["checkResult"][kind].is_null()).await;
+        site.tasks_when(app, &format!("a result of {app}"), |tasks| {
+            !tasks[0]["checkResult"][kind].is_null()
+        })
+        .await;
     }
     site.cluster.stop_after(site.daemon);
 }
@@ -63,18 +81,38 @@ async fn nothing_is_placed_without_the_matcher() {
     take_away(&site, "attributes").await;
     // A definition with constraints cannot be judged, so it is not taken.
     let constrained = json!({"id": "/c", "cmd": "sleep 600", "constraints": [["rack", "IS", "r1"]]});
-    let answer = site.http.post(site.apps("/v2/apps")).json(&constrained).send().await.expect("an answer");
+    let answer = site
+        .http
+        .post(site.apps("/v2/apps"))
+        .json(&constrained)
+        .send()
+        .await
+        .expect("an answer");
     assert_eq!(answer.status().as_u16(), 503);
     let body: Value = answer.json().await.expect("JSON");
-    assert!(body["message"].as_str().expect("a message").contains("attributes"), "{body}");
+    assert!(
+        body["message"]
+            .as_str()
+            .expect("a message")
+            .contains("attributes"),
+        "{body}"
+    );
 
-    site.post_app(&json!({"id": "/plain", "cmd": "sleep 600", "cpus": 0.1, "mem": 32})).await;
+    site.post_app(&json!({"id": "/plain", "cmd": "sleep 600", "cpus": 0.1, "mem": 32}))
+        .await;
     eventually("the queue to say why", || async {
         let queue = site.get(&site.apps("/v2/queue?embed=reasons")).await?;
-        if queue.to_string().contains("attributes") { Ok(()) } else { Err(queue.to_string()) }
+        if queue.to_string().contains("attributes") {
+            Ok(())
+        } else {
+            Err(queue.to_string())
+        }
     })
     .await;
-    assert!(site.cluster.launches().is_empty(), "a task was placed without the matcher");
+    assert!(
+        site.cluster.launches().is_empty(),
+        "a task was placed without the matcher"
+    );
     put_back(&site, "attributes").await;
     site.running("/plain", 1).await;
     site.cluster.stop_after(site.daemon);
@@ -87,15 +125,27 @@ async fn nothing_is_announced_without_the_filter() {
     let mut open = Events::open(&site.http, &url).await;
     open.next_of("event_stream_attached").await;
     take_away(&site, "events").await;
-    site.post_app(&json!({"id": "/plain", "cmd": "sleep 600", "instances": 0})).await;
+    site.post_app(&json!({"id": "/plain", "cmd": "sleep 600", "instances": 0}))
+        .await;
     while let Some(frame) = open.next().await {
-        assert_ne!(frame.event, "api_post_event", "an event went out without the filter");
+        assert_ne!(
+            frame.event, "api_post_event",
+            "an event went out without the filter"
+        );
     }
-    let answer =
-        site.http.get(&url).header("Accept", "text/event-stream").send().await.expect("an answer");
+    let answer = site
+        .http
+        .get(&url)
+        .header("Accept", "text/event-stream")
+        .send()
+        .await
+        .expect("an answer");
     assert_eq!(answer.status().as_u16(), 503);
     let body: Value = answer.json().await.expect("JSON");
-    assert!(body["message"].as_str().expect("a message").contains("events"), "{body}");
+    assert!(
+        body["message"].as_str().expect("a message").contains("events"),
+        "{body}"
+    );
 
     put_back(&site, "events").await;
     let mut again = Events::open(&site.http, &url).await;

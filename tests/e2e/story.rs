@@ -13,11 +13,18 @@ use transom_tests::{dns, eventually};
 async fn an_app_runs_is_probed_announced_found_and_kept() {
     let mut site = Site::start().await;
     let mut events = Events::open(&site.http, &site.apps("/v2/events?ids=true")).await;
-    assert_eq!(events.next().await.expect("a frame").event, "event_stream_attached");
+    assert_eq!(
+        events.next().await.expect("a frame").event,
+        "event_stream_attached"
+    );
 
     for example in ["http.json", "tcp.json", "exec.json"] {
         let posted = site.post_example(example).await;
-        assert_eq!(posted["deployments"].as_array().map(Vec::len), Some(1), "{posted}");
+        assert_eq!(
+            posted["deployments"].as_array().map(Vec::len),
+            Some(1),
+            "{posted}"
+        );
     }
     announced(&mut events).await;
     probed(&site).await;
@@ -32,7 +39,12 @@ async fn an_app_runs_is_probed_announced_found_and_kept() {
 async fn announced(events: &mut Events) {
     let mut wanted: BTreeSet<(&str, String)> = BTreeSet::new();
     for app in ["/http", "/tcp", "/exec"] {
-        for kind in ["api_post_event", "status_update_event", "instance_changed_event", "deployment_success"] {
+        for kind in [
+            "api_post_event",
+            "status_update_event",
+            "instance_changed_event",
+            "deployment_success",
+        ] {
             wanted.insert((kind, app.to_owned()));
         }
     }
@@ -41,8 +53,12 @@ async fn announced(events: &mut Events) {
         assert_eq!(frame.data["eventType"], frame.event);
         let subjects = match frame.event.as_str() {
             "api_post_event" => vec![frame.data["appDefinition"]["id"].clone()],
-            "status_update_event" if frame.data["taskStatus"] == "TASK_RUNNING" => vec![frame.data["appId"].clone()],
-            "instance_changed_event" if frame.data["condition"] == "Running" => vec![frame.data["runSpecId"].clone()],
+            "status_update_event" if frame.data["taskStatus"] == "TASK_RUNNING" => {
+                vec![frame.data["appId"].clone()]
+            }
+            "instance_changed_event" if frame.data["condition"] == "Running" => {
+                vec![frame.data["runSpecId"].clone()]
+            }
             "deployment_success" => frame.data["plan"]["steps"]
                 .as_array()
                 .expect("steps")
@@ -74,29 +90,57 @@ async fn probed(site: &Site) {
 /// A and SRV over UDP and TCP, and the HTTP lookups, say where the task runs.
 async fn found(site: &Site) {
     let task = site.running("/http", 1).await.remove(0);
-    let host: std::net::IpAddr = task["host"].as_str().expect("a host").parse().expect("an address");
+    let host: std::net::IpAddr = task["host"]
+        .as_str()
+        .expect("a host")
+        .parse()
+        .expect("an address");
     let port = u16::try_from(task["ports"][0].as_u64().expect("a port")).expect("a port");
 
-    let a = site.resolves("http.marathon.mesos.", RecordType::A, |answer| answer.addresses == [host]).await;
+    let a = site
+        .resolves("http.marathon.mesos.", RecordType::A, |answer| {
+            answer.addresses == [host]
+        })
+        .await;
     let srv = site
         .resolves("_http._tcp.marathon.mesos.", RecordType::SRV, |answer| {
             answer.services.iter().any(|(_, number)| *number == port)
         })
         .await;
-    let tcp = dns::ask_tcp(site.addresses["dns"], "http.marathon.mesos.", RecordType::A).await.expect("an answer");
+    let tcp = dns::ask_tcp(site.addresses["dns"], "http.marathon.mesos.", RecordType::A)
+        .await
+        .expect("an answer");
     assert_eq!(tcp, a);
     let target = srv.services[0].0.clone();
-    site.resolves(&target, RecordType::A, |answer| answer.addresses == [host]).await;
+    site.resolves(&target, RecordType::A, |answer| answer.addresses == [host])
+        .await;
 
     let lookups = format!("http://{}", site.addresses["discovery"]);
-    let hosts = site.get(&format!("{lookups}/v1/hosts/http.marathon.mesos")).await.expect("hosts");
+    let hosts = site
+        .get(&format!("{lookups}/v1/hosts/http.marathon.mesos"))
+        .await
+        .expect("hosts");
     assert_eq!(hosts[0]["ip"], host.to_string());
-    let services = site.get(&format!("{lookups}/v1/services/_http._tcp.marathon.mesos.")).await.expect("services");
+    let services = site
+        .get(&format!("{lookups}/v1/services/_http._tcp.marathon.mesos."))
+        .await
+        .expect("services");
     assert_eq!(services[0]["port"], port.to_string());
-    let all = site.get(&format!("{lookups}/v1/enumerate")).await.expect("an enumeration");
+    let all = site
+        .get(&format!("{lookups}/v1/enumerate"))
+        .await
+        .expect("an enumeration");
     assert!(all.to_string().contains("exec.marathon.mesos."), "{all}");
-    assert_eq!(site.get(&format!("{lookups}/v1/version")).await.expect("a version")["Service"], "Transom");
-    assert_eq!(site.get(&format!("{lookups}/v1/config")).await.expect("a config")["Domain"], "mesos");
+    assert_eq!(
+        site.get(&format!("{lookups}/v1/version"))
+            .await
+            .expect("a version")["Service"],
+        "Transom"
+    );
+    assert_eq!(
+        site.get(&format!("{lookups}/v1/config")).await.expect("a config")["Domain"],
+        "mesos"
+    );
 }
 
 /// Up to three instances and down to one; the zone follows.
@@ -105,17 +149,27 @@ async fn scaled(site: &Site) {
     site.scale("/http", 3).await;
     let three = ids(&site.running("/http", 3).await);
     assert!(three.is_superset(&first));
-    site.resolves("_http._tcp.marathon.mesos.", RecordType::SRV, |answer| answer.services.len() == 3).await;
+    site.resolves("_http._tcp.marathon.mesos.", RecordType::SRV, |answer| {
+        answer.services.len() == 3
+    })
+    .await;
 
     eventually("the deployment to end", || async {
         let running = site.get(&site.apps("/v2/deployments")).await?;
-        if running.as_array().is_some_and(Vec::is_empty) { Ok(()) } else { Err(running.to_string()) }
+        if running.as_array().is_some_and(Vec::is_empty) {
+            Ok(())
+        } else {
+            Err(running.to_string())
+        }
     })
     .await;
     site.scale("/http", 1).await;
     let one = ids(&site.running("/http", 1).await);
     assert!(one.is_subset(&three));
-    site.resolves("_http._tcp.marathon.mesos.", RecordType::SRV, |answer| answer.services.len() == 1).await;
+    site.resolves("_http._tcp.marathon.mesos.", RecordType::SRV, |answer| {
+        answer.services.len() == 1
+    })
+    .await;
 }
 
 /// kill -9 of the daemon: its framework and its tasks are taken back, none is launched a second time.
@@ -129,7 +183,10 @@ async fn kept_over_a_crash(site: &mut Site) {
     site.kill_daemon();
     site.start_daemon().await;
 
-    assert_eq!(site.get(&site.apps("/v2/info")).await.expect("info")["frameworkId"], framework);
+    assert_eq!(
+        site.get(&site.apps("/v2/info")).await.expect("info")["frameworkId"],
+        framework
+    );
     let mut after = BTreeSet::new();
     for app in apps {
         after.extend(ids(&site.running(app, 1).await));
@@ -142,7 +199,10 @@ async fn kept_over_a_crash(site: &mut Site) {
     let launches = site.cluster.launches();
     assert!(launches.values().all(|count| *count == 1), "{launches:?}");
     for task in &before {
-        assert!(launches.contains_key(task), "{task} is not in the journals: {launches:?}");
+        assert!(
+            launches.contains_key(task),
+            "{task} is not in the journals: {launches:?}"
+        );
     }
 }
 
@@ -151,17 +211,40 @@ async fn gone(site: &Site) {
     for app in ["/http", "/tcp", "/exec"] {
         let url = site.apps(&format!("/v2/apps{app}"));
         let answer = site.http.delete(&url).send().await.expect("an answer");
-        assert_eq!(answer.status().as_u16(), 200, "{}", answer.text().await.unwrap_or_default());
+        assert_eq!(
+            answer.status().as_u16(),
+            200,
+            "{}",
+            answer.text().await.unwrap_or_default()
+        );
         eventually(&format!("{app} to be gone"), || async {
-            let answer = site.http.get(&url).send().await.map_err(|error| error.to_string())?;
-            if answer.status().as_u16() == 404 { Ok(()) } else { Err(answer.status().to_string()) }
+            let answer = site
+                .http
+                .get(&url)
+                .send()
+                .await
+                .map_err(|error| error.to_string())?;
+            if answer.status().as_u16() == 404 {
+                Ok(())
+            } else {
+                Err(answer.status().to_string())
+            }
         })
         .await;
     }
-    site.resolves("http.marathon.mesos.", RecordType::A, |answer| answer.code == ResponseCode::NXDomain).await;
-    site.resolves("_http._tcp.marathon.mesos.", RecordType::SRV, |answer| answer.services.is_empty()).await;
+    site.resolves("http.marathon.mesos.", RecordType::A, |answer| {
+        answer.code == ResponseCode::NXDomain
+    })
+    .await;
+    site.resolves("_http._tcp.marathon.mesos.", RecordType::SRV, |answer| {
+        answer.services.is_empty()
+    })
+    .await;
 }
 
 fn ids(tasks: &[Value]) -> BTreeSet<String> {
-    tasks.iter().map(|task| task["id"].as_str().expect("an id").to_owned()).collect()
+    tasks
+        .iter()
+        .map(|task| task["id"].as_str().expect("an id").to_owned())
+        .collect()
 }

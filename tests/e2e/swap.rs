@@ -17,14 +17,18 @@ const REQUESTS: u64 = 200;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_swaps_under_load_lose_nothing() {
     let site = Arc::new(Site::start().await);
-    site.post_app(&json!({"id": "/load", "cmd": "true", "instances": 0})).await;
+    site.post_app(&json!({"id": "/load", "cmd": "true", "instances": 0}))
+        .await;
 
     let (frames, received) = tokio::sync::oneshot::channel();
     let mut stream = Events::open(&site.http, &site.apps("/v2/events?ids=true")).await;
     let reader = tokio::spawn(async move {
         let mut seen: Vec<Frame> = Vec::new();
         loop {
-            let frame = stream.next().await.expect("the stream stays open over every swap");
+            let frame = stream
+                .next()
+                .await
+                .expect("the stream stays open over every swap");
             let last = frame.event == "api_post_event" && frame.data["appDefinition"]["id"] == "/last";
             seen.push(frame);
             if last {
@@ -41,23 +45,44 @@ async fn a_hundred_swaps_under_load_lose_nothing() {
     let odd = Plugin::odd("odd-events");
     for version in 0..SWAPS {
         // Another custom section makes another binary of it, as a rebuilt component would be.
-        odd.stamped(version).config(&format!("mark = {version}")).install(&site.plugins(), "events");
-        let changes = site.http.post(site.admin("/v1/plugins/rescan")).send().await.expect("an answer");
+        odd.stamped(version)
+            .config(&format!("mark = \"{version}\""))
+            .install(&site.plugins(), "events");
+        let changes = site
+            .http
+            .post(site.admin("/v1/plugins/rescan"))
+            .send()
+            .await
+            .expect("an answer");
         assert!(changes.status().is_success());
-        let status = site.get(&site.admin("/v1/plugins/events")).await.expect("a status");
+        let status = site
+            .get(&site.admin("/v1/plugins/events"))
+            .await
+            .expect("a status");
         assert_eq!(status["refusal"], Value::Null, "{status}");
     }
     stop.store(true, Ordering::Relaxed);
     load.await.expect("the load ran");
-    site.post_app(&json!({"id": "/last", "cmd": "true", "instances": 0})).await;
+    site.post_app(&json!({"id": "/last", "cmd": "true", "instances": 0}))
+        .await;
 
-    let seen = tokio::time::timeout(Duration::from_secs(60), received).await.expect("in time").expect("frames");
+    let seen = tokio::time::timeout(Duration::from_secs(60), received)
+        .await
+        .expect("in time")
+        .expect("frames");
     reader.await.expect("the reader ended");
     contiguous(&seen);
     versions_in_order(&seen);
     let requests = posted.load(Ordering::Relaxed);
-    assert!(requests >= SWAPS, "only {requests} requests ran beside {SWAPS} swaps");
-    assert!(seen.len() as u64 > requests * 5, "{} events of {requests} requests", seen.len());
+    assert!(
+        requests >= SWAPS,
+        "only {requests} requests ran beside {SWAPS} swaps"
+    );
+    assert!(
+        seen.len() as u64 > requests * 5,
+        "{} events of {requests} requests",
+        seen.len()
+    );
     println!("{SWAPS} swaps, {requests} requests, {} events", seen.len());
 }
 
@@ -69,20 +94,85 @@ async fn post(site: Arc<Site>, stop: Arc<AtomicBool>, posted: Arc<AtomicU64>) {
         pace.tick().await;
         let number = posted.fetch_add(1, Ordering::Relaxed);
         let body = json!({"labels": {"n": number.to_string()}});
-        let answer = site.http.put(&url).query(&[("force", "true")]).json(&body).send().await.expect("an answer");
-        assert_eq!(answer.status().as_u16(), 200, "{}", answer.text().await.unwrap_or_default());
+        let answer = site
+            .http
+            .put(&url)
+            .query(&[("force", "true")])
+            .json(&body)
+            .send()
+            .await
+            .expect("an answer");
+        assert_eq!(
+            answer.status().as_u16(),
+            200,
+            "{}",
+            answer.text().await.unwrap_or_default()
+        );
     }
 }
 
 fn contiguous(seen: &[Frame]) {
     for pair in seen.windows(2) {
-        assert_eq!(pair[1].sequence(), pair[0].sequence() + 1, "{:?} then {:?}", pair[0].id, pair[1].id);
+        assert_eq!(
+            pair[1].sequence(),
+            pair[0].sequence() + 1,
+            "{:?} then {:?}",
+            pair[0].id,
+            pair[1].id
+        );
     }
+}
+
+/// Which version decided about a frame.
+fn mark(frame: &Frame) -> Option<u64> {
+    frame.data["mark"].as_str()?.parse().ok()
 }
 
 /// The mark never goes back, and the last version's is in force at the end.
 fn versions_in_order(seen: &[Frame]) {
-    let marks: Vec<u64> = seen.iter().filter_map(|frame| frame.data["mark"].as_u64()).collect();
+    let marks: Vec<u64> = seen.iter().filter_map(mark).collect();
     assert!(marks.is_sorted(), "an older version answered after a newer one");
-    assert_eq!(seen.last().and_then(|frame| frame.data["mark"].as_u64()), Some(SWAPS - 1));
+    assert_eq!(seen.last().and_then(mark), Some(SWAPS - 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_manifest_takes_over_while_streams_are_open() {
+    let site = Site::start().await;
+    let mut stream = Events::open(&site.http, &site.apps("/v2/events?ids=true")).await;
+    site.post_app(&json!({"id": "/before", "cmd": "true", "instances": 0}))
+        .await;
+    stream.next_of("deployment_success").await;
+
+    let quiet = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../examples/plugins/quiet/events.toml"
+    );
+    std::fs::copy(quiet, site.plugins().join("events.toml")).expect("copied");
+    let answer = site
+        .http
+        .post(site.admin("/v1/plugins/rescan"))
+        .send()
+        .await
+        .expect("an answer");
+    assert!(answer.status().is_success());
+    // What was posted before the swap may still be on its way; what comes after the next request is the new version's.
+    site.post_app(&json!({"id": "/after", "cmd": "true", "instances": 0}))
+        .await;
+    while stream.next_of("api_post_event").await.data["appDefinition"]["id"] != "/after" {}
+    site.post_app(&json!({"id": "/last", "cmd": "true", "instances": 0}))
+        .await;
+    loop {
+        let frame = stream.next().await.expect("the stream stays open");
+        assert!(!frame.event.starts_with("deployment_"), "{frame:?}");
+        if frame.event == "api_post_event" && frame.data["appDefinition"]["id"] == "/last" {
+            break;
+        }
+    }
+    // Those who name a kind get it.
+    let url = site.apps("/v2/events?event_type=deployment_success");
+    let mut named = Events::open(&site.http, &url).await;
+    site.post_app(&json!({"id": "/named", "cmd": "true", "instances": 0}))
+        .await;
+    named.next_of("deployment_success").await;
+    site.cluster.stop_after(site.daemon);
 }

@@ -28,7 +28,10 @@ pub async fn ask(server: SocketAddr, name: &str, kind: RecordType) -> Result<Ans
     socket.connect(server).await.map_err(text)?;
     socket.send(&query).await.map_err(text)?;
     let mut packet = [0; 4096];
-    let length = tokio::time::timeout(TIMEOUT, socket.recv(&mut packet)).await.map_err(text)?.map_err(text)?;
+    let length = tokio::time::timeout(TIMEOUT, socket.recv(&mut packet))
+        .await
+        .map_err(text)?
+        .map_err(text)?;
     read(&packet[..length])
 }
 
@@ -37,14 +40,21 @@ pub async fn ask_tcp(server: SocketAddr, name: &str, kind: RecordType) -> Result
     let query = question(name, kind)?;
     let asked = async {
         let mut stream = TcpStream::connect(server).await?;
-        stream.write_u16(u16::try_from(query.len()).unwrap_or(u16::MAX)).await?;
+        stream
+            .write_u16(u16::try_from(query.len()).unwrap_or(u16::MAX))
+            .await?;
         stream.write_all(&query).await?;
         let length = stream.read_u16().await?;
         let mut packet = vec![0; usize::from(length)];
         stream.read_exact(&mut packet).await?;
         Ok::<_, std::io::Error>(packet)
     };
-    read(&tokio::time::timeout(TIMEOUT, asked).await.map_err(text)?.map_err(text)?)
+    read(
+        &tokio::time::timeout(TIMEOUT, asked)
+            .await
+            .map_err(text)?
+            .map_err(text)?,
+    )
 }
 
 fn question(name: &str, kind: RecordType) -> Result<Vec<u8>, String> {
@@ -56,7 +66,11 @@ fn question(name: &str, kind: RecordType) -> Result<Vec<u8>, String> {
 
 fn read(packet: &[u8]) -> Result<Answer, String> {
     let message = Message::from_bytes(packet).map_err(text)?;
-    let mut answer = Answer { code: message.metadata.response_code, addresses: vec![], services: vec![] };
+    let mut answer = Answer {
+        code: message.metadata.response_code,
+        addresses: vec![],
+        services: vec![],
+    };
     for record in &message.answers {
         match &record.data {
             RData::A(address) => answer.addresses.push(IpAddr::V4(address.0)),

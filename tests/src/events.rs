@@ -19,7 +19,10 @@ impl Frame {
     /// The number behind the dash of an id `term-sequence`.
     pub fn sequence(&self) -> u64 {
         let id = self.id.as_deref().unwrap_or_else(|| panic!("no id: {self:?}"));
-        id.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("odd id {id}"))
+        id.rsplit('-')
+            .next()
+            .and_then(|number| number.parse().ok())
+            .unwrap_or_else(|| panic!("odd id {id}"))
     }
 }
 
@@ -32,17 +35,34 @@ pub struct Events {
 impl Events {
     /// Opens `url`; the answer has to be a stream.
     pub async fn open(http: &reqwest::Client, url: &str) -> Events {
-        let answer = http.get(url).header("Accept", "text/event-stream").send().await.expect("an answer");
+        let answer = http
+            .get(url)
+            .header("Accept", "text/event-stream")
+            .send()
+            .await
+            .expect("an answer");
         let status = answer.status();
-        assert!(status.is_success(), "{status} {}", answer.text().await.unwrap_or_default());
-        let kind = answer.headers()["content-type"].to_str().expect("text").to_owned();
+        assert!(
+            status.is_success(),
+            "{status} {}",
+            answer.text().await.unwrap_or_default()
+        );
+        let kind = answer.headers()["content-type"]
+            .to_str()
+            .expect("text")
+            .to_owned();
         assert!(kind.starts_with("text/event-stream"), "{kind}");
-        Events { body: answer.bytes_stream().boxed(), pending: String::new() }
+        Events {
+            body: answer.bytes_stream().boxed(),
+            pending: String::new(),
+        }
     }
 
     /// The next frame; `None` when the server ended the stream.
     pub async fn next(&mut self) -> Option<Frame> {
-        tokio::time::timeout(PATIENCE, self.read()).await.expect("a frame in time")
+        tokio::time::timeout(PATIENCE, self.read())
+            .await
+            .expect("a frame in time")
     }
 
     /// The next frame if one comes within `patience`.
@@ -53,7 +73,10 @@ impl Events {
     /// The next frame of the kind `event`.
     pub async fn next_of(&mut self, event: &str) -> Frame {
         loop {
-            let frame = self.next().await.unwrap_or_else(|| panic!("the stream ended before a {event}"));
+            let frame = self
+                .next()
+                .await
+                .unwrap_or_else(|| panic!("the stream ended before a {event}"));
             if frame.event == event {
                 return frame;
             }
@@ -88,5 +111,9 @@ fn parse(text: &str) -> Option<Frame> {
             _ => {}
         }
     }
-    Some(Frame { id, event: event?, data: data? })
+    Some(Frame {
+        id,
+        event: event?,
+        data: data?,
+    })
 }

@@ -4,7 +4,12 @@
 //! for a condition, with a deadline; every child is gone when its handle is dropped.
 #![forbid(unsafe_code)]
 // A helper of tests may end the test.
-#![allow(clippy::missing_panics_doc, clippy::panic, clippy::unwrap_used, clippy::expect_used)]
+#![allow(
+    clippy::missing_panics_doc,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used
+)]
 
 pub mod dns;
 pub mod events;
@@ -30,7 +35,10 @@ where
         tick.tick().await;
         match look().await {
             Ok(found) => return found,
-            Err(seen) => assert!(tokio::time::Instant::now() < deadline, "waited for {what}; last seen: {seen}"),
+            Err(seen) => assert!(
+                tokio::time::Instant::now() < deadline,
+                "waited for {what}; last seen: {seen}"
+            ),
         }
     }
 }
@@ -38,5 +46,9 @@ where
 /// An HTTP client for loopback.
 pub fn http() -> reqwest::Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder().no_proxy().tls_certs_only([]).build().expect("a client")
+    reqwest::Client::builder()
+        .no_proxy()
+        .tls_certs_only([])
+        .build()
+        .expect("a client")
 }

@@ -25,7 +25,8 @@ impl Plugin {
 
     fn read(dir: &Path, name: &str) -> Plugin {
         let path = |extension: &str| dir.join(format!("{name}.{extension}"));
-        let wasm = fs::read(path("wasm")).unwrap_or_else(|error| panic!("{}: {error}", path("wasm").display()));
+        let wasm =
+            fs::read(path("wasm")).unwrap_or_else(|error| panic!("{}: {error}", path("wasm").display()));
         let manifest = fs::read_to_string(path("toml")).expect("a manifest");
         Plugin { wasm, manifest }
     }
@@ -40,7 +41,10 @@ impl Plugin {
         wasm.push(u8::try_from(name.len()).expect("short"));
         wasm.extend_from_slice(name);
         wasm.extend_from_slice(&content);
-        Plugin { wasm, manifest: self.manifest.clone() }
+        Plugin {
+            wasm,
+            manifest: self.manifest.clone(),
+        }
     }
 
     /// With another configuration, in TOML, in place of the manifest's own.

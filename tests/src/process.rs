@@ -50,7 +50,12 @@ impl Transom {
         S: AsRef<std::ffi::OsStr>,
     {
         let mut command = Command::new(binary());
-        command.args(arguments).current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(arguments)
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TRANSOM_")) {
             command.env_remove(name);
         }
@@ -60,8 +65,15 @@ impl Transom {
             Box::new(child.stdout.take().expect("piped")),
             Box::new(child.stderr.take().expect("piped")),
         ];
-        let readers = streams.into_iter().map(|stream| collect(stream, output.clone())).collect();
-        Transom { child, output, readers }
+        let readers = streams
+            .into_iter()
+            .map(|stream| collect(stream, output.clone()))
+            .collect();
+        Transom {
+            child,
+            output,
+            readers,
+        }
     }
 
     /// Process id.
@@ -78,13 +90,23 @@ impl Transom {
     pub fn line<T>(&mut self, what: &str, pick: impl Fn(&str) -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            if let Some(found) = self.output.lock().expect("lines").iter().find_map(|line| pick(line)) {
+            if let Some(found) = self
+                .output
+                .lock()
+                .expect("lines")
+                .iter()
+                .find_map(|line| pick(line))
+            {
                 return found;
             }
             if let Some(status) = self.child.try_wait().expect("a child") {
                 panic!("transom ended ({status}) before {what}:\n{}", self.output());
             }
-            assert!(Instant::now() < deadline, "no {what} in the output:\n{}", self.output());
+            assert!(
+                Instant::now() < deadline,
+                "no {what} in the output:\n{}",
+                self.output()
+            );
             thread::park_timeout(Duration::from_millis(20));
         }
     }
@@ -112,7 +134,11 @@ impl Transom {
                 }
                 return status;
             }
-            assert!(Instant::now() < deadline, "transom did not end:\n{}", self.output());
+            assert!(
+                Instant::now() < deadline,
+                "transom did not end:\n{}",
+                self.output()
+            );
             thread::park_timeout(Duration::from_millis(20));
         }
     }

@@ -25,22 +25,39 @@ impl Cluster {
         let ports = free_ports(300);
         let mut process = Transom::start(
             dir,
-            ["cluster", "--listen", "127.0.0.1:0", "--ports", &ports, "--work-dir", &work.to_string_lossy()],
+            [
+                "cluster",
+                "--listen",
+                "127.0.0.1:0",
+                "--ports",
+                &ports,
+                "--work-dir",
+                &work.to_string_lossy(),
+            ],
         );
-        let master = process
-            .line("the master's address", |line| line.strip_prefix("cluster master on ")?.trim().parse().ok());
-        Cluster { process, master, dir: work }
+        let master = process.line("the master's address", |line| {
+            line.strip_prefix("cluster master on ")?.trim().parse().ok()
+        });
+        Cluster {
+            process,
+            master,
+            dir: work,
+        }
     }
 
     /// What the agents wrote down of launches: task id to how often.
     pub fn launches(&self) -> BTreeMap<String, usize> {
         let mut launches = BTreeMap::new();
         for agent in fs::read_dir(self.dir.join("agents")).expect("agents").flatten() {
-            let Ok(journal) = fs::read_to_string(agent.path().join("journal.jsonl")) else { continue };
+            let Ok(journal) = fs::read_to_string(agent.path().join("journal.jsonl")) else {
+                continue;
+            };
             for line in journal.lines() {
                 let entry: Value = serde_json::from_str(line).expect("a journal line");
                 if entry["event"] == "launch" {
-                    *launches.entry(entry["task"].as_str().expect("a task").to_owned()).or_default() += 1;
+                    *launches
+                        .entry(entry["task"].as_str().expect("a task").to_owned())
+                        .or_default() += 1;
                 }
             }
         }
@@ -73,7 +90,9 @@ fn free_ports(count: u16) -> String {
     let mut random = rand::rng();
     for _ in 0..100 {
         let first: u16 = random.random_range(15_000..31_000);
-        let free = (first..first + count).step_by(7).all(|port| TcpListener::bind(("0.0.0.0", port)).is_ok());
+        let free = (first..first + count)
+            .step_by(7)
+            .all(|port| TcpListener::bind(("0.0.0.0", port)).is_ok());
         if free {
             return format!("{first}-{}", first + count - 1);
         }
@@ -100,11 +119,21 @@ impl Site {
     pub async fn start_with(more: &str) -> Site {
         let dir = tempfile::tempdir().expect("a directory");
         fs::create_dir(dir.path().join("plugins")).expect("made");
-        for entry in fs::read_dir(components()).expect("components").flatten().filter(|entry| entry.path().is_file()) {
+        for entry in fs::read_dir(components())
+            .expect("components")
+            .flatten()
+            .filter(|entry| entry.path().is_file())
+        {
             fs::copy(entry.path(), dir.path().join("plugins").join(entry.file_name())).expect("copied");
         }
         let cluster = Cluster::start(dir.path());
-        let mut site = Site { cluster, daemon: None, addresses: BTreeMap::new(), http: http(), dir };
+        let mut site = Site {
+            cluster,
+            daemon: None,
+            addresses: BTreeMap::new(),
+            http: http(),
+            dir,
+        };
         fs::write(site.config(), site.configuration() + more).expect("written");
         site.start_daemon().await;
         site
@@ -150,8 +179,17 @@ impl Site {
         self.daemon = Some(daemon);
         let ready = format!("http://{}/ready", self.addresses["admin"]);
         eventually("the daemon to be ready", || async {
-            let answer = self.http.get(&ready).send().await.map_err(|error| error.to_string())?;
-            if answer.status().is_success() { Ok(()) } else { Err(answer.text().await.unwrap_or_default()) }
+            let answer = self
+                .http
+                .get(&ready)
+                .send()
+                .await
+                .map_err(|error| error.to_string())?;
+            if answer.status().is_success() {
+                Ok(())
+            } else {
+                Err(answer.text().await.unwrap_or_default())
+            }
         })
         .await;
     }
@@ -173,7 +211,12 @@ impl Site {
 
     /// GET, JSON.
     pub async fn get(&self, url: &str) -> Result<Value, String> {
-        let answer = self.http.get(url).send().await.map_err(|error| error.to_string())?;
+        let answer = self
+            .http
+            .get(url)
+            .send()
+            .await
+            .map_err(|error| error.to_string())?;
         let status = answer.status();
         let text = answer.text().await.map_err(|error| error.to_string())?;
         if !status.is_success() {
@@ -184,14 +227,24 @@ impl Site {
 
     /// Posts one of `examples/apps`.
     pub async fn post_example(&self, name: &str) -> Value {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/apps").join(name);
-        let definition = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        self.post_app(&serde_json::from_str(&definition).expect("JSON")).await
+        let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../examples/apps")
+            .join(name);
+        let definition =
+            fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        self.post_app(&serde_json::from_str(&definition).expect("JSON"))
+            .await
     }
 
     /// Posts an app that has to be accepted.
     pub async fn post_app(&self, definition: &Value) -> Value {
-        let answer = self.http.post(self.apps("/v2/apps")).json(definition).send().await.expect("an answer");
+        let answer = self
+            .http
+            .post(self.apps("/v2/apps"))
+            .json(definition)
+            .send()
+            .await
+            .expect("an answer");
         let status = answer.status();
         let body: Value = answer.json().await.expect("JSON");
         assert_eq!(status.as_u16(), 201, "{body}");
@@ -201,9 +254,19 @@ impl Site {
     /// Changes how many instances are wanted.
     pub async fn scale(&self, app: &str, instances: u32) {
         let body = json!({"instances": instances});
-        let answer =
-            self.http.put(self.apps(&format!("/v2/apps{app}"))).json(&body).send().await.expect("an answer");
-        assert_eq!(answer.status().as_u16(), 200, "{}", answer.text().await.unwrap_or_default());
+        let answer = self
+            .http
+            .put(self.apps(&format!("/v2/apps{app}")))
+            .json(&body)
+            .send()
+            .await
+            .expect("an answer");
+        assert_eq!(
+            answer.status().as_u16(),
+            200,
+            "{}",
+            answer.text().await.unwrap_or_default()
+        );
     }
 
     /// The tasks of `app`, once there are `count` and all of them run.
@@ -220,7 +283,11 @@ impl Site {
         eventually(what, || async {
             let document = self.get(&url).await?;
             let tasks = document["tasks"].as_array().cloned().unwrap_or_default();
-            if accept(&tasks) { Ok(tasks) } else { Err(format!("{tasks:#?}")) }
+            if accept(&tasks) {
+                Ok(tasks)
+            } else {
+                Err(format!("{tasks:#?}"))
+            }
         })
         .await
     }
@@ -234,7 +301,11 @@ impl Site {
     ) -> dns::Answer {
         eventually(&format!("{kind} {name}"), || async {
             let answer = dns::ask(self.addresses["dns"], name, kind).await?;
-            if accept(&answer) { Ok(answer) } else { Err(format!("{answer:?}")) }
+            if accept(&answer) {
+                Ok(answer)
+            } else {
+                Err(format!("{answer:?}"))
+            }
         })
         .await
     }

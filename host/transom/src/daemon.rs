@@ -48,8 +48,12 @@ pub(crate) struct Addresses {
 
 impl fmt::Display for Addresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named =
-            [("apps", self.apps), ("dns", self.dns), ("discovery", self.discovery), ("admin", self.admin)];
+        let named = [
+            ("apps", self.apps),
+            ("dns", self.dns),
+            ("discovery", self.discovery),
+            ("admin", self.admin),
+        ];
         let mut first = true;
         for (name, address) in named {
             if let Some(address) = address {
@@ -71,11 +75,15 @@ impl Daemon {
         // Whatever was started before a later part failed is stopped again.
         let guard = token.clone().drop_guard();
         let mut registry = Registry::default();
-        let admin_listener =
-            transom_web::Listener::bind("admin", SocketAddr::new(settings.admin.listener, settings.admin.port))
-                .await
-                .context(Unavailable)?;
-        let mut addresses = Addresses { admin: Some(admin_listener.local_addr()), ..Addresses::default() };
+        let admin_listener = transom_web::Listener::bind(
+            "admin",
+            SocketAddr::new(settings.admin.listener, settings.admin.port),
+        )
+        .context(Unavailable)?;
+        let mut addresses = Addresses {
+            admin: Some(admin_listener.local_addr()),
+            ..Addresses::default()
+        };
 
         let cluster = Client::new(cluster_config(&settings.cluster)).context(Misconfigured)?;
         let plugins = plugins_config(settings.plugins)
@@ -85,12 +93,16 @@ impl Daemon {
 
         let (mut apps, mut scheduler) = (None, None);
         if let Some(section) = settings.apps {
-            let store = transom_store::open(&settings.store.server).await.context(Unavailable)?;
-            let (handle, events) = transom_scheduler::Config {
-                framework: framework(&section, settings.cluster.principal.clone()),
-                prefix: section.framework_name.clone(),
-                ..transom_scheduler::Config::new(cluster.clone(), store.clone(), plugins.clone())
-            }
+            let store = transom_store::open(&settings.store.server)
+                .await
+                .context(Unavailable)?;
+            let (handle, events) = transom_scheduler::Config::new(
+                cluster.clone(),
+                framework(&section, settings.cluster.principal.clone()),
+                store.clone(),
+                section.framework_name.clone(),
+                plugins.clone(),
+            )
             .start(&mut registry, token.child_token())
             .await
             .context(Unavailable)?;
@@ -122,11 +134,24 @@ impl Daemon {
 
         let admin = admin::serve(
             admin_listener,
-            Admin::new(registry, plugins.clone(), scheduler.clone(), apps.clone(), discovery.clone()),
+            Admin::new(
+                registry,
+                plugins.clone(),
+                scheduler.clone(),
+                apps.clone(),
+                discovery.clone(),
+            ),
             token.child_token(),
         );
         guard.disarm();
-        Ok(Daemon { apps, discovery, scheduler, plugins, admin, addresses })
+        Ok(Daemon {
+            apps,
+            discovery,
+            scheduler,
+            plugins,
+            admin,
+            addresses,
+        })
     }
 
     /// Where the daemon can be reached.
@@ -195,14 +220,23 @@ async fn ended(part: Option<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
 
 fn cluster_config(section: &config::Cluster) -> transom_cluster::Config {
     let mut config = transom_cluster::Config::new(
-        section.master.split(',').map(str::trim).filter(|master| !master.is_empty()).map(str::to_owned).collect(),
+        section
+            .master
+            .split(',')
+            .map(str::trim)
+            .filter(|master| !master.is_empty())
+            .map(str::to_owned)
+            .collect(),
     );
     config.principal = section.principal.clone();
     if let (Some(username), Some(password)) = (&section.username, &section.password) {
         config.credentials = Some(transom_cluster::Credentials::new(username, password.reveal()));
     }
     if section.ssl {
-        config.tls = Some(transom_cluster::Tls { verify: !section.skip_ssl, ..transom_cluster::Tls::default() });
+        config.tls = Some(transom_cluster::Tls {
+            verify: !section.skip_ssl,
+            ..transom_cluster::Tls::default()
+        });
     }
     config
 }
@@ -237,7 +271,11 @@ fn framework(section: &config::Apps, principal: Option<String>) -> v1::Framework
 }
 
 fn hostname(section: &config::Apps) -> String {
-    if section.hostname.is_empty() { section.listener.to_string() } else { section.hostname.clone() }
+    if section.hostname.is_empty() {
+        section.listener.to_string()
+    } else {
+        section.hostname.clone()
+    }
 }
 
 fn apps_config(section: config::Apps) -> transom_apps::Config {

@@ -28,7 +28,9 @@ pub(crate) fn print<T: Serialize>(
         Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(document)?)?,
         Output::Table => {
             let mut table = Table::new();
-            table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+            table
+                .load_preset(presets::NOTHING)
+                .set_content_arrangement(ContentArrangement::Disabled);
             table.set_header(headings.iter().map(|heading| heading.to_uppercase()));
             for row in rows {
                 table.add_row(row);

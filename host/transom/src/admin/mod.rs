@@ -45,7 +45,13 @@ impl Admin {
         apps: Option<Apps>,
         discovery: Option<Discovery>,
     ) -> Admin {
-        Admin { registry: Arc::new(registry), plugins, scheduler, apps, discovery }
+        Admin {
+            registry: Arc::new(registry),
+            plugins,
+            scheduler,
+            apps,
+            discovery,
+        }
     }
 }
 
@@ -64,7 +70,13 @@ pub(crate) fn serve(
         .route("/v1/plugins/{name}", get(plugin))
         .with_state(admin);
     let router = transom_web::layers(router);
-    tokio::spawn(transom_web::serve(listener, router, Limits::default(), token, Duration::from_secs(5)))
+    tokio::spawn(transom_web::serve(
+        listener,
+        router,
+        Limits::default(),
+        token,
+        Duration::from_secs(5),
+    ))
 }
 
 async fn health() -> Json<serde_json::Value> {
@@ -85,16 +97,35 @@ struct Readiness {
 }
 
 async fn ready(State(admin): State<Admin>) -> Response {
-    let framework = admin.scheduler.as_ref().map(|scheduler| scheduler.connection().connected);
+    let framework = admin
+        .scheduler
+        .as_ref()
+        .map(|scheduler| scheduler.connection().connected);
     let apps = admin.apps.as_ref().map(Apps::ready);
     let discovery = admin.discovery.as_ref().map(Discovery::ready);
-    let ready = [framework, apps, discovery].into_iter().flatten().all(|part| part);
-    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Readiness { ready, framework, apps, discovery })).into_response()
+    let ready = [framework, apps, discovery]
+        .into_iter()
+        .flatten()
+        .all(|part| part);
+    let status = if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (
+        status,
+        Json(Readiness {
+            ready,
+            framework,
+            apps,
+            discovery,
+        }),
+    )
+        .into_response()
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {
-    transom_web::metrics::render(&admin.registry).into_response()
+    transom_web::metrics::response(&admin.registry)
 }
 
 async fn plugins(State(admin): State<Admin>) -> Json<serde_json::Value> {

@@ -63,9 +63,12 @@ impl FromStr for PortRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let range = text
-            .split_once('-')
-            .and_then(|(first, last)| Some(PortRange { first: first.parse().ok()?, last: last.parse().ok()? }));
+        let range = text.split_once('-').and_then(|(first, last)| {
+            Some(PortRange {
+                first: first.parse().ok()?,
+                last: last.parse().ok()?,
+            })
+        });
         match range {
             Some(range) if range.first > 0 && range.first <= range.last => Ok(range),
             _ => Err(format!("`{text}` is not a range of ports such as 31000-32499")),
@@ -92,7 +95,10 @@ impl Shape {
                     ports: (u16::try_from(first)?, u16::try_from(first + share - 1)?),
                     attributes: vec![
                         ("rack".into(), format!("r{}", index + 1)),
-                        ("zone".into(), if index % 2 == 0 { "a".into() } else { "b".into() }),
+                        (
+                            "zone".into(),
+                            if index % 2 == 0 { "a".into() } else { "b".into() },
+                        ),
                     ],
                 })
             })
@@ -107,7 +113,12 @@ impl Shape {
         token: CancellationToken,
     ) -> anyhow::Result<Minicluster> {
         let agents = self.agents().context(Misconfigured)?;
-        let config = transom_minicluster::Config { listen, agents, work_dir, ..transom_minicluster::Config::default() };
+        let config = transom_minicluster::Config {
+            listen,
+            agents,
+            work_dir,
+            ..transom_minicluster::Config::default()
+        };
         config.start(token).await.context(Unavailable)
     }
 }
@@ -117,7 +128,10 @@ impl ClusterCommand {
         telemetry::start(&self.log_level, LogFormat::Text).context(Misconfigured)?;
         let token = CancellationToken::new();
         stop_on_signal(token.clone())?;
-        let cluster = self.shape.start(self.listen, self.work_dir, token.clone()).await?;
+        let cluster = self
+            .shape
+            .start(self.listen, self.work_dir, token.clone())
+            .await?;
         println!("cluster master on {}", cluster.master());
         for agent in cluster.agents() {
             println!("cluster agent on {agent}");

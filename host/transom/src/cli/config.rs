@@ -35,7 +35,9 @@ impl ConfigCommand {
         let (settings, figment) =
             config::load(Some(&check.config), ports::overrides(&check.port)).context(Misconfigured)?;
         let rows = config::rows(&settings, &figment)?;
-        let cells = rows.iter().map(|row| vec![row.key.clone(), row.value.clone(), row.source.clone()]);
+        let cells = rows
+            .iter()
+            .map(|row| vec![row.key.clone(), row.value.clone(), row.source.clone()]);
         output::print(check.output, &rows, &["key", "value", "from"], cells)
     }
 }

@@ -9,10 +9,10 @@ use anyhow::{Context, bail};
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
+use super::Misconfigured;
 use super::cluster::Shape;
 use super::ports::{self, Port};
 use super::serve::stop_on_signal;
-use super::Misconfigured;
 use crate::daemon::{Addresses, Daemon};
 use crate::{config, telemetry};
 
@@ -80,7 +80,11 @@ impl Dev {
     }
 
     fn master(&self) -> SocketAddr {
-        let port = self.port.iter().rfind(|port| port.name == "cluster").map_or(5050, |port| port.number);
+        let port = self
+            .port
+            .iter()
+            .rfind(|port| port.name == "cluster")
+            .map_or(5050, |port| port.number);
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
@@ -91,7 +95,8 @@ impl Dev {
         let file = self.file();
         if !file.exists() {
             let store = fs::canonicalize(&self.state)?.join("store");
-            fs::write(&file, configuration(&store)).with_context(|| format!("cannot write {}", file.display()))?;
+            fs::write(&file, configuration(&store))
+                .with_context(|| format!("cannot write {}", file.display()))?;
         }
         let source = self.components_dir()?;
         copy_newer(&source, &plugins).with_context(|| format!("components of {}", source.display()))
@@ -110,13 +115,19 @@ impl Dev {
                 return Ok(dir);
             }
         }
-        bail!("no components beside {}: build them with `cargo xtask plugins`, or name them with --components", executable.display())
+        bail!(
+            "no components beside {}: build them with `cargo xtask plugins`, or name them with --components",
+            executable.display()
+        )
     }
 
     fn greeting(&self, addresses: &Addresses, master: SocketAddr) -> String {
-        let show = |address: Option<SocketAddr>| address.map_or_else(|| "off".to_owned(), |at| at.to_string());
+        let show =
+            |address: Option<SocketAddr>| address.map_or_else(|| "off".to_owned(), |at| at.to_string());
         let apps = show(addresses.apps);
-        let dns = addresses.dns.map_or_else(String::new, |at| format!("@{} -p {}", at.ip(), at.port()));
+        let dns = addresses
+            .dns
+            .map_or_else(String::new, |at| format!("@{} -p {}", at.ip(), at.port()));
         let state = self.state.display();
         format!(
             "\nTransom is ready.\n\n  \
@@ -143,7 +154,11 @@ impl Dev {
 /// Prints `greeting` once the daemon says that it is ready, or what keeps it from being so.
 async fn greet_when_ready(admin: Option<SocketAddr>, greeting: String, token: CancellationToken) {
     let Some(admin) = admin else { return };
-    let Ok(client) = reqwest::Client::builder().no_proxy().tls_certs_only([]).timeout(Duration::from_secs(2)).build()
+    let Ok(client) = reqwest::Client::builder()
+        .no_proxy()
+        .tls_certs_only([])
+        .timeout(Duration::from_secs(2))
+        .build()
     else {
         return;
     };
@@ -169,8 +184,13 @@ async fn greet_when_ready(admin: Option<SocketAddr>, greeting: String, token: Ca
 fn copy_newer(source: &Path, target: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(source)? {
         let from = entry?.path();
-        let known = matches!(from.extension().and_then(|ext| ext.to_str()), Some("wasm" | "toml"));
-        let (true, Some(name)) = (known && from.is_file(), from.file_name()) else { continue };
+        let known = matches!(
+            from.extension().and_then(|ext| ext.to_str()),
+            Some("wasm" | "toml")
+        );
+        let (true, Some(name)) = (known && from.is_file(), from.file_name()) else {
+            continue;
+        };
         let to = target.join(name);
         let newer = match (fs::metadata(&to), fs::metadata(&from)) {
             (Ok(have), Ok(new)) => new.modified()? > have.modified()?,

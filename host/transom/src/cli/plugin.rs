@@ -29,7 +29,9 @@ impl PluginCommand {
         let url = format!("{}/v1/plugins", list.admin.trim_end_matches('/'));
         let document = fetch(&url).await.context(Unavailable)?;
         let plugins = document["plugins"].as_array().cloned().unwrap_or_default();
-        let rows = plugins.iter().map(|plugin| COLUMNS.iter().map(|column| cell(&plugin[*column])).collect());
+        let rows = plugins
+            .iter()
+            .map(|plugin| COLUMNS.iter().map(|column| cell(&plugin[*column])).collect());
         output::print(list.output, &plugins, &COLUMNS, rows)
     }
 }
@@ -51,11 +53,9 @@ async fn fetch(url: &str) -> anyhow::Result<Value> {
         .tls_certs_only([])
         .timeout(std::time::Duration::from_secs(10))
         .build()?;
-    let answer = client
-        .get(url)
-        .send()
-        .await
-        .with_context(|| format!("no daemon answers at {url}: is one running, and is --admin its admin port?"))?;
+    let answer = client.get(url).send().await.with_context(|| {
+        format!("no daemon answers at {url}: is one running, and is --admin its admin port?")
+    })?;
     anyhow::ensure!(answer.status().is_success(), "{url} answered {}", answer.status());
     Ok(answer.json().await?)
 }

@@ -5,8 +5,12 @@ use std::str::FromStr;
 use crate::config::Overrides;
 
 /// The ports by name, and the key that each one sets.
-const PORTS: [(&str, &str); 4] =
-    [("apps", "apps.port"), ("dns", "discovery.port"), ("discovery", "discovery.http_port"), ("admin", "admin.port")];
+const PORTS: [(&str, &str); 4] = [
+    ("apps", "apps.port"),
+    ("dns", "discovery.port"),
+    ("discovery", "discovery.http_port"),
+    ("admin", "admin.port"),
+];
 
 /// One `--port NAME=N`.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -20,12 +24,20 @@ impl FromStr for Port {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, number) = text.split_once('=').ok_or("expected NAME=N, as in apps=18080")?;
-        let number = number.parse().map_err(|_| format!("`{number}` is not a port from 0 to 65535"))?;
+        let number = number
+            .parse()
+            .map_err(|_| format!("`{number}` is not a port from 0 to 65535"))?;
         if name != "cluster" && !PORTS.iter().any(|(known, _)| *known == name) {
             let known: Vec<&str> = PORTS.iter().map(|(known, _)| *known).collect();
-            return Err(format!("no port is called `{name}`; there are {} and (for dev) cluster", known.join(", ")));
+            return Err(format!(
+                "no port is called `{name}`; there are {} and (for dev) cluster",
+                known.join(", ")
+            ));
         }
-        Ok(Port { name: name.to_owned(), number })
+        Ok(Port {
+            name: name.to_owned(),
+            number,
+        })
     }
 }
 
@@ -46,8 +58,18 @@ mod tests {
 
     #[test]
     fn ports_are_read_and_mistakes_explained() {
-        assert_eq!("apps=1".parse(), Ok(Port { name: "apps".into(), number: 1 }));
-        for (text, expected) in [("apps", "NAME=N"), ("apps=x", "not a port"), ("moon=1", "no port is called")] {
+        assert_eq!(
+            "apps=1".parse(),
+            Ok(Port {
+                name: "apps".into(),
+                number: 1
+            })
+        );
+        for (text, expected) in [
+            ("apps", "NAME=N"),
+            ("apps=x", "not a port"),
+            ("moon=1", "no port is called"),
+        ] {
             let error = text.parse::<Port>().expect_err(text);
             assert!(error.contains(expected), "{error}");
         }

@@ -26,7 +26,8 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let (settings, _) = config::load(Some(&self.config), ports::overrides(&self.port)).context(Misconfigured)?;
+        let (settings, _) =
+            config::load(Some(&self.config), ports::overrides(&self.port)).context(Misconfigured)?;
         telemetry::start(&settings.log.level, settings.log.format).context(Misconfigured)?;
         let token = CancellationToken::new();
         stop_on_signal(token.clone())?;

@@ -14,9 +14,17 @@ pub(super) struct Completions {
 }
 
 impl Completions {
-    #[allow(clippy::unnecessary_wraps, reason = "every command's `run` has the same shape")]
+    #[allow(
+        clippy::unnecessary_wraps,
+        reason = "every command's `run` has the same shape"
+    )]
     pub(super) fn run(self) -> anyhow::Result<()> {
-        clap_complete::generate(self.shell, &mut CommandLine::command(), "transom", &mut io::stdout());
+        clap_complete::generate(
+            self.shell,
+            &mut CommandLine::command(),
+            "transom",
+            &mut io::stdout(),
+        );
         Ok(())
     }
 }
@@ -34,10 +42,9 @@ impl Man {
         command.build();
         let described = match &self.command {
             None => command,
-            Some(name) => command
-                .find_subcommand(name)
-                .cloned()
-                .ok_or_else(|| anyhow::anyhow!("no command is called `{name}`; `transom --help` lists them"))?,
+            Some(name) => command.find_subcommand(name).cloned().ok_or_else(|| {
+                anyhow::anyhow!("no command is called `{name}`; `transom --help` lists them")
+            })?,
         };
         clap_mangen::Man::new(described).render(&mut io::stdout())?;
         Ok(())

@@ -61,7 +61,10 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
     let mut figment = Figment::new();
     if let Some(file) = file {
         if !file.is_file() {
-            bail!("no configuration at {}: name one with --config, or start with `transom dev`", file.display());
+            bail!(
+                "no configuration at {}: name one with --config, or start with `transom dev`",
+                file.display()
+            );
         }
         figment = figment.merge(Toml::file_exact(file));
     }
@@ -78,7 +81,11 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
 /// `TRANSOM_APPS_PORT=8081` is `apps.port`. A variable that names no section (`TRANSOM_STATE`) is not a setting.
 fn environment() -> Env {
     Env::prefixed("TRANSOM_")
-        .filter(|key| key.as_str().split_once('_').is_some_and(|(section, _)| is_section(section)))
+        .filter(|key| {
+            key.as_str()
+                .split_once('_')
+                .is_some_and(|(section, _)| is_section(section))
+        })
         .map(|key| key.as_str().to_ascii_lowercase().replacen('_', ".", 1).into())
 }
 
@@ -96,7 +103,12 @@ fn beside(file: Option<&Path>, path: &Path) -> PathBuf {
 
 /// Figment's errors in our words: where, what, and what was expected.
 fn explain(error: &figment::Error) -> String {
-    error.clone().into_iter().map(|error| explain_one(&error)).collect::<Vec<_>>().join("\n")
+    error
+        .clone()
+        .into_iter()
+        .map(|error| explain_one(&error))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn explain_one(error: &figment::Error) -> String {
@@ -110,16 +122,25 @@ fn explain_one(error: &figment::Error) -> String {
     let path = error.path.join(".");
     match &error.kind {
         Kind::UnknownField(name, known) => {
-            let at = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            let hint = nearest(name, known)
-                .map_or_else(|| format!("known here: {}", known.join(", ")), |near| format!("did you mean `{near}`?"));
+            let at = if path.is_empty() {
+                name.clone()
+            } else {
+                format!("{path}.{name}")
+            };
+            let hint = nearest(name, known).map_or_else(
+                || format!("known here: {}", known.join(", ")),
+                |near| format!("did you mean `{near}`?"),
+            );
             format!("unknown key `{at}`{place}; {hint}")
         }
         Kind::InvalidType(found, wanted) | Kind::InvalidValue(found, wanted) => {
             format!("`{path}` is {}{place}; expected {wanted}", describe(found))
         }
         Kind::UnknownVariant(found, known) => {
-            format!("`{path}` is `{found}`{place}; expected one of {}", known.join(", "))
+            format!(
+                "`{path}` is `{found}`{place}; expected one of {}",
+                known.join(", ")
+            )
         }
         kind if path.is_empty() => format!("{kind}{place}"),
         kind => format!("`{path}`: {kind}{place}"),
@@ -146,9 +167,14 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Settings, String> {
-        let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a temporary file");
+        let mut file = tempfile::Builder::new()
+            .suffix(".toml")
+            .tempfile()
+            .expect("a temporary file");
         file.write_all(text.as_bytes()).expect("written");
-        load(Some(file.path()), Overrides::default()).map(|(settings, _)| settings).map_err(|e| e.to_string())
+        load(Some(file.path()), Overrides::default())
+            .map(|(settings, _)| settings)
+            .map_err(|e| e.to_string())
     }
 
     #[test]
@@ -166,24 +192,37 @@ mod tests {
             ("[app]\nport = 1\n", "unknown key `app`"),
             ("[apps]\nport = \"x\"\n", "`apps.port`"),
             ("[apps]\nport = 70000\n", "`apps.port`"),
-            ("[apps.checks]\nnetwork = \"moon\"\n", "expected one of host, cluster"),
+            (
+                "[apps.checks]\nnetwork = \"moon\"\n",
+                "expected one of host, cluster",
+            ),
             ("[apps\n", "TOML parse error"),
         ] {
             let error = read(text).expect_err(text);
-            assert!(error.contains(expected), "{text:?} gave {error:?}, expected {expected:?}");
+            assert!(
+                error.contains(expected),
+                "{text:?} gave {error:?}, expected {expected:?}"
+            );
         }
     }
 
     #[test]
     fn the_command_line_wins_over_the_file() {
-        let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a temporary file");
-        file.write_all(b"[apps]\nport = 1\nrole = \"dev\"\n").expect("written");
+        let mut file = tempfile::Builder::new()
+            .suffix(".toml")
+            .tempfile()
+            .expect("a temporary file");
+        file.write_all(b"[apps]\nport = 1\nrole = \"dev\"\n")
+            .expect("written");
         let mut overrides = Overrides::default();
         overrides.set("apps.port", 2_u16);
         let (settings, figment) = load(Some(file.path()), overrides).expect("valid");
         let apps = settings.apps.expect("on");
         assert_eq!((apps.port, apps.role.as_str()), (2, "dev"));
-        assert_eq!(figment.find_metadata("apps.port").expect("known").name, "the command line");
+        assert_eq!(
+            figment.find_metadata("apps.port").expect("known").name,
+            "the command line"
+        );
     }
 
     #[test]

@@ -20,7 +20,12 @@ pub(crate) struct Row {
 /// Every key in force, in the order of its name.
 pub(crate) fn rows(settings: &Settings, figment: &Figment) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
-    walk(&serde_json::to_value(settings)?, String::new(), figment, &mut rows);
+    walk(
+        &serde_json::to_value(settings)?,
+        String::new(),
+        figment,
+        &mut rows,
+    );
     rows.sort_by(|a, b| a.key.cmp(&b.key));
     Ok(rows)
 }
@@ -29,16 +34,29 @@ fn walk(value: &Value, key: String, figment: &Figment, rows: &mut Vec<Row>) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
-                let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
+                let key = if key.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{key}.{name}")
+                };
                 walk(value, key, figment, rows);
             }
         }
         value => {
             let source = figment.find_metadata(&key).map_or_else(
                 || "default".to_owned(),
-                |metadata| metadata.source.as_ref().map_or_else(|| metadata.name.to_string(), ToString::to_string),
+                |metadata| {
+                    metadata
+                        .source
+                        .as_ref()
+                        .map_or_else(|| metadata.name.to_string(), ToString::to_string)
+                },
             );
-            rows.push(Row { key, value: value.to_string(), source });
+            rows.push(Row {
+                key,
+                value: value.to_string(),
+                source,
+            });
         }
     }
 }
@@ -55,10 +73,16 @@ mod tests {
         std::fs::write(&file, "[cluster]\npassword = \"hunter2\"\n").expect("written");
         let (settings, figment) = load(Some(&file), Overrides::default()).expect("valid");
         let rows = rows(&settings, &figment).expect("rows");
-        let password = rows.iter().find(|row| row.key == "cluster.password").expect("there");
+        let password = rows
+            .iter()
+            .find(|row| row.key == "cluster.password")
+            .expect("there");
         assert_eq!(password.value, "\"********\"");
         assert!(password.source.ends_with("t.toml"), "{}", password.source);
-        let master = rows.iter().find(|row| row.key == "cluster.master").expect("there");
+        let master = rows
+            .iter()
+            .find(|row| row.key == "cluster.master")
+            .expect("there");
         assert_eq!(master.source, "default");
         assert!(!format!("{settings:?}").contains("hunter2"));
     }

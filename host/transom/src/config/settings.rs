@@ -35,7 +35,10 @@ pub(crate) struct Log {
 
 impl Default for Log {
     fn default() -> Self {
-        Log { level: "info".into(), format: LogFormat::Text }
+        Log {
+            level: "info".into(),
+            format: LogFormat::Text,
+        }
     }
 }
 
@@ -84,7 +87,9 @@ pub(crate) struct Store {
 
 impl Default for Store {
     fn default() -> Self {
-        Store { server: "127.0.0.1:6379".into() }
+        Store {
+            server: "127.0.0.1:6379".into(),
+        }
     }
 }
 
@@ -100,7 +105,10 @@ pub(crate) struct Plugins {
 
 impl Default for Plugins {
     fn default() -> Self {
-        Plugins { dir: "plugins".into(), uses: Uses::default() }
+        Plugins {
+            dir: "plugins".into(),
+            uses: Uses::default(),
+        }
     }
 }
 
@@ -139,7 +147,10 @@ pub(crate) struct Admin {
 
 impl Default for Admin {
     fn default() -> Self {
-        Admin { listener: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 9990 }
+        Admin {
+            listener: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 9990,
+        }
     }
 }
 
@@ -189,7 +200,10 @@ pub(crate) struct Checks {
 
 impl Default for Checks {
     fn default() -> Self {
-        Checks { network: Looker::Host, exec: Looker::Cluster }
+        Checks {
+            network: Looker::Host,
+            exec: Looker::Cluster,
+        }
     }
 }
 
