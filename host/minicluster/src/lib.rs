@@ -1,1 +1,59 @@
-//! TODO
+//! A cluster manager in one process: a master and its agents, speaking the HTTP API v1 as real ones do, running
+//! tasks as local processes.
+//!
+//! It serves development on one machine and end-to-end tests. Its users reach it over HTTP only, and it shares no
+//! type, codec or constant with the client crate: what the two agree on, they agree on over the wire.
+//!
+//! Promises
+//! * Calls, events, status codes, error texts and documents are those recorded from a real master and agents, where
+//!   this page does not say otherwise; the `transom-replay` crate compares them.
+//! * Every task is a process group of its own, in a sandbox directory of its own. When the token is cancelled and
+//!   [`Minicluster::stopped`] returns, none of them is left, whatever they do with signals.
+//! * A port is never given to two tasks at a time, not even while the process of an ended framework still ends.
+//! * Queues, bodies, connections and what is remembered of the past are bounded.
+//! * Each agent writes `agents/<agent id>/journal.jsonl` in the work directory: a line for each process started and
+//!   ended, flushed before the next thing happens.
+//!
+//! Not done
+//! * JSON only, no protobuf. No reservations, volumes, quota, maintenance, custom executors or offer constraints;
+//!   operations of that kind are answered with OPERATION_ERROR.
+//! * No isolation: no container images (such a task fails and says why), no limits on cpu or memory, no networks. A
+//!   process that leaves its process group escapes.
+//! * Tasks run as another user only when this process is root; else as itself.
+//! * `HEAD` is answered without a body, where real masters send one. One master only, which leads from the start.
+//! * State is in memory: a new start is a new cluster.
+//!
+//! ```no_run
+//! # async fn run() -> transom_minicluster::Result<()> {
+//! let token = tokio_util::sync::CancellationToken::new();
+//! let cluster = transom_minicluster::Config::three_agents("work").start(token.clone()).await?;
+//! println!("http://{}", cluster.master());
+//! token.cancel();
+//! cluster.stopped().await;
+//! # Ok(()) }
+//! ```
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        reason = "a failing test may say so"
+    )
+)]
+
+mod agent;
+mod cluster;
+mod config;
+mod error;
+mod http;
+mod master;
+mod shared;
+mod state;
+mod wire;
+
+pub use cluster::Minicluster;
+pub use config::{AgentConfig, Config};
+pub use error::{Error, Result};

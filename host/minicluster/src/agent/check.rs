@@ -1,0 +1,206 @@
+//! Checks and health checks that the agent runs: COMMAND, HTTP, TCP.
+
+use super::process::{self, Process};
+use crate::{
+    shared::Shared,
+    state::{CheckResult, Launch},
+    wire::json as doc,
+};
+use serde_json::Value;
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    process::Stdio,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{net::TcpStream, sync::mpsc};
+use tokio_util::sync::CancellationToken;
+
+/// What a check found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Finding {
+    /// Of the task's `check`.
+    Check(CheckResult),
+    /// Of its `health_check`.
+    Health(bool),
+}
+
+/// Which of a task's two checks this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Check,
+    Health,
+}
+
+/// One kind of look at a task.
+#[derive(Debug)]
+enum Probe {
+    Command(Value),
+    Http { port: u16, path: String, scheme: String },
+    Tcp { port: u16 },
+}
+
+/// The result a task starts out with, when it has a check.
+pub(crate) fn initial(info: &Value) -> Option<CheckResult> {
+    match doc::text(info, &["check", "type"])? {
+        "COMMAND" => Some(CheckResult::Command(None)),
+        "HTTP" => Some(CheckResult::Http(None)),
+        "TCP" => Some(CheckResult::Tcp(None)),
+        _ => None,
+    }
+}
+
+/// Checks again and again until it is stopped. Ends at once when the check says nothing that could be done.
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    launch: Arc<Launch>,
+    purpose: Purpose,
+    findings: mpsc::Sender<Finding>,
+    stop: CancellationToken,
+) {
+    let key = if purpose == Purpose::Check {
+        "check"
+    } else {
+        "health_check"
+    };
+    let check = &launch.info[key];
+    let Some(probe) = Probe::read(check, purpose) else {
+        return;
+    };
+    let seconds = |name: &str, default: f64| {
+        let seconds = doc::number(check, &[name]).unwrap_or(default).max(0.0);
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(3600))
+    };
+    let (delay, interval, timeout) = (
+        seconds("delay_seconds", 15.0),
+        seconds("interval_seconds", 10.0).max(Duration::from_millis(10)),
+        seconds("timeout_seconds", 20.0),
+    );
+    // Zero means no limit; a day is as good and still ends.
+    let timeout = if timeout.is_zero() {
+        Duration::from_secs(86400)
+    } else {
+        timeout
+    };
+    let mut wait = delay;
+    while stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_some() {
+        let Some(found) = probe.attempt(&shared, &launch, timeout, &stop).await else {
+            return;
+        };
+        let finding = match purpose {
+            Purpose::Check => Finding::Check(found),
+            Purpose::Health => Finding::Health(is_healthy(found)),
+        };
+        if findings.send(finding).await.is_err() {
+            return;
+        }
+        wait = interval;
+    }
+}
+
+/// Exit status 0, an HTTP status from 200 to 399, a connection.
+fn is_healthy(found: CheckResult) -> bool {
+    match found {
+        CheckResult::Command(code) => code == Some(0),
+        CheckResult::Http(status) => status.is_some_and(|status| (200..400).contains(&status)),
+        CheckResult::Tcp(succeeded) => succeeded == Some(true),
+    }
+}
+
+impl Probe {
+    fn read(check: &Value, purpose: Purpose) -> Option<Self> {
+        let port = |kind: &str| u16::try_from(check[kind]["port"].as_u64()?).ok();
+        match doc::text(check, &["type"])? {
+            // A check wraps its command, a health check does not.
+            "COMMAND" if purpose == Purpose::Check => {
+                Some(Self::Command(doc::find(check, &["command", "command"])?.clone()))
+            }
+            "COMMAND" => Some(Self::Command(check.get("command")?.clone())),
+            "HTTP" => Some(Self::Http {
+                port: port("http")?,
+                path: doc::text(check, &["http", "path"]).unwrap_or_default().to_owned(),
+                scheme: doc::text(check, &["http", "scheme"]).unwrap_or("http").to_owned(),
+            }),
+            "TCP" => Some(Self::Tcp { port: port("tcp")? }),
+            _ => None,
+        }
+    }
+
+    /// One look; `None` when it was stopped meanwhile.
+    async fn attempt(
+        &self,
+        shared: &Shared,
+        launch: &Launch,
+        timeout: Duration,
+        stop: &CancellationToken,
+    ) -> Option<CheckResult> {
+        match self {
+            Self::Command(command) => run_command(command, launch, timeout, stop)
+                .await
+                .map(CheckResult::Command),
+            Self::Http { port, path, scheme } => {
+                let look = http_status(shared, launch.agent_addr.ip(), *port, path, scheme);
+                let status = stop
+                    .run_until_cancelled(tokio::time::timeout(timeout, look))
+                    .await?;
+                Some(CheckResult::Http(status.unwrap_or_default()))
+            }
+            Self::Tcp { port } => {
+                let look = connects(launch.agent_addr.ip(), *port);
+                let connected = stop
+                    .run_until_cancelled(tokio::time::timeout(timeout, look))
+                    .await?;
+                Some(CheckResult::Tcp(Some(connected.unwrap_or(false))))
+            }
+        }
+    }
+}
+
+/// Tasks may listen on their agent's address or, as under a real agent, on 127.0.0.1. No two agents share a port, so
+/// either answer is the task's own.
+fn addresses(ip: IpAddr) -> Vec<IpAddr> {
+    let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    if ip == local { vec![ip] } else { vec![ip, local] }
+}
+
+async fn connects(ip: IpAddr, port: u16) -> bool {
+    for ip in addresses(ip) {
+        if TcpStream::connect(SocketAddr::new(ip, port)).await.is_ok() {
+            return true;
+        }
+    }
+    false
+}
+
+async fn http_status(shared: &Shared, ip: IpAddr, port: u16, path: &str, scheme: &str) -> Option<u16> {
+    for ip in addresses(ip) {
+        let url = format!("{scheme}://{}{path}", SocketAddr::new(ip, port));
+        if let Ok(response) = shared.http.get(url).send().await {
+            return Some(response.status().as_u16());
+        }
+    }
+    None
+}
+
+/// `Some(None)`: it could not be run, or took too long.
+async fn run_command(
+    info: &Value,
+    launch: &Launch,
+    timeout: Duration,
+    stop: &CancellationToken,
+) -> Option<Option<i32>> {
+    let mut command = process::command(info, launch);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut process) = Process::spawn(command) else {
+        return Some(None);
+    };
+    let waited = stop
+        .run_until_cancelled(tokio::time::timeout(timeout, process.wait()))
+        .await;
+    let Some(Ok(ended)) = waited else {
+        // Stopped or too late: nothing of it may stay.
+        let _ = process.destroy().await;
+        return waited.map(|_| None);
+    };
+    Some(ended.ok().and_then(|status| status.code()))
+}

@@ -1,0 +1,220 @@
+//! The files API: listing and reading what is in sandboxes. Nothing outside of them can be seen.
+
+use crate::state::{AgentId, State};
+use serde_json::{Value, json};
+use std::{
+    fs::Metadata,
+    io::SeekFrom,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::UNIX_EPOCH,
+};
+use tokio::io::{AsyncReadExt, AsyncSeekExt};
+
+/// The most that one read gives.
+const LARGEST_READ: u64 = 16 * 4096;
+/// The largest file that is downloaded whole.
+const LARGEST_DOWNLOAD: u64 = 64 << 20;
+/// Entries of a listing.
+const ENTRIES: usize = 10_000;
+
+/// Why there is no file.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    NotFound,
+    Bad(String),
+}
+
+/// Where a path really leads, if it is inside the agent's sandboxes.
+pub(crate) async fn resolve(work_dir: &Path, path: &Path) -> Result<PathBuf, Failure> {
+    let root = tokio::fs::canonicalize(work_dir.join("slaves"))
+        .await
+        .map_err(|_| Failure::NotFound)?;
+    let path = tokio::fs::canonicalize(path)
+        .await
+        .map_err(|_| Failure::NotFound)?;
+    if path.starts_with(&root) {
+        Ok(path)
+    } else {
+        Err(Failure::NotFound)
+    }
+}
+
+/// The virtual names of sandboxes, and where they are: `/frameworks/F/executors/E/runs/latest`.
+pub(crate) fn virtual_paths(state: &State, agent: &AgentId) -> Vec<(String, PathBuf)> {
+    let name =
+        |framework: &str, executor: &str| format!("/frameworks/{framework}/executors/{executor}/runs/latest");
+    let mut paths = Vec::new();
+    for framework in state.frameworks.values().chain(&state.completed) {
+        for task in framework.completed_tasks.iter().chain(framework.tasks.values()) {
+            if task.agent == *agent && task.executor.is_none() {
+                paths.push((
+                    name(framework.id.as_str(), task.key.task.as_str()),
+                    task.directory.clone(),
+                ));
+            }
+        }
+        for ((on, id), executor) in &framework.executors {
+            if on == agent {
+                paths.push((name(framework.id.as_str(), id), executor.directory.clone()));
+            }
+        }
+    }
+    paths
+}
+
+/// A path as given, with a virtual name replaced.
+pub(crate) fn real_path(virtual_paths: &[(String, PathBuf)], path: &str) -> PathBuf {
+    virtual_paths
+        .iter()
+        .rev()
+        .find_map(|(name, directory)| {
+            let rest = path.strip_prefix(name.as_str())?;
+            (rest.is_empty() || rest.starts_with('/')).then(|| directory.join(rest.trim_start_matches('/')))
+        })
+        .unwrap_or_else(|| PathBuf::from(path))
+}
+
+/// The entries of a directory, in order of their names.
+pub(crate) async fn list(directory: &Path) -> Result<Vec<(PathBuf, Metadata)>, Failure> {
+    let mut reader = tokio::fs::read_dir(directory)
+        .await
+        .map_err(|_| Failure::NotFound)?;
+    let mut entries = Vec::new();
+    while let Ok(Some(entry)) = reader.next_entry().await {
+        // Gone in between, perhaps: then it is not listed.
+        if let Ok(metadata) = entry.metadata().await {
+            entries.push((entry.path(), metadata));
+        }
+        if entries.len() >= ENTRIES {
+            break;
+        }
+    }
+    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(entries)
+}
+
+/// A part of a file and the file's size. Length `None` reads as much as one answer holds.
+pub(crate) async fn read(path: &Path, offset: u64, length: Option<u64>) -> Result<(Vec<u8>, u64), Failure> {
+    let mut file = tokio::fs::File::open(path).await.map_err(|_| Failure::NotFound)?;
+    let metadata = file.metadata().await.map_err(|_| Failure::NotFound)?;
+    if !metadata.is_file() {
+        return Err(Failure::Bad("Cannot read from a directory".to_owned()));
+    }
+    let mut data = Vec::new();
+    if offset < metadata.len() {
+        let failed = |error: std::io::Error| Failure::Bad(format!("Failed to read the file: {error}"));
+        file.seek(SeekFrom::Start(offset)).await.map_err(failed)?;
+        file.take(length.unwrap_or(LARGEST_READ).min(LARGEST_READ))
+            .read_to_end(&mut data)
+            .await
+            .map_err(failed)?;
+    }
+    Ok((data, metadata.len()))
+}
+
+/// A whole file.
+pub(crate) async fn download(path: &Path) -> Result<Vec<u8>, Failure> {
+    let metadata = tokio::fs::metadata(path).await.map_err(|_| Failure::NotFound)?;
+    if !metadata.is_file() {
+        return Err(Failure::Bad("Cannot download a directory".to_owned()));
+    }
+    if metadata.len() > LARGEST_DOWNLOAD {
+        return Err(Failure::Bad(format!(
+            "The file is larger than {LARGEST_DOWNLOAD} bytes: read it in parts"
+        )));
+    }
+    tokio::fs::read(path).await.map_err(|_| Failure::NotFound)
+}
+
+/// An entry as `/files/browse` shows it.
+pub(crate) fn browsed(path: &Path, metadata: &Metadata) -> Value {
+    json!({
+        "path": path.display().to_string(),
+        "nlink": metadata.nlink(),
+        "size": metadata.len(),
+        "mtime": modified(metadata) as f64,
+        "mode": mode_text(metadata.mode()),
+        "uid": user(metadata.uid()),
+        "gid": group(metadata.gid()),
+    })
+}
+
+/// An entry as LIST_FILES shows it.
+pub(crate) fn listed(path: &Path, metadata: &Metadata) -> Value {
+    json!({
+        "path": path.display().to_string(),
+        "nlink": metadata.nlink(),
+        "size": metadata.len(),
+        "mtime": {"nanoseconds": modified(metadata) * 1_000_000_000},
+        "mode": metadata.mode(),
+        "uid": user(metadata.uid()),
+        "gid": group(metadata.gid()),
+    })
+}
+
+fn modified(metadata: &Metadata) -> u64 {
+    metadata
+        .modified()
+        .ok()
+        .and_then(|time| time.duration_since(UNIX_EPOCH).ok())
+        .map_or(0, |since| since.as_secs())
+}
+
+fn user(uid: u32) -> String {
+    nix::unistd::User::from_uid(uid.into())
+        .ok()
+        .flatten()
+        .map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+fn group(gid: u32) -> String {
+    nix::unistd::Group::from_gid(gid.into())
+        .ok()
+        .flatten()
+        .map_or_else(|| gid.to_string(), |group| group.name)
+}
+
+/// As `ls -l`.
+fn mode_text(mode: u32) -> String {
+    let kind = match mode & 0o170_000 {
+        0o040_000 => 'd',
+        0o120_000 => 'l',
+        _ => '-',
+    };
+    let bits = (0..9).map(|bit| {
+        if mode & (0o400 >> bit) == 0 {
+            '-'
+        } else {
+            ['r', 'w', 'x'][bit % 3]
+        }
+    });
+    std::iter::once(kind).chain(bits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_read_as_in_a_listing() {
+        assert_eq!(mode_text(0o100_644), "-rw-r--r--");
+        assert_eq!(mode_text(0o040_755), "drwxr-xr-x");
+    }
+
+    #[test]
+    fn virtual_names_lead_to_the_latest_run() {
+        let paths = [(
+            "/frameworks/f/executors/e/runs/latest".to_owned(),
+            PathBuf::from("/w/run1"),
+        )];
+        assert_eq!(
+            real_path(&paths, "/frameworks/f/executors/e/runs/latest/stdout"),
+            PathBuf::from("/w/run1/stdout")
+        );
+        assert_eq!(
+            real_path(&paths, "/frameworks/f/executors/e/runs/latest2"),
+            PathBuf::from("/frameworks/f/executors/e/runs/latest2")
+        );
+    }
+}

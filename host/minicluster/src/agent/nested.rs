@@ -1,0 +1,260 @@
+//! Commands run inside a task's container, by the agent API: sessions whose output is streamed, and plain ones.
+//!
+//! Here that means: a process group in the task's sandbox, with the task's environment. It ends with its task.
+
+use super::process::{self, Process, signal_group};
+use crate::{shared::Shared, state::Launch, wire::recordio};
+use base64::Engine;
+use bytes::Bytes;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use std::{
+    collections::HashMap,
+    io,
+    process::Stdio,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    sync::{mpsc, watch},
+};
+use tokio_util::sync::CancellationToken;
+
+/// Nested containers known at a time, ended ones included until they are removed or their task ends.
+const CONTAINERS: usize = 1024;
+/// Records of a session that its client has not read yet.
+const RECORDS: usize = 64;
+
+/// The tasks that have a process, and what runs inside them.
+#[derive(Debug, Default)]
+pub(crate) struct Containers(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Running tasks by container id.
+    tasks: HashMap<String, Arc<Launch>>,
+    /// Nested containers by id.
+    nested: HashMap<String, Nested>,
+}
+
+#[derive(Clone, Debug)]
+struct Nested {
+    parent: String,
+    pid: u32,
+    /// The raw wait status, once it ended.
+    ended: watch::Receiver<Option<i32>>,
+    /// Kills it.
+    kill: CancellationToken,
+}
+
+/// Why a call about a container fails.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// 404.
+    Unknown(String),
+    /// 400.
+    Bad(String),
+    /// 500.
+    Failed(String),
+}
+
+impl Containers {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Commands can be run in this task from now on.
+    pub(crate) fn task_began(&self, launch: &Arc<Launch>) {
+        self.lock()
+            .tasks
+            .insert(launch.container.clone(), Arc::clone(launch));
+    }
+
+    /// Ends and forgets all that runs in the task, and waits until it is gone.
+    pub(crate) async fn task_ended(&self, container: &str) {
+        let inside: Vec<Nested> = {
+            let mut inner = self.lock();
+            inner.tasks.remove(container);
+            let inside = inner
+                .nested
+                .values()
+                .filter(|nested| nested.parent == container)
+                .cloned()
+                .collect();
+            inner.nested.retain(|_, nested| nested.parent != container);
+            inside
+        };
+        for mut nested in inside {
+            nested.kill.cancel();
+            let _ = nested.ended.wait_for(Option::is_some).await;
+        }
+    }
+
+    /// Starts a command in a task and streams its output as ProcessIO records. The command is killed when the client
+    /// goes away.
+    pub(crate) fn session(
+        &self,
+        shared: &Arc<Shared>,
+        id: &Value,
+        command: &Value,
+    ) -> Result<mpsc::Receiver<Bytes>, Failure> {
+        let (process, nested) = self.start(id, command, true)?;
+        let (records, receiver) = mpsc::channel(RECORDS);
+        shared
+            .tracker
+            .spawn(attend(Arc::clone(shared), process, nested, Some(records)));
+        Ok(receiver)
+    }
+
+    /// Starts a command in a task; its output goes to the task's own files.
+    pub(crate) fn launch(&self, shared: &Arc<Shared>, id: &Value, command: &Value) -> Result<(), Failure> {
+        let (process, nested) = self.start(id, command, false)?;
+        shared
+            .tracker
+            .spawn(attend(Arc::clone(shared), process, nested, None));
+        Ok(())
+    }
+
+    fn start(&self, id: &Value, info: &Value, piped: bool) -> Result<(Process, Running), Failure> {
+        let (Some(own), Some(parent)) = (id["value"].as_str(), id["parent"]["value"].as_str()) else {
+            return Err(Failure::Bad(
+                "Expecting 'container_id.parent' to be present".to_owned(),
+            ));
+        };
+        let mut inner = self.lock();
+        let Some(launch) = inner.tasks.get(parent).cloned() else {
+            return Err(Failure::Unknown(format!("Container {parent} cannot be found")));
+        };
+        if inner.nested.contains_key(own) {
+            return Err(Failure::Bad(format!("Container {parent}.{own} already exists")));
+        }
+        if inner.nested.len() >= CONTAINERS {
+            return Err(Failure::Failed(format!(
+                "There are {CONTAINERS} nested containers already: remove some"
+            )));
+        }
+        let process = spawn(info, &launch, piped)
+            .map_err(|error| Failure::Failed(format!("Failed to launch container: {error}")))?;
+        let (sender, ended) = watch::channel(None);
+        let kill = CancellationToken::new();
+        let nested = Nested {
+            parent: parent.to_owned(),
+            pid: process.pid,
+            ended,
+            kill: kill.clone(),
+        };
+        inner.nested.insert(own.to_owned(), nested);
+        Ok((process, Running { ended: sender, kill }))
+    }
+
+    fn find(&self, id: &Value) -> Result<Nested, Failure> {
+        let own = id["value"].as_str().unwrap_or_default();
+        self.lock()
+            .nested
+            .get(own)
+            .cloned()
+            .ok_or_else(|| Failure::Unknown(format!("Container {own} cannot be found")))
+    }
+
+    /// Waits for its end: the raw wait status.
+    pub(crate) async fn wait(&self, id: &Value) -> Result<i32, Failure> {
+        let mut nested = self.find(id)?;
+        let ended = nested.ended.wait_for(Option::is_some).await.map(|status| *status);
+        ended
+            .ok()
+            .flatten()
+            .ok_or_else(|| Failure::Failed("The container ended with the cluster".to_owned()))
+    }
+
+    /// Signals it; without a signal it is killed.
+    pub(crate) fn kill(&self, id: &Value, signal: Option<i64>) -> Result<(), Failure> {
+        let nested = self.find(id)?;
+        let signal = signal.map_or(Ok(Signal::SIGKILL), |n| {
+            i32::try_from(n)
+                .map_err(|_| n)
+                .and_then(|n| Signal::try_from(n).map_err(|_| n.into()))
+        });
+        match signal {
+            Err(number) => Err(Failure::Bad(format!("{number} is not a signal"))),
+            Ok(_) if nested.ended.borrow().is_some() => Ok(()),
+            Ok(signal) => {
+                signal_group(nested.pid, signal);
+                Ok(())
+            }
+        }
+    }
+
+    /// Forgets one that ended.
+    pub(crate) fn remove(&self, id: &Value) -> Result<(), Failure> {
+        let nested = self.find(id)?;
+        if nested.ended.borrow().is_none() {
+            return Err(Failure::Bad("Nested container has not terminated yet".to_owned()));
+        }
+        self.lock()
+            .nested
+            .remove(id["value"].as_str().unwrap_or_default());
+        Ok(())
+    }
+}
+
+/// What the attending task holds of a nested container.
+struct Running {
+    ended: watch::Sender<Option<i32>>,
+    kill: CancellationToken,
+}
+
+fn spawn(info: &Value, launch: &Launch, piped: bool) -> io::Result<Process> {
+    let mut command = process::command(info, launch);
+    if piped {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    } else {
+        let (stdout, stderr) = super::sandbox::output(&launch.directory)?;
+        command.stdout(stdout).stderr(stderr);
+    }
+    Process::spawn(command)
+}
+
+/// Until the command has ended and its output is sent.
+async fn attend(
+    shared: Arc<Shared>,
+    mut process: Process,
+    nested: Running,
+    records: Option<mpsc::Sender<Bytes>>,
+) {
+    let (stdout, stderr) = (process.child.stdout.take(), process.child.stderr.take());
+    let gone = async {
+        match &records {
+            Some(records) => records.closed().await,
+            None => std::future::pending().await,
+        }
+    };
+    let waited = async {
+        tokio::select! {
+            ended = process.wait() => ended,
+            () = nested.kill.cancelled() => process.destroy().await,
+            () = shared.token.cancelled() => process.destroy().await,
+            () = gone => process.destroy().await,
+        }
+    };
+    let (ended, (), ()) = tokio::join!(
+        waited,
+        copy(stdout, "STDOUT", records.as_ref()),
+        copy(stderr, "STDERR", records.as_ref())
+    );
+    nested.ended.send_replace(Some(ended.map_or(-1, process::raw)));
+}
+
+/// Sends what is read as DATA records, until the end or until nobody wants it.
+async fn copy(from: Option<impl AsyncRead + Unpin>, kind: &str, records: Option<&mpsc::Sender<Bytes>>) {
+    let (Some(mut from), Some(records)) = (from, records) else {
+        return;
+    };
+    let mut buffer = vec![0; 8192];
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        let data = base64::engine::general_purpose::STANDARD.encode(&buffer[..read]);
+        let record = recordio::record(&json!({"type": "DATA", "data": {"type": kind, "data": data}}));
+        if records.send(record).await.is_err() {
+            return;
+        }
+    }
+}

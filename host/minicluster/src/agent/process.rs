@@ -1,0 +1,184 @@
+//! Processes in groups of their own: how they start, how they are signalled, how they ended.
+
+use crate::{state::Launch, wire::json as doc};
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::{Pid, User},
+};
+use serde_json::Value;
+use std::{
+    io,
+    os::unix::process::ExitStatusExt,
+    process::{ExitStatus, Stdio},
+};
+use tokio::process::{Child, Command};
+
+/// For tasks that bring none along.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A started process, leader of its group.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    pub(crate) pid: u32,
+}
+
+impl Process {
+    /// Starts a command in its own group. The command has its directory, environment and streams already.
+    pub(crate) fn spawn(mut command: Command) -> io::Result<Self> {
+        command.process_group(0).kill_on_drop(true);
+        let child = command.spawn()?;
+        let pid = child
+            .id()
+            .ok_or_else(|| io::Error::other("the process has no id"))?;
+        Ok(Self { child, pid })
+    }
+
+    /// Signals the whole group. A group that is gone already is no error.
+    pub(crate) fn signal(&self, signal: Signal) {
+        signal_group(self.pid, signal);
+    }
+
+    /// Waits for the leader, then ends what is left of the group.
+    pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
+        let status = self.child.wait().await;
+        self.signal(Signal::SIGKILL);
+        status
+    }
+
+    /// Kills the group and waits for its leader.
+    pub(crate) async fn destroy(&mut self) -> io::Result<ExitStatus> {
+        self.signal(Signal::SIGKILL);
+        self.wait().await
+    }
+}
+
+/// Signals a process group by its leader.
+pub(crate) fn signal_group(pid: u32, signal: Signal) {
+    if let Ok(pid) = i32::try_from(pid) {
+        // ESRCH: it ended by itself, which is what was wanted.
+        let _ = killpg(Pid::from_raw(pid), signal);
+    }
+}
+
+/// A `CommandInfo` as a command to start in the task's sandbox, with the environment that tasks get.
+pub(crate) fn command(info: &Value, launch: &Launch) -> Command {
+    let value = doc::text(info, &["value"]).unwrap_or_default();
+    let mut command = if info["shell"] == false {
+        let mut command = Command::new(value);
+        let arguments: Vec<&str> = doc::list(info, &["arguments"])
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        if let Some((name, rest)) = arguments.split_first() {
+            command.arg0(name).args(rest);
+        }
+        command
+    } else {
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(value);
+        command
+    };
+    command
+        .env_clear()
+        .envs(environment(launch))
+        .current_dir(&launch.directory)
+        .stdin(Stdio::null());
+    for variable in doc::list(info, &["environment", "variables"]) {
+        if let (Some(name), Some(value)) = (variable["name"].as_str(), variable["value"].as_str())
+            && !name.is_empty()
+            && !name.contains(['=', '\0'])
+            && !value.contains('\0')
+        {
+            command.env(name, value);
+        }
+    }
+    if let Some(user) = switch_to(&launch.user) {
+        command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
+    }
+    command
+}
+
+/// What every task finds in its environment, besides what its own command sets.
+fn environment(launch: &Launch) -> Vec<(&'static str, String)> {
+    let sandbox = launch.directory.display().to_string();
+    let ip = launch.agent_addr.ip().to_string();
+    vec![
+        ("PATH", PATH.to_owned()),
+        ("MESOS_SANDBOX", sandbox.clone()),
+        ("MESOS_DIRECTORY", sandbox),
+        ("MESOS_TASK_ID", launch.key.task.to_string()),
+        ("MESOS_EXECUTOR_ID", launch.executor_id.clone()),
+        ("MESOS_FRAMEWORK_ID", launch.key.framework.to_string()),
+        ("MESOS_SLAVE_ID", launch.agent.to_string()),
+        ("MESOS_AGENT_ENDPOINT", launch.agent_addr.to_string()),
+        ("MESOS_CONTAINER_IP", ip.clone()),
+        ("LIBPROCESS_IP", ip),
+    ]
+}
+
+/// The account to run as: only root can switch, and only to another.
+pub(crate) fn switch_to(name: &str) -> Option<User> {
+    if !nix::unistd::geteuid().is_root() || name.is_empty() || name == "root" {
+        return None;
+    }
+    User::from_name(name).ok().flatten()
+}
+
+/// How a process ended, in the words of the executor.
+pub(crate) fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("Command exited with status {code}"),
+        (None, Some(signal)) => format!("Command terminated with signal {}", signal_name(signal)),
+        (None, None) => "Command ended for an unknown reason".to_owned(),
+    }
+}
+
+/// The raw status that waiting for a process gives, as the agent API reports it.
+pub(crate) fn raw(status: ExitStatus) -> i32 {
+    status.into_raw()
+}
+
+/// As `strsignal` names them.
+fn signal_name(signal: i32) -> String {
+    let name = match Signal::try_from(signal) {
+        Ok(Signal::SIGHUP) => "Hangup",
+        Ok(Signal::SIGINT) => "Interrupt",
+        Ok(Signal::SIGQUIT) => "Quit",
+        Ok(Signal::SIGILL) => "Illegal instruction",
+        Ok(Signal::SIGTRAP) => "Trace/breakpoint trap",
+        Ok(Signal::SIGABRT) => "Aborted",
+        Ok(Signal::SIGBUS) => "Bus error",
+        Ok(Signal::SIGFPE) => "Floating point exception",
+        Ok(Signal::SIGKILL) => "Killed",
+        Ok(Signal::SIGUSR1) => "User defined signal 1",
+        Ok(Signal::SIGSEGV) => "Segmentation fault",
+        Ok(Signal::SIGUSR2) => "User defined signal 2",
+        Ok(Signal::SIGPIPE) => "Broken pipe",
+        Ok(Signal::SIGALRM) => "Alarm clock",
+        Ok(Signal::SIGTERM) => "Terminated",
+        _ => return signal.to_string(),
+    };
+    name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endings_read_as_recorded() {
+        assert_eq!(
+            describe(ExitStatus::from_raw(3 << 8)),
+            "Command exited with status 3"
+        );
+        assert_eq!(
+            describe(ExitStatus::from_raw(9)),
+            "Command terminated with signal Killed"
+        );
+        assert_eq!(
+            describe(ExitStatus::from_raw(15)),
+            "Command terminated with signal Terminated"
+        );
+    }
+}

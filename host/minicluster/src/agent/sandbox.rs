@@ -1,0 +1,200 @@
+//! Sandboxes: a directory for each run of a task, what is fetched into it, and its output files.
+
+use super::process::switch_to;
+use crate::{shared::Shared, state::Launch, wire::json as doc};
+use futures::StreamExt;
+use serde_json::Value;
+use std::{
+    fs::{File, Permissions},
+    io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+use tokio::io::AsyncWriteExt;
+
+/// The largest file that is fetched over HTTP.
+const LARGEST_FETCH: u64 = 1 << 30;
+/// For fetching one URI, unpacking included.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Why a sandbox cannot be used.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The user the task names is not there.
+    Directory(String),
+    /// Something could not be fetched.
+    Fetch(String),
+}
+
+/// Makes the sandbox and fetches what the command names.
+pub(crate) async fn prepare(shared: &Shared, launch: &Launch) -> Result<(), Trouble> {
+    make(launch).await?;
+    for uri in doc::list(&launch.info, &["command", "uris"]) {
+        let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch(shared, launch, uri)).await;
+        if let Err(error) = fetched.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut))) {
+            let uri = doc::text(uri, &["value"]).unwrap_or_default();
+            // As the real fetcher, into the sandbox's own stderr.
+            let _ = note(&launch.directory, &format!("Failed to fetch '{uri}': {error}\n")).await;
+            return Err(Trouble::Fetch(format!(
+                "Failed to fetch all URIs for container '{}': exited with status 1",
+                launch.container
+            )));
+        }
+    }
+    Ok(())
+}
+
+async fn make(launch: &Launch) -> Result<(), Trouble> {
+    let shown = launch.directory.display();
+    let refuse =
+        |why: String| Trouble::Directory(format!("Failed to create executor directory '{shown}': {why}"));
+    let unknown = nix::unistd::geteuid().is_root()
+        && !launch.user.is_empty()
+        && nix::unistd::User::from_name(&launch.user).is_ok_and(|user| user.is_none());
+    if unknown {
+        let user = &launch.user;
+        return Err(refuse(format!(
+            "Failed to chown directory to '{user}': No such user '{user}'"
+        )));
+    }
+    tokio::fs::create_dir_all(&launch.directory)
+        .await
+        .map_err(|error| refuse(error.to_string()))?;
+    if let Some(user) = switch_to(&launch.user) {
+        std::os::unix::fs::chown(
+            &launch.directory,
+            Some(user.uid.as_raw()),
+            Some(user.gid.as_raw()),
+        )
+        .map_err(|error| refuse(format!("Failed to chown directory to '{}': {error}", launch.user)))?;
+    }
+    Ok(())
+}
+
+/// The files that standard output and error go to, made anew or appended to.
+pub(crate) fn output(directory: &Path) -> io::Result<(File, File)> {
+    let open = |name: &str| {
+        File::options()
+            .create(true)
+            .append(true)
+            .open(directory.join(name))
+    };
+    Ok((open("stdout")?, open("stderr")?))
+}
+
+/// Adds a line to the sandbox's stderr.
+pub(crate) async fn note(directory: &Path, line: &str) -> io::Result<()> {
+    let mut file = tokio::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(directory.join("stderr"))
+        .await?;
+    file.write_all(line.as_bytes()).await?;
+    file.flush().await
+}
+
+async fn fetch(shared: &Shared, launch: &Launch, uri: &Value) -> io::Result<()> {
+    let source = doc::text(uri, &["value"]).unwrap_or_default();
+    let name = match doc::text(uri, &["output_file"]) {
+        Some(name) => name,
+        None => base_name(source),
+    };
+    let inside = !name.is_empty()
+        && Path::new(name)
+            .components()
+            .all(|part| matches!(part, std::path::Component::Normal(_)));
+    if !inside {
+        return Err(io::Error::other(format!(
+            "'{name}' is not a file name inside the sandbox"
+        )));
+    }
+    let target = launch.directory.join(name);
+    if let Some(parent) = target.parent() {
+        tokio::fs::create_dir_all(parent).await?;
+    }
+    if source.starts_with("http://") || source.starts_with("https://") {
+        download(shared, source, &target).await?;
+    } else {
+        let path = source.strip_prefix("file://").unwrap_or(source);
+        if !path.starts_with('/') {
+            return Err(io::Error::other(
+                "only file://, http:// and https:// URIs and absolute paths can be fetched",
+            ));
+        }
+        tokio::fs::copy(path, &target).await?;
+    }
+    if uri["executable"] == true {
+        return tokio::fs::set_permissions(&target, Permissions::from_mode(0o755)).await;
+    }
+    match unpacker(name).filter(|_| uri["extract"] != false) {
+        Some(command) => unpack(command, &target, &launch.directory).await,
+        None => Ok(()),
+    }
+}
+
+/// The last part of a URI's path.
+fn base_name(source: &str) -> &str {
+    let path = source.split(['?', '#']).next().unwrap_or_default();
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+async fn download(shared: &Shared, url: &str, target: &PathBuf) -> io::Result<()> {
+    let response = shared
+        .http
+        .get(url)
+        .send()
+        .await
+        .and_then(reqwest::Response::error_for_status)
+        .map_err(io::Error::other)?;
+    let mut file = tokio::fs::File::create(target).await?;
+    let mut chunks = response.bytes_stream();
+    let mut size = 0;
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(io::Error::other)?;
+        size += chunk.len() as u64;
+        if size > LARGEST_FETCH {
+            return Err(io::Error::other(format!(
+                "it is larger than {LARGEST_FETCH} bytes"
+            )));
+        }
+        file.write_all(&chunk).await?;
+    }
+    file.flush().await
+}
+
+/// The program that unpacks such a file; archives are known by their names, as the real fetcher knows them.
+fn unpacker(name: &str) -> Option<&'static [&'static str]> {
+    let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
+    if ends(&[".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz"]) {
+        Some(&["tar", "-xf"])
+    } else if ends(&[".zip"]) {
+        Some(&["unzip", "-o", "-q"])
+    } else if ends(&[".gz"]) {
+        Some(&["gzip", "-dfk"])
+    } else {
+        None
+    }
+}
+
+async fn unpack(command: &[&str], archive: &Path, directory: &Path) -> io::Result<()> {
+    let Some((program, arguments)) = command.split_first() else {
+        return Ok(());
+    };
+    let ended = tokio::process::Command::new(program)
+        .args(arguments)
+        .arg(archive)
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .status()
+        .await?;
+    if ended.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("{program} failed: {ended}")))
+    }
+}

@@ -1,0 +1,405 @@
+//! An agent's own documents: `/state`, `/containers`, and the answers of its `POST /api/v1`.
+
+use crate::{
+    master::{flags, operator_views, state_views},
+    state::{Agent, AgentId, Executor, Framework, State, Task, VERSION, epoch},
+    wire::{json as doc, resources::Bundle},
+};
+use serde_json::{Map, Value, json};
+
+/// What a command task's executor takes for itself, on top of the task.
+fn command_executor() -> Bundle {
+    Bundle::total(0.1, 32.0, 0.0, (1, 0))
+}
+
+/// One executor of the agent, with its tasks: a group's, or the one every command task has.
+struct Running<'a> {
+    framework: &'a Framework,
+    id: String,
+    container: &'a str,
+    directory: String,
+    resources: Bundle,
+    role: &'a str,
+    group: Option<&'a Executor>,
+    tasks: Vec<&'a Task>,
+    pid: Option<u32>,
+}
+
+impl Running<'_> {
+    /// Groups have no names; command executors tell what they run.
+    fn name(&self) -> String {
+        let Some(task) = self.tasks.first().filter(|_| self.group.is_none()) else {
+            return String::new();
+        };
+        let command = &task.info["command"];
+        let value = doc::text(command, &["value"]).unwrap_or_default();
+        let shown = if command["shell"] == false {
+            value.to_owned()
+        } else {
+            format!("sh -c '{value}'")
+        };
+        format!("Command Executor (Task: {}) (Command: {shown})", self.id)
+    }
+
+    fn source(&self) -> &str {
+        if self.group.is_none() { &self.id } else { "" }
+    }
+}
+
+fn executors<'a>(state: &'a State, agent: &Agent) -> Vec<Running<'a>> {
+    let mut running = Vec::new();
+    for framework in state.frameworks.values() {
+        let here = || {
+            framework
+                .tasks
+                .values()
+                .chain(&framework.unreachable_tasks)
+                .filter(|task| task.agent == agent.id)
+        };
+        for ((_, id), executor) in framework.executors.iter().filter(|((on, _), _)| *on == agent.id) {
+            let tasks: Vec<&Task> = here().filter(|task| task.executor.as_ref() == Some(id)).collect();
+            let mut resources = executor.resources.clone();
+            tasks.iter().for_each(|task| resources.add(&task.resources));
+            running.push(Running {
+                framework,
+                id: id.clone(),
+                container: &executor.container,
+                directory: executor.directory.display().to_string(),
+                resources,
+                role: &executor.role,
+                group: Some(executor),
+                pid: tasks.iter().find_map(|task| task.pid),
+                tasks,
+            });
+        }
+        for task in here().filter(|task| task.executor.is_none()) {
+            let mut resources = task.resources.clone();
+            resources.add(&command_executor());
+            running.push(Running {
+                framework,
+                id: task.key.task.to_string(),
+                container: &task.container,
+                directory: task.directory.display().to_string(),
+                resources,
+                role: &task.role,
+                group: None,
+                tasks: vec![task],
+                pid: task.pid,
+            });
+        }
+    }
+    running
+}
+
+/// GET /state of an agent.
+pub(crate) fn state(state: &State, agent: &Agent) -> Value {
+    let mut used = Bundle::default();
+    executors(state, agent)
+        .iter()
+        .for_each(|executor| used.add(&executor.resources));
+    let unreserved_full = agent.total.messages(Some("*"), None);
+    json!({
+        "version": VERSION,
+        "build_date": state_views::BUILD_DATE,
+        "build_time": state_views::BUILD_TIME,
+        "build_user": "",
+        "start_time": agent.registered,
+        "id": agent.id.as_str(),
+        "pid": agent.pid(),
+        "hostname": agent.config.hostname,
+        "capabilities": operator_views::AGENT_CAPABILITIES,
+        "resources": agent.total.summary(),
+        "reserved_resources": {},
+        "unreserved_resources": agent.total.summary(),
+        "reserved_resources_full": {},
+        "unreserved_resources_full": unreserved_full,
+        "reserved_resources_allocated": {},
+        "unreserved_resources_allocated": used.summary(),
+        "resource_providers": [],
+        "attributes": agent.attributes_plain,
+        "master_hostname": state.master.hostname,
+        "flags": flags::agent(state, agent),
+        "frameworks": frameworks(state, agent, false),
+        "completed_frameworks": frameworks(state, agent, true),
+    })
+}
+
+/// Frameworks with something on the agent: at work, or only in the past.
+fn frameworks(state: &State, agent: &Agent, completed: bool) -> Vec<Value> {
+    let running = executors(state, agent);
+    let mut shown = Vec::new();
+    for framework in state.frameworks.values().chain(&state.completed) {
+        let here: Vec<&Running<'_>> = running
+            .iter()
+            .filter(|executor| executor.framework.id == framework.id)
+            .collect();
+        let past: Vec<&Task> = framework
+            .completed_tasks
+            .iter()
+            .filter(|task| task.agent == agent.id)
+            .collect();
+        let wanted = if completed {
+            here.is_empty() && !past.is_empty()
+        } else {
+            !here.is_empty()
+        };
+        if !wanted {
+            continue;
+        }
+        let mut document = doc::object(json!({
+            "id": framework.id.as_str(),
+            "name": framework.info["name"],
+            "user": framework.info["user"],
+            "failover_timeout": framework.info["failover_timeout"],
+            "checkpoint": framework.info["checkpoint"],
+            "hostname": framework.info.get("hostname").cloned().unwrap_or_else(|| json!("")),
+            "executors": here.iter().map(|one| executor(one)).collect::<Vec<_>>(),
+            "completed_executors": past.iter().map(|task| completed_executor(task)).collect::<Vec<_>>(),
+        }));
+        state_views::add_roles(framework, &mut document);
+        shown.push(Value::Object(document));
+    }
+    shown
+}
+
+fn executor(running: &Running<'_>) -> Value {
+    let tasks: Vec<Value> = running
+        .tasks
+        .iter()
+        .map(|task| state_views::task_in(task, task.agent_state, &task.agent_statuses))
+        .collect();
+    let mut document = doc::object(json!({
+        "id": running.id,
+        "name": running.name(),
+        "source": running.source(),
+        "container": running.container,
+        "directory": running.directory,
+        "resources": running.resources.summary(),
+        "role": running.role,
+        "tasks": tasks,
+        "queued_tasks": [],
+        "completed_tasks": [],
+    }));
+    if running.group.is_some() {
+        document.insert("type".to_owned(), json!("DEFAULT"));
+    }
+    Value::Object(document)
+}
+
+fn completed_executor(task: &Task) -> Value {
+    json!({
+        "id": task.executor.as_deref().unwrap_or(task.key.task.as_str()),
+        "name": "",
+        "source": task.key.task.as_str(),
+        "container": task.container,
+        "directory": task.directory.display().to_string(),
+        "resources": Bundle::default().summary(),
+        "role": task.role,
+        "tasks": [],
+        "queued_tasks": [],
+        "completed_tasks": [state_views::task_in(task, task.agent_state, &task.agent_statuses)],
+    })
+}
+
+/// Statistics that need no isolator: the limits.
+fn statistics(running: &Running<'_>) -> Map<String, Value> {
+    let bytes = (running.resources.scalar("mem") * 1_048_576.0) as u64;
+    doc::object(json!({
+        "timestamp": epoch(),
+        "cpus_soft_limit": running.resources.scalar("cpus"),
+        "cpus_system_time_secs": 0.0,
+        "cpus_user_time_secs": 0.0,
+        "mem_limit_bytes": bytes,
+        "mem_soft_limit_bytes": bytes,
+        "mem_rss_bytes": running.pid.map_or(0, resident_bytes),
+    }))
+}
+
+/// A process's resident memory; zero when it is gone.
+fn resident_bytes(pid: u32) -> u64 {
+    let pages = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok();
+    pages
+        .and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 4096
+}
+
+fn container_status(running: &Running<'_>) -> Value {
+    let mut status = doc::object(json!({"container_id": doc::id(running.container)}));
+    doc::put(&mut status, "executor_pid", running.pid.map(|pid| json!(pid)));
+    Value::Object(status)
+}
+
+/// GET /containers and GET /monitor/statistics.
+pub(crate) fn containers(state: &State, agent: &Agent, with_status: bool) -> Value {
+    executors(state, agent)
+        .iter()
+        .map(|running| {
+            let mut document = doc::object(json!({
+                "executor_id": running.id,
+                "executor_name": running.name(),
+                "framework_id": running.framework.id.as_str(),
+                "source": running.source(),
+                "statistics": statistics(running),
+            }));
+            if with_status {
+                document.insert("container_id".to_owned(), json!(running.container));
+                document.insert("status".to_owned(), container_status(running));
+            }
+            Value::Object(document)
+        })
+        .collect()
+}
+
+/// The answer to a call that only looks; `None` for calls this knows nothing of.
+pub(crate) fn get_call(state: &State, agent: &Agent, kind: &str) -> Option<Value> {
+    let part = match kind {
+        "GET_HEALTH" => json!({"healthy": true}),
+        "GET_FLAGS" => flags::listed(&flags::agent(state, agent)),
+        "GET_VERSION" => json!({"version_info": state_views::version()}),
+        "GET_METRICS" => crate::master::metrics::listed(&metrics(state, agent)),
+        "GET_LOGGING_LEVEL" => json!({"level": 0}),
+        "GET_AGENT" => json!({"agent_info": operator_views::agent_info(agent, false)}),
+        "GET_CONTAINERS" => get_containers(state, agent),
+        "GET_TASKS" => get_tasks(state, &agent.id),
+        "GET_EXECUTORS" => get_executors(state, agent),
+        "GET_FRAMEWORKS" => get_frameworks(state, agent),
+        "GET_OPERATIONS" => json!({}),
+        "GET_STATE" => json!({
+            "get_tasks": get_tasks(state, &agent.id),
+            "get_executors": get_executors(state, agent),
+            "get_frameworks": get_frameworks(state, agent),
+        }),
+        _ => return None,
+    };
+    let mut answer = Map::new();
+    answer.insert("type".to_owned(), json!(kind));
+    answer.insert(kind.to_ascii_lowercase(), part);
+    Some(Value::Object(answer))
+}
+
+fn get_containers(state: &State, agent: &Agent) -> Value {
+    let containers: Vec<Value> = executors(state, agent)
+        .iter()
+        .map(|running| {
+            json!({
+                "framework_id": doc::id(running.framework.id.as_str()),
+                "executor_id": doc::id(&running.id),
+                "executor_name": running.name(),
+                "container_id": doc::id(running.container),
+                "container_status": container_status(running),
+                "resource_statistics": statistics(running),
+            })
+        })
+        .collect();
+    json!({ "containers": containers })
+}
+
+fn get_tasks(state: &State, agent: &AgentId) -> Value {
+    let (mut launched, mut terminated, mut completed) = (Vec::new(), Vec::new(), Vec::new());
+    for framework in state.frameworks.values().chain(&state.completed) {
+        for task in framework
+            .tasks
+            .values()
+            .chain(&framework.unreachable_tasks)
+            .filter(|task| task.agent == *agent)
+        {
+            let list = if task.agent_state.is_terminal() {
+                &mut terminated
+            } else {
+                &mut launched
+            };
+            list.push(operator_views::task(task));
+        }
+        completed.extend(
+            framework
+                .completed_tasks
+                .iter()
+                .filter(|task| task.agent == *agent)
+                .map(operator_views::task),
+        );
+    }
+    json!({
+        "pending_tasks": [],
+        "queued_tasks": [],
+        "launched_tasks": launched,
+        "terminated_tasks": terminated,
+        "completed_tasks": completed,
+    })
+}
+
+fn get_executors(state: &State, agent: &Agent) -> Value {
+    let executors: Vec<Value> = executors(state, agent)
+        .iter()
+        .map(|running| {
+            let info = running
+                .group
+                .map_or_else(|| command_executor_info(running), |group| group.info.clone());
+            json!({ "executor_info": info })
+        })
+        .collect();
+    json!({"executors": executors, "completed_executors": []})
+}
+
+/// The executor an agent makes up for a command task.
+fn command_executor_info(running: &Running<'_>) -> Value {
+    let mut info = doc::object(json!({
+        "executor_id": doc::id(&running.id),
+        "framework_id": doc::id(running.framework.id.as_str()),
+        "command": {"shell": false, "value": "mesos-executor", "arguments": ["mesos-executor"]},
+        "resources": command_executor().messages(None, Some(running.role)),
+        "name": running.name(),
+        "source": running.source(),
+    }));
+    if let Some(task) = running.tasks.first() {
+        doc::copy(&task.info, &mut info, &["discovery", "labels"]);
+    }
+    Value::Object(info)
+}
+
+fn get_frameworks(state: &State, agent: &Agent) -> Value {
+    let running = executors(state, agent);
+    let here = |framework: &&Framework| {
+        running
+            .iter()
+            .any(|executor| executor.framework.id == framework.id)
+    };
+    let info = |framework: &Framework| json!({"framework_info": framework.info});
+    json!({
+        "frameworks": state.frameworks.values().filter(here).map(info).collect::<Vec<_>>(),
+        "completed_frameworks": state
+            .completed
+            .iter()
+            .filter(|framework| framework.completed_tasks.iter().any(|task| task.agent == agent.id))
+            .map(info)
+            .collect::<Vec<_>>(),
+    })
+}
+
+/// GET /metrics/snapshot of an agent.
+pub(crate) fn metrics(state: &State, agent: &Agent) -> Value {
+    let running = executors(state, agent);
+    let mut used = Bundle::default();
+    running.iter().for_each(|executor| used.add(&executor.resources));
+    let mut metrics = Map::new();
+    let mut put = |name: &str, value: f64| {
+        metrics.insert(format!("slave/{name}"), json!(value));
+    };
+    put("registered", 1.0);
+    put("uptime_secs", epoch() - agent.registered);
+    put("executors_running", running.len() as f64);
+    put(
+        "tasks_running",
+        running.iter().map(|executor| executor.tasks.len()).sum::<usize>() as f64,
+    );
+    for name in ["cpus", "mem", "disk", "gpus"] {
+        let (total, used) = (agent.total.scalar(name), used.scalar(name));
+        put(&format!("{name}_total"), total);
+        put(&format!("{name}_used"), used);
+        put(
+            &format!("{name}_percent"),
+            if total > 0.0 { used / total } else { 0.0 },
+        );
+    }
+    Value::Object(metrics)
+}

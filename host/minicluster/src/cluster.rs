@@ -1,0 +1,170 @@
+//! Starting and stopping: listeners first, then the agents, then time.
+
+use crate::{
+    agent,
+    config::Config,
+    error::{Error, Result},
+    http::serve,
+    master,
+    shared::Shared,
+    state::{AgentId, Master, State, epoch},
+};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// How often time is looked at: heartbeats, retries and timeouts are this exact.
+const TICK: Duration = Duration::from_millis(50);
+
+/// A running cluster. Dropping it stops nothing: cancel the token, then await [`Minicluster::stopped`].
+#[derive(Clone, Debug)]
+pub struct Minicluster {
+    shared: Arc<Shared>,
+    master: SocketAddr,
+    agents: Vec<(AgentId, SocketAddr)>,
+}
+
+impl Config {
+    /// Starts the master and all agents. When this returns, the master answers and every agent is registered.
+    ///
+    /// Cancelling the token stops everything; [`Minicluster::stopped`] waits for it.
+    pub async fn start(self, token: CancellationToken) -> Result<Minicluster> {
+        self.check()?;
+        let work_dir = make_dir(&self.work_dir)?;
+        let config = Self { work_dir, ..self };
+        let listener = bind("master", config.listen).await?;
+        let addr = local_addr("master", config.listen, &listener)?;
+        let mut sockets = Vec::with_capacity(config.agents.len());
+        for agent in &config.agents {
+            let what = format!("agent {}", agent.hostname);
+            let asked = SocketAddr::from((agent.ip, agent.port));
+            let listener = bind(&what, asked).await?;
+            let addr = local_addr(&what, asked, &listener)?;
+            sockets.push((agent.clone(), listener, addr));
+        }
+        let master = Master {
+            id: uuid::Uuid::new_v4().to_string(),
+            hostname: config.hostname.clone(),
+            cluster: config.cluster.clone(),
+            addr,
+            started: epoch(),
+        };
+        let master_id = master.id.clone();
+        let state = State::new(config.clone(), master, Instant::now());
+        let shared = Shared::new(config, state, token, check_client()?);
+        let tracker = shared.tracker.clone();
+        tracker.spawn(serve(listener, Arc::clone(&shared), |shared, request| {
+            Box::pin(master::http::answer(shared, request))
+        }));
+        let mut agents = Vec::with_capacity(sockets.len());
+        for (index, (config, listener, addr)) in sockets.into_iter().enumerate() {
+            let id = AgentId::from(format!("{master_id}-S{index}"));
+            let work_dir = make_dir(&shared.config.work_dir.join("agents").join(id.as_str()))?;
+            shared.journals.open(&id, &work_dir)?;
+            let own = id.clone();
+            tracker.spawn(serve(listener, Arc::clone(&shared), move |shared, request| {
+                Box::pin(agent::http::answer(shared, own.clone(), request))
+            }));
+            shared.with(|state| state.add_agent(id.clone(), config, addr, work_dir, Instant::now()));
+            agents.push((id, addr));
+        }
+        tracker.spawn(keep_time(Arc::clone(&shared)));
+        tracker.close();
+        Ok(Minicluster {
+            shared,
+            master: addr,
+            agents,
+        })
+    }
+}
+
+impl Minicluster {
+    /// Where the master listens.
+    pub fn master(&self) -> SocketAddr {
+        self.master
+    }
+
+    /// Where the agents listen, in the order of the configuration.
+    pub fn agents(&self) -> Vec<SocketAddr> {
+        self.agents.iter().map(|(_, addr)| *addr).collect()
+    }
+
+    /// The agents' ids, in the same order.
+    pub fn agent_ids(&self) -> Vec<String> {
+        self.agents.iter().map(|(id, _)| id.to_string()).collect()
+    }
+
+    /// Breaks the connection between the master and an agent, as when the agent's process is killed: its offers are
+    /// rescinded, tasks of frameworks that do not checkpoint are lost, the others go on, unreachable after
+    /// [`Config::agent_timeout`]. An index that is not there does nothing.
+    pub fn break_agent(&self, index: usize) {
+        if let Some((id, _)) = self.agents.get(index) {
+            self.shared.with(|state| state.break_agent(id, Instant::now()));
+        }
+    }
+
+    /// Brings such an agent back, with the tasks it still runs.
+    pub fn mend_agent(&self, index: usize) {
+        if let Some((id, _)) = self.agents.get(index) {
+            self.shared.with(|state| state.mend_agent(id, Instant::now()));
+        }
+    }
+
+    /// Waits until everything has ended: streams, listeners and every process of every task. Ends only after the
+    /// token is cancelled. Processes are killed at once, so this takes no grace period.
+    pub async fn stopped(self) {
+        self.shared.tracker.wait().await;
+    }
+}
+
+async fn keep_time(shared: Arc<Shared>) {
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    while shared.token.run_until_cancelled(ticks.tick()).await.is_some() {
+        shared.with(|state| state.tick(Instant::now()));
+    }
+}
+
+async fn bind(what: &str, addr: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(addr).await.map_err(|source| Error::Listen {
+        what: what.to_owned(),
+        addr,
+        source,
+    })
+}
+
+fn local_addr(what: &str, addr: SocketAddr, listener: &TcpListener) -> Result<SocketAddr> {
+    listener.local_addr().map_err(|source| Error::Listen {
+        what: what.to_owned(),
+        addr,
+        source,
+    })
+}
+
+/// Makes a directory and gives its absolute path: tasks run in directories of their own.
+fn make_dir(path: &Path) -> Result<PathBuf> {
+    let failed = |source| Error::WorkDir {
+        path: path.to_owned(),
+        source,
+    };
+    std::fs::create_dir_all(path).map_err(failed)?;
+    path.canonicalize().map_err(failed)
+}
+
+/// As the checks of a real agent: redirects are followed, certificates are not looked at.
+fn check_client() -> Result<reqwest::Client> {
+    // Already installed by somebody else is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder()
+        .no_proxy()
+        .tls_certs_only([])
+        .tls_danger_accept_invalid_certs(true)
+        .pool_max_idle_per_host(0)
+        .build()
+        .map_err(Error::CheckClient)
+}

@@ -1,0 +1,239 @@
+//! What to start: addresses, agents with their resources and attributes, intervals.
+
+use crate::error::{Error, Result};
+use serde_json::{Value, json};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+/// A whole cluster: one master and its agents, all in this process.
+///
+/// The intervals default to those of a real master; tests shorten them.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where the master listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The host name the master shows and redirects to.
+    pub hostname: String,
+    /// The cluster's name in `/state`.
+    pub cluster: String,
+    /// The agents, in the order of their ids (`…-S0`, `…-S1`, …).
+    pub agents: Vec<AgentConfig>,
+    /// Sandboxes and journals go below `agents/<agent id>` here. Created when missing.
+    pub work_dir: PathBuf,
+    /// Time between `HEARTBEAT` events, as advertised.
+    pub heartbeat: Duration,
+    /// How often free resources are offered again without another cause.
+    pub allocation_interval: Duration,
+    /// How long after an agent's connection broke its tasks become unreachable.
+    pub agent_timeout: Duration,
+    /// How long until an unacknowledged update is sent again; doubles each time, up to ten minutes.
+    pub update_retry: Duration,
+    /// SIGTERM to SIGKILL when neither the task nor the kill says otherwise.
+    pub kill_grace: Duration,
+    /// Principals and secrets that every call must name one of; empty: no authentication.
+    pub credentials: Vec<(String, String)>,
+}
+
+/// One agent.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// Its address: where its HTTP port listens and where its tasks are reached.
+    pub ip: IpAddr,
+    /// Its HTTP port; 0 takes a free one.
+    pub port: u16,
+    /// Its name in offers.
+    pub hostname: String,
+    /// Processors.
+    pub cpus: f64,
+    /// Memory in MB.
+    pub mem: f64,
+    /// Disk in MB.
+    pub disk: f64,
+    /// First and last host port it hands out. No two agents with one address may share a port.
+    pub ports: (u16, u16),
+    /// Name and value; a value is a scalar (`4`), ranges (`[1-3, 7-9]`), a set (`{a,b}`) or else text.
+    pub attributes: Vec<(String, String)>,
+}
+
+impl Config {
+    /// A cluster without agents on a free loopback port, with a real master's intervals.
+    pub fn new(work_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            hostname: "localhost".to_owned(),
+            cluster: "minicluster".to_owned(),
+            agents: Vec::new(),
+            work_dir: work_dir.into(),
+            heartbeat: Duration::from_secs(15),
+            allocation_interval: Duration::from_secs(1),
+            agent_timeout: Duration::from_secs(75),
+            update_retry: Duration::from_secs(10),
+            kill_grace: Duration::from_secs(3),
+            credentials: Vec::new(),
+        }
+    }
+
+    /// Three agents with addresses 127.0.0.1 to .3, disjoint port ranges, and attributes to match on.
+    pub fn three_agents(work_dir: impl Into<PathBuf>) -> Self {
+        let agent = |index: u8| AgentConfig {
+            ip: IpAddr::V4(Ipv4Addr::new(127, 0, 0, index + 1)),
+            port: 0,
+            hostname: format!("agent{}", index + 1),
+            cpus: 4.0,
+            mem: 4096.0,
+            disk: 8192.0,
+            ports: (31000 + 500 * u16::from(index), 31499 + 500 * u16::from(index)),
+            attributes: vec![
+                ("rack".to_owned(), format!("r{}", index + 1)),
+                ("zone".to_owned(), (if index == 0 { "a" } else { "b" }).to_owned()),
+            ],
+        };
+        Self {
+            agents: (0..3).map(agent).collect(),
+            ..Self::new(work_dir)
+        }
+    }
+
+    /// Refuses what could not work: overlapping ports on one address, negative amounts, zero intervals.
+    pub(crate) fn check(&self) -> Result<()> {
+        for (index, agent) in self.agents.iter().enumerate() {
+            let amounts = [("cpus", agent.cpus), ("mem", agent.mem), ("disk", agent.disk)];
+            if let Some((name, amount)) = amounts.iter().find(|(_, n)| !n.is_finite() || *n < 0.0) {
+                return Err(Error::Invalid(format!(
+                    "agent {}: {name} is {amount}, expected zero or more",
+                    agent.hostname
+                )));
+            }
+            if agent.ports.0 > agent.ports.1 {
+                return Err(Error::Invalid(format!(
+                    "agent {}: ports {:?} end before they begin",
+                    agent.hostname, agent.ports
+                )));
+            }
+            let clash = self.agents[..index].iter().find(|other| {
+                other.ip == agent.ip && agent.ports.0 <= other.ports.1 && other.ports.0 <= agent.ports.1
+            });
+            if let Some(other) = clash {
+                return Err(Error::Invalid(format!(
+                    "agents {} and {} share ports on {}: {:?} and {:?}",
+                    other.hostname, agent.hostname, agent.ip, other.ports, agent.ports
+                )));
+            }
+        }
+        let intervals = [
+            ("heartbeat", self.heartbeat),
+            ("allocation_interval", self.allocation_interval),
+            ("update_retry", self.update_retry),
+        ];
+        match intervals.iter().find(|(_, interval)| interval.is_zero()) {
+            Some((name, _)) => Err(Error::Invalid(format!("{name} must be longer than zero"))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl AgentConfig {
+    /// The attributes as `Attribute` messages, and as the plain object of `/state`.
+    pub(crate) fn attribute_documents(&self) -> (Vec<Value>, Value) {
+        let messages = self
+            .attributes
+            .iter()
+            .map(|(name, value)| attribute(name, value))
+            .collect();
+        let plain = self
+            .attributes
+            .iter()
+            .map(|(name, value)| {
+                let number = value.parse::<f64>().ok().filter(|number| number.is_finite());
+                (
+                    name.clone(),
+                    number.map_or_else(|| json!(value), |number| json!(number)),
+                )
+            })
+            .collect();
+        (messages, Value::Object(plain))
+    }
+}
+
+/// One attribute by the syntax of its value, as an agent reads its flag.
+fn attribute(name: &str, value: &str) -> Value {
+    let value = value.trim();
+    if let Some(ranges) = value
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .and_then(ranges)
+    {
+        return json!({"name": name, "type": "RANGES", "ranges": {"range": ranges}});
+    }
+    if let Some(items) = value.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
+        let items: Vec<&str> = items
+            .split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+            .collect();
+        return json!({"name": name, "type": "SET", "set": {"item": items}});
+    }
+    match value.parse::<f64>() {
+        Ok(number) if number.is_finite() => {
+            json!({"name": name, "type": "SCALAR", "scalar": {"value": number}})
+        }
+        _ => json!({"name": name, "type": "TEXT", "text": {"value": value}}),
+    }
+}
+
+fn ranges(text: &str) -> Option<Vec<Value>> {
+    text.split(',')
+        .map(|range| {
+            let (begin, end) = range.trim().split_once('-')?;
+            let (begin, end): (u64, u64) = (begin.trim().parse().ok()?, end.trim().parse().ok()?);
+            Some(json!({"begin": begin, "end": end}))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attributes_kind_follows_from_its_syntax() {
+        let cases = [
+            (
+                "r1",
+                json!({"name": "x", "type": "TEXT", "text": {"value": "r1"}}),
+            ),
+            (
+                "4.5",
+                json!({"name": "x", "type": "SCALAR", "scalar": {"value": 4.5}}),
+            ),
+            (
+                "[1-3, 7-9]",
+                json!({"name": "x", "type": "RANGES", "ranges": {"range": [{"begin": 1, "end": 3}, {"begin": 7, "end": 9}]}}),
+            ),
+            (
+                "{a, b}",
+                json!({"name": "x", "type": "SET", "set": {"item": ["a", "b"]}}),
+            ),
+            (
+                "[odd]",
+                json!({"name": "x", "type": "TEXT", "text": {"value": "[odd]"}}),
+            ),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(attribute("x", value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn agents_may_not_share_ports_on_one_address() {
+        let mut config = Config::three_agents("unused");
+        config.check().unwrap();
+        config.agents[1].ip = config.agents[0].ip;
+        config.check().unwrap();
+        config.agents[1].ports = (31499, 31600);
+        assert!(config.check().unwrap_err().to_string().contains("share ports"));
+    }
+}

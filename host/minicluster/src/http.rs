@@ -1,0 +1,351 @@
+//! The HTTP server under the master and the agents: connections, bodies, plain answers.
+
+use crate::shared::Shared;
+use base64::Engine;
+use bytes::Bytes;
+use futures::{Stream, StreamExt, future::BoxFuture, stream};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::BoxBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::Value;
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+use tokio::{net::TcpListener, sync::Semaphore};
+
+/// A whole or a streamed answer.
+pub(crate) type Body = BoxBody<Bytes, Infallible>;
+
+/// The largest request body.
+const LARGEST_BODY: usize = 8 << 20;
+/// Connections at a time, for each listener.
+const CONNECTIONS: usize = 2048;
+/// For the head, and between two requests of a connection.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
+/// For a body to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Accepts connections until the cluster stops, then waits for those that are open.
+pub(crate) async fn serve<F>(listener: TcpListener, shared: Arc<Shared>, answer: F)
+where
+    F: Fn(Arc<Shared>, Request<Incoming>) -> BoxFuture<'static, Response<Body>>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+{
+    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+    let token = shared.token.clone();
+    let connections = tokio_util::task::TaskTracker::new();
+    while let Some(Ok(permit)) = token
+        .run_until_cancelled(Arc::clone(&permits).acquire_owned())
+        .await
+    {
+        let socket = match token.run_until_cancelled(listener.accept()).await {
+            None => break,
+            Some(Ok((socket, _))) => socket,
+            Some(Err(error)) => {
+                // Out of file descriptors, most likely: others must end first.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let (shared, answer) = (Arc::clone(&shared), answer.clone());
+        connections.spawn(async move {
+            let _permit = permit;
+            // Events are small and must not wait for more.
+            let _ = socket.set_nodelay(true);
+            connection(TokioIo::new(socket), shared, answer).await;
+        });
+    }
+    connections.close();
+    connections.wait().await;
+}
+
+async fn connection<F>(io: TokioIo<tokio::net::TcpStream>, shared: Arc<Shared>, answer: F)
+where
+    F: Fn(Arc<Shared>, Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync + 'static,
+{
+    let token = shared.token.clone();
+    let service = hyper::service::service_fn(move |request| {
+        let answer = answer(Arc::clone(&shared), request);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .title_case_headers(true)
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .serve_connection(io, service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = token.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            // Streams end with the token; what a client does not read is not waited for.
+            tokio::time::timeout(Duration::from_secs(2), connection).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection ended");
+    }
+}
+
+/// Reads a request's body; the error is the answer to give.
+pub(crate) async fn read_body(body: Incoming) -> Result<Bytes, Response<Body>> {
+    match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, LARGEST_BODY).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(text(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("The body is larger than {LARGEST_BODY} bytes"),
+        )),
+        Ok(Err(error)) => Err(text(
+            StatusCode::BAD_REQUEST,
+            format!("Failed to read the body: {error}"),
+        )),
+        Err(_) => Err(text(
+            StatusCode::REQUEST_TIMEOUT,
+            "The body did not arrive in time",
+        )),
+    }
+}
+
+/// An answer without body and type, as calls that succeed get.
+pub(crate) fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Full::default().boxed());
+    *response.status_mut() = status;
+    response
+}
+
+/// A text answer, as all errors are.
+pub(crate) fn text(status: StatusCode, body: impl Into<String>) -> Response<Body> {
+    with_type(status, "text/plain; charset=utf-8", body.into())
+}
+
+/// A JSON document.
+pub(crate) fn json(value: &Value) -> Response<Body> {
+    with_type(StatusCode::OK, "application/json", value.to_string())
+}
+
+/// An answer of that type.
+pub(crate) fn with_type(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Full::new(body.into()).boxed());
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// A status by its number and text, empty texts without type.
+pub(crate) fn reply(reply: &crate::state::Reply) -> Response<Body> {
+    let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    if reply.body.is_empty() {
+        empty(status)
+    } else {
+        text(status, reply.body.clone())
+    }
+}
+
+pub(crate) fn not_found() -> Response<Body> {
+    text(StatusCode::NOT_FOUND, "404 Not Found.")
+}
+
+pub(crate) fn not_allowed(method: &Method) -> Response<Body> {
+    let mut response = text(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!("405 Method Not Allowed. Expecting one of {{ 'POST' }}, but received '{method}'."),
+    );
+    response
+        .headers_mut()
+        .insert(header::ALLOW, HeaderValue::from_static("POST"));
+    response
+}
+
+/// A chunked answer: every item is one chunk. It ends with the stream, or with the cluster.
+pub(crate) fn streamed(
+    kind: &'static str,
+    chunks: impl Stream<Item = Bytes> + Send + Sync + 'static,
+    shared: &Shared,
+) -> Response<Body> {
+    let token = shared.token.clone();
+    let frames = chunks
+        .take_until(token.cancelled_owned())
+        .map(|chunk| Ok(Frame::data(chunk)));
+    let mut response = Response::new(BodyExt::boxed(StreamBody::new(frames)));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// A queue as a stream that runs `ended` when the client or the queue ends it.
+pub(crate) fn queue(
+    events: tokio::sync::mpsc::Receiver<Bytes>,
+    ended: impl FnOnce() + Send + Sync + 'static,
+) -> impl Stream<Item = Bytes> + Send + Sync {
+    struct Guard<F: FnOnce()>(Option<F>);
+    impl<F: FnOnce()> Drop for Guard<F> {
+        fn drop(&mut self) {
+            if let Some(ended) = self.0.take() {
+                ended();
+            }
+        }
+    }
+    stream::unfold((events, Guard(Some(ended))), |(mut events, guard)| async move {
+        let event = events.recv().await?;
+        Some((event, (events, guard)))
+    })
+}
+
+/// What stands after `?`, decoded; the last of a name wins.
+pub(crate) fn query(request: &http::Uri) -> BTreeMap<String, String> {
+    form(request.query().unwrap_or_default())
+}
+
+/// A form or query string.
+pub(crate) fn form(text: &str) -> BTreeMap<String, String> {
+    text.split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decode(name), decode(value))
+        })
+        .collect()
+}
+
+fn decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        rest = tail;
+        let hex = tail
+            .get(..2)
+            .and_then(|hex| std::str::from_utf8(hex).ok())
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match (first, hex) {
+            (b'%', Some(byte)) => {
+                bytes.push(byte);
+                rest = &tail[2..];
+            }
+            (b'+', _) => bytes.push(b' '),
+            (other, _) => bytes.push(*other),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Refuses bodies that are not JSON: exactly `application/json`, nothing after it.
+pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Response<Body>> {
+    let refuse = |status, body: &str| Err(text(status, body));
+    match headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes) {
+        None => refuse(StatusCode::BAD_REQUEST, "Expecting 'Content-Type' to be present"),
+        Some(b"application/json") => Ok(()),
+        Some(b"application/x-protobuf") => refuse(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "This cluster speaks application/json only",
+        ),
+        Some(_) => refuse(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "Expecting 'Content-Type' of application/json or application/x-protobuf",
+        ),
+    }
+}
+
+/// Does the client take a type? No `Accept` takes everything; weights are not looked at.
+pub(crate) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
+    let family = kind.split('/').next().unwrap_or_default();
+    let mut given = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .peekable();
+    given.peek().is_none()
+        || given
+            .flat_map(|value| value.split(','))
+            .map(|one| one.split(';').next().unwrap_or_default().trim())
+            .any(|one| {
+                one == kind || one == "*/*" || one.strip_suffix("/*").is_some_and(|prefix| prefix == family)
+            })
+}
+
+/// Refuses clients that do not take JSON.
+pub(crate) fn check_accept(headers: &HeaderMap) -> Result<(), Response<Body>> {
+    if accepts(headers, "application/json") {
+        return Ok(());
+    }
+    Err(text(
+        StatusCode::NOT_ACCEPTABLE,
+        "Expecting 'Accept' to allow 'application/x-protobuf' or 'application/json'",
+    ))
+}
+
+/// Who calls: `Ok(None)` when nobody needs to say, the principal when the credentials fit, else the 401.
+pub(crate) fn authenticate(
+    shared: &Shared,
+    headers: &HeaderMap,
+    realm: &str,
+) -> Result<Option<String>, Response<Body>> {
+    if shared.config.credentials.is_empty() {
+        return Ok(None);
+    }
+    let given = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.strip_prefix("Basic "))
+        .and_then(|encoded| {
+            base64::engine::general_purpose::STANDARD
+                .decode(encoded.trim())
+                .ok()
+        })
+        .and_then(|decoded| String::from_utf8(decoded).ok());
+    let known = given
+        .as_deref()
+        .and_then(|given| given.split_once(':'))
+        .filter(|(principal, secret)| {
+            shared
+                .config
+                .credentials
+                .iter()
+                .any(|(ours, theirs)| ours == principal && theirs == secret)
+        });
+    if let Some((principal, _)) = known {
+        return Ok(Some(principal.to_owned()));
+    }
+    let mut response = text(StatusCode::UNAUTHORIZED, "401 Unauthorized.");
+    if let Ok(challenge) = HeaderValue::from_str(&format!("Basic realm=\"{realm}\"")) {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    }
+    Err(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_taken_by_clients_that_name_it_or_anything() {
+        let cases = [
+            (None, true),
+            (Some("*/*"), true),
+            (Some("application/json;q=0.5, application/x-protobuf;q=0.9"), true),
+            (Some("application/*"), true),
+            (Some("application/recordio"), false),
+            (Some("text/html"), false),
+        ];
+        for (accept, expected) in cases {
+            let mut headers = HeaderMap::new();
+            if let Some(accept) = accept {
+                headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+            }
+            assert_eq!(accepts(&headers, "application/json"), expected, "{accept:?}");
+        }
+    }
+
+    #[test]
+    fn queries_are_decoded() {
+        let query = form("path=%2Fa%20b+c&x&y=%zz");
+        assert_eq!(query["path"], "/a b c");
+        assert_eq!(query["x"], "");
+        assert_eq!(query["y"], "%zz");
+    }
+}

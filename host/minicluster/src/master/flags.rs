@@ -1,0 +1,90 @@
+//! The flags that the processes show: those that say something about this cluster, named as the real ones.
+
+use crate::state::{Agent, State};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// GET /flags of the master, without its envelope.
+pub(crate) fn master(state: &State) -> Value {
+    let config = &state.config;
+    let authenticate = if config.credentials.is_empty() {
+        "false"
+    } else {
+        "true"
+    };
+    json!({
+        "agent_ping_timeout": text(config.agent_timeout / 5),
+        "max_agent_ping_timeouts": "5",
+        "agent_reregister_timeout": "10mins",
+        "allocation_interval": text(config.allocation_interval),
+        "allocator": "hierarchical",
+        "authenticate_agents": "false",
+        "authenticate_frameworks": "false",
+        "authenticate_http_frameworks": authenticate,
+        "authenticate_http_readonly": authenticate,
+        "authenticate_http_readwrite": authenticate,
+        "authorizers": "local",
+        "cluster": state.master.cluster,
+        "hostname": state.master.hostname,
+        "http_authenticators": "basic",
+        "ip": state.master.addr.ip().to_string(),
+        "logging_level": "INFO",
+        "max_completed_frameworks": crate::state::COMPLETED_FRAMEWORKS.to_string(),
+        "max_completed_tasks_per_framework": crate::state::COMPLETED_TASKS.to_string(),
+        "min_allocatable_resources": "cpus:0.01|mem:32",
+        "port": state.master.addr.port().to_string(),
+        "registry": "in_memory",
+        "work_dir": config.work_dir.display().to_string(),
+        "version": "false",
+    })
+}
+
+/// GET /flags of an agent, without its envelope.
+pub(crate) fn agent(state: &State, agent: &Agent) -> Value {
+    let config = &agent.config;
+    let attributes: Vec<String> = config
+        .attributes
+        .iter()
+        .map(|(name, value)| format!("{name}:{value}"))
+        .collect();
+    json!({
+        "attributes": attributes.join(";"),
+        "authenticate_http_readonly": "false",
+        "authenticate_http_readwrite": "false",
+        "containerizers": "mesos",
+        "default_role": "*",
+        "hostname": config.hostname,
+        "ip": agent.addr.ip().to_string(),
+        "isolation": "posix/cpu,posix/mem",
+        "launcher": "posix",
+        "logging_level": "INFO",
+        "master": state.master.addr.to_string(),
+        "port": agent.addr.port().to_string(),
+        "resources": format!(
+            "cpus:{};mem:{};disk:{};ports:[{}-{}]",
+            config.cpus, config.mem, config.disk, config.ports.0, config.ports.1
+        ),
+        "switch_user": "true",
+        "version": "false",
+        "work_dir": agent.work_dir.display().to_string(),
+    })
+}
+
+/// Flags as GET_FLAGS lists them.
+pub(crate) fn listed(flags: &Value) -> Value {
+    let flags: Vec<Value> = flags
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| json!({"name": name, "value": value}))
+        .collect();
+    json!({ "flags": flags })
+}
+
+/// A duration in the flags' own notation.
+fn text(duration: Duration) -> String {
+    match duration.subsec_millis() {
+        0 => format!("{}secs", duration.as_secs()),
+        _ => format!("{}ms", duration.as_millis()),
+    }
+}

@@ -1,0 +1,252 @@
+//! The master's routes, all of them with and without `/master` before them.
+
+use super::{flags, metrics, operator_views, state_views};
+use crate::{
+    http::{
+        Body, authenticate, check_accept, check_content_type, empty, form, json, not_allowed, not_found,
+        query, queue, read_body, reply, streamed, text, with_type,
+    },
+    shared::Shared,
+    state::{AgentId, FrameworkId, Reply, State, scheduler_validate},
+    wire::{json as doc, messages, schema},
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use serde_json::{Map, Value, json as document};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
+
+static STREAM_ID: HeaderName = HeaderName::from_static("mesos-stream-id");
+
+/// Answers one request.
+pub(crate) async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path();
+    let path = path
+        .strip_suffix('/')
+        .filter(|path| !path.is_empty())
+        .unwrap_or(path);
+    let path = path
+        .strip_prefix("/master")
+        .filter(|rest| rest.starts_with('/'))
+        .unwrap_or(path);
+    let answer = match path {
+        "/api/v1/scheduler" => scheduler(&shared, &parts.method, &parts.headers, body).await,
+        "/api/v1" => operator(&shared, &parts.method, &parts.headers, body).await,
+        "/teardown" => teardown(&shared, &parts.method, &parts.headers, body).await,
+        _ => get(&shared, path, &parts.headers, &query(&parts.uri)),
+    };
+    answer.unwrap_or_else(|refusal| refusal)
+}
+
+type Answer = Result<Response<Body>, Response<Body>>;
+
+/// `POST /api/v1/scheduler`.
+async fn scheduler(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> Answer {
+    let principal = authenticate(shared, headers, "mesos-master-scheduler")?;
+    if method != Method::POST {
+        return Err(not_allowed(method));
+    }
+    let body = read_body(body).await?;
+    check_content_type(headers)?;
+    let bad = |why: String| text(StatusCode::BAD_REQUEST, why);
+    let call = schema::read_body(&messages::SCHEDULER_CALL, "Call", &body).map_err(bad)?;
+    scheduler_validate(&call, principal.as_deref()).map_err(bad)?;
+    let stream_id = headers
+        .get(&STREAM_ID)
+        .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    if doc::text(&call, &["type"]) == Some("SUBSCRIBE") {
+        check_accept(headers)?;
+        if stream_id.is_some() {
+            return Err(bad(
+                "Subscribe calls should not include the 'Mesos-Stream-Id' header".to_owned(),
+            ));
+        }
+        return subscribe(shared, &call);
+    }
+    let answer = shared.with(|state| {
+        state.scheduler_call(&call, stream_id.as_deref(), principal.as_deref(), Instant::now())
+    });
+    Ok(reply(&answer))
+}
+
+fn subscribe(shared: &Arc<Shared>, call: &Value) -> Answer {
+    let subscribed = shared
+        .with(|state| state.subscribe(call, Instant::now()))
+        .map_err(|refusal| reply(&refusal))?;
+    let (owner, stream_id) = (Arc::clone(shared), subscribed.stream_id.clone());
+    let framework = subscribed.framework;
+    let chunks = queue(subscribed.events, move || {
+        if let Some(id) = framework {
+            owner.with(|state| state.stream_closed(&id, &stream_id, Instant::now()));
+        }
+    });
+    let mut response = streamed("application/json", chunks, shared);
+    if let Ok(id) = HeaderValue::from_str(&subscribed.stream_id) {
+        response.headers_mut().insert(STREAM_ID.clone(), id);
+    }
+    Ok(response)
+}
+
+/// `POST /api/v1`.
+async fn operator(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> Answer {
+    authenticate(shared, headers, "mesos-master-readwrite")?;
+    if method != Method::POST {
+        return Err(not_allowed(method));
+    }
+    let body = read_body(body).await?;
+    check_content_type(headers)?;
+    let bad = |why: String| text(StatusCode::BAD_REQUEST, why);
+    let call = schema::read_body(&messages::MASTER_CALL, "Call", &body).map_err(bad)?;
+    let Some(kind) = doc::text(&call, &["type"]) else {
+        return Err(bad(
+            "Failed to validate master::Call: Expecting 'type' to be present".to_owned(),
+        ));
+    };
+    check_accept(headers)?;
+    if kind == "SUBSCRIBE" {
+        let events = shared.with(|state| state.watch(Instant::now()));
+        return Ok(streamed("application/json", queue(events, || ()), shared));
+    }
+    if let Some(answer) = command(shared, kind, &call) {
+        return Ok(reply(&answer));
+    }
+    Ok(json(&shared.with(|state| get_call(state, kind))))
+}
+
+/// Operator calls that do something.
+fn command(shared: &Arc<Shared>, kind: &str, call: &Value) -> Option<Reply> {
+    let part = kind.to_ascii_lowercase();
+    let known = [
+        "DRAIN_AGENT",
+        "DEACTIVATE_AGENT",
+        "REACTIVATE_AGENT",
+        "MARK_AGENT_GONE",
+        "TEARDOWN",
+    ];
+    if !known.contains(&kind) {
+        return None;
+    }
+    let Some(arguments) = call.get(&part) else {
+        return Some(Reply::bad(format!(
+            "Failed to validate master::Call: Expecting '{part}' to be present"
+        )));
+    };
+    let agent = AgentId::from(doc::text(arguments, &["agent_id", "value"]).unwrap_or_default());
+    Some(shared.with(|state| match kind {
+        "DRAIN_AGENT" => state.drain(&agent, arguments),
+        "DEACTIVATE_AGENT" => state.set_deactivated(&agent, true, Instant::now()),
+        "REACTIVATE_AGENT" => state.set_deactivated(&agent, false, Instant::now()),
+        "MARK_AGENT_GONE" => state.mark_gone(&agent),
+        _ => remove(
+            state,
+            doc::text(arguments, &["framework_id", "value"]).unwrap_or_default(),
+        ),
+    }))
+}
+
+fn remove(state: &mut State, id: &str) -> Reply {
+    let id = FrameworkId::from(id);
+    if !state.frameworks.contains_key(&id) {
+        return Reply::bad("No framework found with specified ID");
+    }
+    state.remove_framework(&id);
+    Reply::ok()
+}
+
+/// Operator calls that only look: the part is named as the call.
+fn get_call(state: &State, kind: &str) -> Value {
+    let part = match kind {
+        "GET_HEALTH" => document!({"healthy": true}),
+        "GET_FLAGS" => flags::listed(&flags::master(state)),
+        "GET_VERSION" => document!({"version_info": state_views::version()}),
+        "GET_METRICS" => metrics::listed(&metrics::master(state)),
+        "GET_LOGGING_LEVEL" => document!({"level": 0}),
+        "GET_STATE" => operator_views::state(state),
+        "GET_AGENTS" => operator_views::agents(state),
+        "GET_FRAMEWORKS" => operator_views::frameworks(state),
+        "GET_EXECUTORS" => operator_views::executors(state),
+        "GET_TASKS" => operator_views::tasks(state),
+        "GET_ROLES" => operator_views::roles(state),
+        "GET_MASTER" => document!({
+            "master_info": state.master_info(), "start_time": state.master.started, "elected_time": state.master.started,
+        }),
+        "GET_MAINTENANCE_STATUS" | "GET_QUOTA" => document!({"status": {}}),
+        "GET_MAINTENANCE_SCHEDULE" => document!({"schedule": {}}),
+        // No operation is ever under way, and no weight is ever set.
+        "GET_OPERATIONS" => document!({}),
+        _ => return document!({"type": kind}),
+    };
+    let mut answer = Map::new();
+    answer.insert("type".to_owned(), document!(kind));
+    answer.insert(kind.to_ascii_lowercase(), part);
+    Value::Object(answer)
+}
+
+/// `POST /teardown`, a form with `frameworkId`.
+async fn teardown(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> Answer {
+    authenticate(shared, headers, "mesos-master-readwrite")?;
+    if method != Method::POST {
+        return Err(not_allowed(method));
+    }
+    let body = read_body(body).await?;
+    let form = form(&String::from_utf8_lossy(&body));
+    let Some(id) = form.get("frameworkId") else {
+        return Err(text(
+            StatusCode::BAD_REQUEST,
+            "Missing 'frameworkId' query parameter in the request body",
+        ));
+    };
+    Ok(reply(&shared.with(|state| remove(state, id))))
+}
+
+/// Documents. Any method gets them, as from a real master.
+fn get(shared: &Arc<Shared>, path: &str, headers: &HeaderMap, query: &BTreeMap<String, String>) -> Answer {
+    match path {
+        "/health" => return Ok(empty(StatusCode::OK)),
+        "/version" => return Ok(shown(&state_views::version(), query)),
+        "/redirect" => return Ok(redirect(shared)),
+        _ => {}
+    }
+    authenticate(shared, headers, "mesos-master-readonly")?;
+    let document = shared.with(|state| match path {
+        "/state" => Some(state_views::state(state)),
+        "/state-summary" => Some(state_views::summary(state)),
+        "/slaves" => Some(state_views::slaves(
+            state,
+            query.get("slave_id").map(String::as_str),
+        )),
+        "/frameworks" => Some(Value::Object(state_views::frameworks(state))),
+        "/tasks" => Some(state_views::tasks(state, query)),
+        "/roles" => Some(state_views::roles(state)),
+        "/flags" => Some(document!({"flags": flags::master(state)})),
+        "/metrics/snapshot" => Some(metrics::master(state)),
+        "/maintenance/schedule" | "/maintenance/status" | "/quota" => Some(document!({})),
+        "/weights" => Some(document!([])),
+        _ => None,
+    });
+    document
+        .map(|document| shown(&document, query))
+        .ok_or_else(not_found)
+}
+
+/// A document, wrapped in a call when the query asks for one.
+pub(crate) fn shown(document: &Value, query: &BTreeMap<String, String>) -> Response<Body> {
+    match query.get("jsonp") {
+        Some(callback) => with_type(
+            StatusCode::OK,
+            "text/javascript",
+            format!("{callback}({document});"),
+        ),
+        None => json(document),
+    }
+}
+
+/// To the leading master, which this one is: scheme-relative and without a path.
+fn redirect(shared: &Arc<Shared>) -> Response<Body> {
+    let master = shared.with(|state| state.master.clone());
+    let mut response = empty(StatusCode::TEMPORARY_REDIRECT);
+    if let Ok(location) = HeaderValue::from_str(&format!("//{}:{}", master.hostname, master.addr.port())) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
+}

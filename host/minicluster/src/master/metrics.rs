@@ -1,0 +1,101 @@
+//! `/metrics/snapshot`: the numbers that tools look at, named as the real ones.
+
+use crate::{
+    state::{State, TaskState, epoch},
+    wire::resources::Bundle,
+};
+use serde_json::{Map, Value, json};
+
+/// GET /metrics/snapshot of the master.
+pub(crate) fn master(state: &State) -> Value {
+    let mut metrics = Map::new();
+    let mut put = |name: &str, value: f64| {
+        metrics.insert(format!("master/{name}"), json!(value));
+    };
+    put("elected", 1.0);
+    put("uptime_secs", epoch() - state.master.started);
+    let subscribed = state
+        .frameworks
+        .values()
+        .filter(|framework| framework.is_subscribed())
+        .count();
+    put("frameworks_active", subscribed as f64);
+    put("frameworks_connected", subscribed as f64);
+    put(
+        "frameworks_disconnected",
+        (state.frameworks.len() - subscribed) as f64,
+    );
+    put(
+        "frameworks_inactive",
+        (state.frameworks.len() - subscribed) as f64,
+    );
+    let connected = state.agents.len() - state.unreachable_agents.len();
+    let active = state.agents.values().filter(|agent| agent.is_active()).count();
+    put("slaves_active", active as f64);
+    put("slaves_connected", connected as f64);
+    put("slaves_disconnected", 0.0);
+    put("slaves_inactive", connected.saturating_sub(active) as f64);
+    put("slaves_unreachable", state.unreachable_agents.len() as f64);
+    put("outstanding_offers", state.offers.len() as f64);
+    let states = [
+        TaskState::Staging,
+        TaskState::Starting,
+        TaskState::Running,
+        TaskState::Killing,
+        TaskState::Finished,
+        TaskState::Failed,
+        TaskState::Killed,
+        TaskState::Error,
+        TaskState::Lost,
+        TaskState::Dropped,
+        TaskState::Gone,
+        TaskState::GoneByOperator,
+        TaskState::Unreachable,
+    ];
+    for wanted in states {
+        let completed = state
+            .frameworks
+            .values()
+            .chain(&state.completed)
+            .flat_map(|framework| &framework.completed_tasks);
+        let count = state
+            .tasks()
+            .chain(completed)
+            .filter(|task| task.state == wanted)
+            .count();
+        put(
+            &wanted
+                .as_str()
+                .replacen("TASK_", "tasks_", 1)
+                .to_ascii_lowercase(),
+            count as f64,
+        );
+    }
+    let (mut total, mut used) = (Bundle::default(), Bundle::default());
+    state.agents.values().for_each(|agent| total.add(&agent.total));
+    state
+        .frameworks
+        .keys()
+        .for_each(|id| used.add(&state.used_by(id)));
+    for name in ["cpus", "mem", "disk", "gpus"] {
+        let (total, used) = (total.scalar(name), used.scalar(name));
+        put(&format!("{name}_total"), total);
+        put(&format!("{name}_used"), used);
+        put(
+            &format!("{name}_percent"),
+            if total > 0.0 { used / total } else { 0.0 },
+        );
+    }
+    Value::Object(metrics)
+}
+
+/// Metrics as GET_METRICS lists them.
+pub(crate) fn listed(metrics: &Value) -> Value {
+    let metrics: Vec<Value> = metrics
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| json!({"name": name, "value": value}))
+        .collect();
+    json!({ "metrics": metrics })
+}

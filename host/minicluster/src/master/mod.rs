@@ -1,0 +1,7 @@
+//! The master's HTTP side: routes, calls, and the documents it shows.
+
+pub(crate) mod flags;
+pub(crate) mod http;
+pub(crate) mod metrics;
+pub(crate) mod operator_views;
+pub(crate) mod state_views;

@@ -1,0 +1,97 @@
+//! What the master's and the agents' sides share: the state under one lock, and what the state wants done.
+
+use crate::{
+    agent,
+    config::Config,
+    state::{Effect, KillOrder, Launch, State, TaskKey},
+};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// One for the whole cluster.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    state: Mutex<State>,
+    runners: Mutex<Runners>,
+    /// Every task of the cluster, awaited when it stops.
+    pub(crate) tracker: TaskTracker,
+    /// Stops the cluster.
+    pub(crate) token: CancellationToken,
+    /// For the agents' HTTP checks.
+    pub(crate) http: reqwest::Client,
+    pub(crate) journals: agent::journal::Journals,
+    pub(crate) sessions: agent::nested::Containers,
+}
+
+/// The tasks that have, or will have, a process.
+#[derive(Default)]
+struct Runners {
+    kills: HashMap<TaskKey, watch::Sender<Option<KillOrder>>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("master", &self.config.listen)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(
+        config: Config,
+        state: State,
+        token: CancellationToken,
+        http: reqwest::Client,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            config,
+            state: Mutex::new(state),
+            runners: Mutex::default(),
+            tracker: TaskTracker::new(),
+            token,
+            http,
+            journals: agent::journal::Journals::default(),
+            sessions: agent::nested::Containers::default(),
+        })
+    }
+
+    /// Reads or changes the state, then does what it wants done, in order. Never blocks for long: no input, no output.
+    pub(crate) fn with<R>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut state);
+        for effect in std::mem::take(&mut state.effects) {
+            match effect {
+                Effect::Launch(launch) => self.launch(*launch),
+                Effect::Kill(key, order) => self.kill(&key, order),
+            }
+        }
+        result
+    }
+
+    fn launch(self: &Arc<Self>, launch: Launch) {
+        let (sender, kills) = watch::channel(None);
+        self.runners().kills.insert(launch.key.clone(), sender);
+        let shared = Arc::clone(self);
+        self.tracker.spawn(async move {
+            let key = launch.key.clone();
+            agent::runner::run(&shared, launch, kills).await;
+            shared.runners().kills.remove(&key);
+            shared.with(|state| state.process_gone(&key));
+        });
+    }
+
+    fn kill(&self, key: &TaskKey, order: KillOrder) {
+        if let Some(kill) = self.runners().kills.get(key) {
+            kill.send_replace(Some(order));
+        }
+    }
+
+    fn runners(&self) -> MutexGuard<'_, Runners> {
+        self.runners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

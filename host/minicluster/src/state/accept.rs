@@ -1,0 +1,444 @@
+//! ACCEPT: offers become tasks, or are told why not.
+
+use super::{
+    AgentId, Effect, Executor, FrameworkId, Launch, OfferId, State, Task, TaskId, TaskKey, TaskState, epoch,
+    offers::refuse_for,
+};
+use crate::wire::{json as doc, resources::Bundle};
+use serde_json::{Value, json};
+use std::{collections::VecDeque, net::SocketAddr, path::PathBuf, time::Instant};
+
+/// What is left of the accepted offers while the operations take their parts.
+struct Accepted {
+    framework: FrameworkId,
+    agent: AgentId,
+    role: String,
+    left: Bundle,
+}
+
+/// A group's executor, as its tasks need it.
+struct Group {
+    id: String,
+    container: String,
+    directory: PathBuf,
+}
+
+impl State {
+    /// Runs the operations of an ACCEPT in order. Problems are told by events: the call itself is accepted.
+    pub(super) fn accept(&mut self, id: &FrameworkId, accept: &Value, now: Instant) {
+        let offer_ids: Vec<OfferId> = doc::list(accept, &["offer_ids"])
+            .iter()
+            .map(|offer| OfferId::from(offer["value"].as_str().unwrap_or_default()))
+            .collect();
+        let invalid = self.invalid_offers(id, &offer_ids);
+        let mut accepted: Option<Accepted> = None;
+        for offer_id in &offer_ids {
+            if self
+                .offers
+                .get(offer_id)
+                .is_none_or(|offer| offer.framework != *id)
+            {
+                continue;
+            }
+            let Some(offer) = self.offers.remove(offer_id) else {
+                continue;
+            };
+            if invalid.is_some() {
+                self.give_back(&offer.agent, &offer.resources);
+                continue;
+            }
+            let accepted = accepted.get_or_insert_with(|| Accepted {
+                framework: id.clone(),
+                agent: offer.agent.clone(),
+                role: offer.role.clone(),
+                left: Bundle::default(),
+            });
+            accepted.left.add(&offer.resources);
+        }
+        let operations = doc::list(accept, &["operations"]);
+        let Some(mut accepted) = accepted else {
+            let why = invalid.unwrap_or_else(|| "No offers specified".to_owned());
+            self.drop_tasks(
+                id,
+                operations,
+                &format!("Task launched with invalid offers: {why}"),
+            );
+            return;
+        };
+        for operation in operations {
+            self.operate(&mut accepted, operation);
+        }
+        self.refuse(
+            id,
+            &accepted.agent,
+            &accepted.role,
+            accepted.left.clone(),
+            refuse_for(&accept["filters"]),
+            now,
+        );
+        self.give_back(&accepted.agent, &accepted.left);
+    }
+
+    /// The reason why these offers cannot be used, if there is one.
+    fn invalid_offers(&self, id: &FrameworkId, offer_ids: &[OfferId]) -> Option<String> {
+        let mut agent: Option<&AgentId> = None;
+        for (index, offer_id) in offer_ids.iter().enumerate() {
+            let Some(offer) = self.offers.get(offer_id).filter(|offer| offer.framework == *id) else {
+                return Some(format!("Offer {offer_id} is no longer valid"));
+            };
+            if offer_ids[..index].contains(offer_id) {
+                return Some(format!("Duplicate offer {offer_id} in offer list"));
+            }
+            if agent.is_some_and(|agent| *agent != offer.agent) {
+                return Some(format!(
+                    "Aggregated offers must belong to one single agent. Offer {offer_id} uses agent {}",
+                    offer.agent
+                ));
+            }
+            agent = Some(&offer.agent);
+        }
+        None
+    }
+
+    fn drop_tasks(&mut self, id: &FrameworkId, operations: &[Value], message: &str) {
+        let tasks = operations.iter().flat_map(|operation| {
+            doc::list(operation, &["launch", "task_infos"])
+                .iter()
+                .chain(doc::list(operation, &["launch_group", "task_group", "tasks"]))
+        });
+        for task in tasks {
+            self.reject(id, task, TaskState::Dropped, "REASON_INVALID_OFFERS", message);
+        }
+    }
+
+    fn operate(&mut self, accepted: &mut Accepted, operation: &Value) {
+        match doc::text(operation, &["type"]).unwrap_or_default() {
+            "LAUNCH" => {
+                for task in doc::list(operation, &["launch", "task_infos"]) {
+                    self.launch(accepted, task);
+                }
+            }
+            "LAUNCH_GROUP" => self.launch_group(accepted, &operation["launch_group"]),
+            other => self.refuse_operation(accepted, operation, other),
+        }
+    }
+
+    /// Reservations and volumes: this cluster has none, and says so when it is asked to answer.
+    fn refuse_operation(&mut self, accepted: &Accepted, operation: &Value, kind: &str) {
+        tracing::warn!(framework = %accepted.framework, kind, "operation is not supported by this cluster");
+        if let Some(operation_id) = operation.get("id") {
+            let status = json!({
+                "operation_id": operation_id,
+                "state": "OPERATION_ERROR",
+                "message": format!("Operation {kind} is not supported: this cluster has no reservations and no volumes"),
+                "agent_id": doc::id(accepted.agent.as_str()),
+            });
+            self.send(
+                &accepted.framework,
+                &json!({"type": "UPDATE_OPERATION_STATUS", "update_operation_status": {"status": status}}),
+            );
+        }
+    }
+
+    fn launch(&mut self, accepted: &mut Accepted, task: &Value) {
+        let resources = match self.check_task(accepted, task, false) {
+            Ok(resources) => resources,
+            Err(why) => {
+                return self.reject(
+                    &accepted.framework,
+                    task,
+                    TaskState::Error,
+                    "REASON_TASK_INVALID",
+                    &why,
+                );
+            }
+        };
+        if !accepted.left.contains(&resources) {
+            let why = format!(
+                "Total resources {} required by task and its executor is more than available {}",
+                resources.describe(&accepted.role),
+                accepted.left.describe(&accepted.role)
+            );
+            return self.reject(
+                &accepted.framework,
+                task,
+                TaskState::Error,
+                "REASON_TASK_INVALID",
+                &why,
+            );
+        }
+        accepted.left.subtract(&resources);
+        self.start_task(accepted, task, resources, None);
+    }
+
+    /// A group is launched whole or not at all.
+    fn launch_group(&mut self, accepted: &mut Accepted, group: &Value) {
+        let tasks = doc::list(group, &["task_group", "tasks"]);
+        if let Err(why) = self.try_launch_group(accepted, &group["executor"], tasks) {
+            for task in tasks {
+                self.reject(
+                    &accepted.framework,
+                    task,
+                    TaskState::Error,
+                    "REASON_TASK_GROUP_INVALID",
+                    &why,
+                );
+            }
+        }
+    }
+
+    fn try_launch_group(
+        &mut self,
+        accepted: &mut Accepted,
+        executor: &Value,
+        tasks: &[Value],
+    ) -> Result<(), String> {
+        if tasks.is_empty() {
+            return Err("Task group cannot be empty".to_owned());
+        }
+        let id = doc::text(executor, &["executor_id", "value"])
+            .unwrap_or_default()
+            .to_owned();
+        let key = (accepted.agent.clone(), id.clone());
+        let known = self
+            .frameworks
+            .get(&accepted.framework)
+            .is_some_and(|framework| framework.executors.contains_key(&key));
+        if doc::text(executor, &["type"]) != Some("DEFAULT") {
+            return Err("Only the DEFAULT executor can run task groups in this cluster".to_owned());
+        }
+        if !valid_id(&id) {
+            return Err(format!("Executor ID '{id}' is not a valid path component"));
+        }
+        let own = Bundle::read(doc::list(executor, &["resources"]))?;
+        let mut needed = if known { Bundle::default() } else { own.clone() };
+        let mut parts = Vec::with_capacity(tasks.len());
+        for (index, task) in tasks.iter().enumerate() {
+            let what = format!(
+                "Task '{}' is invalid: ",
+                doc::text(task, &["task_id", "value"]).unwrap_or_default()
+            );
+            let resources = self
+                .check_task(accepted, task, true)
+                .map_err(|why| what.clone() + &why)?;
+            if tasks[..index]
+                .iter()
+                .any(|other| other["task_id"] == task["task_id"])
+            {
+                return Err(format!("{what}its ID is used twice in the group"));
+            }
+            needed.add(&resources);
+            parts.push(resources);
+        }
+        // Ports that two tasks of the group both ask for add up to fewer than they are together.
+        let ports: u64 = parts.iter().map(Bundle::port_count).sum();
+        if !accepted.left.contains(&needed) || needed.port_count() < ports {
+            return Err(format!(
+                "Total resources {} required by task group and its executor are more than available {}",
+                needed.describe(&accepted.role),
+                accepted.left.describe(&accepted.role)
+            ));
+        }
+        accepted.left.subtract(&needed);
+        let group = self.executor_for(accepted, executor, &key, own);
+        for (task, resources) in tasks.iter().zip(parts) {
+            self.start_task(accepted, task, resources, Some(&group));
+        }
+        Ok(())
+    }
+
+    /// The running executor of that name, or a new one.
+    fn executor_for(
+        &mut self,
+        accepted: &Accepted,
+        info: &Value,
+        key: &(AgentId, String),
+        resources: Bundle,
+    ) -> Group {
+        let root = self.framework_dir(&accepted.agent, &accepted.framework);
+        let container = uuid::Uuid::new_v4().to_string();
+        let mut info = doc::object(info.clone());
+        info.insert("framework_id".to_owned(), doc::id(accepted.framework.as_str()));
+        let fresh = Executor {
+            info: Value::Object(info),
+            agent: accepted.agent.clone(),
+            directory: root.join("executors").join(&key.1).join("runs").join(&container),
+            container,
+            role: accepted.role.clone(),
+            resources,
+        };
+        let Some(framework) = self.frameworks.get_mut(&accepted.framework) else {
+            return Group {
+                id: key.1.clone(),
+                container: fresh.container,
+                directory: fresh.directory,
+            };
+        };
+        let executor = framework.executors.entry(key.clone()).or_insert(fresh);
+        Group {
+            id: key.1.clone(),
+            container: executor.container.clone(),
+            directory: executor.directory.clone(),
+        }
+    }
+
+    /// What a task needs, if it is one that can be run.
+    fn check_task(&self, accepted: &Accepted, task: &Value, in_group: bool) -> Result<Bundle, String> {
+        let id = doc::text(task, &["task_id", "value"]).unwrap_or_default();
+        if !valid_id(id) {
+            return Err(format!("Task ID '{id}' is not a valid path component"));
+        }
+        if self
+            .frameworks
+            .get(&accepted.framework)
+            .is_some_and(|framework| framework.tasks.contains_key(&TaskId::from(id)))
+        {
+            return Err(format!("Task has duplicate ID: {id}"));
+        }
+        let agent = doc::text(task, &["agent_id", "value"]).unwrap_or_default();
+        if agent != accepted.agent.as_str() {
+            return Err(format!(
+                "Task uses invalid agent {agent} while agent {} is expected",
+                accepted.agent
+            ));
+        }
+        let (command, executor) = (task.get("command").is_some(), task.get("executor").is_some());
+        if in_group && executor {
+            return Err("'TaskInfo.executor' must not be set".to_owned());
+        }
+        if command == executor {
+            return Err(
+                "Task should have at least one (but not both) of CommandInfo or ExecutorInfo present"
+                    .to_owned(),
+            );
+        }
+        if executor {
+            return Err(
+                "This cluster runs command tasks and task groups of the DEFAULT executor, no other executors"
+                    .to_owned(),
+            );
+        }
+        let resources = Bundle::read(doc::list(task, &["resources"]))?;
+        if resources.is_empty() {
+            return Err("Task uses no resources".to_owned());
+        }
+        Ok(resources)
+    }
+
+    /// Tells the framework that a task did not even begin.
+    fn reject(&mut self, id: &FrameworkId, task: &Value, state: TaskState, reason: &str, message: &str) {
+        let Some(framework) = self.frameworks.get(id) else {
+            return;
+        };
+        let state = state.for_framework(framework.partition_aware());
+        let status = json!({
+            "task_id": task["task_id"],
+            "state": state.as_str(),
+            "message": message,
+            "source": "SOURCE_MASTER",
+            "reason": reason,
+            "agent_id": task["agent_id"],
+            "timestamp": epoch(),
+        });
+        self.send(id, &json!({"type": "UPDATE", "update": {"status": status}}));
+    }
+
+    /// Below the agent's work directory, as a real agent lays it out.
+    fn framework_dir(&self, agent: &AgentId, framework: &FrameworkId) -> PathBuf {
+        let work_dir = self
+            .agents
+            .get(agent)
+            .map(|agent| agent.work_dir.clone())
+            .unwrap_or_default();
+        work_dir
+            .join("slaves")
+            .join(agent.as_str())
+            .join("frameworks")
+            .join(framework.as_str())
+    }
+
+    fn start_task(&mut self, accepted: &Accepted, info: &Value, resources: Bundle, group: Option<&Group>) {
+        let task_id = TaskId::from(doc::text(info, &["task_id", "value"]).unwrap_or_default());
+        let key = TaskKey {
+            framework: accepted.framework.clone(),
+            task: task_id,
+        };
+        let container = uuid::Uuid::new_v4().to_string();
+        let directory = match group {
+            Some(group) => group.directory.join("containers").join(&container),
+            None => {
+                let root = self.framework_dir(&accepted.agent, &accepted.framework);
+                root.join("executors")
+                    .join(key.task.as_str())
+                    .join("runs")
+                    .join(&container)
+            }
+        };
+        let executor_id = group.map_or_else(|| key.task.as_str().to_owned(), |group| group.id.clone());
+        let task = Task {
+            key: key.clone(),
+            agent: accepted.agent.clone(),
+            info: with_role(info, &accepted.role),
+            role: accepted.role.clone(),
+            resources,
+            executor: group.map(|group| group.id.clone()),
+            container,
+            parent: group.map(|group| group.container.clone()),
+            directory,
+            pid: None,
+            state: TaskState::Staging,
+            statuses: Vec::new(),
+            agent_state: TaskState::Staging,
+            agent_statuses: Vec::new(),
+            pending: VecDeque::new(),
+            in_flight: None,
+            released: false,
+        };
+        let launch = self.launch_order(&task, executor_id);
+        self.announce(&json!({"type": "TASK_ADDED", "task_added": {"task": crate::master::operator_views::task(&task)}}));
+        if let Some(framework) = self.frameworks.get_mut(&accepted.framework) {
+            framework.tasks.insert(key.task.clone(), task);
+            self.effects.push(Effect::Launch(Box::new(launch)));
+        }
+    }
+
+    fn launch_order(&self, task: &Task, executor_id: String) -> Launch {
+        let agent = self.agents.get(&task.agent);
+        let framework = self.frameworks.get(&task.key.framework);
+        let user = doc::text(&task.info, &["command", "user"])
+            .or_else(|| framework.and_then(|framework| doc::text(&framework.info, &["user"])))
+            .unwrap_or_default();
+        Launch {
+            key: task.key.clone(),
+            agent: task.agent.clone(),
+            agent_addr: agent.map_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)), |agent| agent.addr),
+            info: task.info.clone(),
+            executor_id,
+            container: task.container.clone(),
+            directory: task.directory.clone(),
+            user: user.to_owned(),
+            killing_state: framework.is_some_and(|framework| framework.has("TASK_KILLING_STATE")),
+        }
+    }
+}
+
+/// The task's resources with the role they are allocated to, as every document shows them.
+fn with_role(info: &Value, role: &str) -> Value {
+    let mut info = info.clone();
+    for resource in info["resources"].as_array_mut().into_iter().flatten() {
+        if let Some(resource) = resource.as_object_mut() {
+            resource.remove("role");
+            resource.insert("allocation_info".to_owned(), json!({ "role": role }));
+        }
+    }
+    info
+}
+
+/// Ids become directory names.
+fn valid_id(id: &str) -> bool {
+    !id.is_empty()
+        && id.len() <= 255
+        && id != "."
+        && id != ".."
+        && !id.contains(|c: char| c == '/' || c == '\\' || c.is_control())
+}

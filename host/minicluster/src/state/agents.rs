@@ -1,0 +1,370 @@
+//! Agents: how they join, drain, are deactivated, break away, come back and are given up.
+
+use super::{
+    Agent, AgentId, COMPLETED_TASKS, Connection, Effect, FrameworkId, KillOrder, Reply, State, TaskKey,
+    TaskState, epoch, time_info,
+};
+use crate::{config::AgentConfig, master::operator_views, wire::json as doc, wire::resources::Bundle};
+use serde_json::{Value, json};
+use std::{net::SocketAddr, path::PathBuf, time::Duration, time::Instant};
+
+impl State {
+    /// An agent registers, and is offered.
+    pub(crate) fn add_agent(
+        &mut self,
+        id: AgentId,
+        config: AgentConfig,
+        addr: SocketAddr,
+        work_dir: PathBuf,
+        now: Instant,
+    ) {
+        let ports = (u64::from(config.ports.0), u64::from(config.ports.1));
+        let total = Bundle::total(config.cpus, config.mem, config.disk, ports);
+        let (attributes, attributes_plain) = config.attribute_documents();
+        let agent = Agent {
+            id: id.clone(),
+            config,
+            addr,
+            work_dir,
+            registered: epoch(),
+            connection: Connection::Connected,
+            deactivated: false,
+            drain: None,
+            attributes,
+            attributes_plain,
+            available: total.clone(),
+            total,
+        };
+        self.agents.insert(id.clone(), agent);
+        self.announce_agent(&id);
+        self.allocate(now);
+    }
+
+    fn announce_agent(&mut self, id: &AgentId) {
+        if let Some(agent) = self.agents.get(id) {
+            let agent = operator_views::agent_of_event(agent);
+            self.announce(&json!({"type": "AGENT_ADDED", "agent_added": {"agent": agent}}));
+        }
+    }
+
+    /// DEACTIVATE_AGENT and REACTIVATE_AGENT.
+    pub(crate) fn set_deactivated(&mut self, id: &AgentId, deactivated: bool, now: Instant) -> Reply {
+        let Some(agent) = self.agents.get_mut(id) else {
+            return Reply::bad(format!("Agent {id} is not registered"));
+        };
+        agent.deactivated = deactivated;
+        if deactivated {
+            self.rescind_offers_on(id);
+        } else {
+            if let Some(agent) = self.agents.get_mut(id) {
+                agent.drain = None;
+            }
+            self.allocate(now);
+        }
+        Reply::ok()
+    }
+
+    /// DRAIN_AGENT: no more offers, and every task is killed.
+    pub(crate) fn drain(&mut self, id: &AgentId, drain: &Value) -> Reply {
+        let Some(agent) = self.agents.get_mut(id) else {
+            return Reply::bad(format!("Agent {id} is not registered"));
+        };
+        let grace = doc::find(drain, &["max_grace_period"]).and_then(duration);
+        let mut config = doc::object(json!({"mark_gone": drain["mark_gone"].as_bool().unwrap_or(false)}));
+        doc::put(
+            &mut config,
+            "max_grace_period",
+            grace.map(|grace| json!({"nanoseconds": grace.as_nanos() as u64})),
+        );
+        agent.drain = Some((Value::Object(config), epoch(), false));
+        agent.deactivated = true;
+        self.rescind_offers_on(id);
+        let order = KillOrder {
+            grace,
+            reason: Some("REASON_AGENT_DRAINING"),
+            healthy: None,
+        };
+        let kills: Vec<Effect> = self
+            .tasks()
+            .filter(|task| task.agent == *id)
+            .map(|task| Effect::Kill(task.key.clone(), order.clone()))
+            .collect();
+        self.effects.extend(kills);
+        self.drained(id);
+        Reply::ok()
+    }
+
+    /// A draining agent without tasks is drained.
+    pub(super) fn drained(&mut self, id: &AgentId) {
+        let busy = self.tasks().any(|task| task.agent == *id);
+        let Some(agent) = self.agents.get_mut(id) else {
+            return;
+        };
+        let Some((config, _, done)) = &mut agent.drain else {
+            return;
+        };
+        if busy || *done {
+            return;
+        }
+        *done = true;
+        if config["mark_gone"] == true {
+            self.mark_gone(id);
+        }
+    }
+
+    /// MARK_AGENT_GONE: the agent and its tasks will never be back.
+    pub(crate) fn mark_gone(&mut self, id: &AgentId) -> Reply {
+        if !self.agents.contains_key(id) {
+            return Reply::bad(format!("Agent {id} is not registered"));
+        }
+        self.rescind_offers_on(id);
+        for key in self.tasks_on(id) {
+            let aware = self
+                .frameworks
+                .get(&key.framework)
+                .is_some_and(super::Framework::partition_aware);
+            let reason = if aware {
+                "REASON_AGENT_REMOVED_BY_OPERATOR"
+            } else {
+                "REASON_AGENT_REMOVED"
+            };
+            self.lose(
+                &key,
+                TaskState::GoneByOperator,
+                reason,
+                "Agent has been marked gone",
+                None,
+            );
+            let order = KillOrder {
+                grace: Some(Duration::ZERO),
+                reason: None,
+                healthy: None,
+            };
+            self.effects.push(Effect::Kill(key.clone(), order));
+            self.retire(&key, false);
+        }
+        self.gone_agents.push(id.clone());
+        self.forget_agent(id);
+        Reply::ok()
+    }
+
+    /// The connection to an agent breaks: nothing of it is offered, and tasks that do not survive an agent are lost.
+    pub(crate) fn break_agent(&mut self, id: &AgentId, now: Instant) {
+        let timeout = self.config.agent_timeout;
+        let Some(agent) = self
+            .agents
+            .get_mut(id)
+            .filter(|agent| agent.connection == Connection::Connected)
+        else {
+            return;
+        };
+        agent.connection = Connection::Broken(now + timeout);
+        self.rescind_offers_on(id);
+        for key in self.tasks_on(id) {
+            let keeps = self
+                .frameworks
+                .get(&key.framework)
+                .is_some_and(|framework| framework.info["checkpoint"] == true);
+            if !keeps {
+                self.lose(
+                    &key,
+                    TaskState::Lost,
+                    "REASON_AGENT_DISCONNECTED",
+                    "Agent disconnected",
+                    None,
+                );
+                self.effects.push(Effect::Kill(
+                    key.clone(),
+                    KillOrder {
+                        grace: Some(Duration::ZERO),
+                        reason: None,
+                        healthy: None,
+                    },
+                ));
+                self.settle(&key);
+                self.retire(&key, false);
+            }
+        }
+    }
+
+    /// The agent is back with all it ran.
+    pub(crate) fn mend_agent(&mut self, id: &AgentId, now: Instant) {
+        let Some(agent) = self
+            .agents
+            .get_mut(id)
+            .filter(|agent| agent.connection != Connection::Connected)
+        else {
+            return;
+        };
+        agent.connection = Connection::Connected;
+        let was_unreachable = self.unreachable_agents.remove(id).is_some();
+        if was_unreachable {
+            self.announce_agent(id);
+            for key in self.bring_back(id) {
+                self.tell_reregistered(&key);
+            }
+        }
+        for key in self.tasks_on(id) {
+            self.forward(&key, now);
+        }
+        self.allocate(now);
+    }
+
+    /// Agents that have been away for too long are unreachable, and so are their tasks.
+    pub(super) fn give_up_agents(&mut self, now: Instant) {
+        let overdue: Vec<AgentId> = self
+            .agents
+            .values()
+            .filter(|agent| matches!(agent.connection, Connection::Broken(until) if until <= now))
+            .map(|agent| agent.id.clone())
+            .filter(|id| !self.unreachable_agents.contains_key(id))
+            .collect();
+        for id in overdue {
+            let time = epoch();
+            self.unreachable_agents.insert(id.clone(), time);
+            for key in self.tasks_on(&id) {
+                self.lose(
+                    &key,
+                    TaskState::Unreachable,
+                    "REASON_AGENT_REMOVED",
+                    "health check timed out",
+                    Some(time),
+                );
+                self.retire(&key, true);
+            }
+            self.tell_failure(&id);
+        }
+    }
+
+    fn tasks_on(&self, id: &AgentId) -> Vec<TaskKey> {
+        self.tasks()
+            .filter(|task| task.agent == *id)
+            .map(|task| task.key.clone())
+            .collect()
+    }
+
+    /// A status by the master for a task it lost, to operators and to the framework.
+    fn lose(
+        &mut self,
+        key: &TaskKey,
+        state: TaskState,
+        reason: &str,
+        message: &str,
+        unreachable: Option<f64>,
+    ) {
+        let aware = self
+            .frameworks
+            .get(&key.framework)
+            .is_some_and(super::Framework::partition_aware);
+        let state = state.for_framework(aware);
+        let Some(task) = self.task(key).filter(|task| !task.state.is_terminal()) else {
+            return;
+        };
+        let mut status = doc::object(json!({
+            "task_id": doc::id(key.task.as_str()),
+            "state": state.as_str(),
+            "message": message,
+            "source": "SOURCE_MASTER",
+            "reason": reason,
+            "agent_id": doc::id(task.agent.as_str()),
+            "timestamp": epoch(),
+        }));
+        doc::put(&mut status, "unreachable_time", unreachable.map(time_info));
+        let status = Value::Object(status);
+        self.record_by_master(key, state, &status);
+        self.send(
+            &key.framework,
+            &json!({"type": "UPDATE", "update": {"status": status}}),
+        );
+    }
+
+    /// Takes a task out of the running ones: among the unreachable, from where it can come back, or the completed.
+    fn retire(&mut self, key: &TaskKey, unreachable: bool) {
+        let Some(framework) = self.frameworks.get_mut(&key.framework) else {
+            return;
+        };
+        let Some(task) = framework.tasks.remove(&key.task) else {
+            return;
+        };
+        if !unreachable {
+            let executor = task
+                .executor
+                .clone()
+                .and_then(|executor| framework.executors.remove(&(task.agent.clone(), executor)));
+            self.remember(task);
+            if let Some(executor) = executor {
+                self.give_back(&executor.agent, &executor.resources);
+            }
+            return;
+        }
+        framework.unreachable_tasks.push_back(task);
+        if framework.unreachable_tasks.len() > COMPLETED_TASKS {
+            framework.unreachable_tasks.pop_front();
+        }
+    }
+
+    /// Unreachable tasks of an agent are tasks again.
+    fn bring_back(&mut self, id: &AgentId) -> Vec<TaskKey> {
+        let mut back = Vec::new();
+        for framework in self.frameworks.values_mut() {
+            let (returned, rest) = std::mem::take(&mut framework.unreachable_tasks)
+                .into_iter()
+                .partition(|task| task.agent == *id);
+            framework.unreachable_tasks = rest;
+            let returned: std::collections::VecDeque<super::Task> = returned;
+            for mut task in returned {
+                task.state = task.agent_state;
+                back.push(task.key.clone());
+                framework.tasks.insert(task.key.task.clone(), task);
+            }
+        }
+        back
+    }
+
+    fn tell_reregistered(&mut self, key: &TaskKey) {
+        let Some(task) = self.task(key) else { return };
+        let added = json!({"type": "TASK_ADDED", "task_added": {"task": operator_views::task(task)}});
+        let status = json!({
+            "task_id": doc::id(key.task.as_str()),
+            "state": task.state.as_str(),
+            "message": "Agent reregistered",
+            "source": "SOURCE_MASTER",
+            "reason": "REASON_AGENT_REREGISTERED",
+            "agent_id": doc::id(task.agent.as_str()),
+            "timestamp": epoch(),
+        });
+        self.announce(&added);
+        self.send(
+            &key.framework,
+            &json!({"type": "UPDATE", "update": {"status": status}}),
+        );
+    }
+
+    fn forget_agent(&mut self, id: &AgentId) {
+        self.agents.remove(id);
+        self.tell_failure(id);
+    }
+
+    fn tell_failure(&mut self, id: &AgentId) {
+        let ids: Vec<FrameworkId> = self.frameworks.keys().cloned().collect();
+        for framework in ids {
+            self.send(
+                &framework,
+                &json!({"type": "FAILURE", "failure": {"agent_id": doc::id(id.as_str())}}),
+            );
+        }
+    }
+}
+
+/// `{"seconds": n}` of protobuf's Duration, or `{"nanoseconds": n}` of the API's own.
+fn duration(value: &Value) -> Option<Duration> {
+    let seconds = value
+        .get("seconds")
+        .and_then(Value::as_u64)
+        .map(Duration::from_secs);
+    let nanoseconds = value
+        .get("nanoseconds")
+        .and_then(Value::as_u64)
+        .map(Duration::from_nanos);
+    seconds.or(nanoseconds)
+}

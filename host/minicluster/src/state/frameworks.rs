@@ -1,0 +1,409 @@
+//! Subscriptions: how a framework comes, comes back, waits and goes.
+
+use super::{
+    COMPLETED_FRAMEWORKS, COMPLETED_TASKS, Effect, Framework, FrameworkId, KillOrder, Reply, STREAM_EVENTS,
+    State, TaskKey, TaskState, epoch,
+    model::{Stream, capability_in},
+};
+use crate::wire::{json as doc, recordio};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    time::{Duration, Instant},
+};
+use tokio::sync::mpsc;
+
+/// The longest failover timeout that is kept as asked; longer ones are cut to it.
+const LONGEST_FAILOVER: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// An open stream. `framework` is absent on one that only carries an ERROR and ends.
+#[derive(Debug)]
+pub(crate) struct Subscribed {
+    pub(crate) framework: Option<FrameworkId>,
+    pub(crate) stream_id: String,
+    pub(crate) events: mpsc::Receiver<Bytes>,
+}
+
+impl State {
+    /// SUBSCRIBE, first or again. Invalid frameworks get a stream too, with one ERROR event.
+    pub(crate) fn subscribe(&mut self, call: &Value, now: Instant) -> Result<Subscribed, Reply> {
+        let stream_id = uuid::Uuid::new_v4().to_string();
+        let (sender, events) = mpsc::channel(STREAM_EVENTS);
+        let asked = doc::text(call, &["framework_id", "value"])
+            .filter(|id| !id.is_empty())
+            .map(FrameworkId::from);
+        let info = &call["subscribe"]["framework_info"];
+        let refusal = refusal(info).or_else(|| {
+            let removed = asked
+                .as_ref()
+                .is_some_and(|id| self.completed.iter().any(|framework| framework.id == *id));
+            removed.then(|| "Framework has been removed".to_owned())
+        });
+        if let Some(message) = refusal {
+            // The queue is empty: the event always fits. The sender ends with this function, and the stream after the event.
+            let _ = sender.try_send(recordio::record(
+                &json!({"type": "ERROR", "error": {"message": message}}),
+            ));
+            return Ok(Subscribed {
+                framework: None,
+                stream_id,
+                events,
+            });
+        }
+        let id = asked.unwrap_or_else(|| self.new_framework_id());
+        let stream = Stream {
+            id: stream_id.clone(),
+            events: sender,
+            next_heartbeat: now + self.config.heartbeat,
+        };
+        let info = with_defaults(info, &id);
+        let suppressed = doc::list(call, &["subscribe", "suppressed_roles"])
+            .iter()
+            .filter_map(|r| r.as_str().map(str::to_owned))
+            .collect();
+        let constraints = call["subscribe"]
+            .get("offer_constraints")
+            .cloned()
+            .unwrap_or_else(|| json!({}));
+        self.attach(&id, info, constraints, suppressed, stream);
+        self.send(&id, &self.subscribed_event(&id));
+        self.send(&id, &json!({"type": "HEARTBEAT"}));
+        self.resend_pending(&id, now);
+        self.allocate(now);
+        Ok(Subscribed {
+            framework: Some(id),
+            stream_id,
+            events,
+        })
+    }
+
+    fn subscribed_event(&self, id: &FrameworkId) -> Value {
+        json!({"type": "SUBSCRIBED", "subscribed": {
+            "framework_id": doc::id(id.as_str()),
+            "heartbeat_interval_seconds": self.config.heartbeat.as_secs_f64(),
+            "master_info": self.master_info(),
+        }})
+    }
+
+    fn new_framework_id(&mut self) -> FrameworkId {
+        let id = format!("{}-{:04}", self.master.id, self.next_framework);
+        self.next_framework += 1;
+        FrameworkId::from(id)
+    }
+
+    /// Puts the stream in place of the one before, which learns of it and ends.
+    fn attach(
+        &mut self,
+        id: &FrameworkId,
+        info: Value,
+        constraints: Value,
+        suppressed: BTreeSet<String>,
+        stream: Stream,
+    ) {
+        let time = epoch();
+        if self.frameworks.contains_key(id) {
+            self.send(
+                id,
+                &json!({"type": "ERROR", "error": {"message": "Framework failed over"}}),
+            );
+            self.withdraw_offers_of(id);
+            if let Some(framework) = self.frameworks.get_mut(id) {
+                framework.info = info;
+                framework.offer_constraints = constraints;
+                framework.suppressed = suppressed;
+                framework.filters.clear();
+                framework.reregistered = time;
+                framework.stream = Some(stream);
+                framework.failover_deadline = None;
+            }
+            self.announce_framework(id, "FRAMEWORK_UPDATED", "framework_updated");
+            return;
+        }
+        let framework = Framework {
+            id: id.clone(),
+            info,
+            offer_constraints: constraints,
+            stream: Some(stream),
+            registered: time,
+            reregistered: time,
+            unregistered: 0.0,
+            suppressed,
+            filters: Vec::new(),
+            tasks: BTreeMap::new(),
+            completed_tasks: VecDeque::new(),
+            unreachable_tasks: VecDeque::new(),
+            executors: BTreeMap::new(),
+            failover_deadline: None,
+        };
+        self.frameworks.insert(id.clone(), framework);
+        self.announce_framework(id, "FRAMEWORK_ADDED", "framework_added");
+    }
+
+    /// Sends one event. A stream that does not keep up is closed, as if the framework had gone away.
+    pub(crate) fn send(&mut self, id: &FrameworkId, event: &Value) {
+        let Some(framework) = self.frameworks.get_mut(id) else {
+            return;
+        };
+        let Some(stream) = &framework.stream else { return };
+        if stream.events.try_send(recordio::record(event)).is_err() {
+            tracing::warn!(framework = %id, "event stream is closed or does not keep up: closing it");
+            self.disconnect(id, Instant::now());
+        }
+    }
+
+    /// The client went away. Nothing happens when the stream was replaced in the meantime.
+    pub(crate) fn stream_closed(&mut self, id: &FrameworkId, stream_id: &str, now: Instant) {
+        let current = self
+            .frameworks
+            .get(id)
+            .and_then(|framework| framework.stream.as_ref());
+        if current.is_some_and(|stream| stream.id == stream_id) {
+            self.disconnect(id, now);
+        }
+    }
+
+    /// Takes the stream and the offers away and starts the failover timeout; zero removes at once.
+    fn disconnect(&mut self, id: &FrameworkId, now: Instant) {
+        self.withdraw_offers_of(id);
+        let Some(framework) = self.frameworks.get_mut(id) else {
+            return;
+        };
+        framework.stream = None;
+        framework.filters.clear();
+        let timeout = doc::number(&framework.info, &["failover_timeout"]).unwrap_or(0.0);
+        let timeout = Duration::try_from_secs_f64(timeout.max(0.0))
+            .unwrap_or(LONGEST_FAILOVER)
+            .min(LONGEST_FAILOVER);
+        framework.failover_deadline = Some(now + timeout);
+        if timeout.is_zero() {
+            self.remove_framework(id);
+        }
+    }
+
+    /// Ends a framework: its stream, its tasks and, after them, their processes.
+    pub(crate) fn remove_framework(&mut self, id: &FrameworkId) {
+        self.withdraw_offers_of(id);
+        let keys: Vec<TaskKey> = self
+            .frameworks
+            .get(id)
+            .into_iter()
+            .flat_map(|f| f.tasks.values().map(|task| task.key.clone()))
+            .collect();
+        for key in keys {
+            self.end_with_framework(&key);
+        }
+        let Some(mut framework) = self.frameworks.remove(id) else {
+            return;
+        };
+        for executor in std::mem::take(&mut framework.executors).into_values() {
+            self.give_back(&executor.agent, &executor.resources);
+        }
+        framework.stream = None;
+        framework.failover_deadline = None;
+        framework.unregistered = epoch();
+        self.announce(
+            &json!({"type": "FRAMEWORK_REMOVED", "framework_removed": {"framework_info": framework.info}}),
+        );
+        self.completed.push_back(framework);
+        if self.completed.len() > COMPLETED_FRAMEWORKS {
+            self.completed.pop_front();
+        }
+    }
+
+    /// One task of a framework that goes: told on the operator streams, killed, remembered as completed.
+    fn end_with_framework(&mut self, key: &TaskKey) {
+        let Some(task) = self.task(key) else { return };
+        if !task.state.is_terminal() {
+            let status = json!({
+                "task_id": doc::id(key.task.as_str()),
+                "state": TaskState::Killed.as_str(),
+                "message": format!("Framework {} removed", key.framework),
+                "source": "SOURCE_MASTER",
+                "reason": "REASON_FRAMEWORK_REMOVED",
+                "agent_id": doc::id(task.agent.as_str()),
+                "timestamp": epoch(),
+            });
+            self.record_by_master(key, TaskState::Killed, &status);
+        }
+        self.effects.push(Effect::Kill(
+            key.clone(),
+            KillOrder {
+                grace: None,
+                reason: None,
+                healthy: None,
+            },
+        ));
+        self.settle(key);
+        let Some(task) = self
+            .frameworks
+            .get_mut(&key.framework)
+            .and_then(|framework| framework.tasks.remove(&key.task))
+        else {
+            return;
+        };
+        self.remember(task);
+    }
+
+    /// Keeps a task that is done with among the framework's completed ones.
+    pub(super) fn remember(&mut self, task: super::Task) {
+        let Some(framework) = self.frameworks.get_mut(&task.key.framework) else {
+            return;
+        };
+        framework.completed_tasks.push_back(task);
+        if framework.completed_tasks.len() > COMPLETED_TASKS {
+            framework.completed_tasks.pop_front();
+        }
+    }
+
+    /// UPDATE_FRAMEWORK: 200, or 400 when something is changed that cannot be.
+    pub(crate) fn update_framework(&mut self, id: &FrameworkId, update: &Value, now: Instant) -> Reply {
+        let Some(framework) = self.frameworks.get_mut(id) else {
+            return Reply::bad("Framework cannot be found");
+        };
+        let info = with_defaults(&update["framework_info"], id);
+        let change = refusal(&info).or_else(|| forbidden_change(&framework.info, &info));
+        if let Some(what) = change {
+            return Reply::bad(format!("FrameworkInfo update is not valid: {what}"));
+        }
+        framework.info = info;
+        framework.suppressed = doc::list(update, &["suppressed_roles"])
+            .iter()
+            .filter_map(|role| role.as_str().map(str::to_owned))
+            .collect();
+        framework.offer_constraints = update
+            .get("offer_constraints")
+            .cloned()
+            .unwrap_or_else(|| json!({}));
+        self.announce_framework(id, "FRAMEWORK_UPDATED", "framework_updated");
+        self.allocate(now);
+        Reply::ok()
+    }
+}
+
+/// `FrameworkInfo` as the API shows it: with the id and the defaults that are always there.
+fn with_defaults(info: &Value, id: &FrameworkId) -> Value {
+    let mut info = doc::object(info.clone());
+    info.insert("id".to_owned(), doc::id(id.as_str()));
+    info.entry("failover_timeout").or_insert(json!(0.0));
+    info.entry("checkpoint").or_insert(json!(false));
+    info.retain(|_, value| !value.as_array().is_some_and(Vec::is_empty));
+    Value::Object(info)
+}
+
+/// Why such a `FrameworkInfo` is answered with an ERROR event.
+fn refusal(info: &Value) -> Option<String> {
+    let multi_role = capability_in(info, "MULTI_ROLE");
+    let roles = doc::list(info, &["roles"]);
+    if !multi_role && !roles.is_empty() {
+        return Some(
+            "'FrameworkInfo.roles' must not be set when the framework is not MULTI_ROLE capable".to_owned(),
+        );
+    }
+    if multi_role && info.get("role").is_some() {
+        return Some(
+            "'FrameworkInfo.role' must not be set when the framework is MULTI_ROLE capable".to_owned(),
+        );
+    }
+    let names: Vec<&str> = roles.iter().filter_map(Value::as_str).collect();
+    if names.iter().collect::<BTreeSet<_>>().len() != names.len() {
+        return Some("'FrameworkInfo.roles' must not contain duplicate items".to_owned());
+    }
+    if let Some(error) = names.iter().find_map(|role| bad_role(role)) {
+        return Some(format!("'FrameworkInfo.roles' contains invalid role: {error}"));
+    }
+    let single = info.get("role").and_then(Value::as_str).and_then(bad_role);
+    if let Some(error) = single {
+        return Some(format!("'FrameworkInfo.role' is not a valid role: {error}"));
+    }
+    let timeout = doc::number(info, &["failover_timeout"]).unwrap_or(0.0);
+    (timeout < 0.0).then(|| format!("'FrameworkInfo.failover_timeout' has an invalid value: {timeout}"))
+}
+
+fn bad_role(role: &str) -> Option<String> {
+    if role == "*" {
+        return None;
+    }
+    if role.is_empty() {
+        return Some("Empty role name is invalid".to_owned());
+    }
+    if role.starts_with('/') || role.ends_with('/') {
+        return Some(format!("Role '{role}' cannot start or end with a slash"));
+    }
+    if role.contains("//") {
+        return Some(format!("Role '{role}' cannot contain two adjacent slashes"));
+    }
+    role.split('/').find_map(|component| match component {
+        "." | ".." | "*" => Some(format!(
+            "Role '{role}' cannot include '{component}' as a component"
+        )),
+        component if component.starts_with('-') => Some(format!(
+            "Role component '{component}' is invalid because it begins with a dash"
+        )),
+        component if component.contains(|c: char| c.is_whitespace() || c == '\u{7f}') => Some(format!(
+            "Role component '{component}' is invalid because it contains backspace or whitespace"
+        )),
+        _ => None,
+    })
+}
+
+/// The first field that may not change but did.
+fn forbidden_change(old: &Value, new: &Value) -> Option<String> {
+    ["principal", "user", "checkpoint"].iter().find_map(|field| {
+        let (old, new) = (plain(old.get(*field)), plain(new.get(*field)));
+        (old != new).then(|| {
+            format!(
+                "Updating 'FrameworkInfo.{field}' is unsupported; attempted to update from '{old}' to '{new}'"
+            )
+        })
+    })
+}
+
+fn plain(value: Option<&Value>) -> String {
+    match value {
+        None => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_frameworks_are_refused_in_the_masters_words() {
+        let multi = json!([{"type": "MULTI_ROLE"}]);
+        let cases = [
+            (
+                json!({"roles": ["a"]}),
+                Some("'FrameworkInfo.roles' must not be set when the framework is not MULTI_ROLE capable"),
+            ),
+            (
+                json!({"role": "a/../b"}),
+                Some(
+                    "'FrameworkInfo.role' is not a valid role: Role 'a/../b' cannot include '..' as a component",
+                ),
+            ),
+            (
+                json!({"role": "a", "capabilities": multi}),
+                Some("'FrameworkInfo.role' must not be set when the framework is MULTI_ROLE capable"),
+            ),
+            (json!({"roles": ["a/b", "c"], "capabilities": multi}), None),
+            (json!({"role": "*"}), None),
+            (json!({}), None),
+        ];
+        for (info, expected) in cases {
+            assert_eq!(refusal(&info).as_deref(), expected, "{info}");
+        }
+    }
+
+    #[test]
+    fn checkpoint_cannot_change() {
+        let found = forbidden_change(&json!({"checkpoint": true}), &json!({"checkpoint": false}));
+        assert_eq!(
+            found.unwrap(),
+            "Updating 'FrameworkInfo.checkpoint' is unsupported; attempted to update from 'true' to 'false'"
+        );
+    }
+}

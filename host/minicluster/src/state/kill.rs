@@ -1,0 +1,73 @@
+//! KILL and SHUTDOWN.
+
+use super::{AgentId, Effect, FrameworkId, KillOrder, State, TaskId, TaskKey};
+use crate::wire::json as doc;
+use serde_json::Value;
+use std::time::Duration;
+
+impl State {
+    /// Kills a task; with it goes its group. Unknown tasks are answered as by reconciliation.
+    pub(super) fn kill(&mut self, id: &FrameworkId, kill: &Value) {
+        let task_id = TaskId::from(doc::text(kill, &["task_id", "value"]).unwrap_or_default());
+        let agent = doc::text(kill, &["agent_id", "value"]).map(AgentId::from);
+        let key = TaskKey {
+            framework: id.clone(),
+            task: task_id,
+        };
+        let Some(task) = self.task(&key) else {
+            return self.reconcile_one(id, &key.task, agent.as_ref());
+        };
+        let group = task
+            .executor
+            .clone()
+            .map(|executor| (task.agent.clone(), executor));
+        let order = KillOrder {
+            grace: grace(&kill["kill_policy"]),
+            reason: None,
+            healthy: None,
+        };
+        let Some((agent, executor)) = group else {
+            self.effects.push(Effect::Kill(key, order));
+            return;
+        };
+        self.kill_executor(id, &agent, &executor, &order);
+    }
+
+    /// SHUTDOWN of a group's executor ends all its tasks.
+    pub(super) fn shutdown_executor(&mut self, id: &FrameworkId, shutdown: &Value) {
+        let agent = AgentId::from(doc::text(shutdown, &["agent_id", "value"]).unwrap_or_default());
+        let executor = doc::text(shutdown, &["executor_id", "value"]).unwrap_or_default();
+        self.kill_executor(
+            id,
+            &agent,
+            executor,
+            &KillOrder {
+                grace: None,
+                reason: None,
+                healthy: None,
+            },
+        );
+    }
+
+    fn kill_executor(&mut self, id: &FrameworkId, agent: &AgentId, executor: &str, order: &KillOrder) {
+        let Some(framework) = self.frameworks.get(id) else {
+            return;
+        };
+        // A command task's executor has the task's own name.
+        let kills: Vec<Effect> = framework
+            .tasks
+            .values()
+            .filter(|task| {
+                task.agent == *agent && task.executor.as_deref().unwrap_or(task.key.task.as_str()) == executor
+            })
+            .map(|task| Effect::Kill(task.key.clone(), order.clone()))
+            .collect();
+        self.effects.extend(kills);
+    }
+}
+
+/// The grace period of a `KillPolicy`.
+pub(crate) fn grace(policy: &Value) -> Option<Duration> {
+    let nanoseconds = doc::find(policy, &["grace_period", "nanoseconds"])?.as_u64()?;
+    Some(Duration::from_nanos(nanoseconds))
+}

@@ -1,0 +1,334 @@
+//! What the state is made of.
+
+use crate::{config::AgentConfig, wire::resources::Bundle};
+use bytes::Bytes;
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fmt,
+    net::SocketAddr,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+use tokio::sync::mpsc;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub(crate) struct $name(String);
+
+        impl $name {
+            pub(crate) fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl<T: Into<String>> From<T> for $name {
+            fn from(id: T) -> Self {
+                Self(id.into())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// `<master id>-NNNN`, or what a framework brought along.
+    FrameworkId
+);
+id!(
+    /// `<master id>-SN`.
+    AgentId
+);
+id!(
+    /// `<master id>-ON`.
+    OfferId
+);
+id!(
+    /// The framework's own name for a task; unique among its running tasks.
+    TaskId
+);
+
+/// A task among all frameworks' tasks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TaskKey {
+    pub(crate) framework: FrameworkId,
+    pub(crate) task: TaskId,
+}
+
+/// An executor is known by its agent and its own id.
+pub(crate) type ExecutorKey = (AgentId, String);
+
+/// The states that tasks of this cluster take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TaskState {
+    Staging,
+    Starting,
+    Running,
+    Killing,
+    Finished,
+    Failed,
+    Killed,
+    Error,
+    Lost,
+    Dropped,
+    Unreachable,
+    Gone,
+    GoneByOperator,
+    Unknown,
+}
+
+impl TaskState {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Staging => "TASK_STAGING",
+            Self::Starting => "TASK_STARTING",
+            Self::Running => "TASK_RUNNING",
+            Self::Killing => "TASK_KILLING",
+            Self::Finished => "TASK_FINISHED",
+            Self::Failed => "TASK_FAILED",
+            Self::Killed => "TASK_KILLED",
+            Self::Error => "TASK_ERROR",
+            Self::Lost => "TASK_LOST",
+            Self::Dropped => "TASK_DROPPED",
+            Self::Unreachable => "TASK_UNREACHABLE",
+            Self::Gone => "TASK_GONE",
+            Self::GoneByOperator => "TASK_GONE_BY_OPERATOR",
+            Self::Unknown => "TASK_UNKNOWN",
+        }
+    }
+
+    /// No other state follows.
+    pub(crate) const fn is_terminal(self) -> bool {
+        !matches!(
+            self,
+            Self::Staging
+                | Self::Starting
+                | Self::Running
+                | Self::Killing
+                | Self::Unreachable
+                | Self::Unknown
+        )
+    }
+
+    /// What a framework without PARTITION_AWARE is told instead.
+    pub(crate) const fn for_framework(self, partition_aware: bool) -> Self {
+        match self {
+            Self::Dropped | Self::Unreachable | Self::Gone | Self::GoneByOperator | Self::Unknown
+                if !partition_aware =>
+            {
+                Self::Lost
+            }
+            state => state,
+        }
+    }
+}
+
+/// A scheduler, subscribed or waiting out its failover timeout or completed.
+#[derive(Debug)]
+pub(crate) struct Framework {
+    pub(crate) id: FrameworkId,
+    /// `FrameworkInfo`, with the id.
+    pub(crate) info: Value,
+    pub(crate) offer_constraints: Value,
+    pub(crate) stream: Option<Stream>,
+    pub(crate) registered: f64,
+    pub(crate) reregistered: f64,
+    pub(crate) unregistered: f64,
+    pub(crate) suppressed: BTreeSet<String>,
+    pub(crate) filters: Vec<Filter>,
+    pub(crate) tasks: BTreeMap<TaskId, Task>,
+    pub(crate) completed_tasks: VecDeque<Task>,
+    pub(crate) unreachable_tasks: VecDeque<Task>,
+    pub(crate) executors: BTreeMap<ExecutorKey, Executor>,
+    /// When a framework without a stream is given up.
+    pub(crate) failover_deadline: Option<Instant>,
+}
+
+impl Framework {
+    pub(crate) fn has(&self, capability: &str) -> bool {
+        capability_in(&self.info, capability)
+    }
+
+    pub(crate) fn partition_aware(&self) -> bool {
+        self.has("PARTITION_AWARE")
+    }
+
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// The roles it takes offers for.
+    pub(crate) fn roles(&self) -> Vec<String> {
+        if self.has("MULTI_ROLE") {
+            crate::wire::json::list(&self.info, &["roles"])
+                .iter()
+                .filter_map(|role| role.as_str().map(str::to_owned))
+                .collect()
+        } else {
+            vec![self.info["role"].as_str().unwrap_or("*").to_owned()]
+        }
+    }
+}
+
+/// Does a `FrameworkInfo` name this capability?
+pub(crate) fn capability_in(info: &Value, capability: &str) -> bool {
+    crate::wire::json::list(info, &["capabilities"])
+        .iter()
+        .any(|one| one["type"] == capability)
+}
+
+/// A scheduler's event stream.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) id: String,
+    pub(crate) events: mpsc::Sender<Bytes>,
+    pub(crate) next_heartbeat: Instant,
+}
+
+/// A refusal: until then, no offer of that agent that holds no more than this.
+#[derive(Debug)]
+pub(crate) struct Filter {
+    pub(crate) agent: AgentId,
+    pub(crate) role: String,
+    pub(crate) refused: Bundle,
+    pub(crate) until: Instant,
+}
+
+/// How the master stands with an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Connection {
+    Connected,
+    /// Broken; the agent counts as unreachable from then on.
+    Broken(Instant),
+}
+
+/// An agent that is registered.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    pub(crate) id: AgentId,
+    pub(crate) config: AgentConfig,
+    pub(crate) addr: SocketAddr,
+    pub(crate) work_dir: PathBuf,
+    pub(crate) registered: f64,
+    pub(crate) connection: Connection,
+    pub(crate) deactivated: bool,
+    /// `DrainConfig`, since when, and whether nothing is left to drain.
+    pub(crate) drain: Option<(Value, f64, bool)>,
+    /// As messages, and as the plain object of `/state`.
+    pub(crate) attributes: Vec<Value>,
+    pub(crate) attributes_plain: Value,
+    pub(crate) total: Bundle,
+    /// Neither offered nor used.
+    pub(crate) available: Bundle,
+}
+
+impl Agent {
+    pub(crate) fn is_active(&self) -> bool {
+        self.connection == Connection::Connected && !self.deactivated
+    }
+
+    /// libprocess's name for it.
+    pub(crate) fn pid(&self) -> String {
+        format!("slave(1)@{}", self.addr)
+    }
+}
+
+/// An outstanding offer.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    pub(crate) id: OfferId,
+    pub(crate) framework: FrameworkId,
+    pub(crate) agent: AgentId,
+    pub(crate) role: String,
+    pub(crate) resources: Bundle,
+}
+
+/// The one executor of a task group.
+#[derive(Debug)]
+pub(crate) struct Executor {
+    /// `ExecutorInfo`, with the framework id.
+    pub(crate) info: Value,
+    pub(crate) agent: AgentId,
+    pub(crate) container: String,
+    pub(crate) directory: PathBuf,
+    pub(crate) role: String,
+    pub(crate) resources: Bundle,
+}
+
+/// A task, as the master and as its agent see it.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) key: TaskKey,
+    pub(crate) agent: AgentId,
+    /// `TaskInfo`.
+    pub(crate) info: Value,
+    pub(crate) role: String,
+    pub(crate) resources: Bundle,
+    /// The group's executor; none for a command task.
+    pub(crate) executor: Option<String>,
+    /// Its container, and the executor's when it is in a group.
+    pub(crate) container: String,
+    pub(crate) parent: Option<String>,
+    pub(crate) directory: PathBuf,
+    pub(crate) pid: Option<u32>,
+    /// The master's view: the latest state it heard of, every status it forwarded.
+    pub(crate) state: TaskState,
+    pub(crate) statuses: Vec<Value>,
+    /// The agent's view.
+    pub(crate) agent_state: TaskState,
+    pub(crate) agent_statuses: Vec<Value>,
+    /// Updates not yet acknowledged, oldest first; the first may be in flight.
+    pub(crate) pending: VecDeque<(TaskState, Value)>,
+    pub(crate) in_flight: Option<InFlight>,
+    /// The resources went back.
+    pub(crate) released: bool,
+}
+
+/// The first pending update was sent; when it is sent again.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub(crate) retry_at: Instant,
+    pub(crate) wait: Duration,
+}
+
+/// What the state wants done outside.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// Run this.
+    Launch(Box<Launch>),
+    /// End this one's process group.
+    Kill(TaskKey, KillOrder),
+}
+
+/// How to end a task.
+#[derive(Clone, Debug)]
+pub(crate) struct KillOrder {
+    /// Between SIGTERM and SIGKILL; none: the task's own kill policy, else the default.
+    pub(crate) grace: Option<Duration>,
+    /// Goes into the updates.
+    pub(crate) reason: Option<&'static str>,
+    /// What a health check found, for the last update.
+    pub(crate) healthy: Option<bool>,
+}
+
+/// All that an agent needs to run one task.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    pub(crate) key: TaskKey,
+    pub(crate) agent: AgentId,
+    pub(crate) agent_addr: SocketAddr,
+    pub(crate) info: Value,
+    pub(crate) executor_id: String,
+    pub(crate) container: String,
+    pub(crate) directory: PathBuf,
+    pub(crate) user: String,
+    /// The framework wants TASK_KILLING.
+    pub(crate) killing_state: bool,
+}

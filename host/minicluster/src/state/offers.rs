@@ -1,0 +1,306 @@
+//! Offers: who is offered what, refusals, and offers that are taken back.
+//!
+//! As the real allocator: an agent's whole free rest goes to one framework, the one with the smallest dominant share
+//! first; what is refused stays away from that framework for the time it asked for.
+
+use super::{Agent, AgentId, FrameworkId, Offer, OfferId, State, model::Filter};
+use crate::wire::{json as doc, resources::Bundle};
+use serde_json::{Map, Value, json};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+/// How long a refusal lasts when the call does not say.
+const REFUSE_DEFAULT: Duration = Duration::from_secs(5);
+/// The longest refusal.
+const REFUSE_LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+impl State {
+    /// Offers what is free, one event a framework.
+    pub(crate) fn allocate(&mut self, now: Instant) {
+        self.next_allocation = now + self.config.allocation_interval;
+        for framework in self.frameworks.values_mut() {
+            framework.filters.retain(|filter| filter.until > now);
+        }
+        let agents: Vec<AgentId> = self
+            .agents
+            .values()
+            .filter(|agent| agent.is_active())
+            .map(|agent| agent.id.clone())
+            .collect();
+        let mut offered: BTreeMap<FrameworkId, Vec<Value>> = BTreeMap::new();
+        for agent in agents {
+            if let Some((framework, offer)) = self.offer_agent(&agent) {
+                offered.entry(framework).or_default().push(offer);
+            }
+        }
+        for (framework, offers) in offered {
+            self.send(
+                &framework,
+                &json!({"type": "OFFERS", "offers": {"offers": offers}}),
+            );
+        }
+    }
+
+    /// Makes one offer of all that is free on the agent, if somebody wants it.
+    fn offer_agent(&mut self, agent_id: &AgentId) -> Option<(FrameworkId, Value)> {
+        let available = self
+            .agents
+            .get(agent_id)
+            .map(|agent| agent.available.clone())
+            .filter(Bundle::worth_offering)?;
+        let mut candidates: Vec<(f64, f64, FrameworkId, String)> = Vec::new();
+        for framework in self
+            .frameworks
+            .values()
+            .filter(|framework| framework.is_subscribed())
+        {
+            let share = self.dominant_share(&framework.id);
+            for role in framework
+                .roles()
+                .into_iter()
+                .filter(|role| !framework.suppressed.contains(role))
+            {
+                let refused = framework.filters.iter().any(|filter| {
+                    filter.agent == *agent_id && filter.role == role && filter.refused.contains(&available)
+                });
+                if !refused {
+                    candidates.push((share, framework.registered, framework.id.clone(), role));
+                }
+            }
+        }
+        let (_, _, framework, role) = candidates
+            .into_iter()
+            .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)))?;
+        let id = OfferId::from(format!("{}-O{}", self.master.id, self.next_offer));
+        self.next_offer += 1;
+        let offer = Offer {
+            id: id.clone(),
+            framework: framework.clone(),
+            agent: agent_id.clone(),
+            role,
+            resources: available,
+        };
+        let message = self.offer_message(&offer);
+        if let Some(agent) = self.agents.get_mut(agent_id) {
+            agent.available = Bundle::default();
+        }
+        self.offers.insert(id, offer);
+        Some((framework, message))
+    }
+
+    /// The largest part of any resource of the cluster that the framework uses or is offered.
+    fn dominant_share(&self, id: &FrameworkId) -> f64 {
+        let mut used = self.used_by(id);
+        for offer in self.offers.values().filter(|offer| offer.framework == *id) {
+            used.add(&offer.resources);
+        }
+        let mut total = Bundle::default();
+        for agent in self.agents.values() {
+            total.add(&agent.total);
+        }
+        let part = |name: &str| {
+            if total.scalar(name) > 0.0 {
+                used.scalar(name) / total.scalar(name)
+            } else {
+                0.0
+            }
+        };
+        ["cpus", "mem", "disk"].into_iter().map(part).fold(0.0, f64::max)
+    }
+
+    /// What a framework's tasks and executors use.
+    pub(crate) fn used_by(&self, id: &FrameworkId) -> Bundle {
+        let mut used = Bundle::default();
+        if let Some(framework) = self.frameworks.get(id) {
+            framework
+                .tasks
+                .values()
+                .filter(|task| !task.released)
+                .for_each(|task| used.add(&task.resources));
+            framework
+                .executors
+                .values()
+                .for_each(|executor| used.add(&executor.resources));
+        }
+        used
+    }
+
+    /// The `Offer` message, in the form the framework's capabilities ask for.
+    pub(crate) fn offer_message(&self, offer: &Offer) -> Value {
+        let Some(agent) = self.agents.get(&offer.agent) else {
+            return json!({});
+        };
+        let framework = self.frameworks.get(&offer.framework);
+        let multi_role = framework.is_some_and(|framework| framework.has("MULTI_ROLE"));
+        let refined = framework.is_some_and(|framework| framework.has("RESERVATION_REFINEMENT"));
+        let allocated = multi_role.then_some(offer.role.as_str());
+        let mut message = doc::object(json!({
+            "id": doc::id(offer.id.as_str()),
+            "framework_id": doc::id(offer.framework.as_str()),
+            "agent_id": doc::id(agent.id.as_str()),
+            "hostname": agent.config.hostname,
+            "url": agent_url(agent),
+            "resources": offer.resources.messages((!refined).then_some("*"), allocated),
+        }));
+        if !agent.attributes.is_empty() {
+            message.insert("attributes".to_owned(), json!(agent.attributes));
+        }
+        self.add_executor_ids(offer, &mut message);
+        if let Some(role) = allocated {
+            message.insert("allocation_info".to_owned(), json!({ "role": role }));
+        }
+        Value::Object(message)
+    }
+
+    /// The executors the framework runs on the offered agent.
+    fn add_executor_ids(&self, offer: &Offer, message: &mut Map<String, Value>) {
+        let Some(framework) = self.frameworks.get(&offer.framework) else {
+            return;
+        };
+        let ids: Vec<Value> = framework
+            .executors
+            .keys()
+            .filter(|(agent, _)| *agent == offer.agent)
+            .map(|(_, id)| doc::id(id))
+            .collect();
+        if !ids.is_empty() {
+            message.insert("executor_ids".to_owned(), Value::Array(ids));
+        }
+    }
+
+    /// DECLINE: unknown offers are nobody's business.
+    pub(crate) fn decline(&mut self, id: &FrameworkId, decline: &Value, now: Instant) {
+        let refuse = refuse_for(&decline["filters"]);
+        for offer_id in doc::list(decline, &["offer_ids"]) {
+            let offer_id = OfferId::from(offer_id["value"].as_str().unwrap_or_default());
+            if self
+                .offers
+                .get(&offer_id)
+                .is_none_or(|offer| offer.framework != *id)
+            {
+                continue;
+            }
+            if let Some(offer) = self.offers.remove(&offer_id) {
+                self.refuse(
+                    id,
+                    &offer.agent,
+                    &offer.role,
+                    offer.resources.clone(),
+                    refuse,
+                    now,
+                );
+                self.give_back(&offer.agent, &offer.resources);
+            }
+        }
+    }
+
+    /// Remembers that these resources are not wanted for a while.
+    pub(super) fn refuse(
+        &mut self,
+        id: &FrameworkId,
+        agent: &AgentId,
+        role: &str,
+        refused: Bundle,
+        refuse: Duration,
+        now: Instant,
+    ) {
+        if refuse.is_zero() || refused.is_empty() {
+            return;
+        }
+        if let Some(framework) = self.frameworks.get_mut(id) {
+            framework.filters.push(Filter {
+                agent: agent.clone(),
+                role: role.to_owned(),
+                refused,
+                until: now + refuse,
+            });
+        }
+    }
+
+    /// REVIVE: refusals and suppression are forgotten, and what is free is offered at once.
+    pub(crate) fn revive(&mut self, id: &FrameworkId, roles: &[String], now: Instant) {
+        if let Some(framework) = self.frameworks.get_mut(id) {
+            let all = roles.is_empty();
+            framework.suppressed.retain(|role| !all && !roles.contains(role));
+            framework
+                .filters
+                .retain(|filter| !all && !roles.contains(&filter.role));
+        }
+        self.allocate(now);
+    }
+
+    /// SUPPRESS: no offers for these roles, or for any, until a REVIVE.
+    pub(crate) fn suppress(&mut self, id: &FrameworkId, roles: &[String]) {
+        if let Some(framework) = self.frameworks.get_mut(id) {
+            let roles = if roles.is_empty() {
+                framework.roles()
+            } else {
+                roles.to_vec()
+            };
+            framework.suppressed.extend(roles);
+        }
+    }
+
+    /// Resources of an agent are free again.
+    pub(super) fn give_back(&mut self, agent: &AgentId, resources: &Bundle) {
+        if let Some(agent) = self.agents.get_mut(agent) {
+            agent.available.add(resources);
+        }
+    }
+
+    /// Takes back a framework's offers without a word: its stream is gone.
+    pub(super) fn withdraw_offers_of(&mut self, id: &FrameworkId) {
+        let ids: Vec<OfferId> = self
+            .offers
+            .values()
+            .filter(|offer| offer.framework == *id)
+            .map(|offer| offer.id.clone())
+            .collect();
+        for id in ids {
+            if let Some(offer) = self.offers.remove(&id) {
+                self.give_back(&offer.agent, &offer.resources);
+            }
+        }
+    }
+
+    /// Takes back an agent's offers and says so.
+    pub(super) fn rescind_offers_on(&mut self, agent: &AgentId) {
+        let ids: Vec<OfferId> = self
+            .offers
+            .values()
+            .filter(|offer| offer.agent == *agent)
+            .map(|offer| offer.id.clone())
+            .collect();
+        for id in ids {
+            if let Some(offer) = self.offers.remove(&id) {
+                self.give_back(&offer.agent, &offer.resources);
+                self.send(
+                    &offer.framework,
+                    &json!({"type": "RESCIND", "rescind": {"offer_id": doc::id(id.as_str())}}),
+                );
+            }
+        }
+    }
+}
+
+/// The agent's own address, as offers tell it.
+fn agent_url(agent: &Agent) -> Value {
+    json!({
+        "scheme": "http",
+        "address": {"hostname": agent.config.hostname, "ip": agent.addr.ip().to_string(), "port": agent.addr.port()},
+        "path": "/slave(1)",
+    })
+}
+
+/// How long what a call leaves over stays refused.
+pub(super) fn refuse_for(filters: &Value) -> Duration {
+    match doc::number(filters, &["refuse_seconds"]) {
+        None => REFUSE_DEFAULT,
+        Some(seconds) if seconds <= 0.0 => Duration::ZERO,
+        Some(seconds) => Duration::try_from_secs_f64(seconds)
+            .unwrap_or(REFUSE_LONGEST)
+            .min(REFUSE_LONGEST),
+    }
+}

@@ -1,0 +1,71 @@
+//! What operators see and do: event streams; draining, deactivating and removing agents is in [`super::agents`].
+
+use super::{FrameworkId, STREAM_EVENTS, State, TaskState, WATCHERS, Watcher};
+use crate::{
+    master::operator_views,
+    wire::{json as doc, recordio},
+};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::time::Instant;
+use tokio::sync::mpsc;
+
+impl State {
+    /// SUBSCRIBE of the operator API: everything there is, then every change. The oldest stream ends when there are too many.
+    pub(crate) fn watch(&mut self, now: Instant) -> mpsc::Receiver<Bytes> {
+        let (events, receiver) = mpsc::channel(STREAM_EVENTS);
+        let subscribed = json!({"type": "SUBSCRIBED", "subscribed": {
+            "get_state": operator_views::state(self),
+            "heartbeat_interval_seconds": self.config.heartbeat.as_secs_f64(),
+        }});
+        // The queue is new: both fit.
+        let _ = events.try_send(recordio::record(&subscribed));
+        let _ = events.try_send(recordio::record(&json!({"type": "HEARTBEAT"})));
+        if self.watchers.len() >= WATCHERS {
+            self.watchers.remove(0);
+        }
+        self.watchers.push(Watcher {
+            events,
+            next_heartbeat: now + self.config.heartbeat,
+        });
+        receiver
+    }
+
+    /// Sends an event to every operator stream; those that are gone or do not keep up are dropped.
+    pub(super) fn announce(&mut self, event: &Value) {
+        if self.watchers.is_empty() {
+            return;
+        }
+        let record = recordio::record(event);
+        self.watchers
+            .retain(|watcher| watcher.events.try_send(record.clone()).is_ok());
+    }
+
+    pub(super) fn announce_framework(&mut self, id: &FrameworkId, kind: &str, part: &str) {
+        if let Some(framework) = self.frameworks.get(id) {
+            let framework = operator_views::framework_of_event(framework);
+            self.announce(&json!({"type": kind, part: {"framework": framework}}));
+        }
+    }
+
+    /// TASK_UPDATED: the status that was forwarded, and the latest state.
+    pub(super) fn announce_update(&mut self, framework: &FrameworkId, status: &Value, latest: TaskState) {
+        self.announce(&json!({"type": "TASK_UPDATED", "task_updated": {
+            "framework_id": doc::id(framework.as_str()),
+            "status": status,
+            "state": latest.as_str(),
+        }}));
+    }
+
+    pub(super) fn watcher_heartbeats(&mut self, now: Instant) {
+        let interval = self.config.heartbeat;
+        let record = recordio::record(&json!({"type": "HEARTBEAT"}));
+        self.watchers.retain_mut(|watcher| {
+            if watcher.next_heartbeat > now {
+                return !watcher.events.is_closed();
+            }
+            watcher.next_heartbeat = now + interval;
+            watcher.events.try_send(record.clone()).is_ok()
+        });
+    }
+}

@@ -1,0 +1,132 @@
+//! RECONCILE: the latest state of known tasks, and the best answer for unknown ones.
+
+use super::{AgentId, Connection, FrameworkId, State, TaskId, TaskKey, TaskState, epoch, time_info};
+use crate::wire::json as doc;
+use serde_json::{Map, Value, json};
+
+impl State {
+    /// Without tasks (implicit): every task of the framework; else each that is named.
+    pub(super) fn reconcile(&mut self, id: &FrameworkId, reconcile: &Value) {
+        let named = doc::list(reconcile, &["tasks"]);
+        if named.is_empty() {
+            let tasks: Vec<TaskId> = self
+                .frameworks
+                .get(id)
+                .into_iter()
+                .flat_map(|framework| framework.tasks.keys().cloned())
+                .collect();
+            for task in tasks {
+                self.reconcile_one(id, &task, None);
+            }
+            return;
+        }
+        for named in named {
+            let task = TaskId::from(doc::text(named, &["task_id", "value"]).unwrap_or_default());
+            let agent = doc::text(named, &["agent_id", "value"]).map(AgentId::from);
+            self.reconcile_one(id, &task, agent.as_ref());
+        }
+    }
+
+    /// Answers for one task.
+    pub(super) fn reconcile_one(&mut self, id: &FrameworkId, task: &TaskId, agent: Option<&AgentId>) {
+        let key = TaskKey {
+            framework: id.clone(),
+            task: task.clone(),
+        };
+        let status = self
+            .known_status(&key)
+            .or_else(|| self.unknown_status(&key, agent));
+        if let Some(status) = status {
+            self.send(id, &json!({"type": "UPDATE", "update": {"status": status}}));
+        }
+    }
+
+    fn known_status(&self, key: &TaskKey) -> Option<Value> {
+        let task = self.task(key)?;
+        let latest = task.statuses.last();
+        let state = latest
+            .and_then(|status| status["state"].as_str())
+            .unwrap_or(task.state.as_str());
+        let mut status = answer(&key.task, state, "Reconciliation: Latest task state");
+        status.insert("agent_id".to_owned(), doc::id(task.agent.as_str()));
+        doc::put(&mut status, "executor_id", task.executor.as_deref().map(doc::id));
+        if let Some(latest) = latest {
+            doc::copy(
+                latest,
+                &mut status,
+                &["healthy", "check_status", "container_status"],
+            );
+        }
+        Some(Value::Object(status))
+    }
+
+    fn unknown_status(&self, key: &TaskKey, agent: Option<&AgentId>) -> Option<Value> {
+        let framework = self.frameworks.get(&key.framework)?;
+        let unreachable = agent.and_then(|agent| self.unreachable_agents.get(agent));
+        let (state, message) = match agent {
+            Some(agent) if self.gone_agents.contains(agent) => {
+                (TaskState::GoneByOperator, "Reconciliation: Task is gone")
+            }
+            Some(_) if unreachable.is_some() => {
+                (TaskState::Unreachable, "Reconciliation: Task is unreachable")
+            }
+            Some(agent) => match self.agents.get(agent).map(|agent| agent.connection) {
+                Some(Connection::Connected) => {
+                    (TaskState::Gone, "Reconciliation: Task is unknown to the agent")
+                }
+                // It may come back and tell: no answer until then.
+                Some(Connection::Broken(_)) => return None,
+                None => (TaskState::Unknown, "Reconciliation: Task is unknown"),
+            },
+            None => (TaskState::Unknown, "Reconciliation: Task is unknown"),
+        };
+        let mut status = answer(
+            &key.task,
+            state.for_framework(framework.partition_aware()).as_str(),
+            message,
+        );
+        doc::put(
+            &mut status,
+            "agent_id",
+            agent.map(|agent| doc::id(agent.as_str())),
+        );
+        doc::put(
+            &mut status,
+            "unreachable_time",
+            unreachable.map(|since| time_info(*since)),
+        );
+        Some(Value::Object(status))
+    }
+
+    /// No operation outlives its own answer here: all are unknown.
+    pub(super) fn reconcile_operations(&mut self, id: &FrameworkId, reconcile: &Value) {
+        for operation in doc::list(reconcile, &["operations"]) {
+            let message = if operation.get("agent_id").is_some() {
+                "Reconciliation: Operation is unknown"
+            } else {
+                "Reconciliation: Operation is unknown and no 'agent_id' was provided"
+            };
+            let mut status = doc::object(json!({
+                "operation_id": operation["operation_id"],
+                "state": "OPERATION_UNKNOWN",
+                "message": message,
+            }));
+            doc::copy(operation, &mut status, &["agent_id"]);
+            self.send(
+                id,
+                &json!({"type": "UPDATE_OPERATION_STATUS", "update_operation_status": {"status": status}}),
+            );
+        }
+    }
+}
+
+fn answer(task: &TaskId, state: &str, message: &str) -> Map<String, Value> {
+    doc::object(json!({
+        "task_id": doc::id(task.as_str()),
+        "state": state,
+        "message": message,
+        "source": "SOURCE_MASTER",
+        "reason": "REASON_RECONCILIATION",
+        "timestamp": epoch(),
+    }))
+}

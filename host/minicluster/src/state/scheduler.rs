@@ -1,0 +1,161 @@
+//! Scheduler calls: what they must hold, and where each goes.
+
+use super::{FrameworkId, State};
+use crate::wire::json as doc;
+use base64::Engine;
+use serde_json::Value;
+use std::time::Instant;
+
+/// The answer to a call: a status and, for errors, a text.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    pub(crate) fn accepted() -> Self {
+        Self {
+            status: 202,
+            body: String::new(),
+        }
+    }
+
+    pub(crate) fn ok() -> Self {
+        Self {
+            status: 200,
+            body: String::new(),
+        }
+    }
+
+    pub(crate) fn bad(body: impl Into<String>) -> Self {
+        Self {
+            status: 400,
+            body: body.into(),
+        }
+    }
+}
+
+/// Checks what the message tables cannot: that the part a type needs is there, and a few cross rules.
+pub(crate) fn validate(call: &Value, principal: Option<&str>) -> Result<(), String> {
+    let refuse = |what: &str| Err(format!("Failed to validate scheduler::Call: {what}"));
+    let Some(kind) = doc::text(call, &["type"]) else {
+        return refuse("Expecting 'type' to be present");
+    };
+    if kind == "SUBSCRIBE" {
+        let Some(subscribe) = call.get("subscribe") else {
+            return refuse("Expecting 'subscribe' to be present");
+        };
+        let inner = doc::text(subscribe, &["framework_info", "id", "value"]).unwrap_or_default();
+        if inner != doc::text(call, &["framework_id", "value"]).unwrap_or_default() {
+            return refuse("'framework_id' differs from 'subscribe.framework_info.id'");
+        }
+        let named = doc::text(subscribe, &["framework_info", "principal"]);
+        return match (principal, named) {
+            (Some(ours), Some(named)) if ours != named => refuse(&format!(
+                "Authenticated principal '{ours}' does not match principal '{named}' set in `FrameworkInfo`"
+            )),
+            _ => Ok(()),
+        };
+    }
+    if call.get("framework_id").is_none() {
+        return refuse("Expecting 'framework_id' to be present");
+    }
+    let needs = match kind {
+        "TEARDOWN" | "REVIVE" | "SUPPRESS" => return Ok(()),
+        other => other.to_ascii_lowercase(),
+    };
+    let Some(part) = call.get(&needs) else {
+        return refuse(&format!("Expecting '{needs}' to be present"));
+    };
+    if matches!(kind, "ACKNOWLEDGE" | "ACKNOWLEDGE_OPERATION_STATUS") {
+        let uuid = doc::text(part, &["uuid"]).unwrap_or_default();
+        let bytes = base64::engine::general_purpose::STANDARD
+            .decode(uuid)
+            .unwrap_or_default();
+        if bytes.len() != 16 {
+            return refuse("Not a valid UUID");
+        }
+    }
+    Ok(())
+}
+
+impl State {
+    /// Every call but SUBSCRIBE. `call` is validated; `stream_id` is the header's.
+    pub(crate) fn scheduler_call(
+        &mut self,
+        call: &Value,
+        stream_id: Option<&str>,
+        principal: Option<&str>,
+        now: Instant,
+    ) -> Reply {
+        let id = FrameworkId::from(doc::text(call, &["framework_id", "value"]).unwrap_or_default());
+        if let Some(refusal) = self.refuse_caller(&id, stream_id, principal) {
+            return refusal;
+        }
+        let roles = |part: &str| roles_of(&call[part]);
+        match doc::text(call, &["type"]).unwrap_or_default() {
+            "TEARDOWN" => self.remove_framework(&id),
+            "ACCEPT" => self.accept(&id, &call["accept"], now),
+            "DECLINE" => self.decline(&id, &call["decline"], now),
+            "REVIVE" => self.revive(&id, &roles("revive"), now),
+            "SUPPRESS" => self.suppress(&id, &roles("suppress")),
+            "KILL" => self.kill(&id, &call["kill"]),
+            "SHUTDOWN" => self.shutdown_executor(&id, &call["shutdown"]),
+            "ACKNOWLEDGE" => self.acknowledge(&id, &call["acknowledge"], now),
+            "RECONCILE" => self.reconcile(&id, &call["reconcile"]),
+            "RECONCILE_OPERATIONS" => self.reconcile_operations(&id, &call["reconcile_operations"]),
+            "UPDATE_FRAMEWORK" => return self.update_framework(&id, &call["update_framework"], now),
+            // Command tasks and default executors take no messages, the allocator no requests, and there is no
+            // maintenance to accept: all are accepted and end here, as they do in a real cluster of such tasks.
+            _ => {}
+        }
+        Reply::accepted()
+    }
+
+    /// Who may not call: unknown frameworks, those without a stream, and streams that were replaced.
+    fn refuse_caller(
+        &self,
+        id: &FrameworkId,
+        stream_id: Option<&str>,
+        principal: Option<&str>,
+    ) -> Option<Reply> {
+        let Some(framework) = self.frameworks.get(id) else {
+            return Some(Reply::bad("Framework cannot be found"));
+        };
+        let named = doc::text(&framework.info, &["principal"]);
+        if let (Some(ours), Some(named)) = (principal, named)
+            && ours != named
+        {
+            return Some(Reply::bad(format!(
+                "Authenticated principal '{ours}' does not match principal '{named}' set in `FrameworkInfo`"
+            )));
+        }
+        let Some(stream) = &framework.stream else {
+            return Some(Reply {
+                status: 403,
+                body: "Framework is not subscribed".to_owned(),
+            });
+        };
+        let Some(given) = stream_id else {
+            return Some(Reply::bad(
+                "All non-subscribe calls should include the 'Mesos-Stream-Id' header",
+            ));
+        };
+        (given != stream.id).then(|| {
+            Reply::bad(format!(
+                "The stream ID '{given}' included in this request didn't match the stream ID currently associated with framework ID {id}"
+            ))
+        })
+    }
+}
+
+/// `roles` and the older `role` of REVIVE and SUPPRESS.
+fn roles_of(part: &Value) -> Vec<String> {
+    let single = doc::text(part, &["role"]).map(str::to_owned);
+    doc::list(part, &["roles"])
+        .iter()
+        .filter_map(|role| role.as_str().map(str::to_owned))
+        .chain(single)
+        .collect()
+}

@@ -1,0 +1,47 @@
+//! What time alone brings about.
+
+use super::{FrameworkId, State};
+use serde_json::json;
+use std::time::Instant;
+
+impl State {
+    /// Heartbeats, retries, failover timeouts, lost agents, and the regular allocation.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        self.heartbeats(now);
+        self.watcher_heartbeats(now);
+        self.retry_updates(now);
+        let expired: Vec<FrameworkId> = self
+            .frameworks
+            .values()
+            .filter(|framework| {
+                framework
+                    .failover_deadline
+                    .is_some_and(|deadline| deadline <= now)
+            })
+            .map(|framework| framework.id.clone())
+            .collect();
+        for id in expired {
+            self.remove_framework(&id);
+        }
+        self.give_up_agents(now);
+        if self.next_allocation <= now {
+            self.allocate(now);
+        }
+    }
+
+    fn heartbeats(&mut self, now: Instant) {
+        let interval = self.config.heartbeat;
+        let mut due = Vec::new();
+        for framework in self.frameworks.values_mut() {
+            if let Some(stream) = &mut framework.stream
+                && stream.next_heartbeat <= now
+            {
+                stream.next_heartbeat = now + interval;
+                due.push(framework.id.clone());
+            }
+        }
+        for id in due {
+            self.send(&id, &json!({"type": "HEARTBEAT"}));
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Status updates: made by agents, held back until the one before is acknowledged, sent again until it is.
+
+use super::{
+    AgentId, Connection, Effect, FrameworkId, KillOrder, State, Task, TaskId, TaskKey, TaskState, epoch,
+    model::InFlight,
+};
+use crate::wire::json as doc;
+use base64::Engine;
+use serde_json::{Map, Value, json};
+use std::time::{Duration, Instant};
+
+/// The longest time between two attempts.
+const LONGEST_RETRY: Duration = Duration::from_secs(600);
+/// Updates that may wait for an acknowledgement; a check that keeps changing replaces its last one beyond that.
+const PENDING: usize = 100;
+
+/// What a check found last. `None` inside: nothing yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CheckResult {
+    Command(Option<i32>),
+    Http(Option<u16>),
+    Tcp(Option<bool>),
+}
+
+impl CheckResult {
+    /// `CheckStatusInfo`.
+    fn message(self) -> Value {
+        match self {
+            Self::Command(None) => json!({"type": "COMMAND", "command": {}}),
+            Self::Command(Some(code)) => json!({"type": "COMMAND", "command": {"exit_code": code}}),
+            Self::Http(None) => json!({"type": "HTTP", "http": {}}),
+            Self::Http(Some(code)) => json!({"type": "HTTP", "http": {"status_code": code}}),
+            Self::Tcp(None) => json!({"type": "TCP", "tcp": {}}),
+            Self::Tcp(Some(succeeded)) => json!({"type": "TCP", "tcp": {"succeeded": succeeded}}),
+        }
+    }
+}
+
+/// What an agent has to say about a task.
+#[derive(Clone, Debug)]
+pub(crate) struct AgentUpdate {
+    pub(crate) state: TaskState,
+    pub(crate) source: &'static str,
+    pub(crate) message: Option<String>,
+    pub(crate) reason: Option<&'static str>,
+    pub(crate) healthy: Option<bool>,
+    pub(crate) check: Option<CheckResult>,
+    /// The process runs or ran: there is a container to speak of.
+    pub(crate) container: bool,
+}
+
+impl AgentUpdate {
+    pub(crate) fn new(state: TaskState) -> Self {
+        Self {
+            state,
+            source: "SOURCE_EXECUTOR",
+            message: None,
+            reason: None,
+            healthy: None,
+            check: None,
+            container: true,
+        }
+    }
+}
+
+impl State {
+    /// Takes an update from the agent. Those after a terminal one are dropped.
+    pub(crate) fn agent_update(&mut self, key: &TaskKey, update: &AgentUpdate, now: Instant) {
+        let Some(ip) = self
+            .task_mut(key)
+            .map(|task| task.agent.clone())
+            .and_then(|agent| self.agents.get(&agent))
+            .map(|agent| agent.addr.ip().to_string())
+        else {
+            return;
+        };
+        let Some(task) = self.task_mut(key) else { return };
+        if task.agent_state.is_terminal() {
+            return;
+        }
+        let status = status_message(task, update, &ip);
+        task.agent_state = update.state;
+        record(&mut task.agent_statuses, status.clone());
+        let terminal = update.state.is_terminal();
+        if task.pending.len() >= PENDING && !terminal {
+            task.pending.pop_back();
+        }
+        task.pending.push_back((update.state, status));
+        let first = task.pending.len() == 1;
+        let group_fails = terminal && task.executor.is_some() && update.state != TaskState::Finished;
+        if group_fails {
+            self.kill_rest_of_group(key, update.healthy);
+        }
+        if first {
+            self.forward(key, now);
+        }
+    }
+
+    /// Sends the first pending update, again or for the first time.
+    pub(super) fn forward(&mut self, key: &TaskKey, now: Instant) {
+        let retry = self.config.update_retry;
+        let Some(task) = self.task_mut(key) else { return };
+        let Some((_, status)) = task.pending.front().cloned() else {
+            return;
+        };
+        let (agent, latest, wait) = (
+            task.agent.clone(),
+            task.agent_state,
+            task.in_flight
+                .as_ref()
+                .map_or(retry, |f| (f.wait * 2).min(LONGEST_RETRY)),
+        );
+        let again = task.in_flight.is_some();
+        task.in_flight = Some(InFlight {
+            retry_at: now + wait,
+            wait,
+        });
+        if self
+            .agents
+            .get(&agent)
+            .is_none_or(|agent| agent.connection != Connection::Connected)
+        {
+            return;
+        }
+        if let Some(task) = self.task_mut(key) {
+            task.state = latest;
+            record(&mut task.statuses, status.clone());
+        }
+        if latest.is_terminal() {
+            self.release(key);
+        }
+        if !again {
+            self.announce_update(&key.framework, &status, latest);
+        }
+        self.send(
+            &key.framework,
+            &json!({"type": "UPDATE", "update": {"status": status}}),
+        );
+    }
+
+    /// A task's resources are free again, once.
+    fn release(&mut self, key: &TaskKey) {
+        let Some(task) = self.task_mut(key).filter(|task| !task.released) else {
+            return;
+        };
+        task.released = true;
+        let (agent, resources) = (task.agent.clone(), task.resources.clone());
+        self.give_back(&agent, &resources);
+    }
+
+    /// A task that is done with before its process is: what it holds stays taken until then, so that nobody else gets
+    /// its ports.
+    pub(super) fn settle(&mut self, key: &TaskKey) {
+        let Some(task) = self.task_mut(key).filter(|task| !task.released) else {
+            return;
+        };
+        if task.agent_state.is_terminal() {
+            return self.release(key);
+        }
+        task.released = true;
+        let held = (task.agent.clone(), task.resources.clone());
+        self.lingering.insert(key.clone(), held);
+    }
+
+    /// The process of a task is gone. What it held although the task was done with is free now.
+    pub(crate) fn process_gone(&mut self, key: &TaskKey) {
+        if let Some((agent, resources)) = self.lingering.remove(key) {
+            self.give_back(&agent, &resources);
+        }
+    }
+
+    /// ACKNOWLEDGE: the next pending update goes out; after the last of a task that ended, the task is done with.
+    pub(super) fn acknowledge(&mut self, id: &FrameworkId, acknowledge: &Value, now: Instant) {
+        let task_id = TaskId::from(doc::text(acknowledge, &["task_id", "value"]).unwrap_or_default());
+        let key = TaskKey {
+            framework: id.clone(),
+            task: task_id,
+        };
+        let Some(task) = self.task_mut(&key) else { return };
+        let acknowledged = task.in_flight.is_some()
+            && task
+                .pending
+                .front()
+                .is_some_and(|(_, status)| status["uuid"] == acknowledge["uuid"]);
+        if !acknowledged {
+            return;
+        }
+        task.in_flight = None;
+        let terminal = task
+            .pending
+            .pop_front()
+            .is_some_and(|(state, _)| state.is_terminal());
+        if terminal {
+            self.complete(&key);
+        } else {
+            self.forward(&key, now);
+        }
+    }
+
+    /// Moves a task to the completed ones, and with the last of a group its executor.
+    fn complete(&mut self, key: &TaskKey) {
+        self.release(key);
+        let Some(task) = self
+            .frameworks
+            .get_mut(&key.framework)
+            .and_then(|framework| framework.tasks.remove(&key.task))
+        else {
+            return;
+        };
+        let executor = task
+            .executor
+            .clone()
+            .map(|executor| (task.agent.clone(), executor));
+        let agent = task.agent.clone();
+        self.remember(task);
+        if let Some(executor) = executor {
+            self.end_executor(&key.framework, &executor);
+        }
+        self.drained(&agent);
+    }
+
+    /// An executor without tasks ends by itself; the framework hears of it.
+    fn end_executor(&mut self, id: &FrameworkId, key: &(AgentId, String)) {
+        let Some(framework) = self.frameworks.get_mut(id) else {
+            return;
+        };
+        let busy = framework
+            .tasks
+            .values()
+            .any(|task| task.agent == key.0 && task.executor.as_ref() == Some(&key.1));
+        if busy {
+            return;
+        }
+        let Some(executor) = framework.executors.remove(key) else {
+            return;
+        };
+        self.give_back(&executor.agent, &executor.resources);
+        let failure =
+            json!({"agent_id": doc::id(key.0.as_str()), "executor_id": doc::id(&key.1), "status": 0});
+        self.send(id, &json!({"type": "FAILURE", "failure": failure}));
+    }
+
+    /// One of a group ended badly or was killed: so are the others.
+    fn kill_rest_of_group(&mut self, key: &TaskKey, healthy: Option<bool>) {
+        let Some(task) = self.task(key) else { return };
+        let (agent, executor) = (task.agent.clone(), task.executor.clone());
+        let Some(framework) = self.frameworks.get(&key.framework) else {
+            return;
+        };
+        let others: Vec<TaskKey> = framework
+            .tasks
+            .values()
+            .filter(|other| {
+                other.agent == agent
+                    && other.executor == executor
+                    && other.key != *key
+                    && !other.agent_state.is_terminal()
+            })
+            .map(|other| other.key.clone())
+            .collect();
+        let order = KillOrder {
+            grace: None,
+            reason: None,
+            healthy: healthy.filter(|healthy| !healthy),
+        };
+        self.effects
+            .extend(others.into_iter().map(|other| Effect::Kill(other, order.clone())));
+    }
+
+    /// A status made by the master: recorded, and told to the operators. Not to the framework.
+    pub(super) fn record_by_master(&mut self, key: &TaskKey, state: TaskState, status: &Value) {
+        if let Some(task) = self.task_mut(key) {
+            task.state = state;
+            record(&mut task.statuses, status.clone());
+        }
+        self.announce_update(&key.framework, status, state);
+    }
+
+    /// After a framework came back: its unacknowledged updates again, at once.
+    pub(super) fn resend_pending(&mut self, id: &FrameworkId, now: Instant) {
+        let keys: Vec<TaskKey> = self
+            .frameworks
+            .get(id)
+            .into_iter()
+            .flat_map(|f| f.tasks.values().map(|task| task.key.clone()))
+            .collect();
+        for key in keys {
+            self.forward(&key, now);
+        }
+    }
+
+    /// Updates whose time has come again.
+    pub(super) fn retry_updates(&mut self, now: Instant) {
+        let due: Vec<TaskKey> = self
+            .tasks()
+            .filter(|task| {
+                task.in_flight
+                    .as_ref()
+                    .is_some_and(|in_flight| in_flight.retry_at <= now)
+            })
+            .map(|task| task.key.clone())
+            .collect();
+        for key in due {
+            self.forward(&key, now);
+        }
+    }
+}
+
+/// Of each state only the last status is kept, as the master does.
+fn record(statuses: &mut Vec<Value>, status: Value) {
+    match statuses.last_mut() {
+        Some(last) if last["state"] == status["state"] => *last = status,
+        _ => statuses.push(status),
+    }
+}
+
+fn status_message(task: &Task, update: &AgentUpdate, ip: &str) -> Value {
+    let executor = task.executor.as_deref().unwrap_or(task.key.task.as_str());
+    let mut status = doc::object(json!({
+        "task_id": doc::id(task.key.task.as_str()),
+        "state": update.state.as_str(),
+        "source": update.source,
+        "agent_id": doc::id(task.agent.as_str()),
+        "executor_id": doc::id(executor),
+        "timestamp": epoch(),
+        "uuid": base64::engine::general_purpose::STANDARD.encode(uuid::Uuid::new_v4().as_bytes()),
+    }));
+    doc::put(
+        &mut status,
+        "message",
+        update.message.as_ref().map(|message| json!(message)),
+    );
+    doc::put(&mut status, "reason", update.reason.map(|reason| json!(reason)));
+    doc::put(
+        &mut status,
+        "healthy",
+        update.healthy.map(|healthy| json!(healthy)),
+    );
+    doc::put(
+        &mut status,
+        "check_status",
+        update.check.map(CheckResult::message),
+    );
+    if update.container {
+        status.insert(
+            "container_status".to_owned(),
+            container_status(task, update.state, ip),
+        );
+    }
+    Value::Object(status)
+}
+
+/// Where the task runs. A group's container has no network left when its process is gone, and no process while it starts.
+fn container_status(task: &Task, state: TaskState, ip: &str) -> Value {
+    let mut id = doc::object(doc::id(&task.container));
+    doc::put(&mut id, "parent", task.parent.as_deref().map(doc::id));
+    let mut status: Map<String, Value> = doc::object(json!({ "container_id": id }));
+    let in_group = task.parent.is_some();
+    if !(in_group && state.is_terminal()) {
+        status.insert(
+            "network_infos".to_owned(),
+            json!([{"ip_addresses": [{"protocol": "IPv4", "ip_address": ip}]}]),
+        );
+        if !(in_group && state == TaskState::Starting) {
+            doc::put(&mut status, "executor_pid", task.pid.map(|pid| json!(pid)));
+        }
+    }
+    Value::Object(status)
+}
