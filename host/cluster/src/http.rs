@@ -75,6 +75,11 @@ pub(crate) fn address(url: &Url) -> String {
     url[..Position::BeforePath].to_owned()
 }
 
+/// How an answer is called in messages.
+pub(crate) fn answer(url: &Url, call: &str) -> String {
+    format!("the answer of {} to {call}", address(url))
+}
+
 /// Sends requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Http {
@@ -137,21 +142,21 @@ impl Http {
         body.read(deadline).await.map(drop)
     }
 
-    /// A request that is answered with a JSON document.
-    pub(crate) async fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
+    /// A request that is answered with a document: all of it.
+    pub(crate) async fn fetch(&self, request: &Request) -> Result<Bytes> {
         let deadline = Instant::now() + self.config.call_timeout;
         let response = self.send(&self.calls, request, deadline).await?;
-        let bytes = self
-            .accepted(request, response, deadline)
+        self.accepted(request, response, deadline)
             .await?
             .read(deadline)
-            .await?;
-        serde_json::from_slice(&bytes).map_err(|source| {
-            Error::decode(
-                format!("the answer of {} to {}", request.address(), request.call),
-                source,
-            )
-        })
+            .await
+    }
+
+    /// A request that is answered with a JSON document.
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, request: &Request) -> Result<T> {
+        let bytes = self.fetch(request).await?;
+        serde_json::from_slice(&bytes)
+            .map_err(|source| Error::decode(answer(&request.url, &request.call), source))
     }
 
     /// A request that is answered with a stream; it returns with the answer's head.

@@ -19,6 +19,7 @@ mod config;
 mod error;
 mod http;
 pub mod ids;
+mod lenient;
 pub mod operator;
 pub mod recordio;
 pub mod scheduler;

@@ -10,6 +10,8 @@ pub use types::{
     GetState, GetTasks, TaskUpdated,
 };
 
+pub(crate) use types::Answer;
+
 use crate::error::Result;
 use crate::scheduler::interval;
 use crate::stream::RecordStream;

@@ -4,7 +4,9 @@
 //! ports are a text (`"[31000-31001, 31010-31010]"`), attributes and resources are objects keyed by name, labels are
 //! lists. Modelled is what discovery and the tests use; the rest is ignored.
 
+use crate::error::Result;
 use crate::ids::{AgentId, ExecutorId, FrameworkId, TaskId};
+use crate::lenient::{self, Lenient, prune_list};
 use crate::v1::macros::messages;
 use crate::v1::{ContainerInfo, ContainerStatus, DiscoveryInfo, DomainInfo, HealthCheck, Label, TaskState};
 use serde_json::Value;
@@ -12,7 +14,8 @@ use std::collections::BTreeMap;
 
 messages! {
     /// What one master knows. `leader` and `pid` are `master@ip:port`; `leader` is missing while none leads. `flags`
-    /// are the master's command line. Times are seconds since 1970.
+    /// are the master's command line. Times are seconds since 1970. `left_out` counts agents, frameworks and tasks that
+    /// could not be read.
     State {
         must {
             #[serde(default)] id: String,
@@ -22,6 +25,7 @@ messages! {
             #[serde(default)] activated_slaves: f64,
             #[serde(default)] deactivated_slaves: f64,
             #[serde(default)] unreachable_slaves: f64,
+            #[serde(skip)] left_out: u64,
         }
         may {
             leader: Option<String>,
@@ -131,6 +135,41 @@ messages! {
     Status {
         must { state: TaskState, #[serde(default)] timestamp: f64 }
         may { labels: Vec<Label>, container_status: Option<ContainerStatus>, healthy: Option<bool> }
+    }
+}
+
+impl Lenient for State {
+    fn prune(document: &mut Value) -> u64 {
+        let mut count = 0;
+        for list in ["frameworks", "completed_frameworks"] {
+            for framework in document
+                .get_mut(list)
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten()
+            {
+                for tasks in ["/tasks", "/unreachable_tasks", "/completed_tasks"] {
+                    count += prune_list::<Task>(framework, tasks);
+                }
+            }
+        }
+        count
+            + prune_list::<Framework>(document, "/frameworks")
+            + prune_list::<Framework>(document, "/completed_frameworks")
+            + prune_list::<Slave>(document, "/slaves")
+            + prune_list::<Slave>(document, "/recovered_slaves")
+            + prune_list::<Task>(document, "/orphan_tasks")
+    }
+
+    fn set_left_out(&mut self, count: u64) {
+        self.left_out = count;
+    }
+}
+
+impl State {
+    /// Reads the document. Agents, frameworks and tasks that cannot be read are left out and counted.
+    pub fn decode(document: &[u8]) -> Result<Self> {
+        lenient::read(document, || "the state document".to_owned())
     }
 }
 

@@ -127,7 +127,7 @@ async fn documents_are_read_as_recorded() {
             .iter()
             .map(|framework| &*framework.name)
             .collect::<Vec<_>>(),
-        ["alpha", "beta"]
+        ["beta", "alpha"]
     );
     let agents = client.get_agents().await.unwrap().agents;
     assert_eq!(agents[0].pid.as_deref(), Some("slave(1)@127.0.0.1:5051"));
@@ -292,23 +292,51 @@ async fn a_connection_that_closes_early_is_told() {
     assert!(matches!(&error, Error::Broken { .. }), "{error:?}");
 }
 
-#[tokio::test]
-async fn tls_to_a_plain_port_fails_with_the_address() {
-    let server = Server::saying(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec()).await;
+/// The certificate of the test server, which signed itself for 127.0.0.1.
+const CERTIFICATE: &[u8] = include_bytes!("tls/cert.pem");
+/// One that signed nothing here.
+const OTHER_CERTIFICATE: &[u8] = include_bytes!("tls/other-cert.pem");
+
+async fn version_over_tls(
+    verify: bool,
+    authorities: Option<&[u8]>,
+) -> (String, transom_cluster::Result<String>) {
+    let server = Server::secured(|_| json_answer(&json!({"version": "1.11.0"}))).await;
     let tls = Some(Tls {
-        verify: false,
-        authorities: None,
+        verify,
+        authorities: authorities.map(<[u8]>::to_vec),
     });
-    let config = Config {
+    let client = Client::new(Config {
         tls,
-        call_timeout: Duration::from_secs(2),
         ..config(&[server.name()])
-    };
-    let error = Client::new(config).unwrap().version().await.unwrap_err();
+    })
+    .unwrap();
+    (server.name(), client.version().await)
+}
+
+#[tokio::test]
+async fn over_tls_a_master_must_prove_who_it_is() {
+    let (_, version) = version_over_tls(true, Some(CERTIFICATE)).await;
+    assert_eq!(version.unwrap(), "1.11.0");
+}
+
+#[tokio::test]
+async fn over_tls_a_master_signed_by_nobody_known_is_refused() {
+    let (name, version) = version_over_tls(true, Some(OTHER_CERTIFICATE)).await;
+    let error = version.unwrap_err();
     assert!(
-        error.to_string().contains(&format!("https://{}", server.name())),
-        "{error}"
+        matches!(&error, Error::Unreachable { address, .. } if *address == format!("https://{name}")),
+        "{error:?}"
     );
+    assert!(told(&error).contains("certificate"), "{}", told(&error));
+}
+
+#[tokio::test]
+async fn verification_can_be_switched_off() {
+    for authorities in [None, Some(OTHER_CERTIFICATE)] {
+        let (_, version) = version_over_tls(false, authorities).await;
+        assert_eq!(version.unwrap(), "1.11.0");
+    }
 }
 
 #[tokio::test]

@@ -2,12 +2,14 @@
 
 use crate::error::{Error, Result};
 use crate::ids::{AgentId, FrameworkId};
+use crate::lenient::{self, Lenient, prune_list};
 use crate::v1::macros::messages;
 use crate::v1::{
     AgentInfo, DurationInfo, ExecutorInfo, FrameworkInfo, Offer, Resource, Task, TaskState, TaskStatus,
     TimeInfo, TypeOnly,
 };
 use serde::Deserialize;
+use serde_json::Value;
 
 /// One event of the operator stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,8 +37,9 @@ pub enum Event {
 }
 
 messages! {
-    /// Everything the master knows about what runs.
+    /// Everything the master knows about what runs. `left_out` counts entries of lists that could not be read.
     GetState {
+        must { #[serde(skip)] left_out: u64 }
         may {
             get_tasks: Option<GetTasks>,
             get_executors: Option<GetExecutors>,
@@ -44,8 +47,9 @@ messages! {
             get_agents: Option<GetAgents>,
         }
     }
-    /// Tasks by how far they are known.
+    /// Tasks by how far they are known. `left_out` counts those that could not be read.
     GetTasks {
+        must { #[serde(skip)] left_out: u64 }
         may {
             pending_tasks: Vec<Task>,
             tasks: Vec<Task>,
@@ -81,8 +85,9 @@ messages! {
             offered_resources: Vec<Resource>,
         }
     }
-    /// Agents, and those that the master remembers from before its restart but has not seen since.
-    GetAgents { may { agents: Vec<Agent>, recovered_agents: Vec<AgentInfo> } }
+    /// Agents, and those that the master remembers from before its restart but has not seen since. `left_out` counts
+    /// those that could not be read.
+    GetAgents { must { #[serde(skip)] left_out: u64 } may { agents: Vec<Agent>, recovered_agents: Vec<AgentInfo> } }
     /// An agent and how it stands. `active` is false while it is disconnected; `deactivated` while an operator keeps
     /// it from being offered.
     Agent {
@@ -108,6 +113,72 @@ messages! {
     DrainConfig { may { max_grace_period: Option<DurationInfo>, mark_gone: Option<bool> } }
     /// A task's new state. `state` is the latest one; `status` may be an older update that was just acknowledged.
     TaskUpdated { must { framework_id: FrameworkId, status: TaskStatus, state: TaskState } }
+}
+
+impl Lenient for GetState {
+    fn prune(document: &mut Value) -> u64 {
+        document.get_mut("get_tasks").map_or(0, GetTasks::prune)
+            + document.get_mut("get_agents").map_or(0, GetAgents::prune)
+            + prune_list::<Executor>(document, "/get_executors/executors")
+            + prune_list::<Executor>(document, "/get_executors/orphan_executors")
+            + prune_list::<Framework>(document, "/get_frameworks/frameworks")
+            + prune_list::<Framework>(document, "/get_frameworks/completed_frameworks")
+            + prune_list::<FrameworkInfo>(document, "/get_frameworks/recovered_frameworks")
+    }
+
+    fn set_left_out(&mut self, count: u64) {
+        self.left_out = count;
+    }
+}
+
+impl Lenient for GetTasks {
+    fn prune(document: &mut Value) -> u64 {
+        let lists = [
+            "/pending_tasks",
+            "/tasks",
+            "/unreachable_tasks",
+            "/completed_tasks",
+            "/orphan_tasks",
+        ];
+        lists.iter().map(|list| prune_list::<Task>(document, list)).sum()
+    }
+
+    fn set_left_out(&mut self, count: u64) {
+        self.left_out = count;
+    }
+}
+
+impl Lenient for GetAgents {
+    fn prune(document: &mut Value) -> u64 {
+        prune_list::<Agent>(document, "/agents") + prune_list::<AgentInfo>(document, "/recovered_agents")
+    }
+
+    fn set_left_out(&mut self, count: u64) {
+        self.left_out = count;
+    }
+}
+
+/// The answer to a GET call: a type, and the field named like it.
+#[derive(Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) get_state: Option<GetState>,
+    pub(crate) get_agents: Option<GetAgents>,
+    pub(crate) get_tasks: Option<GetTasks>,
+}
+
+impl Lenient for Answer {
+    fn prune(document: &mut Value) -> u64 {
+        document.get_mut("get_state").map_or(0, GetState::prune)
+            + document.get_mut("get_agents").map_or(0, GetAgents::prune)
+            + document.get_mut("get_tasks").map_or(0, GetTasks::prune)
+    }
+
+    fn set_left_out(&mut self, count: u64) {
+        // An answer has one of these.
+        self.get_state.iter_mut().for_each(|part| part.left_out = count);
+        self.get_agents.iter_mut().for_each(|part| part.left_out = count);
+        self.get_tasks.iter_mut().for_each(|part| part.left_out = count);
+    }
 }
 
 /// The event as it comes: a type, and the field named like it.
@@ -156,17 +227,30 @@ struct WireAgentId {
     agent_id: AgentId,
 }
 
+impl Lenient for Wire {
+    fn prune(document: &mut Value) -> u64 {
+        document
+            .pointer_mut("/subscribed/get_state")
+            .map_or(0, GetState::prune)
+    }
+
+    fn set_left_out(&mut self, count: u64) {
+        self.subscribed
+            .iter_mut()
+            .for_each(|body| body.get_state.left_out = count);
+    }
+}
+
 impl Event {
     /// Reads one record of the stream. An unknown type is not an error ([`Event::Unknown`]); a known one without its
-    /// content is.
+    /// content is. What SUBSCRIBED lists is read one by one: an entry that cannot be read is left out and counted.
     pub fn decode(record: &[u8]) -> Result<Self> {
         Self::decode_with_interval(record).map(|(event, _)| event)
     }
 
     /// As [`Event::decode`], with the heartbeat interval in seconds that SUBSCRIBED carries beside the state.
     pub(crate) fn decode_with_interval(record: &[u8]) -> Result<(Self, Option<f64>)> {
-        let wire: Wire =
-            serde_json::from_slice(record).map_err(|source| Error::decode("an operator event", source))?;
+        let wire: Wire = lenient::read(record, || "an operator event".to_owned())?;
         let kind = wire.r#type.unwrap_or_default();
         let mut seconds = None;
         let event = match kind.as_str() {

@@ -120,10 +120,11 @@ messages! {
     /// A path in the task's own (`SELF`) or its executor's (`PARENT`) sandbox.
     VolumeSandboxPath { must { path: String } may { r#type: Option<String> } }
 
-    /// A network that a container is on, or wants to be on.
+    /// A network that a container is on, or wants to be on. `ip_address` is what very old agents write.
     NetworkInfo {
         may {
             ip_addresses: Vec<IpAddress>,
+            ip_address: Option<String>,
             name: Option<String>,
             groups: Vec<String>,
             labels: Option<Labels>,

@@ -3,14 +3,18 @@
 #![allow(dead_code, reason = "every test binary uses its own part of this module")]
 #![allow(unreachable_pub, reason = "the module is compiled into several test binaries")]
 
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 /// The folder of recorded traffic.
 pub fn recordings() -> PathBuf {
@@ -98,6 +102,27 @@ pub struct Server {
 impl Server {
     /// Answers each request with what `answer` says.
     pub async fn start(answer: impl Fn(&Asked) -> Vec<Step> + Send + Sync + 'static) -> Self {
+        Self::listen(answer, None).await
+    }
+
+    /// The same over TLS, with the certificate in `tls/`.
+    pub async fn secured(answer: impl Fn(&Asked) -> Vec<Step> + Send + Sync + 'static) -> Self {
+        let certificate = CertificateDer::from_pem_slice(include_bytes!("../tls/cert.pem")).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(include_bytes!("../tls/key.pem")).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)
+            .unwrap();
+        Self::listen(answer, Some(TlsAcceptor::from(Arc::new(config)))).await
+    }
+
+    async fn listen(
+        answer: impl Fn(&Asked) -> Vec<Step> + Send + Sync + 'static,
+        tls: Option<TlsAcceptor>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -108,9 +133,18 @@ impl Server {
             let mut connections = JoinSet::new();
             for number in 0.. {
                 let (stream, _) = listener.accept().await.unwrap();
+                stream.set_nodelay(true).unwrap();
                 let (record, answer, closing) = (Arc::clone(&record), Arc::clone(&answer), closing.clone());
+                let tls = tls.clone();
                 connections.spawn(async move {
-                    serve(stream, number, &record, &*answer).await;
+                    match tls {
+                        None => serve(stream, number, &record, &*answer).await,
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serve(stream, number, &record, &*answer).await;
+                            }
+                        }
+                    }
                     closing.send_modify(|count| *count += 1);
                 });
             }
@@ -149,13 +183,17 @@ impl Server {
     }
 }
 
+/// A connection, secured or not.
+trait Pipe: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Pipe for T {}
+
 async fn serve(
-    mut stream: TcpStream,
+    mut stream: impl Pipe,
     connection: usize,
     record: &Mutex<Vec<Asked>>,
     answer: &(dyn Fn(&Asked) -> Vec<Step> + Send + Sync),
 ) {
-    stream.set_nodelay(true).unwrap();
     let mut buffer = Vec::new();
     while let Some(asked) = request(&mut stream, &mut buffer, connection).await {
         record.lock().unwrap().push(asked.clone());
@@ -180,7 +218,7 @@ async fn serve(
     }
 }
 
-async fn trickle(stream: &mut TcpStream, bytes: &[u8], size: usize) -> std::io::Result<()> {
+async fn trickle(stream: &mut impl Pipe, bytes: &[u8], size: usize) -> std::io::Result<()> {
     for piece in bytes.chunks(size) {
         stream.write_all(piece).await?;
         stream.flush().await?;
@@ -190,7 +228,7 @@ async fn trickle(stream: &mut TcpStream, bytes: &[u8], size: usize) -> std::io::
 }
 
 /// Reads a request with a `Content-Length` or without body.
-async fn request(stream: &mut TcpStream, buffer: &mut Vec<u8>, connection: usize) -> Option<Asked> {
+async fn request(stream: &mut impl Pipe, buffer: &mut Vec<u8>, connection: usize) -> Option<Asked> {
     let head_end = loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             break end;
