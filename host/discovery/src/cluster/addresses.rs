@@ -1,0 +1,106 @@
+//! A task's own addresses, from what its statuses say.
+
+use std::net::IpAddr;
+
+use transom_cluster::v1::{ContainerStatus, Label, TaskState};
+
+const DOCKER: &str = "Docker.NetworkSettings.IPAddress";
+const MESOS: &str = "MesosContainerizer.NetworkSettings.IPAddress";
+
+/// Addresses by where they were said; texts that are none are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// From the container's networks.
+    pub netinfo: Vec<IpAddr>,
+    /// From labels of the Docker containerizer.
+    pub docker: Vec<IpAddr>,
+    /// From labels of the cluster's own containerizer.
+    pub mesos: Vec<IpAddr>,
+}
+
+/// The parts of a status that matter here, whichever API it came by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Status<'s> {
+    pub(super) state: &'s TaskState,
+    pub(super) timestamp: f64,
+    pub(super) labels: &'s [Label],
+    pub(super) container: Option<&'s ContainerStatus>,
+}
+
+impl Addresses {
+    /// From the newest status that says the task runs; the first one of equals.
+    pub(super) fn newest<'s>(statuses: impl Iterator<Item = Status<'s>>) -> Self {
+        let mut newest: Option<Status<'s>> = None;
+        for status in statuses.filter(|status| *status.state == TaskState::Running && status.timestamp > -1.0)
+        {
+            if newest.is_none_or(|newest| status.timestamp > newest.timestamp) {
+                newest = Some(status);
+            }
+        }
+        newest.map(|status| Self::of(&status)).unwrap_or_default()
+    }
+
+    pub(super) fn of(status: &Status<'_>) -> Self {
+        let labelled = |key| {
+            let values = status.labels.iter().filter(move |label| label.key == key);
+            values
+                .filter_map(|label| address(label.value.as_deref()?))
+                .collect()
+        };
+        let networks = status
+            .container
+            .into_iter()
+            .flat_map(|container| &container.network_infos);
+        let netinfo = networks.flat_map(|network| &network.ip_addresses);
+        Self {
+            netinfo: netinfo
+                .filter_map(|ip| address(ip.ip_address.as_deref()?))
+                .collect(),
+            docker: labelled(DOCKER),
+            mesos: labelled(MESOS),
+        }
+    }
+}
+
+fn address(text: &str) -> Option<IpAddr> {
+    text.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_running_status_counts() {
+        let label = |ip: &str| {
+            vec![Label {
+                key: DOCKER.into(),
+                value: Some(ip.into()),
+            }]
+        };
+        let (one, two, three) = (label("10.0.0.1"), label("::ffff:10.0.0.2"), label("no address"));
+        let (running, starting) = (TaskState::Running, TaskState::Starting);
+        let status = |state, timestamp, labels| Status {
+            state,
+            timestamp,
+            labels,
+            container: None,
+        };
+        let docker = |statuses: &[Status<'_>]| Addresses::newest(statuses.iter().copied()).docker;
+        assert_eq!(
+            docker(&[status(&running, 1.0, &one), status(&running, 2.0, &two)]),
+            [IpAddr::from([10, 0, 0, 2])]
+        );
+        assert_eq!(
+            docker(&[status(&running, 1.0, &one), status(&running, 1.0, &two)]),
+            [IpAddr::from([10, 0, 0, 1])]
+        );
+        assert_eq!(
+            docker(&[status(&running, 1.0, &one), status(&starting, 2.0, &two)]),
+            [IpAddr::from([10, 0, 0, 1])]
+        );
+        assert!(docker(&[status(&running, 1.0, &one), status(&running, 2.0, &three)]).is_empty());
+        assert!(docker(&[status(&running, -1.0, &one)]).is_empty());
+        assert!(docker(&[]).is_empty());
+    }
+}

@@ -1,0 +1,192 @@
+//! The model from the operator stream: a snapshot first, then one event after the other.
+
+use std::collections::HashMap;
+
+use transom_cluster::operator::{Agent, Event, Framework as WireFramework, GetState, TaskUpdated};
+use transom_cluster::v1::{FrameworkInfo, Task as WireTask, TaskState, TaskStatus};
+use transom_cluster::{AgentId, FrameworkId};
+
+use super::addresses::Status;
+use super::{Addresses, Cluster, Discovery, Endpoint, Framework, Host, Ordered, Task};
+
+/// What an event did to the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Records may differ.
+    Changed,
+    /// They do not.
+    Same,
+}
+
+/// Reads the snapshot that the stream begins with. It does not say who leads.
+pub fn read(state: &GetState) -> Cluster {
+    let mut cluster = Cluster::default();
+    for agent in state.get_agents.iter().flat_map(|agents| &agents.agents) {
+        cluster.put_agent(agent);
+    }
+    for framework in state
+        .get_frameworks
+        .iter()
+        .flat_map(|frameworks| &frameworks.frameworks)
+    {
+        cluster.put_framework(framework);
+    }
+    for task in state.get_tasks.iter().flat_map(|tasks| &tasks.tasks) {
+        cluster.put_task(task);
+    }
+    cluster
+}
+
+impl Cluster {
+    /// Follows one event. A snapshot replaces everything but the leader.
+    pub fn apply(&mut self, event: &Event) -> Effect {
+        match event {
+            Event::Subscribed(state) => {
+                *self = Self {
+                    leader: self.leader.take(),
+                    ..read(state)
+                };
+                Effect::Changed
+            }
+            Event::TaskAdded(task) => self.put_task(task),
+            Event::TaskUpdated(update) => self.update_task(update),
+            Event::FrameworkAdded(framework) | Event::FrameworkUpdated(framework) => {
+                self.put_framework(framework)
+            }
+            Event::FrameworkRemoved(info) => self.remove_framework(info),
+            Event::AgentAdded(agent) => self.put_agent(agent),
+            Event::AgentRemoved(id) => effect(self.agents.remove(id).is_some()),
+            Event::Heartbeat | Event::Unknown(_) => Effect::Same,
+        }
+    }
+
+    fn put_agent(&mut self, agent: &Agent) -> Effect {
+        let Some((id, endpoint)) = located(agent) else {
+            self.skipped += 1;
+            return Effect::Same;
+        };
+        effect(self.agents.insert(id, endpoint.clone()) != Some(endpoint))
+    }
+
+    fn put_framework(&mut self, wire: &WireFramework) -> Effect {
+        let info = &wire.framework_info;
+        let Some(id) = info.id.clone() else {
+            self.skipped += 1;
+            return Effect::Same;
+        };
+        let framework = described(info);
+        effect(self.frameworks.insert(id, framework.clone()) != Some(framework))
+    }
+
+    fn remove_framework(&mut self, info: &FrameworkInfo) -> Effect {
+        let Some(id) = &info.id else { return Effect::Same };
+        self.tasks.remove(id);
+        effect(self.frameworks.remove(id).is_some())
+    }
+
+    fn put_task(&mut self, wire: &WireTask) -> Effect {
+        if wire.state.is_terminal() {
+            return self.remove_task(&wire.framework_id, &wire.task_id);
+        }
+        let task = read_task(wire);
+        let tasks = self.tasks.entry(wire.framework_id.clone()).or_default();
+        let old = tasks.insert(wire.task_id.clone(), task.clone());
+        let relevant = task.running || old.as_ref().is_some_and(|old| old.running);
+        effect(relevant && old != Some(task))
+    }
+
+    fn update_task(&mut self, update: &TaskUpdated) -> Effect {
+        let id = &update.status.task_id;
+        if update.state.is_terminal() {
+            return self.remove_task(&update.framework_id, id);
+        }
+        let Some(task) = self
+            .tasks
+            .get_mut(&update.framework_id)
+            .and_then(|tasks| tasks.get_mut(id))
+        else {
+            return Effect::Same;
+        };
+        let before = task.clone();
+        task.running = update.state == TaskState::Running;
+        // Updates without a container (health and check results from the master) say nothing about addresses.
+        if update.status.state == TaskState::Running
+            && (update.status.container_status.is_some() || update.status.labels.is_some())
+        {
+            task.addresses = Addresses::of(&status(&update.status));
+        }
+        effect((task.running || before.running) && *task != before)
+    }
+
+    fn remove_task(&mut self, framework: &FrameworkId, id: &transom_cluster::TaskId) -> Effect {
+        let removed = remove(&mut self.tasks, framework, id);
+        effect(removed.is_some_and(|task| task.running))
+    }
+}
+
+fn remove(
+    tasks: &mut HashMap<FrameworkId, Ordered<transom_cluster::TaskId, Task>>,
+    framework: &FrameworkId,
+    id: &transom_cluster::TaskId,
+) -> Option<Task> {
+    let of_framework = tasks.get_mut(framework)?;
+    let task = of_framework.remove(id);
+    if of_framework.is_empty() {
+        tasks.remove(framework);
+    }
+    task
+}
+
+fn effect(changed: bool) -> Effect {
+    if changed { Effect::Changed } else { Effect::Same }
+}
+
+/// An agent's place: from its process id, as ever; without one from its host name and port.
+fn located(agent: &Agent) -> Option<(AgentId, Endpoint)> {
+    let id = agent.agent_info.id.clone()?;
+    let by_pid = agent.pid.as_deref().and_then(Endpoint::from_pid);
+    let by_name = || {
+        let hostname = &agent.agent_info.hostname;
+        (!hostname.is_empty()).then(|| Endpoint {
+            host: Host::parse(hostname),
+            port: agent.agent_info.port,
+        })
+    };
+    Some((id, by_pid.or_else(by_name)?))
+}
+
+/// The operator API has no process ids of frameworks: they have an address and no port.
+fn described(info: &FrameworkInfo) -> Framework {
+    let hostname = info.hostname.as_deref().filter(|hostname| !hostname.is_empty());
+    let endpoint = hostname.map(|hostname| Endpoint {
+        host: Host::parse(hostname),
+        port: None,
+    });
+    Framework {
+        name: info.name.clone(),
+        endpoint,
+    }
+}
+
+fn status(status: &TaskStatus) -> Status<'_> {
+    Status {
+        state: &status.state,
+        timestamp: status.timestamp.unwrap_or_default(),
+        labels: status.labels.as_ref().map_or(&[], |labels| &labels.labels),
+        container: status.container_status.as_ref(),
+    }
+}
+
+fn read_task(task: &WireTask) -> Task {
+    let ports = task.resources.iter().filter(|resource| resource.name == "ports");
+    Task {
+        name: task.name.clone(),
+        agent: task.agent_id.clone(),
+        running: task.state == TaskState::Running,
+        ports: ports
+            .flat_map(transom_cluster::v1::Resource::port_ranges)
+            .collect(),
+        discovery: task.discovery.as_ref().and_then(Discovery::from_wire),
+        addresses: Addresses::newest(task.statuses.iter().map(status)),
+    }
+}

@@ -1,0 +1,231 @@
+//! What a question is answered with: a pure function of the zone and the question.
+
+use std::net::IpAddr;
+
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::rdata::{A, AAAA, NS, SOA, SRV};
+use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
+use rand::seq::{IndexedRandom, SliceRandom};
+
+use crate::Config;
+use crate::zone::{Found, Node, Service, Zone, wire_name};
+
+/// Numbers and names that are the same in every answer.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    ttl: u32,
+    weight: u16,
+    apex: Name,
+    mname: Name,
+    mname_text: String,
+    rname: Name,
+    refresh: i32,
+    retry: i32,
+    expire: i32,
+}
+
+impl Terms {
+    pub(super) fn new(config: &Config) -> Self {
+        let seconds = |seconds: u32| i32::try_from(seconds).unwrap_or(i32::MAX);
+        let name = |name: &str| wire_name(name).unwrap_or_else(Name::root);
+        Self {
+            ttl: config.ttl,
+            weight: config.srv_record_default_weight,
+            apex: name(&format!("{}.", config.domain)),
+            mname: name(&config.soa_mname),
+            mname_text: config.soa_mname.clone(),
+            rname: name(&config.soa_rname),
+            refresh: seconds(config.soa_refresh),
+            retry: seconds(config.soa_retry),
+            expire: seconds(config.soa_expire),
+        }
+    }
+
+    fn soa(&self, zone: &Zone) -> Record {
+        let (mname, rname) = (self.mname.clone(), self.rname.clone());
+        let soa = SOA::new(
+            mname,
+            rname,
+            zone.serial(),
+            self.refresh,
+            self.retry,
+            self.expire,
+            self.ttl,
+        );
+        Record::from_rdata(self.apex.clone(), self.ttl, RData::SOA(soa))
+    }
+}
+
+/// The sections of an answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) code: ResponseCode,
+    pub(super) authoritative: bool,
+    pub(super) answers: Vec<Record>,
+    pub(super) authority: Vec<Record>,
+    pub(super) additional: Vec<Record>,
+}
+
+impl Answer {
+    pub(super) fn refusal(code: ResponseCode) -> Self {
+        let none = Vec::new;
+        Self {
+            code,
+            authoritative: false,
+            answers: none(),
+            authority: none(),
+            additional: none(),
+        }
+    }
+
+    fn of(answers: Vec<Record>) -> Self {
+        Self {
+            authoritative: true,
+            answers,
+            ..Self::refusal(ResponseCode::NoError)
+        }
+    }
+}
+
+/// Answers a question from the zone. Records come in another order every time, so that clients which take the first one
+/// spread out.
+pub(super) fn answer(zone: &Zone, terms: &Terms, name: &Name, class: DNSClass, kind: RecordType) -> Answer {
+    if class != DNSClass::IN || matches!(kind, RecordType::AXFR | RecordType::IXFR) {
+        return Answer::refusal(ResponseCode::Refused);
+    }
+    let key = key(name);
+    let found = zone.find(&key);
+    let mut answer = match found {
+        Found::Outside => return Answer::refusal(ResponseCode::Refused),
+        Found::Node(node) => of_node(zone, terms, node, name, kind),
+        Found::Branch | Found::Nothing => Answer::of(Vec::new()),
+    };
+    if key == zone.apex() {
+        at_apex(&mut answer, zone, terms, name, kind);
+    }
+    if answer.answers.is_empty() {
+        if matches!(found, Found::Nothing) {
+            answer.code = ResponseCode::NXDomain;
+        }
+        answer.authority.push(terms.soa(zone));
+    }
+    answer
+}
+
+/// The name as the zone has it: lower case, and without `.*`, which older clients put in for "any".
+fn key(name: &Name) -> String {
+    let mut key = name.to_ascii();
+    key.make_ascii_lowercase();
+    if key.contains(".*") {
+        key = key.replace(".*", "");
+    }
+    if !key.ends_with('.') {
+        key.push('.');
+    }
+    key
+}
+
+fn of_node(zone: &Zone, terms: &Terms, node: &Node, name: &Name, kind: RecordType) -> Answer {
+    let a = |node: &Node| {
+        node.a
+            .iter()
+            .map(|ip| address(name, (*ip).into(), terms.ttl))
+            .collect::<Vec<_>>()
+    };
+    let aaaa = |node: &Node| {
+        node.aaaa
+            .iter()
+            .map(|ip| address(name, (*ip).into(), terms.ttl))
+            .collect::<Vec<_>>()
+    };
+    let mut answers = match kind {
+        RecordType::A => a(node),
+        RecordType::AAAA => aaaa(node),
+        // One set is answer enough (RFC 8482).
+        RecordType::ANY if !node.a.is_empty() => a(node),
+        RecordType::ANY if !node.aaaa.is_empty() => aaaa(node),
+        RecordType::SRV | RecordType::ANY => return services(zone, terms, node, name),
+        _ => Vec::new(),
+    };
+    answers.shuffle(&mut rand::rng());
+    Answer::of(answers)
+}
+
+/// Services, with an address or two of each target beside them. What DNS cannot carry is left out.
+fn services(zone: &Zone, terms: &Terms, node: &Node, name: &Name) -> Answer {
+    let carried = |service: &Service| Some((service.wire.clone()?, u16::try_from(service.port).ok()?));
+    let mut services: Vec<_> = node
+        .srv
+        .iter()
+        .filter(|service| carried(service).is_some())
+        .collect();
+    services.shuffle(&mut rand::rng());
+    let records = services
+        .iter()
+        .filter_map(|service| carried(service))
+        .map(|(target, port)| {
+            let srv = SRV::new(0, terms.weight, port, target);
+            Record::from_rdata(name.clone(), terms.ttl, RData::SRV(srv))
+        });
+    let mut answer = Answer::of(records.collect());
+    let mut seen = Vec::new();
+    for service in services {
+        if !seen.contains(&&service.target) {
+            seen.push(&service.target);
+            answer
+                .additional
+                .extend(one_of_each(zone, terms, &service.target));
+        }
+        // What comes after would never fit beside its service records.
+        if seen.len() >= ADDITIONAL_TARGETS {
+            break;
+        }
+    }
+    answer
+}
+
+/// Targets that get their addresses sent along, at most.
+const ADDITIONAL_TARGETS: usize = 64;
+
+/// An IPv4 and an IPv6 address of a name, whichever come up.
+fn one_of_each(zone: &Zone, terms: &Terms, target: &str) -> Vec<Record> {
+    let (Some(node), Some(name)) = (zone.node(target), wire_name(target)) else {
+        return Vec::new();
+    };
+    let a = node.a.choose(&mut rand::rng()).map(|ip| IpAddr::V4(*ip));
+    let aaaa = node.aaaa.choose(&mut rand::rng()).map(|ip| IpAddr::V6(*ip));
+    [a, aaaa]
+        .into_iter()
+        .flatten()
+        .map(|ip| address(&name, ip, terms.ttl))
+        .collect()
+}
+
+fn at_apex(answer: &mut Answer, zone: &Zone, terms: &Terms, name: &Name, kind: RecordType) {
+    match kind {
+        RecordType::SOA | RecordType::ANY if answer.answers.is_empty() => {
+            let mut soa = terms.soa(zone);
+            soa.name = name.clone();
+            answer.answers.push(soa);
+        }
+        RecordType::NS => {
+            let ns = RData::NS(NS(terms.mname.clone()));
+            answer
+                .answers
+                .push(Record::from_rdata(name.clone(), terms.ttl, ns));
+            answer.additional = one_of_each(zone, terms, &terms.mname_text);
+        }
+        _ => {}
+    }
+}
+
+fn address(name: &Name, ip: IpAddr, ttl: u32) -> Record {
+    let data = match ip {
+        IpAddr::V4(ip) => RData::A(A(ip)),
+        IpAddr::V6(ip) => RData::AAAA(AAAA(ip)),
+    };
+    Record::from_rdata(name.clone(), ttl, data)
+}
+
+#[cfg(test)]
+mod tests;

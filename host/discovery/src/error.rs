@@ -1,0 +1,35 @@
+//! Why discovery cannot start.
+
+use std::net::SocketAddr;
+
+/// The crate's result.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why discovery cannot start. Once it runs it does not fail.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A setting makes no sense.
+    #[error("[discovery] {key}: {what}")]
+    Config {
+        /// The setting's key.
+        key: &'static str,
+        /// What is wrong and what was expected.
+        what: String,
+    },
+    /// The DNS port cannot be taken.
+    #[error(
+        "`dns` cannot listen on {addr} ({protocol}); stop what uses it or move this one with `--port dns=N`"
+    )]
+    Dns {
+        /// Where it should have listened.
+        addr: SocketAddr,
+        /// `UDP` or `TCP`.
+        protocol: &'static str,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The HTTP port cannot be taken.
+    #[error(transparent)]
+    Http(#[from] transom_web::Error),
+}

@@ -1,0 +1,155 @@
+//! Starting discovery, and the handle on it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use transom_web::{Limits, Listener};
+
+use crate::metrics::{Metrics, Moment};
+use crate::records::Rules;
+use crate::watch::Watch;
+use crate::zone::Zone;
+use crate::{Config, Result, dns, http};
+
+/// What requests being answered get to finish when the daemon stops.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What lookups read and the watcher writes.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The zone being served; none before the first good one.
+    pub(crate) zone: ArcSwapOption<Zone>,
+    /// When the cluster last said something.
+    pub(crate) confirmed: Moment,
+}
+
+/// A running discovery. Clones are handles on the same one.
+#[derive(Clone, Debug)]
+pub struct Discovery {
+    shared: Arc<Shared>,
+    dns: Option<SocketAddr>,
+    http: Option<SocketAddr>,
+    tasks: TaskTracker,
+}
+
+impl Config {
+    /// Takes the ports, begins to follow the cluster, and serves until `token` is cancelled.
+    ///
+    /// Lookups are answered at once, with SERVFAIL and 503 until the cluster has been heard of.
+    pub async fn start(
+        self,
+        client: transom_cluster::Client,
+        registry: &mut Registry,
+        token: CancellationToken,
+    ) -> Result<Discovery> {
+        let config = Arc::new(self.checked()?);
+        let dns = match config.dns_on {
+            true => Some(dns::Sockets::bind((config.listener, config.port).into()).await?),
+            false => None,
+        };
+        let listener = match config.http_on {
+            true => Some(Listener::bind(
+                "discovery",
+                (config.http_listener, config.http_port).into(),
+            )?),
+            false => None,
+        };
+        let shared = Arc::new(Shared {
+            zone: ArcSwapOption::empty(),
+            confirmed: Moment::now(),
+        });
+        let metrics = Metrics::register(registry, &shared);
+        let tasks = TaskTracker::new();
+        let discovery = Discovery {
+            shared: Arc::clone(&shared),
+            dns: dns.as_ref().map(dns::Sockets::addr),
+            http: listener.as_ref().map(Listener::local_addr),
+            tasks: tasks.clone(),
+        };
+
+        if let Some(sockets) = dns {
+            let handler = dns::Handler::new(&config, Arc::clone(&shared), metrics.clone());
+            tasks.spawn(dns::serve(sockets, handler, token.clone()));
+        }
+        if let Some(listener) = listener {
+            let router = http::router(&config, discovery.dns, discovery.http, Arc::clone(&shared));
+            let serving = transom_web::serve(listener, router, Limits::default(), token.clone(), GRACE);
+            tasks.spawn(async move {
+                if let Err(error) = serving.await {
+                    tracing::error!(%error, "lookups over HTTP have ended");
+                }
+            });
+        }
+        let watch = Watch::new(client, rules(&config), config.refresh_seconds, shared, metrics);
+        tasks.spawn(watch.run(token));
+        tasks.close();
+        Ok(discovery)
+    }
+}
+
+impl Discovery {
+    /// Where DNS is answered, UDP and TCP.
+    pub fn dns_addr(&self) -> Option<SocketAddr> {
+        self.dns
+    }
+
+    /// Where HTTP is answered.
+    pub fn http_addr(&self) -> Option<SocketAddr> {
+        self.http
+    }
+
+    /// Whether there is a zone to answer from.
+    pub fn ready(&self) -> bool {
+        self.shared.zone.load().is_some()
+    }
+
+    /// The zone being served.
+    pub fn zone(&self) -> Option<Arc<Zone>> {
+        self.shared.zone.load_full()
+    }
+
+    /// Waits until everything has ended after the token was cancelled.
+    pub async fn stopped(&self) {
+        self.tasks.wait().await;
+    }
+}
+
+fn rules(config: &Config) -> Rules {
+    Rules {
+        domain: config.domain.clone(),
+        labels: config.label_rule(),
+        ip_sources: config.ip_sources.clone(),
+        masters: config.masters.clone(),
+        name_server: (config.soa_mname.clone(), own_addresses(config.listener)),
+    }
+}
+
+/// The addresses DNS can be asked at: the one it listens on or, when it listens on all, those of the machine that are not
+/// its loopback.
+fn own_addresses(listener: IpAddr) -> Vec<IpAddr> {
+    if !listener.is_unspecified() {
+        return vec![listener];
+    }
+    let interfaces = match nix::ifaddrs::getifaddrs() {
+        Ok(interfaces) => interfaces,
+        Err(error) => {
+            tracing::warn!(%error, "cannot list this machine's addresses; the name server has none in the zone");
+            return Vec::new();
+        }
+    };
+    let addresses = interfaces.filter_map(|interface| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::from(v6.ip())))
+    });
+    // Link-local addresses mean nothing to who is told them without the link.
+    let link_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    addresses
+        .filter(|ip| !ip.is_loopback() && !link_local(ip))
+        .collect()
+}

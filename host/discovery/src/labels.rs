@@ -1,0 +1,134 @@
+//! How texts become parts of names: labels, fragments, the hash of a task's id, the tail of an agent's.
+//!
+//! All of it is mesos-dns's, character by character: clients have such names written down.
+
+use sha1::{Digest, Sha1};
+
+/// Which labels are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Up to 63 characters, without a dash at either end.
+    Rfc1123,
+    /// Up to 24 characters, beginning with a letter, without a dash at the end.
+    Rfc952,
+}
+
+impl Rule {
+    fn longest(self) -> usize {
+        match self {
+            Self::Rfc1123 => 63,
+            Self::Rfc952 => 24,
+        }
+    }
+
+    fn may_not_begin(self, byte: u8) -> bool {
+        byte == b'-' || (self == Self::Rfc952 && byte.is_ascii_digit())
+    }
+
+    /// One label: lower case; dots, dashes and underscores become dashes, everything else that is no letter or digit
+    /// goes. May be empty.
+    pub fn label(self, text: &str) -> String {
+        let kept: String = text
+            .bytes()
+            .filter_map(|byte| match byte {
+                b'A'..=b'Z' => Some(byte.to_ascii_lowercase()),
+                b'a'..=b'z' | b'0'..=b'9' => Some(byte),
+                b'-' | b'.' | b'_' => Some(b'-'),
+                _ => None,
+            })
+            .map(char::from)
+            .collect();
+        let begun = kept.trim_start_matches(|c: char| self.may_not_begin(c as u8));
+        cut(begun, self.longest())
+    }
+
+    /// Several labels: each part between dots is one, empty ones go.
+    pub fn fragment(self, text: &str) -> String {
+        let labels: Vec<_> = text
+            .split('.')
+            .map(|part| self.label(part))
+            .filter(|label| !label.is_empty())
+            .collect();
+        labels.join(".")
+    }
+}
+
+/// Cuts to a length and trims dashes at the end. When the cut falls behind dashes, what comes after them fills the gap.
+fn cut(text: &str, longest: usize) -> String {
+    let Some((head, rest)) = text.split_at_checked(longest) else {
+        return text.trim_end_matches('-').to_owned();
+    };
+    let mut label = head.trim_end_matches('-').to_owned();
+    if label.len() < longest {
+        label.extend(rest.trim_start_matches('-').chars().take(longest - label.len()));
+    }
+    label.truncate(label.trim_end_matches('-').len());
+    label
+}
+
+/// The five characters that tell tasks of one name apart: the beginning of the task id's SHA-1 in z-base-32.
+pub fn hash5(task_id: &str) -> String {
+    const ALPHABET: &[u8; 32] = b"ybndrfg8ejkmcpqxot1uwisza345h769";
+    let digest = Sha1::digest(task_id.as_bytes());
+    let first = digest
+        .iter()
+        .take(4)
+        .fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
+    (0..5)
+        .map(|n| char::from(ALPHABET[(first >> (27 - 5 * n)) as usize & 31]))
+        .collect()
+}
+
+/// What follows the last dash of an agent's id, in lower case.
+pub fn agent_tail(agent_id: &str) -> String {
+    agent_id.rsplit('-').next().unwrap_or_default().to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // Tests: a failure is their answer.
+
+    use serde_json::Value;
+
+    use super::*;
+
+    fn table(name: &str) -> Vec<Value> {
+        let tables: Value = serde_json::from_str(include_str!("../tests/fixtures/tables.json")).unwrap();
+        let rows = tables[name].as_array().unwrap().clone();
+        assert!(!rows.is_empty());
+        rows
+    }
+
+    #[test]
+    fn labels_and_fragments_are_as_ever() {
+        for row in table("labels") {
+            let text = row["in"].as_str().unwrap();
+            assert_eq!(Rule::Rfc1123.label(text), row["rfc1123"], "{text:?} by RFC 1123");
+            assert_eq!(Rule::Rfc952.label(text), row["rfc952"], "{text:?} by RFC 952");
+            assert_eq!(
+                Rule::Rfc1123.fragment(text),
+                row["frag_rfc1123"],
+                "{text:?} in parts by RFC 1123"
+            );
+            assert_eq!(
+                Rule::Rfc952.fragment(text),
+                row["frag_rfc952"],
+                "{text:?} in parts by RFC 952"
+            );
+        }
+    }
+
+    #[test]
+    fn hashes_are_as_ever() {
+        for row in table("task_id_hash") {
+            assert_eq!(hash5(row["In"].as_str().unwrap()), row["Hash"], "{row}");
+        }
+    }
+
+    #[test]
+    fn tails_are_as_ever() {
+        for row in table("slave_id_tail") {
+            assert_eq!(agent_tail(row["In"].as_str().unwrap()), row["Out"], "{row}");
+        }
+    }
+}

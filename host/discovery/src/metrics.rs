@@ -1,0 +1,111 @@
+//! What discovery counts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::handle::Shared;
+
+/// Labels of an answered query.
+#[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
+pub(crate) struct Query {
+    /// The type asked for; types that this zone never has are one.
+    pub(crate) qtype: &'static str,
+    pub(crate) rcode: &'static str,
+}
+
+/// Counters of one running discovery.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics {
+    pub(crate) queries: Family<Query, Counter>,
+    pub(crate) reconnects: Counter,
+    pub(crate) zones: Counter,
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &mut Registry, shared: &Arc<Shared>) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "transom_discovery_queries",
+            "DNS queries answered",
+            metrics.queries.clone(),
+        );
+        registry.register(
+            "transom_discovery_reconnects",
+            "Times that the cluster's stream of events was opened anew after it was lost",
+            metrics.reconnects.clone(),
+        );
+        registry.register("transom_discovery_zones", "Zones made", metrics.zones.clone());
+        registry.register_collector(Box::new(OfZone(Arc::clone(shared))));
+        metrics
+    }
+}
+
+/// Facts about the zone being served, read when they are asked for.
+#[derive(Debug)]
+struct OfZone(Arc<Shared>);
+
+impl Collector for OfZone {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let mut gauge = |name: &str, help: &str, value: f64| {
+            let gauge = ConstGauge::new(value);
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+        };
+        let zone = self.0.zone.load();
+        let Some(zone) = zone.as_deref() else {
+            return Ok(());
+        };
+        gauge(
+            "transom_discovery_zone_serial",
+            "Serial number of the zone being served",
+            f64::from(zone.serial()),
+        )?;
+        gauge(
+            "transom_discovery_zone_records",
+            "Records in the zone being served",
+            zone.records() as f64,
+        )?;
+        gauge(
+            "transom_discovery_zone_skipped",
+            "Entries of the cluster that made no sense and have no records",
+            zone.skipped() as f64,
+        )?;
+        gauge(
+            "transom_discovery_zone_age_seconds",
+            "Time since the cluster last confirmed what the zone says",
+            self.0.confirmed.age().as_secs_f64(),
+        )
+    }
+}
+
+/// A moment that can be moved on from anywhere.
+#[derive(Debug)]
+pub(crate) struct Moment {
+    start: std::time::Instant,
+    millis: AtomicU64,
+}
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        Self {
+            start: std::time::Instant::now(),
+            millis: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn touch(&self) {
+        self.millis
+            .store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn age(&self) -> std::time::Duration {
+        let at = std::time::Duration::from_millis(self.millis.load(Ordering::Relaxed));
+        self.start.elapsed().saturating_sub(at)
+    }
+}

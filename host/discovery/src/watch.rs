@@ -1,0 +1,318 @@
+//! Following the cluster: its stream of events becomes zones.
+//!
+//! One task owns the model. While the stream lives, each event is applied, and a moment after a change that matters a new
+//! zone is made on a thread of its own and put into service; a burst of events is one zone. The stream does not tell
+//! everything (agents that are gone), so every `refresh_seconds` a second subscription is opened beside the first one and
+//! takes its place with its own snapshot: a full comparison without a gap.
+//!
+//! A lost stream is opened again with growing, jittered pauses while the last zone stays in service. Where the stream is
+//! refused for good (an old or restricted master), the state document is read every `refresh_seconds` instead.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rand::Rng;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use transom_cluster::operator::{Event, Stream};
+use transom_cluster::{Client, Error};
+
+use crate::cluster::operator::Effect;
+use crate::cluster::{Cluster, Endpoint, document};
+use crate::handle::Shared;
+use crate::metrics::Metrics;
+use crate::records::{self, Rules};
+use crate::resolve::Names;
+
+/// The stream begins with a snapshot of the whole cluster, which may take a large one some time to write.
+const SNAPSHOT_WITHIN: Duration = Duration::from_secs(120);
+/// Who leads is worth less waiting than what runs.
+const LEADER_WITHIN: Duration = Duration::from_secs(10);
+/// From a change to its zone, so that a burst of events is one zone.
+const GATHER: Duration = Duration::from_millis(10);
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// A stream with the model its snapshot made.
+type Opened = (Stream, Cluster);
+type Opening = Pin<Box<dyn Future<Output = Result<Opened, Lost>> + Send>>;
+
+/// Why there is no stream, or none any more.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error("the master ended the stream")]
+    Ended,
+    #[error("the stream did not begin with a snapshot in time")]
+    NoSnapshot,
+    #[error("the cluster cannot be followed")]
+    Cluster(#[source] Error),
+}
+
+impl Lost {
+    /// Whether asking again soon makes sense.
+    fn is_transient(&self) -> bool {
+        match self {
+            Self::Ended | Self::NoSnapshot => true,
+            Self::Cluster(error) => error.is_transient(),
+        }
+    }
+}
+
+pub(crate) struct Watch {
+    client: Client,
+    rules: Arc<Rules>,
+    refresh: Duration,
+    shared: Arc<Shared>,
+    metrics: Metrics,
+    cluster: Cluster,
+    names: Names,
+    /// When a zone is due, if one is.
+    due: Option<Instant>,
+    /// How long the last zone took to make: as long is waited before the next one.
+    took: Duration,
+}
+
+impl Watch {
+    pub(crate) fn new(
+        client: Client,
+        rules: Rules,
+        refresh_seconds: u64,
+        shared: Arc<Shared>,
+        metrics: Metrics,
+    ) -> Self {
+        Self {
+            client,
+            rules: Arc::new(rules),
+            refresh: Duration::from_secs(refresh_seconds),
+            shared,
+            metrics,
+            cluster: Cluster::default(),
+            names: Names::default(),
+            due: None,
+            took: Duration::ZERO,
+        }
+    }
+
+    /// Follows the cluster until told to stop.
+    pub(crate) async fn run(mut self, token: CancellationToken) {
+        token.run_until_cancelled(self.follow_for_ever()).await;
+    }
+
+    async fn follow_for_ever(&mut self) {
+        let mut failures = 0;
+        loop {
+            let lost = match open(self.client.clone()).await {
+                Ok(opened) => {
+                    if failures > 0 {
+                        tracing::info!("following the cluster again");
+                        self.metrics.reconnects.inc();
+                    }
+                    failures = 0;
+                    self.follow(opened).await
+                }
+                Err(lost) => lost,
+            };
+            if failures == 0 {
+                tracing::warn!(
+                    error = chain(&lost),
+                    "lost the cluster's stream of events; the last zone stays in service"
+                );
+            }
+            failures += 1;
+            if !lost.is_transient() && self.read_document().await {
+                self.idle(Instant::now() + self.refresh).await;
+            } else {
+                self.idle(Instant::now() + pause(failures)).await;
+            }
+        }
+    }
+
+    /// Applies events until the stream is lost.
+    async fn follow(&mut self, opened: Opened) -> Lost {
+        let mut stream = self.adopt(opened).await;
+        let mut refresh = Instant::now() + self.refresh;
+        let mut second: Option<Opening> = None;
+        loop {
+            tokio::select! {
+                event = stream.next() => match event {
+                    Ok(Some(event)) => self.apply(&event),
+                    Ok(None) => return Lost::Ended,
+                    Err(error) => return Lost::Cluster(error),
+                },
+                () = sleep_until(self.due.unwrap_or_else(Instant::now)), if self.due.is_some() => self.publish().await,
+                differs = self.names.answered() => if differs { self.changed() },
+                () = sleep_until(refresh), if second.is_none() => second = Some(Box::pin(open(self.client.clone()))),
+                opened = async { match second.as_mut() { Some(opening) => opening.await, None => std::future::pending().await } } => {
+                    second = None;
+                    refresh = Instant::now() + self.refresh;
+                    match opened {
+                        Ok(opened) => stream = self.adopt(opened).await,
+                        // The first stream still tells what happens.
+                        Err(lost) => tracing::debug!(error = chain(&lost), "no full comparison this time"),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a snapshot for the model, and puts its zone into service.
+    async fn adopt(&mut self, (stream, cluster): Opened) -> Stream {
+        self.shared.confirmed.touch();
+        let leader = cluster.leader.clone().or_else(|| self.cluster.leader.take());
+        let cluster = Cluster { leader, ..cluster };
+        if cluster != self.cluster || self.shared.zone.load().is_none() {
+            self.cluster = cluster;
+            self.publish().await;
+        } else {
+            self.names.ask(&self.cluster, self.refresh);
+        }
+        stream
+    }
+
+    fn apply(&mut self, event: &Event) {
+        self.shared.confirmed.touch();
+        if self.cluster.apply(event) == Effect::Changed {
+            self.changed();
+        }
+    }
+
+    fn changed(&mut self) {
+        self.due
+            .get_or_insert_with(|| Instant::now() + GATHER.max(self.took));
+    }
+
+    /// Where there is no stream: everything, once. Whether it could be had.
+    async fn read_document(&mut self) -> bool {
+        match timeout(SNAPSHOT_WITHIN, self.client.state()).await {
+            Ok(Ok(state)) => {
+                self.shared.confirmed.touch();
+                self.cluster = document::read(&state);
+                self.publish().await;
+                true
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(error = chain(&error), "no state document either");
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Waits, while names that were asked for may still come.
+    async fn idle(&mut self, until: Instant) {
+        loop {
+            tokio::select! {
+                () = sleep_until(until) => return,
+                () = sleep_until(self.due.unwrap_or_else(Instant::now)), if self.due.is_some() => self.publish().await,
+                differs = self.names.answered() => if differs { self.changed() },
+            }
+        }
+    }
+
+    /// Makes a zone of the model and puts it into service.
+    async fn publish(&mut self) {
+        self.due = None;
+        self.names.ask(&self.cluster, self.refresh);
+        let began = Instant::now();
+        let serial = next_serial(self.shared.zone.load().as_ref().map(|zone| zone.serial()));
+        let (rules, hosts) = (Arc::clone(&self.rules), self.names.known.clone());
+        let cluster = std::mem::take(&mut self.cluster);
+        let making = tokio::task::spawn_blocking(move || {
+            let mut builder = records::make(&cluster, &hosts, &rules);
+            builder.skipped += cluster.skipped;
+            (builder.build(&rules.domain, serial), cluster)
+        });
+        match making.await {
+            Ok((zone, cluster)) => {
+                self.cluster = cluster;
+                tracing::debug!(
+                    serial,
+                    records = zone.records(),
+                    skipped = zone.skipped(),
+                    "a new zone"
+                );
+                self.shared.zone.store(Some(Arc::new(zone)));
+                self.metrics.zones.inc();
+            }
+            // Only when the runtime ends or the making itself panicked; the next snapshot brings the model back.
+            Err(error) => tracing::error!(%error, "a zone could not be made"),
+        }
+        self.took = began.elapsed();
+    }
+}
+
+/// Opens a stream and reads the snapshot it begins with. Who leads is asked for separately, as the snapshot does not say.
+async fn open(client: Client) -> Result<Opened, Lost> {
+    let begin = async {
+        let mut stream = client.watch().await.map_err(Lost::Cluster)?;
+        loop {
+            match stream.next().await.map_err(Lost::Cluster)? {
+                Some(Event::Subscribed(state)) => {
+                    return Ok((stream, crate::cluster::operator::read(&state)));
+                }
+                Some(_) => {}
+                None => return Err(Lost::Ended),
+            }
+        }
+    };
+    let (stream, mut cluster) = timeout(SNAPSHOT_WITHIN, begin)
+        .await
+        .map_err(|_| Lost::NoSnapshot)??;
+    match timeout(LEADER_WITHIN, client.state()).await {
+        Ok(Ok(state)) => cluster.leader = state.leader.as_deref().and_then(Endpoint::from_pid),
+        Ok(Err(error)) => tracing::debug!(error = chain(&error), "the leader is not known for now"),
+        Err(_) => tracing::debug!("the leader is not known for now: no state document in time"),
+    }
+    Ok((stream, cluster))
+}
+
+/// Seconds since 1970, as resolvers expect of such zones, and always more than before.
+fn next_serial(last: Option<u32>) -> u32 {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs() as u32);
+    last.map_or(now, |last| now.max(last.wrapping_add(1)))
+}
+
+/// Doubling from the first pause to the longest, each between half and all of it.
+fn pause(failures: u32) -> Duration {
+    let longest = FIRST_PAUSE
+        .saturating_mul(1 << failures.saturating_sub(1).min(16))
+        .min(LONGEST_PAUSE);
+    longest.mul_f64(rand::rng().random_range(0.5..=1.0))
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |cause| cause.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_bound_and_vary() {
+        for (failures, longest) in [(1, 200), (2, 400), (4, 1600), (8, 15_000), (1000, 15_000)] {
+            let longest = Duration::from_millis(longest);
+            let pauses: Vec<_> = (0..50).map(|_| pause(failures)).collect();
+            assert!(
+                pauses.iter().all(|pause| (longest / 2..=longest).contains(pause)),
+                "{failures}: {pauses:?}"
+            );
+            assert!(
+                pauses.iter().any(|pause| *pause != pauses[0]),
+                "{failures}: no jitter"
+            );
+        }
+    }
+
+    #[test]
+    fn serials_only_grow() {
+        let now = next_serial(None);
+        assert!(next_serial(Some(now + 100)) == now + 101);
+        assert!(next_serial(Some(5)) >= now);
+    }
+}
