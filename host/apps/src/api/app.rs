@@ -1,0 +1,86 @@
+//! How an app is shown: its definition, and what is embedded.
+
+use serde_json::{Value, json};
+
+use super::query::Query;
+use super::task;
+use crate::condition::Condition;
+use crate::core::snapshot::{AppView, Snapshot};
+
+/// What is shown besides the definition.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Embed {
+    pub(super) tasks: bool,
+    pub(super) last_failure: bool,
+    pub(super) readiness: bool,
+    pub(super) tasks_stats: bool,
+    /// Ours: why a check has no newer result.
+    pub(super) check_failure: bool,
+}
+
+impl Embed {
+    /// As asked for. Counts and deployments are always shown.
+    pub(super) fn of(query: &Query) -> Self {
+        let failures = query.embeds("failures");
+        Self {
+            tasks: query.embeds("tasks") || failures,
+            last_failure: query.embeds("lastTaskFailure") || failures,
+            readiness: query.embeds("readiness"),
+            tasks_stats: query.embeds("taskStats"),
+            check_failure: query.embeds("checkFailure"),
+        }
+    }
+
+    /// What a single app is always shown with.
+    pub(super) fn for_one(query: &Query) -> Self {
+        Self { tasks: true, last_failure: true, ..Self::of(query) }
+    }
+}
+
+/// An app with what is embedded.
+pub(super) fn shown(view: &AppView, snapshot: &Snapshot, embed: Embed) -> Value {
+    let mut shown = json!(view.app);
+    let deployments: Vec<Value> = snapshot.locks(&view.app.id).map(|id| json!({"id": id})).collect();
+    let count = |conditions: &[Condition]| view.instances.iter().filter(|one| conditions.contains(&one.condition)).count();
+    shown["tasksStaged"] = json!(count(&[Condition::Staging, Condition::Starting]));
+    shown["tasksRunning"] = json!(count(&[Condition::Running]));
+    // Instances without health information count as neither.
+    shown["tasksHealthy"] = json!(0);
+    shown["tasksUnhealthy"] = json!(0);
+    shown["deployments"] = json!(deployments);
+    if embed.tasks {
+        shown["tasks"] = json!(task::of_app(view, embed.check_failure));
+    }
+    if let Some(failure) = view.last_failure.as_ref().filter(|_| embed.last_failure) {
+        shown["lastTaskFailure"] = json!(failure);
+    }
+    if embed.readiness {
+        shown["readinessCheckResults"] = json!([]);
+    }
+    if embed.tasks_stats {
+        shown["tasksStats"] = stats(view);
+    }
+    shown
+}
+
+/// Counts of tasks by how up to date they are; groups without tasks are left out.
+fn stats(view: &AppView) -> Value {
+    let config = view.app.config_version();
+    let scaled = view.app.version_info.map_or(view.app.version, |info| info.last_scaling_at);
+    let mut stats = json!({});
+    let all: Vec<_> = view.instances.iter().filter(|instance| instance.record.is_some()).collect();
+    let mut group = |name: &str, chosen: Vec<&&crate::instance::Instance>| {
+        if !chosen.is_empty() {
+            let count = |wanted: fn(Condition) -> bool| chosen.iter().filter(|one| wanted(one.condition)).count();
+            let staged = count(|condition| matches!(condition, Condition::Staging | Condition::Starting));
+            let running = count(|condition| condition == Condition::Running);
+            let counts = json!({"staged": staged, "running": running, "healthy": 0, "unhealthy": 0});
+            stats[name] = json!({"stats": {"counts": counts}});
+        }
+    };
+    group("startedAfterLastScaling", all.iter().filter(|instance| instance.version >= scaled).collect());
+    group("withLatestConfig", all.iter().filter(|instance| instance.version >= config).collect());
+    group("withOutdatedConfig", all.iter().filter(|instance| instance.version < config).collect());
+    group("totalSummary", all.iter().collect());
+    stats
+}

@@ -1,0 +1,143 @@
+//! A client as small as it can be: one request a connection, and event streams.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::testing::{PATIENCE, World};
+
+/// One answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) headers: BTreeMap<String, String>,
+    pub(super) body: Value,
+}
+
+impl World {
+    pub(super) async fn call(&self, method: &str, path: &str, body: Option<&str>) -> Answer {
+        let length = body.map_or(0, str::len);
+        let head = format!("Connection: close\r\nContent-Length: {length}\r\n\r\n{}", body.unwrap_or_default());
+        let mut stream = self.open(method, path, &head).await;
+        let mut text = String::new();
+        tokio::time::timeout(PATIENCE, stream.read_to_string(&mut text)).await.unwrap().unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let (status, headers) = read_head(head);
+        let body = serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.to_owned()));
+        Answer { status, headers, body }
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Value {
+        let answer = self.call("GET", path, None).await;
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        answer.body
+    }
+
+    pub(super) async fn send(&self, method: &str, path: &str, body: Value) -> Answer {
+        self.call(method, path, Some(&body.to_string())).await
+    }
+
+    /// Opens an event stream.
+    pub(super) async fn listen(&self, query: &str) -> Events {
+        let mut stream = self.open("GET", &format!("/v2/events{query}"), "Accept: text/event-stream\r\n\r\n").await;
+        let mut text = String::new();
+        while !text.contains("\r\n\r\n") {
+            text.push(char::from(stream.read_u8().await.unwrap()));
+        }
+        let (status, headers) = read_head(&text);
+        assert_eq!((status, headers["content-type"].as_str()), (200, "text/event-stream;charset=utf-8"), "{headers:?}");
+        assert_eq!(headers["transfer-encoding"], "chunked");
+        Events { stream, raw: String::new(), text: String::new(), ended: false }
+    }
+
+    async fn open(&self, method: &str, path: &str, rest: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.apps.addr()).await.unwrap();
+        stream.write_all(format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{rest}").as_bytes()).await.unwrap();
+        stream
+    }
+}
+
+fn read_head(head: &str) -> (u16, BTreeMap<String, String>) {
+    let mut lines = head.lines();
+    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let headers = lines.filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.to_lowercase(), value.to_owned()));
+    (status, headers.collect())
+}
+
+/// An event stream being read.
+pub(super) struct Events {
+    stream: TcpStream,
+    raw: String,
+    pub(super) text: String,
+    pub(super) ended: bool,
+}
+
+/// One frame.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) id: Option<String>,
+    pub(super) kind: String,
+    pub(super) data: Value,
+}
+
+impl Events {
+    /// The next frame; comments and keep-alives are left out.
+    pub(super) async fn next(&mut self) -> Frame {
+        loop {
+            if let Some((block, rest)) = self.text.split_once("\r\n\r\n") {
+                let (block, rest) = (block.trim_start().to_owned(), rest.to_owned());
+                self.text = rest;
+                if block.starts_with(':') {
+                    continue;
+                }
+                let line = |name: &str| block.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
+                let (kind, data) = (line("event: ").unwrap(), line("data: ").unwrap());
+                return Frame { id: line("id: "), kind, data: serde_json::from_str(&data).unwrap() };
+            }
+            assert!(self.more().await, "the stream ended: {}", self.text);
+        }
+    }
+
+    /// The next frame of a kind.
+    pub(super) async fn next_of(&mut self, kind: &str) -> Value {
+        loop {
+            let frame = self.next().await;
+            if frame.kind == kind {
+                return frame.data;
+            }
+        }
+    }
+
+    /// Everything up to the end of the stream.
+    pub(super) async fn rest(mut self) -> String {
+        while self.more().await {}
+        self.text
+    }
+
+    /// Reads some more; false at the end.
+    async fn more(&mut self) -> bool {
+        if self.ended {
+            return false;
+        }
+        let mut bytes = [0; 4096];
+        let read = tokio::time::timeout(PATIENCE, self.stream.read(&mut bytes)).await.expect("nothing comes").unwrap_or(0);
+        self.ended = read == 0;
+        self.raw.push_str(std::str::from_utf8(&bytes[..read]).unwrap());
+        while let Some((size, rest)) = self.raw.split_once("\r\n") {
+            let Ok(size) = usize::from_str_radix(size, 16) else { panic!("no chunk: {}", self.raw) };
+            if size == 0 {
+                self.ended = true;
+                break;
+            }
+            if rest.len() < size + 2 {
+                break;
+            }
+            self.text.push_str(&rest[..size]);
+            self.raw = rest[size + 2..].to_owned();
+        }
+        true
+    }
+}

@@ -1,0 +1,51 @@
+//! `GET /v2/events`: the event stream.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use transom_plugins::events::{OpenError, Query as EventQuery};
+use transom_web::ApiError;
+
+use super::query::Query;
+use super::{Api, error};
+use crate::bus::{Listener, Wish};
+use crate::core::command::Origin;
+
+const EVENT_STREAM: &str = "text/event-stream";
+
+/// Parameters with a meaning of their own; all others are the events component's business.
+const OURS: [&str; 4] = ["event_type", "filter", "plan-format", "ids"];
+
+/// Opens a stream. Which events it carries is for the events component to say.
+pub(super) async fn stream(
+    State(api): State<Api>,
+    query: Query,
+    origin: Origin,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    // Exactly that: upstream's clients rely on being refused otherwise.
+    if headers.get(header::ACCEPT).is_none_or(|accept| accept.as_bytes() != EVENT_STREAM.as_bytes()) {
+        let text = format!("Events are only told to clients that send the header Accept: {EVENT_STREAM}");
+        return Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, text));
+    }
+    let wish = Wish {
+        query: EventQuery {
+            event_types: query.all("event_type").map(str::to_owned).collect(),
+            expression: query.get("filter").map(str::to_owned),
+            principal: None,
+            extra: query.others(&OURS),
+        },
+        light: query.get("plan-format").is_some_and(|format| format.eq_ignore_ascii_case("light")),
+        ids: query.flag("ids", false)?,
+    };
+    let listener = Listener { client: origin.client, url: origin.uri };
+    let subscription = api.shared.bus.attach(wish, listener).await.map_err(|refused| match refused {
+        OpenError::Refused(text) => ApiError::bad_request(text),
+        OpenError::Call(error) => error::unanswered(&error),
+    })?;
+    let mut response = Body::from_stream(subscription).into_response();
+    let content_type = HeaderValue::from_static("text/event-stream;charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    Ok(response)
+}

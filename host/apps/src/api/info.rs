@@ -1,0 +1,60 @@
+//! `/ping`, `/v2/leader` and `/v2/info`.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, header};
+use serde_json::json;
+use transom_web::Json;
+
+use super::Api;
+
+/// The version of the API that is spoken, which clients take decisions by.
+const API_VERSION: &str = "1.11.0";
+
+/// `GET /ping`
+pub(super) async fn ping(headers: HeaderMap) -> Response {
+    let json = headers.get(header::ACCEPT).is_some_and(|accept| accept.as_bytes() == b"application/json");
+    if json { Json("pong").into_response() } else { "pong".into_response() }
+}
+
+/// `GET /v2/leader`
+pub(super) async fn leader(State(api): State<Api>) -> Response {
+    Json(json!({"leader": api.leader()})).into_response()
+}
+
+/// `GET /v2/info`: only keys that upstream has, because its clients stumble over others.
+pub(super) async fn info(State(api): State<Api>) -> Response {
+    let config = &api.shared.config;
+    let connection = api.shared.scheduler.connection();
+    let mut info = json!({
+        "name": config.framework_name,
+        "version": API_VERSION,
+        "buildref": env!("CARGO_PKG_VERSION"),
+        "elected": true,
+        "leader": api.leader(),
+        "marathon_config": {
+            "checkpoint": true,
+            "executor": "//cmd",
+            "features": [],
+            "framework_name": config.framework_name,
+            "ha": false,
+            "hostname": config.hostname,
+            "local_port_min": crate::model::ports::RANGE.start(),
+            "local_port_max": crate::model::ports::RANGE.end(),
+            "mesos_role": config.role,
+            "task_lost_expunge_initial_delay": 300_000,
+            "task_lost_expunge_interval": 30_000,
+        },
+        "zookeeper_config": {
+            "zk": "", "zk_connection_timeout": 0, "zk_max_versions": 25, "zk_session_timeout": 0, "zk_timeout": 0,
+        },
+        "http_config": {"http_port": api.shared.addr.port(), "https_port": 0},
+    });
+    if let Some(id) = connection.framework_id {
+        info["frameworkId"] = json!(id.as_str());
+    }
+    if let Some(master) = connection.master {
+        info["marathon_config"]["master"] = json!(master);
+    }
+    Json(info).into_response()
+}

@@ -1,0 +1,147 @@
+//! The HTTP API, a file for each resource: decode, call, encode.
+//!
+//! Reads are answered from the core's snapshot and never wait for a writer. Writes go to the core, which stores before it
+//! answers. Statuses of refusals are decided in [`error`] alone.
+
+mod app;
+mod apps;
+mod deployments;
+mod error;
+mod events;
+mod info;
+mod path;
+mod query;
+mod queue;
+mod task;
+mod tasks;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use axum::Router;
+use axum::extract::{ConnectInfo, FromRequestParts, Request};
+use axum::response::Response;
+use axum::routing::{delete, get};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Uri, header};
+use tokio::sync::mpsc;
+use tower::{Layer, ServiceBuilder};
+
+use crate::bus::Bus;
+use crate::config::Config;
+use crate::core::command::{Command, Origin};
+use crate::core::snapshot::Snapshot;
+use crate::seams::{Launcher, Policies};
+
+/// How long a request waits for the core, which may wait for the store.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What handlers work with. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Api {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// See [`Api`].
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    /// The port that is really listened on.
+    pub(crate) addr: SocketAddr,
+    pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
+    pub(crate) core: mpsc::Sender<Command>,
+    pub(crate) bus: Bus,
+    pub(crate) policies: Arc<dyn Policies>,
+    pub(crate) scheduler: Arc<dyn Launcher>,
+}
+
+impl Api {
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.shared.snapshot.load_full()
+    }
+
+    /// Host and port by which this daemon is known.
+    fn leader(&self) -> String {
+        format!("{}:{}", self.shared.config.hostname, self.shared.addr.port())
+    }
+}
+
+/// All routes, with the headers of every response. Empty path segments are left out before anything is looked up.
+pub(crate) fn router(api: &Api) -> Router {
+    let routes = Router::new()
+        .route("/ping", get(info::ping))
+        .route("/v2/info", get(info::info))
+        .route("/v2/leader", get(info::leader))
+        .route("/v2/events", get(events::stream))
+        .route("/v2/apps", get(apps::list).post(apps::create))
+        .route("/v2/apps/{*path}", get(apps::get).put(apps::put).patch(apps::patch).delete(apps::delete).post(apps::post))
+        .route("/v2/tasks", get(tasks::list))
+        .route("/v2/deployments", get(deployments::list))
+        .route("/v2/deployments/{id}", delete(deployments::delete))
+        .route("/v2/queue", get(queue::list))
+        .with_state(api.clone());
+    let leader = format!("http://{}", api.leader());
+    let headers = ServiceBuilder::new().map_response(move |response: Response| with_headers(response, &leader));
+    let routes = transom_web::layers(routes).layer(headers);
+    let collapse = ServiceBuilder::new().map_request(|mut request: Request| {
+        let uri = collapsed(request.uri());
+        if let Some(uri) = uri {
+            let original = Original(std::mem::replace(request.uri_mut(), uri));
+            request.extensions_mut().insert(original);
+        }
+        request
+    });
+    Router::new().fallback_service(collapse.into_inner().layer(routes))
+}
+
+/// The URI as it was asked for, where it was not a tidy one.
+#[derive(Clone, Debug)]
+struct Original(Uri);
+
+/// `/v2/apps//foo/` is `/v2/apps/foo`; `None` when nothing is to be done.
+fn collapsed(uri: &Uri) -> Option<Uri> {
+    let path = uri.path();
+    let untidy = path.contains("//") || path.len() > 1 && path.ends_with('/');
+    if !untidy {
+        return None;
+    }
+    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    format!("/{}{query}", segments.join("/")).parse().ok()
+}
+
+fn with_headers(mut response: Response, leader: &str) -> Response {
+    let headers = response.headers_mut();
+    let fixed = [
+        (header::CACHE_CONTROL, "no-cache, no-store, must-revalidate"),
+        (header::PRAGMA, "no-cache"),
+        (header::EXPIRES, "0"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::X_XSS_PROTECTION, "1; mode=block"),
+    ];
+    for (name, value) in fixed {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    if let Ok(leader) = HeaderValue::from_str(leader) {
+        headers.insert(HeaderName::from_static("x-marathon-leader"), leader);
+    }
+    response
+}
+
+impl<S: Sync> FromRequestParts<S> for Origin {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
+        let client = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_string());
+        let uri = parts.extensions.get::<Original>().map_or(&parts.uri, |original| &original.0);
+        let uri = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        Ok(Self { client: client.unwrap_or_default(), uri })
+    }
+}
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+#[path = "client_tests.rs"]
+mod client;

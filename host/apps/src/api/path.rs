@@ -1,0 +1,65 @@
+//! What a path below `/v2/apps/` means: ids have slashes themselves, so their end tells.
+
+use transom_web::ApiError;
+
+use crate::ids::{AppId, IdError};
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    App(AppId),
+    /// `{id}/tasks`
+    Tasks(AppId),
+    /// `{id}/tasks/{task}`
+    Task(AppId, String),
+    /// `{id}/versions`
+    Versions(AppId),
+    /// `{id}/versions/{version}`
+    Version(AppId, String),
+    /// `{id}/restart`
+    Restart(AppId),
+}
+
+/// Reads a path; `None` when the words at its end have no app before them.
+pub(super) fn target(path: &str) -> Result<Target, ApiError> {
+    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    let id = |segments: &[&str]| AppId::parse(&segments.join("/")).map_err(|error| not_an_id(path, error));
+    match segments.as_slice() {
+        [id_part @ .., "tasks"] if !id_part.is_empty() => id(id_part).map(Target::Tasks),
+        [id_part @ .., "versions"] if !id_part.is_empty() => id(id_part).map(Target::Versions),
+        [id_part @ .., "restart"] if !id_part.is_empty() => id(id_part).map(Target::Restart),
+        [id_part @ .., "tasks", task] if !id_part.is_empty() => Ok(Target::Task(id(id_part)?, (*task).to_owned())),
+        [id_part @ .., "versions", version] if !id_part.is_empty() => Ok(Target::Version(id(id_part)?, (*version).to_owned())),
+        whole => id(whole).map(Target::App),
+    }
+}
+
+/// No app can have such an id, so there is none.
+fn not_an_id(path: &str, error: IdError) -> ApiError {
+    ApiError::not_found(format!("App '/{path}' does not exist: the id {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn paths() {
+        let id = |text: &str| AppId::parse(text).unwrap();
+        for (path, expected) in [
+            ("web", Target::App(id("/web"))),
+            ("shop/web", Target::App(id("/shop/web"))),
+            ("shop/web/tasks", Target::Tasks(id("/shop/web"))),
+            ("shop/web/tasks/t.1", Target::Task(id("/shop/web"), "t.1".to_owned())),
+            ("web/versions", Target::Versions(id("/web"))),
+            ("web/versions/2018-01-01T00:00:00.000Z", Target::Version(id("/web"), "2018-01-01T00:00:00.000Z".to_owned())),
+            ("shop/web/restart", Target::Restart(id("/shop/web"))),
+        ] {
+            assert_eq!(target(path).unwrap(), expected, "{path}");
+        }
+        for path in ["tasks", "Upper", "a/tasks/tasks"] {
+            assert!(target(path).is_err(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Query parameters as clients really send them: repeated, `True` and `False`, percent-encoded.
+
+use axum::extract::FromRequestParts;
+use http::StatusCode;
+use http::request::Parts;
+use transom_web::ApiError;
+
+/// The parameters, in order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// The first value of a parameter; an empty one counts as none.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
+    }
+
+    /// All values of a parameter, empty ones left out.
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
+    }
+
+    /// A truth value in any case.
+    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, ApiError> {
+        match self.get(name) {
+            None => Ok(default),
+            Some(value) if value.eq_ignore_ascii_case("true") => Ok(true),
+            Some(value) if value.eq_ignore_ascii_case("false") => Ok(false),
+            Some(value) => Err(ApiError::bad_request(format!("the parameter {name} is {value}; expected true or false"))),
+        }
+    }
+
+    /// All parameters but those named, in order.
+    pub(super) fn others(&self, named: &[&str]) -> Vec<(String, String)> {
+        self.0.iter().filter(|(key, _)| !named.contains(&key.as_str())).cloned().collect()
+    }
+
+    /// Whether something is embedded; the prefixes that name what it is embedded into may be left out.
+    pub(super) fn embeds(&self, what: &str) -> bool {
+        const PREFIXES: [&str; 3] = ["group.apps.", "apps.", "app."];
+        let bare = |value: &str| PREFIXES.iter().find_map(|prefix| value.strip_prefix(prefix)).unwrap_or(value).to_owned();
+        self.all("embed").any(|value| bare(value) == what)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Query {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
+        let read = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
+        read.map(|query| Self(query.0)).map_err(|refused| ApiError::new(StatusCode::BAD_REQUEST, refused.body_text()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn truth_in_any_case() {
+        let query = Query([("force", "True"), ("scale", "FALSE"), ("wipe", ""), ("x", "1")].map(|(k, v)| (k.into(), v.into())).to_vec());
+        assert!(query.flag("force", false).unwrap());
+        assert!(!query.flag("scale", true).unwrap());
+        assert!(query.flag("wipe", true).unwrap(), "empty is absent");
+        assert!(query.flag("x", true).is_err());
+    }
+
+    #[test]
+    fn embed_prefixes() {
+        let query = Query([("embed", "apps.tasks"), ("embed", "group.apps.counts")].map(|(k, v)| (k.into(), v.into())).to_vec());
+        assert!(query.embeds("tasks") && query.embeds("counts") && !query.embeds("failures"));
+    }
+}

@@ -1,0 +1,83 @@
+//! `/v2/queue`: what waits to be launched, and why.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use transom_scheduler::{Reason, Reasons, Waiting};
+use transom_web::Json;
+
+use super::Api;
+use crate::core::snapshot::AppView;
+use crate::ids::AppId;
+use crate::time::Moment;
+
+/// The reasons that upstream's clients know, in upstream's order, with what the scheduler calls them.
+const FUNNEL: [(&str, Option<Reason>); 10] = [
+    ("UnfulfilledRole", Some(Reason::UnfulfilledRole)),
+    ("UnfulfilledConstraint", Some(Reason::UnfulfilledCondition)),
+    ("NoCorrespondingReservationFound", None),
+    ("AgentMaintenance", None),
+    ("InsufficientCpus", Some(Reason::InsufficientCpus)),
+    ("InsufficientMemory", Some(Reason::InsufficientMemory)),
+    ("InsufficientDisk", Some(Reason::InsufficientDisk)),
+    ("InsufficientGpus", Some(Reason::InsufficientGpus)),
+    ("InsufficientPorts", Some(Reason::InsufficientPorts)),
+    ("DeclinedScarceResources", None),
+];
+
+/// `GET /v2/queue`
+pub(super) async fn list(State(api): State<Api>) -> Response {
+    let snapshot = api.snapshot();
+    let waiting = api.shared.scheduler.waiting();
+    let mut by_app: BTreeMap<AppId, Vec<&Waiting>> = BTreeMap::new();
+    for one in &waiting {
+        if let Ok(id) = AppId::parse(&one.run_spec) {
+            by_app.entry(id).or_default().push(one);
+        }
+    }
+    let now = Moment::now();
+    let queue: Vec<Value> =
+        by_app.iter().filter_map(|(id, waiting)| Some(shown(snapshot.apps.get(id)?, waiting, now))).collect();
+    Json(json!({"queue": queue})).into_response()
+}
+
+fn shown(view: &AppView, waiting: &[&Waiting], now: Moment) -> Value {
+    let since = waiting.iter().map(|one| one.since).min().map(Moment::from);
+    let left = waiting.iter().filter_map(|one| one.not_before).max().map(|until| Moment::from(until).millis_since(now));
+    let left = left.filter(|left| *left > 0);
+    json!({
+        "app": view.app,
+        "count": waiting.len(),
+        "role": view.app.role,
+        "delay": {"timeLeftSeconds": left.map_or(0, |left| (left + 999) / 1000), "overdue": left.is_none()},
+        "since": since.unwrap_or(now),
+        "processedOffersSummary": waiting.first().map_or(Value::Null, |one| summary(&one.reasons)),
+    })
+}
+
+fn summary(reasons: &Reasons) -> Value {
+    let last = |reason: Reason| u64::from(reasons.last.get(&reason).copied().unwrap_or(0));
+    let total = |reason: Reason| reasons.total.get(&reason).copied().unwrap_or(0);
+    json!({
+        "processedOffersCount": reasons.total_offers,
+        "unusedOffersCount": reasons.total_refused_offers,
+        "rejectSummaryLastOffers": funnel(u64::from(reasons.last_offers), last),
+        "rejectSummaryLaunchAttempt": funnel(reasons.total_offers, total),
+    })
+}
+
+/// Each step is asked about what the one before let through.
+fn funnel(offers: u64, declined: impl Fn(Reason) -> u64) -> Vec<Value> {
+    let mut processed = offers;
+    FUNNEL
+        .iter()
+        .map(|(name, reason)| {
+            let declined = reason.map_or(0, &declined).min(processed);
+            let step = json!({"reason": name, "declined": declined, "processed": processed});
+            processed -= declined;
+            step
+        })
+        .collect()
+}

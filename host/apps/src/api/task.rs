@@ -1,0 +1,55 @@
+//! How a task is shown.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::bus::shapes::ip_addresses;
+use crate::condition::Condition;
+use crate::core::snapshot::AppView;
+use crate::instance::Instance;
+use crate::time::Moment;
+
+/// The tasks of an app that were launched.
+pub(super) fn of_app(view: &AppView, check_failure: bool) -> Vec<Value> {
+    view.instances.iter().filter_map(|instance| shown(view, instance, check_failure)).collect()
+}
+
+/// One task; `None` while the instance waits to be launched. `check_failure` adds why its check has no newer result.
+pub(super) fn shown(view: &AppView, instance: &Instance, check_failure: bool) -> Option<Value> {
+    if matches!(instance.condition, Condition::Scheduled) {
+        return None;
+    }
+    let record = instance.record.as_ref()?;
+    let definition = view.definition(instance.version);
+    let moment = |timestamp: Timestamp| json!(Moment::from(timestamp));
+    let mut task = json!({
+        "appId": view.app.id,
+        "healthCheckResults": [],
+        "host": record.agent.hostname,
+        "id": record.id.as_str(),
+        "ipAddresses": record.status.as_ref().map(ip_addresses).unwrap_or_default(),
+        "ports": record.host_ports,
+        "servicePorts": definition.port_definitions.iter().map(|port| port.port).filter(|port| *port != 0).collect::<Vec<_>>(),
+        "slaveId": record.agent.id.as_str(),
+        "state": record.state.as_str(),
+        "stagedAt": moment(record.staged_at.unwrap_or(record.intended_at)),
+        "version": instance.version,
+        "localVolumes": [],
+        "role": definition.role,
+    });
+    if let Some(started) = record.started_at {
+        task["startedAt"] = moment(started);
+    }
+    if let Some(result) = instance.check_result() {
+        task["checkResult"] = result;
+    }
+    for (name, value) in [("region", &record.agent.region), ("zone", &record.agent.zone)] {
+        if let Some(value) = value {
+            task[name] = json!(value);
+        }
+    }
+    if let Some(failure) = instance.failure.as_ref().filter(|_| check_failure) {
+        task["checkFailure"] = json!({"reason": failure.reason, "message": failure.message});
+    }
+    Some(task)
+}

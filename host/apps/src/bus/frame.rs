@@ -1,0 +1,63 @@
+//! Bytes of the stream: frames, keep-alives and last words.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+/// An empty line, sent when nothing else was for a while.
+pub(super) const KEEP_ALIVE: &str = "\r\n";
+
+/// Appends one event. `id` is the term and the sequence number, where asked for.
+pub(super) fn append(chunk: &mut String, kind: &str, body: &str, id: Option<(u64, u64)>) {
+    if let Some((term, sequence)) = id {
+        // Writing to a String cannot fail.
+        let _ = write!(chunk, "id: {term}-{sequence}\r\n");
+    }
+    chunk.push_str("event: ");
+    chunk.push_str(kind);
+    chunk.push_str("\r\ndata: ");
+    chunk.push_str(body);
+    chunk.push_str("\r\n\r\n");
+}
+
+/// A comment, which clients do not take for an event.
+pub(super) fn comment(text: &str) -> String {
+    format!(": {}\r\n\r\n", text.replace(['\r', '\n'], " "))
+}
+
+/// What a component wants to be sent instead: one line, with kind and time as they were. `None` when it is no JSON object.
+pub(super) fn replacement(original: &str, text: &str) -> Option<String> {
+    let mut body: Value = serde_json::from_str(text).ok()?;
+    let members = body.as_object_mut()?;
+    let original: Value = serde_json::from_str(original).ok()?;
+    for key in ["eventType", "timestamp"] {
+        if let Some(value) = original.get(key) {
+            members.insert(key.to_owned(), value.clone());
+        }
+    }
+    Some(body.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn frames() {
+        let mut chunk = String::new();
+        append(&mut chunk, "a_event", "{}", None);
+        append(&mut chunk, "b_event", r#"{"x":1}"#, Some((2, 17)));
+        assert_eq!(chunk, "event: a_event\r\ndata: {}\r\n\r\nid: 2-17\r\nevent: b_event\r\ndata: {\"x\":1}\r\n\r\n");
+        assert_eq!(comment("a\nb"), ": a b\r\n\r\n");
+    }
+
+    #[test]
+    fn a_replacement_cannot_pose_as_another_event() {
+        let original = r#"{"eventType":"a","timestamp":"t","secret":1}"#;
+        let body: Value = serde_json::from_str(&replacement(original, "{\"eventType\":\"b\",\n\"x\":2}").unwrap()).unwrap();
+        assert_eq!(body, serde_json::json!({"eventType": "a", "timestamp": "t", "x": 2}));
+        assert_eq!(replacement(original, "[]"), None);
+        assert_eq!(replacement(original, "{"), None);
+    }
+}

@@ -1,0 +1,220 @@
+//! The event bus (specification, part C, "Events"): what happens, told to whoever listens.
+//!
+//! An event is serialised once. Subscribers with an equal query form a group, which holds one view of the `events` component
+//! and asks it about whole batches; what passes is joined into one chunk for all of the group. Events that a query drops are
+//! never queued. A subscriber for whom too much waits is closed and told why, and so are all of a group whose component is
+//! gone or refuses the query: nobody is ever sent what was not decided.
+//!
+//! Publishing never waits. What it does not do: no replay of what is past.
+
+mod frame;
+mod group;
+pub(crate) mod shapes;
+mod stream;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use transom_plugins::events::{OpenError, Query};
+
+use crate::seams::{Policies, View};
+use group::Group;
+pub(crate) use shapes::Draft;
+pub use shapes::PlanForm;
+pub(crate) use stream::Subscription;
+
+/// Events that a group may be behind before its subscribers are closed.
+const BACKLOG: usize = 8192;
+
+/// What a stream is asked for, as far as it makes a difference to the bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Wish {
+    pub(crate) query: Query,
+    /// Upstream's plan form, which `plan-format=light` asks for.
+    pub(crate) light: bool,
+    /// An `id:` line on each frame.
+    pub(crate) ids: bool,
+}
+
+/// Who listens, as attach and detach events tell it.
+#[derive(Clone, Debug)]
+pub(crate) struct Listener {
+    pub(crate) client: String,
+    /// The request's own path and query.
+    pub(crate) url: String,
+}
+
+/// One event, serialised.
+#[derive(Debug)]
+pub(crate) struct Published {
+    pub(crate) sequence: u64,
+    pub(crate) kind: &'static str,
+    pub(crate) subject: Option<String>,
+    pub(crate) body: String,
+    /// The body for those who want light plans, where it differs.
+    pub(crate) light: Option<String>,
+}
+
+/// The bus. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Bus {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Grows with every start, so that ids of different runs differ.
+    term: u64,
+    policies: Arc<dyn Policies>,
+    events: broadcast::Sender<Arc<Published>>,
+    state: Mutex<State>,
+    subscriber: AtomicU64,
+    token: CancellationToken,
+    tracker: TaskTracker,
+    metrics: Metrics,
+}
+
+/// What has to change together: numbering, sending and who is there.
+#[derive(Debug)]
+struct State {
+    sequence: u64,
+    groups: HashMap<Wish, Arc<Group>>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics {
+    published: Counter,
+    delivered: Counter,
+    closed: Counter,
+    streams: Gauge,
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("transom_apps_events", "Events published", metrics.published.clone());
+        registry.register("transom_apps_events_delivered", "Frames queued for subscribers", metrics.delivered.clone());
+        registry.register("transom_apps_event_streams_closed", "Streams closed by this side", metrics.closed.clone());
+        registry.register("transom_apps_event_streams", "Open event streams", metrics.streams.clone());
+        metrics
+    }
+}
+
+impl Bus {
+    pub(crate) fn new(
+        term: u64,
+        policies: Arc<dyn Policies>,
+        metrics: Metrics,
+        tracker: TaskTracker,
+        token: CancellationToken,
+    ) -> Self {
+        let (events, _) = broadcast::channel(BACKLOG);
+        let state = Mutex::new(State { sequence: 0, groups: HashMap::new() });
+        let subscriber = AtomicU64::new(0);
+        Self { shared: Arc::new(Shared { term, policies, events, state, subscriber, token, tracker, metrics }) }
+    }
+
+    /// Tells an event to all who want it.
+    pub(crate) fn publish(&self, draft: Draft) {
+        // Nobody listens: the number is used up all the same, so that gaps in ids mean what they say.
+        let heard = self.shared.events.receiver_count() > 0;
+        let body = if heard { to_text(&draft.body) } else { String::new() };
+        let light = if heard { draft.light.as_ref().map(to_text) } else { None };
+        let mut state = self.state();
+        self.send(&mut state, draft.kind, draft.subject, body, light);
+    }
+
+    /// Opens a stream. Its first event is its own `event_stream_attached`, if the query lets it pass.
+    pub(crate) async fn attach(&self, wish: Wish, listener: Listener) -> Result<Subscription, OpenError> {
+        let known = self.state().groups.contains_key(&wish);
+        let view = if known { None } else { Some(self.shared.policies.open_view(wish.query.clone()).await?) };
+        let id = self.shared.subscriber.fetch_add(1, Ordering::Relaxed);
+        let subscription = {
+            let mut state = self.state();
+            let group = match (state.groups.get(&wish), view) {
+                (Some(group), _) => Some(Arc::clone(group)),
+                (None, Some(view)) => Some(self.gather(&mut state, &wish, view)),
+                (None, None) => None,
+            };
+            group.map(|group| {
+                let subscription = group.add(id, state.sequence + 1, self.clone(), listener.clone());
+                let draft = shapes::attached(&listener);
+                self.send(&mut state, draft.kind, draft.subject, to_text(&draft.body), None);
+                subscription
+            })
+        };
+        match subscription {
+            Some(subscription) => {
+                self.shared.metrics.streams.inc();
+                Ok(subscription)
+            }
+            // The last of the group left while we looked: make a new one.
+            None => Box::pin(self.attach(wish, listener)).await,
+        }
+    }
+
+    /// Makes the group of a wish that nobody had, and lets it work.
+    fn gather(&self, state: &mut State, wish: &Wish, view: Arc<dyn View>) -> Arc<Group> {
+        let group = Arc::new(Group::new(wish.clone(), view));
+        let events = self.shared.events.subscribe();
+        self.shared.tracker.spawn(group::run(Arc::clone(&group), events, self.clone()));
+        state.groups.insert(wish.clone(), Arc::clone(&group));
+        group
+    }
+
+    /// Takes a subscriber away and tells the others.
+    fn detach(&self, wish: &Wish, id: u64, listener: &Listener) {
+        self.shared.metrics.streams.dec();
+        {
+            let mut state = self.state();
+            if let Some(group) = state.groups.get(wish)
+                && group.remove(id)
+            {
+                group.stop.cancel();
+                state.groups.remove(wish);
+            }
+        }
+        self.publish(shapes::detached(listener));
+    }
+
+    /// Takes a whole group away, each of its subscribers being told why.
+    fn dissolve(&self, group: &Arc<Group>, reason: &str) {
+        {
+            let mut state = self.state();
+            if state.groups.get(&group.wish).is_some_and(|present| Arc::ptr_eq(present, group)) {
+                state.groups.remove(&group.wish);
+            }
+        }
+        let closed = group.close_all(reason);
+        self.shared.metrics.closed.inc_by(closed as u64);
+        tracing::warn!(streams = closed, reason, "event streams were closed");
+    }
+
+    fn send(&self, state: &mut State, kind: &'static str, subject: Option<String>, body: String, light: Option<String>) {
+        state.sequence += 1;
+        let event = Published { sequence: state.sequence, kind, subject, body, light };
+        self.shared.metrics.published.inc();
+        // An error only says that nobody listens.
+        let _ = self.shared.events.send(Arc::new(event));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Objects of texts and numbers: writing them cannot fail.
+fn to_text(body: &Value) -> String {
+    body.to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! Every event this job posts, in the shape that the specification and upstream's clients agree on.
+//!
+//! An event about an app carries its id as the subject, which event queries may name.
+
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+use transom_cluster::v1::TaskStatus;
+
+use super::Listener;
+use crate::condition::Condition;
+use crate::deploy::{Deployment, Step};
+use crate::ids::{AppId, InstanceId};
+use crate::model::App;
+use crate::time::Moment;
+
+/// How a plan's steps are written for those who do not ask for light plans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PlanForm {
+    /// The specification's: a list of `{action, app}`.
+    #[default]
+    Specification,
+    /// Upstream's: a list of `{actions}`, and the empty `original` and `target` that its Python client asks for.
+    Upstream,
+}
+
+/// An event before it is numbered.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    pub(crate) kind: &'static str,
+    pub(crate) subject: Option<String>,
+    pub(crate) body: Value,
+    pub(crate) light: Option<Value>,
+}
+
+impl Draft {
+    fn new(kind: &'static str, subject: Option<&AppId>, mut body: Value) -> Self {
+        if let Some(members) = body.as_object_mut() {
+            members.insert("eventType".to_owned(), json!(kind));
+            members.insert("timestamp".to_owned(), json!(Moment::now()));
+        }
+        Self { kind, subject: subject.map(ToString::to_string), body, light: None }
+    }
+}
+
+fn of_listener(kind: &'static str, listener: &Listener) -> Draft {
+    let client = &listener.client;
+    Draft::new(kind, None, json!({"clientIp": client, "callbackUrl": listener.url, "remoteAddress": client}))
+}
+
+pub(crate) fn attached(listener: &Listener) -> Draft {
+    of_listener("event_stream_attached", listener)
+}
+
+pub(crate) fn detached(listener: &Listener) -> Draft {
+    of_listener("event_stream_detached", listener)
+}
+
+/// Fields that the specification lists for `appDefinition` and that definitions as shown leave out when empty.
+const ALWAYS_LISTS: [&str; 5] = ["args", "constraints", "dependencies", "fetch", "healthChecks"];
+
+/// A request created, updated or deleted an app; `app` is as it is now, or as it was.
+pub(crate) fn api_post(client: &str, uri: &str, app: &App) -> Draft {
+    let mut definition = json!(app);
+    if let Some(members) = definition.as_object_mut() {
+        for list in ALWAYS_LISTS {
+            members.entry(list).or_insert_with(|| json!([]));
+        }
+        members.entry("env").or_insert_with(|| json!({}));
+        for nothing in ["cmd", "container", "user"] {
+            members.entry(nothing).or_insert(Value::Null);
+        }
+        let ports: Vec<u16> = app.port_definitions.iter().map(|port| port.port).collect();
+        members.insert("ports".to_owned(), json!(ports));
+    }
+    Draft::new("api_post_event", Some(&app.id), json!({"clientIp": client, "uri": uri, "appDefinition": definition}))
+}
+
+/// What events tell of the task behind them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TaskFacts<'a> {
+    pub(crate) app: &'a AppId,
+    pub(crate) instance: &'a InstanceId,
+    pub(crate) version: &'a str,
+    pub(crate) agent: Option<&'a str>,
+    pub(crate) host: Option<&'a str>,
+    pub(crate) ports: &'a [u16],
+}
+
+/// The status of a task changed.
+pub(crate) fn status_update(facts: TaskFacts<'_>, status: &TaskStatus) -> Draft {
+    let body = json!({
+        "slaveId": facts.agent.unwrap_or_default(),
+        "taskId": status.task_id.as_str(),
+        "taskStatus": status.state.as_str(),
+        "message": status.message.as_deref().unwrap_or_default(),
+        "appId": facts.app,
+        "host": facts.host.unwrap_or_default(),
+        "ipAddresses": ip_addresses(status),
+        "ports": facts.ports,
+        "version": facts.version,
+    });
+    Draft::new("status_update_event", Some(facts.app), body)
+}
+
+/// The addresses that a status tells, as tasks and events show them.
+pub(crate) fn ip_addresses(status: &TaskStatus) -> Vec<Value> {
+    let networks = status.container_status.iter().flat_map(|container| &container.network_infos);
+    let addresses = networks.flat_map(|network| &network.ip_addresses);
+    addresses
+        .filter_map(|address| {
+            let text = address.ip_address.as_deref()?;
+            let protocol = match text.parse() {
+                Ok(IpAddr::V6(_)) => "IPv6",
+                _ => "IPv4",
+            };
+            Some(json!({"ipAddress": text, "protocol": protocol}))
+        })
+        .collect()
+}
+
+/// The condition of an instance changed.
+pub(crate) fn instance_changed(facts: TaskFacts<'_>, condition: Condition) -> Draft {
+    let body = json!({
+        "instanceId": facts.instance,
+        "condition": condition.as_str(),
+        "runSpecId": facts.app,
+        "agentId": facts.agent,
+        "host": facts.host,
+        "runSpecVersion": facts.version,
+    });
+    Draft::new("instance_changed_event", Some(facts.app), body)
+}
+
+/// A task that no instance is known for has ended.
+pub(crate) fn unknown_terminated(instance: &str, app: Option<&AppId>, condition: Condition) -> Draft {
+    let run_spec = app.map(ToString::to_string).unwrap_or_default();
+    let body = json!({"instanceId": instance, "runSpecId": run_spec, "condition": condition.as_str()});
+    Draft::new("unknown_instance_terminated_event", app, body)
+}
+
+/// A deployment stopped an app.
+pub(crate) fn app_terminated(app: &AppId) -> Draft {
+    Draft::new("app_terminated_event", Some(app), json!({"appId": app}))
+}
+
+/// What a check found is not what it found before. Opt-in: upstream knows no such event.
+pub(crate) fn check_result_changed(facts: TaskFacts<'_>, task: &str, result: &Value) -> Draft {
+    let body = json!({
+        "appId": facts.app,
+        "instanceId": facts.instance,
+        "taskId": task,
+        "version": facts.version,
+        "checkResult": result,
+    });
+    Draft::new("check_result_changed_event", Some(facts.app), body)
+}
+
+/// An executor sent a message; `message` is base64.
+pub(crate) fn framework_message(agent: &str, executor: &str, message: &str) -> Draft {
+    Draft::new("framework_message_event", None, json!({"slaveId": agent, "executorId": executor, "message": message}))
+}
+
+pub(crate) fn registered(framework: &str, master: Option<&str>) -> Draft {
+    let body = json!({"frameworkId": framework, "master": master.unwrap_or_default()});
+    Draft::new("scheduler_registered_event", None, body)
+}
+
+pub(crate) fn reregistered(master: Option<&str>) -> Draft {
+    Draft::new("scheduler_reregistered_event", None, json!({"master": master.unwrap_or_default()}))
+}
+
+pub(crate) fn disconnected() -> Draft {
+    Draft::new("scheduler_disconnected_event", None, json!({}))
+}
+
+/// The group that an app sits in was changed, or could not be.
+pub(crate) fn group_changed(app: &AppId, version: Moment, failure: Option<&str>) -> Draft {
+    let mut body = json!({"groupId": app.group(), "version": version});
+    let kind = if let Some(reason) = failure {
+        body["reason"] = json!(reason);
+        "group_change_failed"
+    } else {
+        "group_change_success"
+    };
+    let mut draft = Draft::new(kind, None, body);
+    draft.subject = Some(app.group().to_owned());
+    draft
+}
+
+/// `deployment_info`, `deployment_step_success` and `deployment_step_failure`.
+pub(crate) fn deployment_step(kind: &'static str, deployment: &Deployment, form: PlanForm) -> Draft {
+    let current = deployment.step().map(current_step).unwrap_or_else(|| json!({"actions": []}));
+    of_deployment(kind, deployment, form, &json!({"currentStep": current}))
+}
+
+/// `deployment_success`, or `deployment_failed` with a reason.
+pub(crate) fn deployment_ended(deployment: &Deployment, form: PlanForm, failure: Option<&str>) -> Draft {
+    let mut body = json!({"id": deployment.id});
+    let kind = if let Some(reason) = failure {
+        body["reason"] = json!(reason);
+        "deployment_failed"
+    } else {
+        "deployment_success"
+    };
+    of_deployment(kind, deployment, form, &body)
+}
+
+fn of_deployment(kind: &'static str, deployment: &Deployment, form: PlanForm, body: &Value) -> Draft {
+    let with_plan = |plan: Value| {
+        let mut body = body.clone();
+        body["plan"] = plan;
+        Draft::new(kind, Some(&deployment.app), body)
+    };
+    let light = json!({"id": deployment.id, "version": deployment.version, "steps": deployment.steps});
+    let plan = match form {
+        PlanForm::Specification => {
+            let actions: Vec<_> = deployment.steps.iter().flat_map(|step| &step.actions).collect();
+            json!({"id": deployment.id, "version": deployment.version, "steps": actions})
+        }
+        PlanForm::Upstream => {
+            let mut plan = light.clone();
+            plan["original"] = json!({});
+            plan["target"] = json!({});
+            plan
+        }
+    };
+    let mut draft = with_plan(plan);
+    // One event has one time, whatever its form.
+    let mut lighter = with_plan(light);
+    lighter.body["timestamp"] = draft.body["timestamp"].clone();
+    draft.light = Some(lighter.body);
+    draft
+}
+
+/// Each action by both names that clients look for.
+fn current_step(step: &Step) -> Value {
+    let actions: Vec<Value> = step
+        .actions
+        .iter()
+        .map(|action| json!({"type": action.action, "action": action.action, "app": action.app}))
+        .collect();
+    json!({"actions": actions})
+}
+
+#[cfg(test)]
+#[path = "shapes_tests.rs"]
+mod tests;

@@ -1,0 +1,125 @@
+//! One subscriber: a bounded queue of chunks, and the stream of bytes that the HTTP answer is made of.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::Stream;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+
+use super::{Bus, Listener, Wish, frame};
+
+/// Events that may wait for a subscriber; one more closes its stream.
+pub(crate) const MOST_WAITING: usize = 1024;
+/// How often an empty line shows that the stream lives.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// Frames joined to one piece.
+#[derive(Clone, Debug)]
+pub(super) struct Chunk {
+    pub(super) bytes: Bytes,
+    pub(super) events: u32,
+}
+
+/// The bus's end of a stream. Dropping it ends the stream after what is queued.
+#[derive(Debug)]
+pub(super) struct Subscriber {
+    pub(super) id: u64,
+    /// Number of the first event it is told.
+    pub(super) from: u64,
+    queue: mpsc::Sender<Chunk>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: AtomicUsize,
+    last_words: Mutex<Option<String>>,
+}
+
+impl Subscriber {
+    /// Queues a chunk; false when the stream is closed, because too much waits already or the client has left.
+    pub(super) fn offer(&self, chunk: Chunk) -> bool {
+        let events = chunk.events as usize;
+        let waiting = self.shared.waiting.fetch_add(events, Ordering::AcqRel);
+        // What comes at once may be more than that when nothing waited: it is as good as taken.
+        if waiting > 0 && waiting + events > MOST_WAITING {
+            self.close(&format!("this client reads too slowly: more than {MOST_WAITING} events wait for it"));
+            return false;
+        }
+        self.queue.try_send(chunk).is_ok()
+    }
+
+    /// Notes why the stream ends; the last thing the client is sent.
+    pub(super) fn close(&self, reason: &str) {
+        *self.shared.last_words.lock().unwrap_or_else(PoisonError::into_inner) = Some(frame::comment(reason));
+    }
+}
+
+/// Makes both ends.
+pub(super) fn open(id: u64, from: u64, bus: Bus, wish: Wish, listener: Listener) -> (Subscriber, Subscription) {
+    let (queue, chunks) = mpsc::channel(MOST_WAITING);
+    let shared = Arc::new(Shared::default());
+    let mut keep_alive = tokio::time::interval_at(Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
+    keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let subscriber = Subscriber { id, from, queue, shared: Arc::clone(&shared) };
+    let leaving = Leaving { id, bus, wish, listener };
+    (subscriber, Subscription { chunks, shared, keep_alive, ended: false, _leaving: leaving })
+}
+
+/// The client's end: chunks, keep-alives between them, and at the end why it ended. Dropping it detaches it from the bus.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    chunks: mpsc::Receiver<Chunk>,
+    shared: Arc<Shared>,
+    keep_alive: Interval,
+    ended: bool,
+    _leaving: Leaving,
+}
+
+impl Stream for Subscription {
+    type Item = Result<Bytes, Infallible>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        if this.ended {
+            return Poll::Ready(None);
+        }
+        match this.chunks.poll_recv(context) {
+            Poll::Ready(Some(chunk)) => {
+                this.shared.waiting.fetch_sub(chunk.events as usize, Ordering::AcqRel);
+                this.keep_alive.reset();
+                Poll::Ready(Some(Ok(chunk.bytes)))
+            }
+            Poll::Ready(None) => {
+                this.ended = true;
+                let words = this.shared.last_words.lock().unwrap_or_else(PoisonError::into_inner).take();
+                Poll::Ready(words.map(|words| Ok(Bytes::from(words))))
+            }
+            Poll::Pending if this.keep_alive.poll_tick(context).is_ready() => {
+                Poll::Ready(Some(Ok(Bytes::from_static(frame::KEEP_ALIVE.as_bytes()))))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// Says good-bye when the client's end is dropped, for whatever reason.
+#[derive(Debug)]
+struct Leaving {
+    id: u64,
+    bus: Bus,
+    wish: Wish,
+    listener: Listener,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.bus.detach(&self.wish, self.id, &self.listener);
+    }
+}

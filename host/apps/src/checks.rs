@@ -1,0 +1,256 @@
+//! Checks that this side makes: looks at running instances at their intervals, through the check-probe components.
+//!
+//! There is no other way to look: without the component a check has no new result, and says why. What is found goes to the
+//! core as a [`Report`]; a look that could not tell leaves the last result as it is.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use transom_cluster::agent::Agents;
+use transom_cluster::v1::CommandInfo;
+use transom_cluster::{ContainerId, Error as ClusterError};
+use transom_plugins::probe::{
+    CommandLine, CommandOutput, Endpoint, Failure, IoError, Kind, Outcome, Port, Reason, Request, Runner,
+};
+use transom_scheduler::TaskRecord;
+
+use crate::core::command::Report;
+use crate::ids::InstanceId;
+use crate::instance::Instance;
+use crate::model::{App, Check, CheckCommand, CheckKind};
+use crate::seams::Policies;
+use crate::task::check_port;
+
+/// How much longer than its timeout an attempt may take before it is given up from outside.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// What was looked at, and how it ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    kind: &'static str,
+    outcome: &'static str,
+}
+
+/// Counters of looks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics {
+    looks: Family<Labels, Counter>,
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("transom_apps_checks", "Looks at instances, by kind and how they ended", metrics.looks.clone());
+        metrics
+    }
+}
+
+/// The looks in progress. Owned by the core.
+#[derive(Debug)]
+pub(crate) struct Checker {
+    policies: Arc<dyn Policies>,
+    /// For checks by command; none in tests.
+    agents: Option<Agents>,
+    reports: mpsc::Sender<Report>,
+    running: HashMap<InstanceId, (u32, CancellationToken)>,
+    metrics: Metrics,
+    tracker: TaskTracker,
+    token: CancellationToken,
+}
+
+impl Checker {
+    pub(crate) fn new(
+        policies: Arc<dyn Policies>,
+        agents: Option<Agents>,
+        reports: mpsc::Sender<Report>,
+        metrics: Metrics,
+        tracker: TaskTracker,
+        token: CancellationToken,
+    ) -> Self {
+        Self { policies, agents, reports, running: HashMap::new(), metrics, tracker, token }
+    }
+
+    /// Begins to look at a running instance, unless that is going on.
+    pub(crate) fn begin(&mut self, app: &Arc<App>, instance: &Instance) {
+        let (Some(check), Some(record)) = (&app.check, &instance.record) else { return };
+        if self.running.get(&instance.id).is_some_and(|(incarnation, _)| *incarnation == instance.incarnation) {
+            return;
+        }
+        self.end(&instance.id);
+        let token = self.token.child_token();
+        self.running.insert(instance.id.clone(), (instance.incarnation, token.clone()));
+        let looks = Looks {
+            app: Arc::clone(app),
+            check: check.clone(),
+            record: Arc::clone(record),
+            instance: instance.id.clone(),
+            incarnation: instance.incarnation,
+            policies: Arc::clone(&self.policies),
+            agents: self.agents.clone(),
+            reports: self.reports.clone(),
+            metrics: self.metrics.clone(),
+        };
+        self.tracker.spawn(async move {
+            tokio::select! {
+                () = token.cancelled() => {}
+                () = looks.run() => {}
+            }
+        });
+    }
+
+    /// Looks no more at an instance.
+    pub(crate) fn end(&mut self, instance: &InstanceId) {
+        if let Some((_, token)) = self.running.remove(instance) {
+            token.cancel();
+        }
+    }
+}
+
+/// The looks at one task.
+struct Looks {
+    app: Arc<App>,
+    check: Check,
+    record: Arc<TaskRecord>,
+    instance: InstanceId,
+    incarnation: u32,
+    policies: Arc<dyn Policies>,
+    agents: Option<Agents>,
+    reports: mpsc::Sender<Report>,
+    metrics: Metrics,
+}
+
+impl Looks {
+    async fn run(self) {
+        let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
+        tokio::time::sleep(seconds(self.check.delay_seconds)).await;
+        let mut previous = None;
+        loop {
+            let result = self.look(previous.clone()).await;
+            if let Ok(outcome) = &result {
+                previous = Some(outcome.clone());
+            }
+            let report = Report { instance: self.instance.clone(), incarnation: self.incarnation, result };
+            if self.reports.send(report).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(seconds(self.check.interval_seconds.max(1))).await;
+        }
+    }
+
+    async fn look(&self, previous: Option<Outcome>) -> Result<Outcome, Failure> {
+        let (kind, name) = match &self.check.kind {
+            CheckKind::Http { .. } => (Kind::Http, "http"),
+            CheckKind::Tcp { .. } => (Kind::Tcp, "tcp"),
+            CheckKind::Exec { .. } => (Kind::Exec, "exec"),
+        };
+        // 0 would give nobody a chance to answer.
+        let timeout = Duration::from_secs(u64::from(self.check.timeout_seconds.max(1)));
+        let probe = self.policies.probe(kind, self.request(previous, timeout), self.runner());
+        let result = tokio::time::timeout(timeout + MARGIN, probe).await.unwrap_or_else(|_| {
+            Err(Failure { reason: Reason::TimedOut, message: format!("the probe gave no answer within {timeout:?}") })
+        });
+        let outcome = if result.is_ok() { "told" } else { "untold" };
+        self.metrics.looks.get_or_create(&Labels { kind: name, outcome }).inc();
+        if let Err(failure) = &result {
+            tracing::debug!(task = %self.record.id, reason = ?failure.reason, message = failure.message, "a check could not tell");
+        }
+        result
+    }
+
+    fn request(&self, previous: Option<Outcome>, timeout: Duration) -> Request {
+        let host = &self.record.agent.hostname;
+        let endpoint = |port: u16| Endpoint { host: host.clone(), port };
+        let ports = self.record.host_ports.iter().zip(&self.app.port_definitions).flat_map(|(port, definition)| {
+            definition.protocol.names().iter().map(|protocol| Port {
+                name: definition.name.clone(),
+                protocol: (*protocol).to_owned(),
+                endpoint: endpoint(*port),
+            })
+        });
+        let (path, command) = match &self.check.kind {
+            CheckKind::Http { path, .. } => (path.clone().unwrap_or_else(|| "/".to_owned()), None),
+            CheckKind::Tcp { .. } => ("/".to_owned(), None),
+            CheckKind::Exec { command } => ("/".to_owned(), Some(shell(command))),
+        };
+        Request {
+            run_spec: self.app.id.to_string(),
+            task: self.record.id.to_string(),
+            agent: host.clone(),
+            labels: self.app.labels.clone().into_iter().collect(),
+            ports: ports.collect(),
+            endpoint: self.check.port().and_then(|port| check_port(port, &self.record.host_ports)).map(endpoint),
+            path,
+            command,
+            settings: "{}".to_owned(),
+            previous,
+            timeout,
+            extra: Vec::new(),
+        }
+    }
+
+    fn runner(&self) -> Option<Arc<dyn Runner>> {
+        let CheckKind::Exec { .. } = self.check.kind else { return None };
+        let agent = self.record.agent.endpoint.clone()?;
+        let container = self.record.status.as_ref()?.container_status.as_ref()?.container_id.clone()?;
+        Some(Arc::new(InTask { agents: self.agents.clone()?, agent, container }))
+    }
+}
+
+/// A command line for a shell; arguments are quoted.
+fn shell(command: &CheckCommand) -> String {
+    match command {
+        CheckCommand::Shell(shell) => shell.clone(),
+        CheckCommand::Argv(argv) => {
+            let quoted: Vec<String> = argv.iter().map(|argument| format!("'{}'", argument.replace('\'', r"'\''"))).collect();
+            quoted.join(" ")
+        }
+    }
+}
+
+/// Runs commands in a task's container, through its agent.
+struct InTask {
+    agents: Agents,
+    agent: (String, u16),
+    container: ContainerId,
+}
+
+#[async_trait]
+impl Runner for InTask {
+    async fn run(&self, command: CommandLine, timeout: Duration) -> Result<CommandOutput, IoError> {
+        let command = match command {
+            CommandLine::Shell(shell) => CommandInfo { shell: Some(true), value: Some(shell), ..CommandInfo::default() },
+            CommandLine::Argv(argv) => CommandInfo {
+                shell: Some(false),
+                value: argv.first().cloned(),
+                arguments: argv,
+                ..CommandInfo::default()
+            },
+        };
+        match self.agents.run_in_task(&self.agent, &self.container, &command, timeout).await {
+            Ok(result) => Ok(CommandOutput { exit_code: result.exit_code, stdout: result.stdout, stderr: result.stderr }),
+            Err(ClusterError::TimedOut { .. }) => Err(IoError::TimedOut),
+            Err(error) => Err(IoError::Unavailable(error.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_quoted() {
+        let argv = ["/bin/echo", "it's", "$HOME"].map(str::to_owned).to_vec();
+        assert_eq!(shell(&CheckCommand::Argv(argv)), r"'/bin/echo' 'it'\''s' '$HOME'");
+        assert_eq!(shell(&CheckCommand::Shell("exit $X".to_owned())), "exit $X");
+    }
+}

@@ -1,0 +1,219 @@
+//! What the core does about events of the scheduler, results of checks, and the passing of time.
+
+use std::sync::Arc;
+
+use transom_cluster::TaskId;
+use transom_cluster::v1::TaskStatus;
+use transom_scheduler::{Event, TaskRecord};
+
+use super::Core;
+use super::command::Report;
+use super::snapshot::TaskFailure;
+use crate::bus::shapes;
+use crate::condition::Condition;
+use crate::ids::{AppId, InstanceId};
+use crate::instance::Overdue;
+use crate::time::Moment;
+
+impl Core {
+    pub(super) async fn event(&mut self, event: Event) {
+        match event {
+            Event::Registered { framework_id, master } => {
+                self.bus.publish(shapes::registered(framework_id.as_str(), master.as_deref()));
+            }
+            Event::Reregistered { master } => self.bus.publish(shapes::reregistered(master.as_deref())),
+            Event::Disconnected => self.bus.publish(shapes::disconnected()),
+            Event::Launched(record) => self.launched(&record),
+            Event::Updated(record) => self.updated(&record).await,
+            Event::Message { agent, executor, data } => {
+                self.bus.publish(shapes::framework_message(agent.as_str(), executor.as_str(), &data));
+            }
+            // The statuses of its tasks follow by themselves.
+            Event::AgentLost(agent) => tracing::info!(%agent, "an agent was lost"),
+            Event::Unknown { status } => self.unknown(&status),
+        }
+    }
+
+    /// Where a task belongs: its app and its instance, when it is that instance's present task.
+    fn place(&self, task: &TaskId) -> Option<(AppId, InstanceId)> {
+        let (instance, incarnation) = InstanceId::of_task(task)?;
+        let app = instance.app()?;
+        let known = self.apps.get(&app)?.instances.get(&instance)?;
+        (known.incarnation == incarnation).then_some((app, instance))
+    }
+
+    fn launched(&mut self, record: &Arc<TaskRecord>) {
+        let Some((app, instance)) = self.place(&record.id) else { return self.stray(record) };
+        self.dirty.insert(app.clone());
+        let Some(known) = self.apps.get_mut(&app).and_then(|state| state.instances.get_mut(&instance)) else { return };
+        if known.condition == Condition::Scheduled {
+            known.update(record);
+        }
+    }
+
+    async fn updated(&mut self, record: &Arc<TaskRecord>) {
+        let Some((app, instance)) = self.place(&record.id) else { return self.stray(record) };
+        let Some(known) = self.apps.get_mut(&app).and_then(|state| state.instances.get_mut(&instance)) else { return };
+        let before = known.check_result();
+        let changed = known.update(record);
+        let (condition, found, version) = (known.condition, known.check_result(), known.version.to_string());
+        let facts = known.facts(&app, &version);
+        if let Some(status) = &record.status {
+            self.bus.publish(shapes::status_update(facts, status));
+        }
+        if changed && condition.is_public() {
+            self.bus.publish(shapes::instance_changed(facts, condition));
+        }
+        if let Some(found) = found.filter(|found| before.as_ref() != Some(found)) {
+            self.bus.publish(shapes::check_result_changed(facts, record.id.as_str(), &found));
+        }
+        self.look_after(&app, &instance);
+        if condition.is_terminal() {
+            self.ended(&app, &instance, record);
+        }
+        self.reconcile(&app).await;
+    }
+
+    /// The present task of an instance is over: the next one follows, unless the instance is to go.
+    fn ended(&mut self, app: &AppId, instance: &InstanceId, record: &TaskRecord) {
+        self.checker.end(instance);
+        self.demands.forget(record.id.clone());
+        let Some(state) = self.apps.get_mut(app) else { return };
+        let Some(known) = state.instances.get(instance) else { return };
+        let (condition, killed, wanted) = (known.condition, known.killed, known.wanted);
+        if matches!(condition, Condition::Failed | Condition::Error | Condition::Gone | Condition::Dropped) && !killed {
+            state.record.last_failure = Some(failure(app, known.version, record));
+        }
+        if !wanted || state.record.gone {
+            state.instances.remove(instance);
+            return;
+        }
+        if condition.is_failure() && !killed {
+            state.backoff.failed(&state.record.app, Moment::now());
+        }
+        let version = state.record.app.version;
+        if let Some(known) = state.instances.get_mut(instance) {
+            known.reschedule(version);
+        }
+        if let Some(known) = state.instances.get(instance) {
+            self.demands.want(state.wanted(known));
+        }
+    }
+
+    /// A task of ours that no instance has: left over from an instance that was given up, or launched while it was.
+    fn stray(&mut self, record: &TaskRecord) {
+        if record.is_terminal() {
+            let (reason, message) = record.status.as_ref().map_or((None, None), |status| {
+                (status.reason.as_deref(), status.message.as_deref())
+            });
+            let condition = Condition::of(&record.state, reason, message);
+            let instance = InstanceId::of_task(&record.id).map(|(instance, _)| instance);
+            let name = instance.as_ref().map_or(record.id.as_str(), InstanceId::as_str);
+            let app = AppId::parse(&record.run_spec).ok();
+            self.bus.publish(shapes::unknown_terminated(name, app.as_ref(), condition));
+            self.demands.forget(record.id.clone());
+        } else if !record.killing {
+            self.demands.release(record.id.clone());
+        }
+    }
+
+    /// A status of a task that not even the scheduler knows.
+    fn unknown(&mut self, status: &TaskStatus) {
+        let condition = Condition::of(&status.state, status.reason.as_deref(), status.message.as_deref());
+        let instance = InstanceId::of_task(&status.task_id).map(|(instance, _)| instance);
+        if condition.is_terminal() {
+            let name = instance.as_ref().map_or(status.task_id.as_str(), InstanceId::as_str);
+            let app = instance.as_ref().and_then(InstanceId::app);
+            self.bus.publish(shapes::unknown_terminated(name, app.as_ref(), condition));
+        } else {
+            tracing::warn!(task = %status.task_id, "a task of this framework that nothing is known of is killed");
+            self.demands.release(status.task_id.clone());
+        }
+    }
+
+    /// A check came back.
+    pub(super) fn report(&mut self, report: Report) {
+        let Some(app) = report.instance.app() else { return };
+        let Some(known) = self.apps.get_mut(&app).and_then(|state| state.instances.get_mut(&report.instance)) else { return };
+        // Of a task that was replaced meanwhile.
+        if known.incarnation != report.incarnation {
+            return;
+        }
+        match report.result {
+            Ok(found) => {
+                known.failure = None;
+                if known.found.as_ref() == Some(&found) {
+                    self.dirty.insert(app);
+                    return;
+                }
+                known.found = Some(found);
+                let version = known.version.to_string();
+                if let Some(result) = known.check_result() {
+                    let draft = shapes::check_result_changed(known.facts(&app, &version), known.task().as_str(), &result);
+                    self.bus.publish(draft);
+                }
+            }
+            // What was found last stays; why there is nothing newer stands beside it.
+            Err(failure) => {
+                if known.failure.as_ref().map(|known| known.reason) != Some(failure.reason) {
+                    tracing::warn!(app = %app, task = %known.task(), reason = ?failure.reason, message = failure.message, "a check has no result");
+                }
+                known.failure = Some(failure);
+            }
+        }
+        self.dirty.insert(app);
+    }
+
+    /// Time has passed.
+    pub(super) async fn tick(&mut self) {
+        let now = Moment::now();
+        let mut overdue = Vec::new();
+        for (id, state) in &self.apps {
+            let strategy = state.record.app.unreachable_strategy;
+            for instance in state.instances.values() {
+                let due = instance.overdue(strategy, now);
+                if due != Overdue::No {
+                    overdue.push((id.clone(), instance.id.clone(), due));
+                }
+            }
+        }
+        for (app, instance, due) in &overdue {
+            self.give_up(app, instance, *due);
+            self.reconcile(app).await;
+        }
+        // Deployments whose end the store did not take.
+        let waiting: Vec<AppId> = self.deployments.keys().cloned().collect();
+        for id in waiting {
+            self.reconcile(&id).await;
+        }
+    }
+
+    fn give_up(&mut self, app: &AppId, instance: &InstanceId, due: Overdue) {
+        if due == Overdue::Forget {
+            tracing::info!(%instance, "nobody heard from this instance for too long: it is forgotten");
+            self.decommission(app, instance);
+            if let Some(state) = self.apps.get_mut(app) {
+                state.instances.remove(instance);
+            }
+            return;
+        }
+        let Some(known) = self.apps.get_mut(app).and_then(|state| state.instances.get_mut(instance)) else { return };
+        known.condition = Condition::UnreachableInactive;
+        let version = known.version.to_string();
+        self.bus.publish(shapes::instance_changed(known.facts(app, &version), Condition::UnreachableInactive));
+    }
+}
+
+fn failure(app: &AppId, version: Moment, record: &TaskRecord) -> TaskFailure {
+    let message = record.status.as_ref().and_then(|status| status.message.clone());
+    TaskFailure {
+        app_id: app.clone(),
+        host: record.agent.hostname.clone(),
+        message: message.unwrap_or_default(),
+        state: record.state.as_str().to_owned(),
+        task_id: record.id.to_string(),
+        slave_id: Some(record.agent.id.to_string()),
+        timestamp: Moment::from(record.updated_at),
+        version,
+    }
+}

@@ -1,0 +1,340 @@
+//! The actor that owns apps, instances and deployments.
+//!
+//! Requests, events of the scheduler and results of checks come in one at a time; a definition is stored before the request is
+//! answered; what has changed is published as an immutable [`Snapshot`] and told on the bus. The core never waits for the
+//! scheduler ([`outbox`]) nor for a component. If the store is away, requests are refused and running deployments stay where
+//! they are until it is back.
+
+pub(crate) mod command;
+mod follow;
+mod outbox;
+mod persist;
+pub(crate) mod snapshot;
+mod write;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use transom_scheduler::{Event, RunSpec, Wanted};
+use transom_store::Store;
+
+use crate::Result;
+use crate::backoff::Backoff;
+use crate::bus::{Bus, PlanForm, shapes};
+use crate::checks::Checker;
+use crate::condition::Condition;
+use crate::config::Checks;
+use crate::deploy::machine::{self, Directive, Seen};
+use crate::deploy::{ActionKind, Deployment};
+use crate::ids::{AppId, InstanceId};
+use crate::instance::Instance;
+use crate::seams::Launcher;
+use crate::task::{is_ours, run_spec};
+use crate::time::Moment;
+use command::{Command, Report};
+use outbox::Demands;
+use persist::{AppRecord, Changes, Shelf};
+use snapshot::{AppView, Snapshot};
+
+/// How often time alone makes a difference: instances that nobody hears from, and what the store did not take.
+const TICK: Duration = Duration::from_secs(1);
+/// How often an app is looked at before the core turns to something else; far more than any plan has steps.
+const MOST_PASSES: usize = 100;
+/// Demands on their way to the scheduler.
+const OUTBOX: usize = 1;
+
+/// What the core is made of.
+pub(crate) struct Parts {
+    pub(crate) scheduler: Arc<dyn Launcher>,
+    pub(crate) events: BoxStream<'static, Event>,
+    pub(crate) commands: mpsc::Receiver<Command>,
+    pub(crate) reports: mpsc::Receiver<Report>,
+    pub(crate) checker: Checker,
+    pub(crate) bus: Bus,
+    pub(crate) role: String,
+    pub(crate) checks: Checks,
+    pub(crate) plan_form: PlanForm,
+    pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
+}
+
+/// What was stored, read back before anything starts.
+pub(crate) struct Stored {
+    shelf: Shelf,
+    apps: Vec<AppRecord>,
+    deployments: Vec<Deployment>,
+    /// The number of this start.
+    pub(crate) term: u64,
+}
+
+impl Stored {
+    /// Reads everything, and counts this start.
+    pub(crate) async fn load(store: Arc<dyn Store>, prefix: &str) -> Result<Self> {
+        let shelf = Shelf::new(store, prefix);
+        let (apps, deployments) = shelf.load().await?;
+        let term = shelf.next_term().await?;
+        Ok(Self { shelf, apps, deployments, term })
+    }
+}
+
+/// One app and its instances.
+struct AppState {
+    record: AppRecord,
+    /// What new tasks are launched from.
+    spec: Arc<RunSpec>,
+    backoff: Backoff,
+    instances: BTreeMap<InstanceId, Instance>,
+}
+
+impl AppState {
+    fn new(record: AppRecord, checks: Checks) -> Self {
+        let spec = run_spec(&record.app, checks);
+        Self { record, spec, backoff: Backoff::default(), instances: BTreeMap::new() }
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        let config = self.record.app.config_version();
+        self.instances.values().map(|instance| instance.seen(config)).collect()
+    }
+
+    fn wanted(&self, instance: &Instance) -> Wanted {
+        let not_before = self.backoff.until(Moment::now()).map(Moment::timestamp);
+        Wanted { id: instance.task(), spec: Arc::clone(&self.spec), not_before }
+    }
+
+    fn view(&self) -> AppView {
+        AppView {
+            app: Arc::clone(&self.record.app),
+            versions: self.record.versions.clone(),
+            instances: self.instances.values().cloned().collect(),
+            last_failure: self.record.last_failure.clone(),
+            delayed_until: self.backoff.until(Moment::now()),
+        }
+    }
+}
+
+/// The actor.
+pub(crate) struct Core {
+    shelf: Shelf,
+    checker: Checker,
+    bus: Bus,
+    role: String,
+    checks: Checks,
+    plan_form: PlanForm,
+    apps: BTreeMap<AppId, AppState>,
+    /// One at a time for each app.
+    deployments: BTreeMap<AppId, Deployment>,
+    demands: Demands,
+    /// Apps whose view has to be made anew.
+    dirty: BTreeSet<AppId>,
+    last_version: Option<Moment>,
+    snapshot: Arc<ArcSwap<Snapshot>>,
+}
+
+/// Starts the core; it ends with `token`, or when the scheduler has stopped.
+pub(crate) fn start(stored: Stored, parts: Parts, tracker: &TaskTracker, token: CancellationToken) {
+    let Parts { scheduler, mut events, mut commands, mut reports, .. } = parts;
+    let mut core = Core {
+        shelf: stored.shelf,
+        checker: parts.checker,
+        bus: parts.bus,
+        role: parts.role,
+        checks: parts.checks,
+        plan_form: parts.plan_form,
+        apps: BTreeMap::new(),
+        deployments: BTreeMap::new(),
+        demands: Demands::default(),
+        dirty: BTreeSet::new(),
+        last_version: None,
+        snapshot: parts.snapshot,
+    };
+    core.rebuild(stored.apps, stored.deployments, &scheduler.tasks());
+    core.publish();
+    let (outbox, demands) = mpsc::channel(OUTBOX);
+    tracker.spawn(outbox::run(scheduler, demands, token.clone()));
+    tracker.spawn(async move {
+        core.reconcile_all().await;
+        core.publish();
+        let mut ticks = tokio::time::interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = token.cancelled() => return,
+                Some(command) = commands.recv() => core.command(command).await,
+                event = events.next() => match event {
+                    Some(event) => core.event(event).await,
+                    None => return tracing::info!("the scheduler has stopped, so apps are no longer managed"),
+                },
+                Some(report) = reports.recv() => core.report(report),
+                Ok(permit) = outbox.reserve(), if !core.demands.is_empty() => permit.send(std::mem::take(&mut core.demands)),
+                _ = ticks.tick() => core.tick().await,
+            }
+            core.publish();
+        }
+    });
+}
+
+impl Core {
+    /// Puts together what was stored and what the scheduler knows.
+    fn rebuild(&mut self, apps: Vec<AppRecord>, deployments: Vec<Deployment>, tasks: &transom_scheduler::Tasks) {
+        for record in apps {
+            let id = record.app.id.clone();
+            self.last_version = self.last_version.max(Some(record.app.version));
+            self.dirty.insert(id.clone());
+            self.apps.insert(id, AppState::new(record, self.checks));
+        }
+        for deployment in deployments {
+            self.last_version = self.last_version.max(Some(deployment.version));
+            self.deployments.insert(deployment.app.clone(), deployment);
+        }
+        for record in tasks.values() {
+            let state = AppId::parse(&record.run_spec).ok().and_then(|id| self.apps.get_mut(&id));
+            match (state, Instance::of_record(record)) {
+                _ if record.is_terminal() => self.demands.forget(record.id.clone()),
+                (Some(state), Some(instance)) => drop(state.instances.insert(instance.id.clone(), instance)),
+                _ => self.demands.release(record.id.clone()),
+            }
+        }
+        let ids: Vec<AppId> = self.apps.keys().cloned().collect();
+        for id in ids {
+            let running: Vec<InstanceId> = self.apps[&id].instances.keys().cloned().collect();
+            running.iter().for_each(|instance| self.look_after(&id, instance));
+        }
+    }
+
+    async fn reconcile_all(&mut self) {
+        let ids: Vec<AppId> = self.apps.keys().chain(self.deployments.keys()).cloned().collect();
+        for id in ids {
+            self.reconcile(&id).await;
+        }
+    }
+
+    /// Does what the app's deployment, or its definition, asks for now; goes on to the next step when one is done.
+    async fn reconcile(&mut self, id: &AppId) {
+        self.dirty.insert(id.clone());
+        for _ in 0..MOST_PASSES {
+            let running = self.deployments.get(id);
+            let action = running.and_then(Deployment::step).and_then(|step| step.actions.first()).map(|action| action.action);
+            let deploying = running.is_some();
+            let directive = match (self.apps.get(id), action) {
+                (Some(state), Some(action)) => machine::advance(action, &state.record.app, &state.seen()),
+                (Some(state), None) if !state.record.gone => machine::keep(&state.record.app, &state.seen()),
+                _ => Directive { done: true, ..Directive::default() },
+            };
+            self.obey(id, &directive);
+            // What was ended without ever running, or started, may make the next thing possible at once.
+            let moved = !directive.decommission.is_empty() || directive.start > 0;
+            let over = deploying && (directive.done || action.is_none());
+            if over && !self.next_step(id, action).await || !over && !moved {
+                return;
+            }
+        }
+        tracing::warn!(app = %id, "this app's instances do not come to rest");
+    }
+
+    /// Ends and starts instances.
+    fn obey(&mut self, id: &AppId, directive: &Directive) {
+        for instance in &directive.decommission {
+            self.decommission(id, instance);
+        }
+        let Some(state) = self.apps.get_mut(id) else { return };
+        for _ in 0..directive.start {
+            let instance = Instance::new(id, state.record.app.version);
+            self.demands.want(state.wanted(&instance));
+            state.instances.insert(instance.id.clone(), instance);
+        }
+    }
+
+    /// Ends an instance for good. One that was not launched is gone at once; should its launch be under way all the same, the
+    /// task is a stray that is released when it shows.
+    fn decommission(&mut self, id: &AppId, instance: &InstanceId) {
+        self.checker.end(instance);
+        let Some(state) = self.apps.get_mut(id) else { return };
+        let Some(known) = state.instances.get_mut(instance) else { return };
+        self.demands.release(known.task());
+        known.wanted = false;
+        if known.condition == Condition::Scheduled {
+            state.instances.remove(instance);
+        }
+    }
+
+    /// A step is done: goes on, or ends the deployment. False when the deployment is over, or has to wait for the store.
+    async fn next_step(&mut self, id: &AppId, done: Option<ActionKind>) -> bool {
+        let Some(deployment) = self.deployments.get(id) else { return false };
+        let last = deployment.current + 1 >= deployment.steps.len();
+        let deployment_id = deployment.id.clone();
+        let stopped = done == Some(ActionKind::StopApplication);
+        if last {
+            let mut changes = Changes::default();
+            self.shelf.delete_deployment(&mut changes, &deployment_id);
+            if stopped {
+                self.shelf.delete_app(&mut changes, id);
+            }
+            if let Err(error) = self.shelf.commit(changes).await {
+                tracing::warn!(deployment = deployment_id, %error, "the end of a deployment cannot be stored yet");
+                return false;
+            }
+        }
+        if stopped {
+            self.apps.remove(id);
+            self.bus.publish(shapes::app_terminated(id));
+        }
+        let Some(deployment) = self.deployments.get_mut(id) else { return false };
+        if done.is_some() {
+            self.bus.publish(shapes::deployment_step("deployment_step_success", deployment, self.plan_form));
+        }
+        deployment.current += 1;
+        if last {
+            self.bus.publish(shapes::deployment_ended(deployment, self.plan_form, None));
+            self.deployments.remove(id);
+            return false;
+        }
+        // Where it stands need not be stored: a step that is done already is done at once when it is looked at again.
+        self.bus.publish(shapes::deployment_step("deployment_info", deployment, self.plan_form));
+        true
+    }
+
+    /// Begins or ends the looks at an instance, as its condition and its app's check ask for.
+    fn look_after(&mut self, id: &AppId, instance: &InstanceId) {
+        let Some(state) = self.apps.get(id) else { return };
+        let Some(known) = state.instances.get(instance) else { return };
+        let definition = state.record.versions.iter().find(|app| app.version == known.version).unwrap_or(&state.record.app);
+        let ours = definition.check.as_ref().is_some_and(|check| is_ours(check, self.checks));
+        if ours && known.condition == Condition::Running {
+            self.checker.begin(definition, known);
+        } else {
+            self.checker.end(instance);
+        }
+    }
+
+    /// A version that no other definition or deployment has.
+    fn new_version(&mut self) -> Moment {
+        let version = Moment::after(self.last_version);
+        self.last_version = Some(version);
+        version
+    }
+
+    /// Shows readers what has changed.
+    fn publish(&mut self) {
+        if self.dirty.is_empty() {
+            return;
+        }
+        let mut apps = self.snapshot.load().apps.clone();
+        for id in std::mem::take(&mut self.dirty) {
+            match self.apps.get(&id).filter(|state| !state.record.gone) {
+                Some(state) => drop(apps.insert(id, Arc::new(state.view()))),
+                None => drop(apps.remove(&id)),
+            }
+        }
+        let mut deployments: Vec<Arc<Deployment>> = self.deployments.values().cloned().map(Arc::new).collect();
+        deployments.sort_by_key(|deployment| deployment.version);
+        self.snapshot.store(Arc::new(Snapshot { apps, deployments }));
+    }
+}

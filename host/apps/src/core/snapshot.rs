@@ -1,0 +1,62 @@
+//! What readers see: immutable, published after every change.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::deploy::Deployment;
+use crate::ids::AppId;
+use crate::instance::Instance;
+use crate::model::App;
+use crate::time::Moment;
+
+/// Everything the API reads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshot {
+    /// Apps, those that are being deleted left out.
+    pub(crate) apps: BTreeMap<AppId, Arc<AppView>>,
+    /// Running deployments, oldest first.
+    pub(crate) deployments: Vec<Arc<Deployment>>,
+}
+
+impl Snapshot {
+    /// Ids of the deployments that lock an app.
+    pub(crate) fn locks(&self, app: &AppId) -> impl Iterator<Item = &str> {
+        self.deployments.iter().filter(move |deployment| deployment.app == *app).map(|deployment| deployment.id.as_str())
+    }
+}
+
+/// One app.
+#[derive(Clone, Debug)]
+pub(crate) struct AppView {
+    pub(crate) app: Arc<App>,
+    /// All definitions that are remembered, the present one last.
+    pub(crate) versions: Vec<Arc<App>>,
+    pub(crate) instances: Vec<Instance>,
+    pub(crate) last_failure: Option<TaskFailure>,
+    /// Nothing is launched before.
+    pub(crate) delayed_until: Option<Moment>,
+}
+
+impl AppView {
+    /// The definition a task was launched from; the present one when that is no longer remembered.
+    pub(crate) fn definition(&self, version: Moment) -> &Arc<App> {
+        self.versions.iter().find(|app| app.version == version).unwrap_or(&self.app)
+    }
+}
+
+/// How a task of the app failed last, as `lastTaskFailure` shows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct TaskFailure {
+    pub(crate) app_id: AppId,
+    pub(crate) host: String,
+    pub(crate) message: String,
+    pub(crate) state: String,
+    pub(crate) task_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) slave_id: Option<String>,
+    pub(crate) timestamp: Moment,
+    pub(crate) version: Moment,
+}

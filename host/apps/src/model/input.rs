@@ -1,0 +1,504 @@
+//! A definition as clients send it, whole or in part, and how it becomes a canonical one.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::app::{Network, NetworkMode};
+use super::check::CheckScheme;
+use super::reader::Reader;
+use super::{
+    App, Artifact, Check, CheckCommand, CheckKind, CheckPort, Constraint, KillSelection, PortDefinition, Protocol,
+    UnreachableStrategy, UpgradeStrategy, app, unsupported,
+};
+use crate::ids::{AppId, IdError};
+use crate::problems::Problems;
+use crate::time::Moment;
+
+/// Why a document is not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Invalid {
+    /// Types or limits are wrong: "Invalid JSON" in upstream's words.
+    Shape(Problems),
+    /// The shapes are right, the rules are not kept: "Object is not valid".
+    Rules(Problems),
+}
+
+/// What a client says of an app; `None` is what it does not say.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AppUpdate {
+    pub(crate) id: Option<AppId>,
+    pub(crate) version: Option<Moment>,
+    /// How many members the document has, ids and versions included.
+    pub(crate) members: usize,
+    pub(crate) instances: Option<u32>,
+    cmd: Option<String>,
+    args: Option<Vec<String>>,
+    user: Option<String>,
+    env: Option<BTreeMap<String, String>>,
+    cpus: Option<f64>,
+    mem: Option<f64>,
+    disk: Option<f64>,
+    gpus: Option<u32>,
+    executor: Option<String>,
+    constraints: Option<Vec<Constraint>>,
+    fetch: Option<Vec<Artifact>>,
+    port_definitions: Option<Vec<PortDefinition>>,
+    require_ports: Option<bool>,
+    backoff_seconds: Option<u32>,
+    backoff_factor: Option<f64>,
+    max_launch_delay_seconds: Option<u32>,
+    check: Option<CheckInput>,
+    grace: Option<u32>,
+    dependencies: Option<Vec<AppId>>,
+    upgrade_strategy: Option<UpgradeStrategy>,
+    labels: Option<BTreeMap<String, String>>,
+    accepted_resource_roles: Option<Vec<String>>,
+    unreachable_strategy: Option<UnreachableStrategy>,
+    kill_selection: Option<KillSelection>,
+    role: Option<String>,
+    /// Rules broken already, to be reported with those that only the whole definition can break.
+    pub(crate) broken: Problems,
+}
+
+/// A check before its port is known to exist.
+#[derive(Clone, Debug)]
+struct CheckInput {
+    kind: KindInput,
+    interval: u32,
+    timeout: u32,
+    delay: u32,
+}
+
+#[derive(Clone, Debug)]
+enum KindInput {
+    Http(PortInput, Option<String>),
+    Tcp(PortInput),
+    Exec(CheckCommand),
+    /// None or several were given; the problem is noted.
+    Unclear,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct PortInput {
+    port: Option<u16>,
+    index: Option<u16>,
+}
+
+/// Reads a document. Everything of the wrong shape is reported at once.
+pub(crate) fn read(document: &Value) -> Result<AppUpdate, Invalid> {
+    let mut shape = Problems::default();
+    let Some(members) = document.as_object() else {
+        shape.add("/", "error.expected.jsobject");
+        return Err(Invalid::Shape(shape));
+    };
+    let mut update = AppUpdate { members: members.len(), ..AppUpdate::default() };
+    unsupported::find(members, &mut update.broken);
+    // What is refused as unsupported must not be refused a second time for its shape.
+    let refused = update.broken.clone();
+    let mut broken = Problems::default();
+    read_members(&mut Reader::new(members, "", &mut shape), &mut update, &mut broken);
+    update.broken.extend(broken);
+    if shape.is_empty() {
+        Ok(update)
+    } else {
+        shape.extend(refused);
+        Err(Invalid::Shape(shape))
+    }
+}
+
+fn read_members(reader: &mut Reader<'_>, update: &mut AppUpdate, broken: &mut Problems) {
+    update.id = reader.string("id").and_then(|text| read_id(reader, "id", &text, broken));
+    update.version = read_version(reader);
+    read_program(reader, update);
+    read_resources(reader, update);
+    read_ports(reader, update, broken);
+    read_times(reader, update);
+    update.constraints = read_constraints(reader);
+    update.fetch = read_fetch(reader, broken);
+    update.check = reader.nested("check", read_check);
+    update.dependencies = read_dependencies(reader, broken);
+    update.upgrade_strategy = reader.nested("upgradeStrategy", read_upgrade).flatten();
+    update.labels = reader.texts("labels");
+    update.accepted_resource_roles = read_roles(reader);
+    update.unreachable_strategy = read_unreachable(reader, broken);
+    update.kill_selection = read_choice(
+        reader,
+        "killSelection",
+        &[("YOUNGEST_FIRST", KillSelection::YoungestFirst), ("OLDEST_FIRST", KillSelection::OldestFirst)],
+    );
+    update.role = reader.string("role");
+    if update.role.as_deref() == Some("") {
+        reader.problem("role", "error.minLength");
+    }
+}
+
+fn read_id(reader: &mut Reader<'_>, key: &str, text: &str, broken: &mut Problems) -> Option<AppId> {
+    match AppId::parse(text) {
+        Ok(id) => Some(id),
+        Err(IdError::Pattern) => {
+            reader.problem(key, "error.pattern");
+            reader.problem(key, IdError::Pattern.to_string());
+            None
+        }
+        Err(error) => {
+            broken.add(reader.path(key), error.to_string());
+            None
+        }
+    }
+}
+
+fn read_version(reader: &mut Reader<'_>) -> Option<Moment> {
+    let text = reader.string("version")?;
+    let moment = text.parse().ok();
+    if moment.is_none() {
+        reader.problem("version", "error.expected.date");
+    }
+    moment
+}
+
+fn read_program(reader: &mut Reader<'_>, update: &mut AppUpdate) {
+    update.cmd = reader.string("cmd");
+    if update.cmd.as_deref() == Some("") {
+        reader.problem("cmd", "error.minLength");
+    }
+    update.args = reader.strings("args");
+    update.user = reader.string("user");
+    update.executor = reader.string("executor");
+    if reader.raw("env").and_then(Value::as_object).is_none_or(|env| !env.values().any(|value| value.get("secret").is_some())) {
+        update.env = reader.texts("env");
+    }
+}
+
+fn read_resources(reader: &mut Reader<'_>, update: &mut AppUpdate) {
+    update.instances = reader.count("instances");
+    update.cpus = reader.number("cpus", 0.0);
+    update.mem = reader.number("mem", 0.0);
+    update.disk = reader.number("disk", 0.0);
+    update.gpus = reader.count("gpus");
+}
+
+fn read_times(reader: &mut Reader<'_>, update: &mut AppUpdate) {
+    update.backoff_seconds = reader.count("backoffSeconds");
+    update.backoff_factor = reader.number("backoffFactor", 1.0);
+    update.max_launch_delay_seconds = reader.count("maxLaunchDelaySeconds");
+    update.grace = reader.count("taskKillGracePeriodSeconds");
+}
+
+fn read_ports(reader: &mut Reader<'_>, update: &mut AppUpdate, broken: &mut Problems) {
+    update.require_ports = reader.boolean("requirePorts");
+    let definitions = reader.list("portDefinitions", |port| {
+        Some(PortDefinition {
+            port: port.port("port").unwrap_or(0),
+            name: read_port_name(port),
+            protocol: read_protocol(port),
+            labels: port.texts("labels").unwrap_or_default(),
+        })
+    });
+    let legacy = reader.array("ports");
+    if definitions.is_some() && legacy.is_some_and(|ports| !ports.is_empty()) {
+        broken.add("/", "cannot specify both ports and port definitions");
+    }
+    update.port_definitions = definitions.or_else(|| {
+        let mut ports = Vec::new();
+        for (index, port) in legacy?.iter().enumerate() {
+            match port.as_u64().and_then(|port| u16::try_from(port).ok()) {
+                Some(port) => ports.push(PortDefinition { port, name: None, protocol: Protocol::Tcp, labels: BTreeMap::new() }),
+                None => reader.problem(&format!("ports({index})"), "error.expected.jsnumber"),
+            }
+        }
+        // Upstream names the only port `default`.
+        if let [only] = ports.as_mut_slice() {
+            only.name = Some("default".to_owned());
+        }
+        Some(ports)
+    });
+}
+
+fn read_port_name(port: &mut Reader<'_>) -> Option<String> {
+    let name = port.string("name")?;
+    let valid = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+    if !valid || name.is_empty() || name.starts_with('-') || name.ends_with('-') {
+        port.problem("name", "error.pattern");
+        port.problem("name", "must fully match regular expression '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'");
+    }
+    Some(name)
+}
+
+fn read_protocol(port: &mut Reader<'_>) -> Protocol {
+    let choices =
+        [("tcp", Protocol::Tcp), ("udp", Protocol::Udp), ("udp,tcp", Protocol::Both), ("tcp,udp", Protocol::Both)];
+    read_choice(port, "protocol", &choices).unwrap_or(Protocol::Tcp)
+}
+
+fn read_choice<T: Copy>(reader: &mut Reader<'_>, key: &str, choices: &[(&str, T)]) -> Option<T> {
+    let text = reader.string(key)?;
+    let choice = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+    if choice.is_none() {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        reader.problem(key, "error.unknown.enum.literal");
+        reader.problem(key, format!("got {text}, expected one of: {}", names.join(", ")));
+    }
+    choice
+}
+
+fn read_constraints(reader: &mut Reader<'_>) -> Option<Vec<Constraint>> {
+    let items = reader.array("constraints")?;
+    let mut constraints = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let key = format!("constraints({index})");
+        let fields: Option<Vec<String>> =
+            item.as_array().and_then(|fields| fields.iter().map(|field| field.as_str().map(str::to_owned)).collect());
+        match fields {
+            None => reader.problem(&key, "error.expected.jsarray"),
+            Some(fields) if !(2..=3).contains(&fields.len()) => {
+                reader.problem(&key, "Each constraint must have either 2 or 3 fields");
+            }
+            Some(mut fields) => {
+                fields[1] = fields[1].to_uppercase();
+                constraints.push(Constraint(fields));
+            }
+        }
+    }
+    Some(constraints)
+}
+
+fn read_fetch(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Vec<Artifact>> {
+    let fetch = reader.list("fetch", |item| {
+        let uri = item.string("uri");
+        if uri.is_none() && item.raw("uri").is_none() {
+            item.problem("uri", "is undefined: every artifact needs its uri");
+        }
+        Some(Artifact {
+            uri: uri?,
+            extract: item.boolean("extract").unwrap_or(true),
+            executable: item.boolean("executable").unwrap_or(false),
+            cache: item.boolean("cache").unwrap_or(false),
+            dest_path: item.string("destPath"),
+        })
+    });
+    let uris = reader.strings("uris");
+    if fetch.as_ref().is_some_and(|fetch| !fetch.is_empty()) && uris.as_ref().is_some_and(|uris| !uris.is_empty()) {
+        broken.add("/uris", "may not be set in conjunction with fetch");
+    }
+    fetch.or_else(|| uris.map(|uris| uris.into_iter().map(legacy_artifact).collect()))
+}
+
+/// What the deprecated `uris` mean: archives are unpacked.
+fn legacy_artifact(uri: String) -> Artifact {
+    const ARCHIVES: [&str; 9] = [".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".gz", ".tgz", ".tbz2", ".txz", ".zip"];
+    let path = uri.split(['?', '#']).next().unwrap_or_default();
+    let extract = ARCHIVES.iter().any(|suffix| path.ends_with(suffix));
+    Artifact { uri, extract, executable: false, cache: false, dest_path: None }
+}
+
+fn read_check(check: &mut Reader<'_>) -> CheckInput {
+    let kinds: Vec<&str> = ["http", "tcp", "exec"].into_iter().filter(|kind| check.raw(kind).is_some()).collect();
+    let kind = match kinds.as_slice() {
+        ["http"] => check.nested("http", read_http).unwrap_or(KindInput::Unclear),
+        ["tcp"] => check.nested("tcp", |tcp| KindInput::Tcp(read_port(tcp))).unwrap_or(KindInput::Unclear),
+        ["exec"] => check.nested("exec", read_exec).unwrap_or(KindInput::Unclear),
+        [] if check.raw("plugin").is_some() => {
+            check.problem("plugin", "checks of the kind plugin are not supported yet");
+            KindInput::Unclear
+        }
+        [] => {
+            check.problem_here("exactly one of http, tcp or exec must be given; there is none");
+            KindInput::Unclear
+        }
+        several => {
+            check.problem_here(format!("exactly one of http, tcp or exec must be given; there are {}", several.join(", ")));
+            KindInput::Unclear
+        }
+    };
+    CheckInput {
+        kind,
+        interval: check.count("intervalSeconds").unwrap_or(60),
+        timeout: check.count("timeoutSeconds").unwrap_or(20),
+        delay: check.count("delaySeconds").unwrap_or(15),
+    }
+}
+
+fn read_http(http: &mut Reader<'_>) -> KindInput {
+    let port = read_port(http);
+    let path = http.string("path");
+    if path.as_ref().is_some_and(String::is_empty) {
+        http.problem("path", "error.minLength");
+    }
+    if path.as_ref().is_some_and(|path| path.len() > 1024) {
+        http.problem("path", "error.maxLength");
+    }
+    if let Some(scheme) = http.string("scheme")
+        && scheme != "HTTP"
+    {
+        http.problem("scheme", format!("got {scheme}; only HTTP is supported for checks"));
+    }
+    KindInput::Http(port, path)
+}
+
+fn read_port(check: &mut Reader<'_>) -> PortInput {
+    let input = PortInput { port: check.port("port"), index: check.port("portIndex") };
+    if input.port.is_some() && input.index.is_some() {
+        check.problem("port", "Check must specify either a port or a portIndex");
+    }
+    input
+}
+
+fn read_exec(exec: &mut Reader<'_>) -> KindInput {
+    let command = exec.nested("command", |command| {
+        let shell = command.string("shell").filter(|shell| !shell.is_empty());
+        let argv = command.strings("argv").filter(|argv| !argv.is_empty());
+        match (shell, argv) {
+            (Some(shell), None) => Some(CheckCommand::Shell(shell)),
+            (None, Some(argv)) => Some(CheckCommand::Argv(argv)),
+            _ => {
+                command.problem_here("exactly one of shell, a text, and argv, a list of texts, must be given");
+                None
+            }
+        }
+    });
+    if exec.raw("command").is_none() {
+        exec.problem("command", "is undefined: an exec check needs its command");
+    }
+    command.flatten().map_or(KindInput::Unclear, KindInput::Exec)
+}
+
+fn read_dependencies(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Vec<AppId>> {
+    let texts = reader.strings("dependencies")?;
+    let mut dependencies = Vec::new();
+    for (index, text) in texts.iter().enumerate() {
+        dependencies.extend(read_id(reader, &format!("dependencies({index})"), text, broken));
+    }
+    Some(dependencies)
+}
+
+fn read_upgrade(strategy: &mut Reader<'_>) -> Option<UpgradeStrategy> {
+    for key in ["maximumOverCapacity", "minimumHealthCapacity"] {
+        if strategy.raw(key).is_none() {
+            strategy.problem(key, "is undefined: an upgradeStrategy needs both of its values");
+        }
+    }
+    let (over, health) = (strategy.share("maximumOverCapacity"), strategy.share("minimumHealthCapacity"));
+    Some(UpgradeStrategy { maximum_over_capacity: over?, minimum_health_capacity: health? })
+}
+
+fn read_roles(reader: &mut Reader<'_>) -> Option<Vec<String>> {
+    let roles = reader.strings("acceptedResourceRoles")?;
+    let distinct: std::collections::BTreeSet<&String> = roles.iter().collect();
+    if distinct.len() != roles.len() {
+        reader.problem("acceptedResourceRoles", "error.uniqueItems");
+    }
+    Some(roles)
+}
+
+fn read_unreachable(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<UnreachableStrategy> {
+    let value = reader.raw("unreachableStrategy")?;
+    if value.as_str() == Some("disabled") {
+        return Some(UnreachableStrategy::Disabled(app::Disabled::Disabled));
+    }
+    let (inactive, expunge) = reader.nested("unreachableStrategy", |strategy| {
+        (strategy.count("inactiveAfterSeconds").unwrap_or(0), strategy.count("expungeAfterSeconds").unwrap_or(0))
+    })?;
+    if inactive > expunge {
+        broken.add(
+            "/unreachableStrategy",
+            format!(
+                "inactiveAfterSeconds ({inactive}) must be less or equal to expungeAfterSeconds, which is {expunge}"
+            ),
+        );
+    }
+    Some(UnreachableStrategy::Enabled { inactive_after_seconds: inactive, expunge_after_seconds: expunge })
+}
+
+impl AppUpdate {
+    /// The constraints it brings along; none when they stay as they are.
+    pub(crate) fn constraints(&self) -> &[Constraint] {
+        self.constraints.as_deref().unwrap_or_default()
+    }
+
+    /// Fills in what the client left out from the present definition, or from the defaults when there is none. `role` is the
+    /// framework's. Rules that this breaks are added to [`AppUpdate::broken`].
+    pub(crate) fn apply(&mut self, id: AppId, base: Option<&App>, role: &str, version: Moment) -> App {
+        let mut app = base.cloned().unwrap_or_else(|| defaults(id.clone(), role, version));
+        app.id = id;
+        app.version = version;
+        macro_rules! take {
+            ($($from:ident => $to:ident),* $(,)?) => { $(if let Some(value) = self.$from.take() { app.$to = value; })* };
+        }
+        take!(
+            args => args, env => env, instances => instances, cpus => cpus, mem => mem, disk => disk, gpus => gpus,
+            executor => executor, constraints => constraints, fetch => fetch, port_definitions => port_definitions,
+            require_ports => require_ports, backoff_seconds => backoff_seconds, backoff_factor => backoff_factor,
+            max_launch_delay_seconds => max_launch_delay_seconds, dependencies => dependencies,
+            upgrade_strategy => upgrade_strategy, labels => labels, accepted_resource_roles => accepted_resource_roles,
+            unreachable_strategy => unreachable_strategy, kill_selection => kill_selection, role => role,
+        );
+        app.cmd = self.cmd.take().or(app.cmd);
+        app.user = self.user.take().or(app.user);
+        app.task_kill_grace_period_seconds = self.grace.or(app.task_kill_grace_period_seconds);
+        if let Some(check) = self.check.take() {
+            app.check = resolve(check, app.port_definitions.len(), &mut self.broken);
+        }
+        app
+    }
+}
+
+fn defaults(id: AppId, role: &str, version: Moment) -> App {
+    App {
+        id,
+        cmd: None,
+        args: Vec::new(),
+        user: None,
+        env: BTreeMap::new(),
+        instances: 1,
+        cpus: 1.0,
+        mem: 128.0,
+        disk: 0.0,
+        gpus: 0,
+        executor: String::new(),
+        constraints: Vec::new(),
+        fetch: Vec::new(),
+        networks: vec![Network { mode: NetworkMode::Host }],
+        port_definitions: vec![PortDefinition {
+            port: 0,
+            name: Some("default".to_owned()),
+            protocol: Protocol::Tcp,
+            labels: BTreeMap::new(),
+        }],
+        require_ports: false,
+        backoff_seconds: 1,
+        backoff_factor: 1.15,
+        max_launch_delay_seconds: 300,
+        check: None,
+        task_kill_grace_period_seconds: None,
+        dependencies: Vec::new(),
+        upgrade_strategy: UpgradeStrategy { maximum_over_capacity: 1.0, minimum_health_capacity: 1.0 },
+        labels: BTreeMap::new(),
+        accepted_resource_roles: Vec::new(),
+        unreachable_strategy: UnreachableStrategy::Enabled { inactive_after_seconds: 0, expunge_after_seconds: 0 },
+        kill_selection: KillSelection::YoungestFirst,
+        role: role.to_owned(),
+        version,
+        version_info: None,
+    }
+}
+
+/// A check that names neither port nor index looks at the first port, and is shown so.
+fn resolve(input: CheckInput, ports: usize, broken: &mut Problems) -> Option<Check> {
+    let mut port = |input: PortInput, kind: &str| match (input.port, input.index) {
+        (Some(port), _) => Some(CheckPort::Port(port)),
+        (None, Some(index)) => Some(CheckPort::PortIndex(index)),
+        (None, None) if ports > 0 => Some(CheckPort::PortIndex(0)),
+        (None, None) => {
+            broken.add(format!("/check/{kind}"), "the app has no ports, so the check must specify a port");
+            None
+        }
+    };
+    let kind = match input.kind {
+        KindInput::Http(ports, path) => CheckKind::Http { port: port(ports, "http")?, path, scheme: CheckScheme::Http },
+        KindInput::Tcp(ports) => CheckKind::Tcp { port: port(ports, "tcp")? },
+        KindInput::Exec(command) => CheckKind::Exec { command },
+        KindInput::Unclear => return None,
+    };
+    Some(Check { kind, interval_seconds: input.interval, timeout_seconds: input.timeout, delay_seconds: input.delay })
+}

@@ -1,0 +1,156 @@
+//! Label selectors: `key`, `key==v`, `key!=v`, `key in (a, b)`, `key notin (a, b)`, joined by commas that all have to hold.
+//! `\` takes the next character as it is. `!=` and `notin` need the key to be there.
+
+use std::collections::BTreeMap;
+
+/// A selector made ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Selector(Vec<Term>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Term {
+    key: String,
+    rule: Rule,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Rule {
+    Exists,
+    In(Vec<String>),
+    NotIn(Vec<String>),
+}
+
+impl Selector {
+    /// Reads a selector; the error says what is wrong and where.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let mut parser = Parser { rest: text };
+        let mut terms = Vec::new();
+        loop {
+            terms.push(parser.term()?);
+            parser.space();
+            if parser.rest.is_empty() {
+                return Ok(Self(terms));
+            }
+            parser.expect(",")?;
+        }
+    }
+
+    /// Whether `labels` satisfy every term.
+    pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.0.iter().all(|term| {
+            labels.get(&term.key).is_some_and(|value| match &term.rule {
+                Rule::Exists => true,
+                Rule::In(values) => values.contains(value),
+                Rule::NotIn(values) => !values.contains(value),
+            })
+        })
+    }
+}
+
+struct Parser<'a> {
+    rest: &'a str,
+}
+
+impl Parser<'_> {
+    fn term(&mut self) -> Result<Term, String> {
+        let key = self.word()?;
+        self.space();
+        let rule = if self.take("==") {
+            Rule::In(vec![self.word()?])
+        } else if self.take("!=") {
+            Rule::NotIn(vec![self.word()?])
+        } else if self.take("in") {
+            Rule::In(self.set()?)
+        } else if self.take("notin") {
+            Rule::NotIn(self.set()?)
+        } else {
+            Rule::Exists
+        };
+        Ok(Term { key, rule })
+    }
+
+    fn set(&mut self) -> Result<Vec<String>, String> {
+        self.space();
+        self.expect("(")?;
+        let mut values = Vec::new();
+        loop {
+            values.push(self.word()?);
+            self.space();
+            if self.take(")") {
+                return Ok(values);
+            }
+            self.expect(",")?;
+        }
+    }
+
+    fn word(&mut self) -> Result<String, String> {
+        self.space();
+        let mut word = String::new();
+        let mut chars = self.rest.char_indices();
+        let mut end = self.rest.len();
+        while let Some((at, char)) = chars.next() {
+            if char == '\\' {
+                let (_, escaped) = chars.next().ok_or("a \\ at the end of the selector escapes nothing")?;
+                word.push(escaped);
+            } else if char.is_alphanumeric() || "-_./:".contains(char) {
+                word.push(char);
+            } else {
+                end = at;
+                break;
+            }
+        }
+        self.rest = &self.rest[end..];
+        if word.is_empty() {
+            return Err(format!("a label or value was expected before '{}'", self.rest));
+        }
+        Ok(word)
+    }
+
+    fn space(&mut self) {
+        self.rest = self.rest.trim_start();
+    }
+
+    fn take(&mut self, token: &str) -> bool {
+        match self.rest.strip_prefix(token) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn expect(&mut self, token: &str) -> Result<(), String> {
+        if self.take(token) { Ok(()) } else { Err(format!("'{token}' was expected before '{}'", self.rest)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn fixtures() {
+        let suite: serde_json::Value = serde_json::from_str(include_str!("../../tests/fixtures/label-selector.json")).unwrap();
+        for case in suite["cases"].as_array().unwrap() {
+            let text = case["input"]["selector"].as_str().unwrap();
+            let Some(expected) = case["expect"]["cases"].as_array() else {
+                assert!(Selector::parse(text).is_err(), "{case}");
+                continue;
+            };
+            let selector = Selector::parse(text).unwrap();
+            for row in expected {
+                let labels = serde_json::from_value(row["labels"].clone()).unwrap();
+                assert_eq!(selector.matches(&labels), row["match"].as_bool().unwrap(), "{} {row}", case["id"]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_selector() {
+        for text in ["", "a,", "a in b", "a in (b", "a ==", "a b", "\\"] {
+            assert!(Selector::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Reads members of a JSON object and notes what has the wrong shape, all of it at once.
+//!
+//! The first text of each problem is the code that upstream's clients know (`error.expected.jsstring`, `error.min`); where a
+//! sentence says more, it follows. A member that is `null` counts as absent.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::problems::Problems;
+
+/// One JSON object of a document, and where it stands in it.
+pub(super) struct Reader<'a> {
+    members: &'a Map<String, Value>,
+    path: String,
+    problems: &'a mut Problems,
+}
+
+impl<'a> Reader<'a> {
+    /// The object that a document is; `path` is empty for the document itself.
+    pub(super) fn new(members: &'a Map<String, Value>, path: impl Into<String>, problems: &'a mut Problems) -> Self {
+        Self { members, path: path.into(), problems }
+    }
+
+    /// Where a member stands.
+    pub(super) fn path(&self, key: &str) -> String {
+        format!("{}/{key}", self.path)
+    }
+
+    /// Notes a problem with a member.
+    pub(super) fn problem(&mut self, key: &str, text: impl Into<String>) {
+        let path = self.path(key);
+        self.problems.add(path, text);
+    }
+
+    /// Notes a problem with the object itself.
+    pub(super) fn problem_here(&mut self, text: impl Into<String>) {
+        let path = if self.path.is_empty() { "/".to_owned() } else { self.path.clone() };
+        self.problems.add(path, text);
+    }
+
+    /// The member as it is, when it is there.
+    pub(super) fn raw(&self, key: &str) -> Option<&'a Value> {
+        self.members.get(key).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn string(&mut self, key: &str) -> Option<String> {
+        let text = self.raw(key)?.as_str().map(str::to_owned);
+        self.expected(key, text, "error.expected.jsstring")
+    }
+
+    pub(super) fn boolean(&mut self, key: &str) -> Option<bool> {
+        let flag = self.raw(key)?.as_bool();
+        self.expected(key, flag, "error.expected.jsboolean")
+    }
+
+    /// A number of `least` or more.
+    pub(super) fn number(&mut self, key: &str, least: f64) -> Option<f64> {
+        let number = self.raw(key)?.as_f64();
+        let number = self.expected(key, number, "error.expected.jsnumber")?;
+        if number < least {
+            self.problem(key, "error.min");
+            self.problem(key, format!("got {number:?}, expected {least:?} or more"));
+            return None;
+        }
+        Some(number)
+    }
+
+    /// A number between 0 and 1.
+    pub(super) fn share(&mut self, key: &str) -> Option<f64> {
+        let number = self.raw(key)?.as_f64();
+        let number = self.expected(key, number, "error.expected.jsnumber")?;
+        if !(0.0..=1.0).contains(&number) {
+            self.problem(key, if number < 0.0 { "error.min" } else { "error.max" });
+            self.problem(key, format!("got {number:?}, expected between 0.0 and 1.0"));
+            return None;
+        }
+        Some(number)
+    }
+
+    /// A whole number from 0 to the largest that upstream takes.
+    pub(super) fn count(&mut self, key: &str) -> Option<u32> {
+        let value = self.raw(key)?;
+        // 2.0 is as whole as 2; upstream's parser says so too.
+        let whole = value.as_i64().or_else(|| value.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 1e15).map(|n| n as i64));
+        let number = self.expected(key, whole, "error.expected.jsnumber")?;
+        match u32::try_from(number) {
+            Ok(number) if number <= i32::MAX as u32 => Some(number),
+            _ if number < 0 => {
+                self.problem(key, "error.min");
+                self.problem(key, format!("got {number}, expected 0 or more"));
+                None
+            }
+            _ => {
+                self.problem(key, "error.max");
+                self.problem(key, format!("got {number}, expected {} or less", i32::MAX));
+                None
+            }
+        }
+    }
+
+    /// A port number, 0 included.
+    pub(super) fn port(&mut self, key: &str) -> Option<u16> {
+        let number = self.count(key)?;
+        let port = u16::try_from(number).ok();
+        self.expected(key, port, "error.max")
+    }
+
+    pub(super) fn strings(&mut self, key: &str) -> Option<Vec<String>> {
+        let items = self.array(key)?;
+        let mut texts = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            match item.as_str() {
+                Some(text) => texts.push(text.to_owned()),
+                None => self.problem(&format!("{key}({index})"), "error.expected.jsstring"),
+            }
+        }
+        Some(texts)
+    }
+
+    /// An object of texts.
+    pub(super) fn texts(&mut self, key: &str) -> Option<BTreeMap<String, String>> {
+        let members = self.object(key)?;
+        let mut texts = BTreeMap::new();
+        for (name, value) in members {
+            match value.as_str() {
+                Some(text) => drop(texts.insert(name.clone(), text.to_owned())),
+                None => self.problem(&format!("{key}/{name}"), "error.expected.jsstring"),
+            }
+        }
+        Some(texts)
+    }
+
+    pub(super) fn array(&mut self, key: &str) -> Option<&'a Vec<Value>> {
+        let items = self.raw(key)?.as_array();
+        self.expected(key, items, "error.expected.jsarray")
+    }
+
+    pub(super) fn object(&mut self, key: &str) -> Option<&'a Map<String, Value>> {
+        let members = self.raw(key)?.as_object();
+        self.expected(key, members, "error.expected.jsobject")
+    }
+
+    /// An object, read by `read`.
+    pub(super) fn nested<T>(&mut self, key: &str, read: impl FnOnce(&mut Reader<'_>) -> T) -> Option<T> {
+        let members = self.object(key)?;
+        let path = self.path(key);
+        Some(read(&mut Reader { members, path, problems: self.problems }))
+    }
+
+    /// An array of objects, each read by `read`.
+    pub(super) fn list<T>(&mut self, key: &str, read: impl Fn(&mut Reader<'_>) -> Option<T>) -> Option<Vec<T>> {
+        let items = self.array(key)?;
+        let mut list = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            let path = self.path(&format!("{key}({index})"));
+            match item.as_object() {
+                Some(members) => list.extend(read(&mut Reader { members, path, problems: self.problems })),
+                None => self.problems.add(path, "error.expected.jsobject"),
+            }
+        }
+        Some(list)
+    }
+
+    fn expected<T>(&mut self, key: &str, value: Option<T>, otherwise: &str) -> Option<T> {
+        if value.is_none() {
+            self.problem(key, otherwise);
+        }
+        value
+    }
+}

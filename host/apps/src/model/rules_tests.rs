@@ -1,0 +1,238 @@
+//! Replays the definition fixtures through reading, defaults and rules.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+use serde_json::{Value, json};
+
+use super::super::{App, AppUpdate, Invalid, read};
+use crate::ids::AppId;
+use crate::problems::Problems;
+use crate::time::Moment;
+
+const ROLE: &str = "*";
+
+fn define(body: &Value) -> Result<App, Invalid> {
+    let mut update: AppUpdate = read(body)?;
+    let id = update.id.clone();
+    let app = update.apply(id.unwrap_or(AppId::parse("/unnamed").unwrap()), None, ROLE, Moment::now());
+    update.broken.extend(super::check(&app, ROLE));
+    if update.broken.is_empty() { Ok(app) } else { Err(Invalid::Rules(update.broken)) }
+}
+
+fn problems(body: &Value) -> Problems {
+    match define(body) {
+        Ok(_) => Problems::default(),
+        Err(Invalid::Shape(problems) | Invalid::Rules(problems)) => problems,
+    }
+}
+
+fn cases(text: &str) -> Vec<Value> {
+    let suite: Value = serde_json::from_str(text).unwrap();
+    suite["cases"].as_array().unwrap().clone()
+}
+
+/// Cases of app-validation that ask for what is not supported yet: the test demands that the field is refused by name.
+const NOT_YET: &[(&str, &str)] = &[
+    ("docker-only", "/container"),
+    ("docker-and-cmd", "/container"),
+    ("ucr-image-only", "/container"),
+    ("net-unnamed-with-default", "/networks(0)/mode"),
+    ("net-1-no-name", "/networks(0)/mode"),
+    ("net-1-no-hostport", "/networks(0)/mode"),
+    ("net-1-zero-hostport", "/networks(0)/mode"),
+    ("bridge-missing-hostport", "/networks(0)/mode"),
+    ("net-2-docker", "/networks(0)/mode"),
+    ("net-bridge-named", "/networks(0)/mode"),
+    ("ipv6-docker-MESOS_HTTP", "/healthChecks"),
+    ("ipv6-docker-MESOS_HTTPS", "/healthChecks"),
+    ("ipv6-docker-COMMAND", "/healthChecks"),
+    ("ipv6-docker-TCP", "/healthChecks"),
+    ("ipv4-ucr-MESOS_HTTPS", "/healthChecks"),
+    ("limits-ok-mem-eq", "/resourceLimits"),
+    ("limits-ok-mem-unl", "/resourceLimits"),
+    ("limits-mem-low", "/resourceLimits"),
+    ("limits-cpu-low", "/resourceLimits"),
+    ("secret-volume-undefined", "/container"),
+    ("secret-volume-ok", "/secrets"),
+    ("pullconfig-ok", "/container"),
+    ("pullconfig-no-secret", "/container"),
+    ("pullconfig-docker", "/container"),
+    ("pullconfig-feature-off", "/container"),
+    ("env-secret-feature-off", "/env/A"),
+    ("env-secret-undefined", "/env/INVALIDVAR"),
+    ("vol-host-no-path", "/container"),
+    ("vol-pers-ok", "/container"),
+    ("vol-pers-ro", "/container"),
+    ("vol-pers-size-neg", "/container"),
+    ("vol-pers-dot", "/container"),
+    ("vol-pers-dotdot", "/container"),
+    ("vol-pers-hidden-ok", "/container"),
+    ("vol-pers-root-maxsize", "/container"),
+    ("ready-1-ok", "/readinessChecks"),
+    ("ready-noports", "/readinessChecks"),
+    ("ready-named-port-ok", "/readinessChecks"),
+    ("ready-empty-path", "/readinessChecks"),
+    ("ready-empty-portname", "/readinessChecks"),
+    ("ready-interval-neg", "/readinessChecks"),
+    ("ready-timeout-0", "/readinessChecks"),
+    ("ready-timeout-lt", "/readinessChecks"),
+    ("ready-no-codes", "/readinessChecks"),
+    ("hc-mesos-two", "/healthChecks"),
+    ("hc-index-mesos-no-ports", "/healthChecks"),
+    ("hc-index-ok", "/healthChecks"),
+];
+
+/// Cases at the level of upstream's internal validators, with what the HTTP API, upstream's included, does instead.
+const OBJECT_LEVEL: &[(&str, Option<&str>)] = &[
+    ("id-validator-dot-segment", Some("error.pattern")),
+    ("id-validator-dotdot-segment", None),
+    ("id-validator-relative", None),
+    ("id-validator-relative-up", None),
+];
+
+#[test]
+fn app_validation_fixtures() {
+    let mut replayed = 0;
+    for case in cases(include_str!("../../tests/fixtures/app-validation.json")) {
+        let id = case["id"].as_str().unwrap().strip_prefix("app-validation/").unwrap();
+        let found = problems(&case["request"]["body"]);
+        if let Some((_, path)) = NOT_YET.iter().find(|(name, _)| *name == id) {
+            assert!(found.mention(path, "not supported yet"), "{id}: {found:?}");
+        } else if let Some((_, text)) = OBJECT_LEVEL.iter().find(|(name, _)| *name == id) {
+            assert_eq!(found.is_empty(), text.is_none(), "{id}: {found:?}");
+            assert!(text.is_none_or(|text| found.mention("/id", text)), "{id}: {found:?}");
+        } else {
+            replay(id, &case, &found);
+            replayed += 1;
+        }
+    }
+    assert!(replayed >= 28, "only {replayed} cases were replayed");
+}
+
+#[test]
+fn app_definition_rules_fixtures() {
+    for case in cases(include_str!("../../tests/fixtures/app-definition-rules.json")) {
+        replay(case["id"].as_str().unwrap(), &case, &problems(&case["request"]["body"]));
+    }
+}
+
+fn replay(id: &str, case: &Value, found: &Problems) {
+    let accepted = case["expect"]["outcome"] == "accept";
+    assert_eq!(found.is_empty(), accepted, "{id}: {found:?}");
+    for detail in case["expect"]["details"].as_array().into_iter().flatten() {
+        let (path, text) = (detail["path"].as_str().unwrap(), detail["error_contains"].as_str().unwrap());
+        assert!(found.mention(path, text), "{id}: {path} {text} not in {found:?}");
+    }
+}
+
+/// Where the specification and its decisions differ from what upstream does: `None` accepted, else the path of the problem.
+const CHECKS_DECIDED: &[(&str, Option<&str>)] = &[
+    ("tcp-no-port-no-index-two-ports", None),
+    ("tcp-no-port-no-index-one-port", None),
+    ("http-index-out-of-range", Some("/check/http/portIndex")),
+    ("docker-rejected", Some("/container")),
+    ("two-kinds-DEFECT", Some("/check")),
+    ("no-kind-DEFECT", Some("/check")),
+    ("timeout-gt-interval-DEFECT", Some("/check/timeoutSeconds")),
+    ("exec-argv-DEFECT", None),
+    ("http-both-port-and-index-DEFECT", Some("/check/http/port")),
+    ("scheme-https-DEFECT", Some("/check/http/scheme")),
+];
+
+#[test]
+fn checks_fixtures() {
+    for case in cases(include_str!("../../tests/fixtures/checks.json")) {
+        if case["kind"] != "check" {
+            continue;
+        }
+        let id = case["id"].as_str().unwrap().strip_prefix("checks/").unwrap();
+        let body = &case["request"]["body"];
+        if let Some((_, path)) = CHECKS_DECIDED.iter().find(|(name, _)| *name == id) {
+            let found = problems(body);
+            assert!(path.map_or(found.is_empty(), |path| found.mention(path, "")), "{id}: {found:?}");
+            continue;
+        }
+        if case["expect"]["http_status"] == 201 {
+            let app = define(body).unwrap_or_else(|invalid| panic!("{id}: {invalid:?}"));
+            let shown = serde_json::to_value(&app).unwrap();
+            assert_eq!(shown["check"], case["expect"]["stored_check"], "{id}");
+            let stored: App = serde_json::from_value(shown).unwrap();
+            assert_eq!(stored, app, "{id}: reading back what is stored");
+        } else {
+            let found = problems(body);
+            for detail in case["expect"]["details"].as_array().unwrap() {
+                assert!(found.mention(detail["path"].as_str().unwrap(), detail["error_contains"].as_str().unwrap()), "{id}: {found:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_check_without_port_looks_at_the_first_and_says_so() {
+    let app = define(&json!({"id": "/a", "cmd": "sleep 1", "check": {"tcp": {}}})).unwrap();
+    assert_eq!(serde_json::to_value(&app).unwrap()["check"]["tcp"], json!({"portIndex": 0}));
+    let none = problems(&json!({"id": "/a", "cmd": "sleep 1", "portDefinitions": [], "check": {"http": {}}}));
+    assert!(none.mention("/check/http", "no ports"), "{none:?}");
+}
+
+#[test]
+fn constraint_syntax_that_needs_no_component() {
+    let one = problems(&json!({"id": "/a", "cmd": "sleep 1", "constraints": [["hostname"]]}));
+    assert!(one.mention("/constraints(0)", "Each constraint must have either 2 or 3 fields"), "{one:?}");
+    let app = define(&json!({"id": "/a", "cmd": "sleep 1", "constraints": [["rack", "group_by", "2"]]})).unwrap();
+    assert_eq!(app.constraints[0].0, ["rack", "GROUP_BY", "2"]);
+}
+
+#[test]
+fn defaults_are_upstream_s() {
+    let app = define(&json!({"id": "web", "cmd": "sleep 1"})).unwrap();
+    let mut shown = serde_json::to_value(&app).unwrap();
+    shown.as_object_mut().unwrap().remove("version");
+    assert_eq!(
+        shown,
+        json!({
+            "id": "/web", "cmd": "sleep 1", "instances": 1, "cpus": 1, "mem": 128, "disk": 0, "gpus": 0, "executor": "",
+            "networks": [{"mode": "host"}], "portDefinitions": [{"port": 0, "name": "default", "protocol": "tcp"}],
+            "requirePorts": false, "backoffSeconds": 1, "backoffFactor": 1.15, "maxLaunchDelaySeconds": 300,
+            "upgradeStrategy": {"maximumOverCapacity": 1, "minimumHealthCapacity": 1}, "labels": {},
+            "unreachableStrategy": {"inactiveAfterSeconds": 0, "expungeAfterSeconds": 0},
+            "killSelection": "YOUNGEST_FIRST", "role": "*",
+        })
+    );
+}
+
+#[test]
+fn deprecated_fields_are_translated() {
+    let app = define(&json!({"id": "/a", "cmd": "sleep 1", "ports": [8080], "uris": ["http://x/a.tgz", "http://x/b"]})).unwrap();
+    assert_eq!(app.port_definitions[0].port, 8080);
+    assert_eq!(app.fetch.iter().map(|artifact| artifact.extract).collect::<Vec<_>>(), [true, false]);
+    let both = problems(&json!({"id": "/a", "cmd": "sleep 1", "ports": [1], "portDefinitions": [{"port": 2}]}));
+    assert!(both.mention("/", "cannot specify both ports and port definitions"), "{both:?}");
+}
+
+#[test]
+fn all_wrong_shapes_are_told_at_once() {
+    let body = json!({"id": 123, "cpus": "1", "instances": 1.5, "labels": {"a": 1}, "env": [], "killSelection": "RANDOM"});
+    let Err(Invalid::Shape(found)) = define(&body) else { panic!("accepted") };
+    for (path, text) in [
+        ("/id", "error.expected.jsstring"),
+        ("/cpus", "error.expected.jsnumber"),
+        ("/instances", "error.expected.jsnumber"),
+        ("/labels/a", "error.expected.jsstring"),
+        ("/env", "error.expected.jsobject"),
+        ("/killSelection", "error.unknown.enum.literal"),
+    ] {
+        assert!(found.mention(path, text), "{path} {text}: {found:?}");
+    }
+}
+
+#[test]
+fn a_part_changes_only_what_it_names() {
+    let app = define(&json!({"id": "/a", "cmd": "sleep 1", "labels": {"x": "y"}, "check": {"tcp": {}}})).unwrap();
+    let mut update = read(&json!({"instances": 3, "cmd": null})).unwrap();
+    let next = update.apply(app.id.clone(), Some(&app), ROLE, app.version.plus_millis(1));
+    assert_eq!((next.instances, next.cmd.as_deref(), &next.labels, &next.check), (3, Some("sleep 1"), &app.labels, &app.check));
+    assert!(!app.is_upgrade_to(&next), "a change of number restarts nothing");
+    let mut update = read(&json!({"labels": {}})).unwrap();
+    let relabelled = update.apply(app.id.clone(), Some(&app), ROLE, app.version.plus_millis(1));
+    assert!(app.is_upgrade_to(&relabelled));
+}

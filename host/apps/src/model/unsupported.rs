@@ -1,0 +1,108 @@
+//! Fields that upstream knows and this version cannot honour yet. They are refused by name: an app that runs without its
+//! volumes or its health checks would be worse than one that does not run.
+
+use serde_json::{Map, Value};
+
+use crate::problems::Problems;
+
+/// Fields that are refused whenever they say anything.
+const FIELDS: [&str; 9] = [
+    "container",
+    "executorResources",
+    "healthChecks",
+    "ipAddress",
+    "readinessChecks",
+    "residency",
+    "resourceLimits",
+    "secrets",
+    "tty",
+];
+
+/// Notes every field of `document` that asks for something unsupported.
+pub(super) fn find(document: &Map<String, Value>, problems: &mut Problems) {
+    for field in FIELDS {
+        if document.get(field).is_some_and(says_something) {
+            problems.add(format!("/{field}"), format!("{field} is not supported yet"));
+        }
+    }
+    if let Some(networks) = document.get("networks").and_then(Value::as_array) {
+        for (index, network) in networks.iter().enumerate() {
+            match network.get("mode").and_then(Value::as_str) {
+                Some("host") => host_network(network, problems),
+                Some(mode) => problems.add(
+                    format!("/networks({index})/mode"),
+                    format!("the network mode {mode} is not supported yet; only host is"),
+                ),
+                None => problems.add(format!("/networks({index})/mode"), "only the network mode host is supported yet"),
+            }
+        }
+    }
+    if let Some(env) = document.get("env").and_then(Value::as_object) {
+        for (name, value) in env.iter().filter(|(_, value)| value.is_object()) {
+            if value.get("secret").is_some() {
+                problems.add(format!("/env/{name}"), "secrets are not supported yet; give the value itself");
+            }
+        }
+    }
+    if let Some(executor) = document.get("executor").and_then(Value::as_str)
+        && !matches!(executor, "" | "//cmd")
+    {
+        problems.add("/executor", format!("the custom executor {executor} is not supported yet; leave it empty"));
+    }
+}
+
+fn host_network(network: &Value, problems: &mut Problems) {
+    let named = ["name", "labels"].iter().any(|key| network.get(key).is_some_and(says_something));
+    if named {
+        problems.add("/networks", "Host networks may not have names or labels");
+    }
+}
+
+/// Clients send back what they were shown, with its empty lists and nulls.
+fn says_something(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(members) => !members.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        Value::Bool(true) | Value::Number(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_says_nothing_is_accepted() {
+        let document = json!({
+            "container": null, "healthChecks": [], "readinessChecks": [], "secrets": {}, "tty": false,
+            "networks": [{"mode": "host"}], "env": {"A": "b"}, "executor": "",
+        });
+        let mut problems = Problems::default();
+        find(document.as_object().unwrap(), &mut problems);
+        assert_eq!(problems, Problems::default());
+    }
+
+    #[test]
+    fn what_asks_for_something_is_named() {
+        for (document, path) in [
+            (json!({"container": {"type": "DOCKER"}}), "/container"),
+            (json!({"healthChecks": [{}]}), "/healthChecks"),
+            (json!({"readinessChecks": [{}]}), "/readinessChecks"),
+            (json!({"residency": {"taskLostBehavior": "WAIT_FOREVER"}}), "/residency"),
+            (json!({"networks": [{"mode": "container"}]}), "/networks(0)/mode"),
+            (json!({"networks": [{"mode": "host", "name": "x"}]}), "/networks"),
+            (json!({"secrets": {"a": {"source": "b"}}}), "/secrets"),
+            (json!({"env": {"A": {"secret": "s"}}}), "/env/A"),
+            (json!({"executor": "/bin/mine"}), "/executor"),
+            (json!({"tty": true}), "/tty"),
+        ] {
+            let mut problems = Problems::default();
+            find(document.as_object().unwrap(), &mut problems);
+            assert!(problems.mention(path, ""), "{document}: {problems:?}");
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! Scripted sides for tests: a scheduler that does as the test says, components that decide as the test says.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
+
+use serde_json::Value;
+
+use crate::ids::AppId;
+use crate::model::{App, read};
+use crate::time::Moment;
+
+/// A canonical definition out of what a client would send.
+pub(crate) fn app(body: &Value) -> App {
+    let mut update = read(body).unwrap_or_else(|invalid| panic!("{body}: {invalid:?}"));
+    let id = update.id.clone().unwrap_or_else(|| AppId::parse("/a").unwrap());
+    let app = update.apply(id, None, "*", Moment::now());
+    assert!(update.broken.is_empty(), "{:?}", update.broken);
+    app
+}
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use prometheus_client::registry::Registry;
+use tokio::sync::{broadcast, mpsc};
+use tokio_util::sync::CancellationToken;
+use transom_cluster::TaskId;
+use transom_cluster::v1::{TaskState, TaskStatus};
+use transom_plugins::events::{Decision, Event as BusEvent, OpenError, Query};
+use transom_plugins::matcher::{Condition, ConditionError};
+use transom_plugins::probe::{Failure, Kind, Outcome, Reason, Request, Runner};
+use transom_plugins::{CallError, Change};
+use transom_scheduler::{AgentPlace, Connection, Event, Phase, TaskRecord, Tasks, Waiting, Wanted};
+
+use crate::seams::{Launcher, Policies, View};
+use crate::start::Sides;
+use crate::{Apps, Config};
+
+/// No wait in a test takes longer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A scheduler that launches what is wanted and kills what is released, at once, unless told not to.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    inner: Mutex<Inner>,
+    events: Mutex<mpsc::UnboundedSender<Event>>,
+    /// Wanted tasks run by themselves.
+    pub(crate) obliging: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    wanted: BTreeMap<TaskId, Wanted>,
+    tasks: Tasks,
+    ports: u16,
+}
+
+impl Cluster {
+    pub(crate) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Event>) {
+        let (events, receiver) = mpsc::unbounded_channel();
+        let cluster = Self { inner: Mutex::default(), events: Mutex::new(events), obliging: AtomicBool::new(true) };
+        (Arc::new(cluster), receiver)
+    }
+
+    /// A new job listens from now on.
+    pub(crate) fn reattach(&self) -> mpsc::UnboundedReceiver<Event> {
+        let (events, receiver) = mpsc::unbounded_channel();
+        *self.events.lock().unwrap() = events;
+        receiver
+    }
+
+    pub(crate) fn send(&self, event: Event) {
+        // The job may be down.
+        let _ = self.events.lock().unwrap().send(event);
+    }
+
+    /// What waits to be launched.
+    pub(crate) fn wanted(&self) -> Vec<Wanted> {
+        self.inner.lock().unwrap().wanted.values().cloned().collect()
+    }
+
+    /// Launches everything that is wanted.
+    pub(crate) fn launch(&self) {
+        for wanted in self.wanted() {
+            let record = {
+                let mut inner = self.inner.lock().unwrap();
+                inner.wanted.remove(&wanted.id);
+                let first = 31_000 + inner.ports;
+                inner.ports += wanted.spec.ports.len() as u16;
+                let record = record(&wanted, first);
+                inner.tasks.insert(wanted.id.clone(), Arc::new(record.clone()));
+                record
+            };
+            self.send(Event::Launched(Arc::new(record)));
+            self.update(&wanted.id, TaskState::Running, None);
+        }
+    }
+
+    /// The cluster says something of a task.
+    pub(crate) fn update(&self, task: &TaskId, state: TaskState, message: Option<&str>) {
+        let record = {
+            let mut inner = self.inner.lock().unwrap();
+            let Some(known) = inner.tasks.get(task) else { return };
+            let mut record = known.as_ref().clone();
+            record.status = Some(TaskStatus {
+                task_id: task.clone(),
+                state: state.clone(),
+                message: message.map(str::to_owned),
+                agent_id: Some(record.agent.id.clone()),
+                ..TaskStatus::default()
+            });
+            record.phase = if state.is_terminal() { Phase::Terminal } else { Phase::Launched };
+            if state == TaskState::Running {
+                record.started_at = Some(jiff::Timestamp::now());
+            }
+            record.state = state;
+            let record = Arc::new(record);
+            inner.tasks.insert(task.clone(), Arc::clone(&record));
+            record
+        };
+        self.send(Event::Updated(record));
+    }
+
+    /// Ids of tasks that run.
+    pub(crate) fn running(&self) -> Vec<TaskId> {
+        let inner = self.inner.lock().unwrap();
+        inner.tasks.values().filter(|record| record.state == TaskState::Running).map(|record| record.id.clone()).collect()
+    }
+}
+
+fn record(wanted: &Wanted, first_port: u16) -> TaskRecord {
+    let agent = AgentPlace {
+        id: "a-S0".into(),
+        hostname: "127.0.0.1".to_owned(),
+        region: Some("r1".to_owned()),
+        zone: None,
+        endpoint: None,
+    };
+    let now = jiff::Timestamp::now();
+    TaskRecord {
+        id: wanted.id.clone(),
+        run_spec: wanted.spec.id.clone(),
+        version: wanted.spec.version.clone(),
+        agent,
+        agent_attributes: Vec::new(),
+        host_ports: (0..wanted.spec.ports.len() as u16).map(|index| first_port + index).collect(),
+        phase: Phase::Launched,
+        state: TaskState::Staging,
+        status: None,
+        intended_at: now,
+        staged_at: Some(now),
+        started_at: None,
+        updated_at: now,
+        killing: false,
+        kill_grace: None,
+        note: Value::Null,
+    }
+}
+
+#[async_trait]
+impl Launcher for Cluster {
+    async fn want(&self, tasks: Vec<Wanted>) -> transom_scheduler::Result<()> {
+        {
+            let mut inner = self.inner.lock().unwrap();
+            inner.wanted.extend(tasks.into_iter().map(|wanted| (wanted.id.clone(), wanted)));
+        }
+        if self.obliging.load(Ordering::SeqCst) {
+            self.launch();
+        }
+        Ok(())
+    }
+
+    async fn release(&self, tasks: Vec<TaskId>, _grace: Option<Duration>) -> transom_scheduler::Result<()> {
+        for task in tasks {
+            self.inner.lock().unwrap().wanted.remove(&task);
+            self.update(&task, TaskState::Killed, None);
+        }
+        Ok(())
+    }
+
+    async fn forget(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()> {
+        let mut inner = self.inner.lock().unwrap();
+        for task in tasks {
+            assert!(inner.tasks.get(&task).is_none_or(|record| record.is_terminal()), "{task} is not terminal");
+            inner.tasks.remove(&task);
+        }
+        Ok(())
+    }
+
+    fn tasks(&self) -> Arc<Tasks> {
+        Arc::new(self.inner.lock().unwrap().tasks.clone())
+    }
+
+    fn waiting(&self) -> Vec<Waiting> {
+        let since = jiff::Timestamp::now();
+        let waiting = |wanted: Wanted| Waiting {
+            task: wanted.id,
+            run_spec: wanted.spec.id.clone(),
+            version: wanted.spec.version.clone(),
+            since,
+            not_before: wanted.not_before,
+            reasons: Arc::default(),
+        };
+        self.wanted().into_iter().map(waiting).collect()
+    }
+
+    fn connection(&self) -> Connection {
+        let since = jiff::Timestamp::now();
+        Connection { framework_id: Some("fw-1".into()), connected: true, master: Some("127.0.0.1:5050".to_owned()), since }
+    }
+}
+
+/// Components that decide as the test says.
+#[derive(Debug)]
+pub(crate) struct Components {
+    /// What is wrong with constraints.
+    pub(crate) conditions: Mutex<Vec<ConditionError>>,
+    /// No component is there.
+    pub(crate) missing: AtomicBool,
+    /// What the next looks find.
+    pub(crate) probe: Mutex<Result<Outcome, Failure>>,
+    /// The last look.
+    pub(crate) asked: Mutex<Option<(Kind, Request)>>,
+    pub(crate) views: AtomicUsize,
+    pub(crate) batches: AtomicUsize,
+    changes: broadcast::Sender<Change>,
+    this: std::sync::Weak<Self>,
+}
+
+impl Components {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            conditions: Mutex::default(),
+            missing: AtomicBool::new(false),
+            probe: Mutex::new(Err(Failure { reason: Reason::Plugin, message: "nothing scripted".to_owned() })),
+            asked: Mutex::default(),
+            views: AtomicUsize::new(0),
+            batches: AtomicUsize::new(0),
+            changes: broadcast::channel(16).0,
+            this: this.clone(),
+        })
+    }
+
+    /// Takes all components away.
+    pub(crate) fn remove(&self) {
+        self.missing.store(true, Ordering::SeqCst);
+        let _ = self.changes.send(Change::Removed { name: "events".to_owned() });
+    }
+
+    fn present(&self, point: &'static str) -> Result<(), CallError> {
+        if self.missing.load(Ordering::SeqCst) {
+            return Err(CallError::Missing { point, name: point.to_owned(), dir: "plugins".into() });
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Policies for Components {
+    async fn check_conditions(&self, _conditions: &[Condition]) -> Result<Vec<ConditionError>, CallError> {
+        self.present("matcher")?;
+        Ok(self.conditions.lock().unwrap().clone())
+    }
+
+    async fn open_view(&self, query: Query) -> Result<Arc<dyn View>, OpenError> {
+        self.present("filter")?;
+        if query.expression.as_deref() == Some("bad") {
+            return Err(OpenError::Refused("the filter makes no sense".to_owned()));
+        }
+        self.views.fetch_add(1, Ordering::SeqCst);
+        Ok(Arc::new(Seen { query, components: self.this.upgrade().unwrap() }))
+    }
+
+    async fn probe(&self, kind: Kind, request: Request, _runner: Option<Arc<dyn Runner>>) -> Result<Outcome, Failure> {
+        *self.asked.lock().unwrap() = Some((kind, request));
+        self.probe.lock().unwrap().clone()
+    }
+
+    fn changes(&self) -> broadcast::Receiver<Change> {
+        self.changes.subscribe()
+    }
+}
+
+/// Passes the kinds asked for; all but opt-in ones when none is. The filter `replace` replaces everything.
+#[derive(Debug)]
+struct Seen {
+    query: Query,
+    components: Arc<Components>,
+}
+
+#[async_trait]
+impl View for Seen {
+    async fn decide(&self, events: &[BusEvent]) -> Result<Vec<Decision>, OpenError> {
+        self.components.present("filter")?;
+        self.components.batches.fetch_add(1, Ordering::SeqCst);
+        let decide = |event: &BusEvent| {
+            let types = &self.query.event_types;
+            let asked = if types.is_empty() { event.kind != "check_result_changed_event" } else { types.contains(&event.kind) };
+            match self.query.expression.as_deref() {
+                Some("replace") => Decision::Replace(r#"{"replaced":true}"#.to_owned()),
+                _ if asked => Decision::Pass,
+                _ => Decision::Drop,
+            }
+        };
+        Ok(events.iter().map(decide).collect())
+    }
+}
+
+/// A job under test.
+pub(crate) struct World {
+    pub(crate) apps: Apps,
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) components: Arc<Components>,
+    token: CancellationToken,
+    dir: tempfile::TempDir,
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        let (cluster, events) = Cluster::new();
+        Self::with(cluster, events, Components::new(), tempfile::tempdir().unwrap()).await
+    }
+
+    async fn with(
+        cluster: Arc<Cluster>,
+        events: mpsc::UnboundedReceiver<Event>,
+        components: Arc<Components>,
+        dir: tempfile::TempDir,
+    ) -> Self {
+        let token = CancellationToken::new();
+        let events = futures::stream::unfold(events, |mut events| async { events.recv().await.map(|event| (event, events)) });
+        let scheduler: Arc<dyn Launcher> = cluster.clone();
+        let policies: Arc<dyn Policies> = components.clone();
+        let sides = Sides { scheduler, events: events.boxed(), policies, agents: None };
+        let config = Config { port: 0, ..Config::default() };
+        let store = transom_store::open(&format!("file:{}", dir.path().display())).await.unwrap();
+        let apps = config.start_with(sides, store, &mut Registry::default(), token.clone()).await.unwrap();
+        Self { apps, cluster, components, token, dir }
+    }
+
+    /// Stops the job.
+    pub(crate) async fn stop(self) -> (Arc<Cluster>, Arc<Components>, tempfile::TempDir) {
+        self.token.cancel();
+        tokio::time::timeout(PATIENCE, self.apps.stopped()).await.unwrap();
+        (self.cluster, self.components, self.dir)
+    }
+
+    /// Stops the job and starts it again on the same store and cluster.
+    pub(crate) async fn restart(self) -> Self {
+        let (cluster, components, dir) = self.stop().await;
+        let events = cluster.reattach();
+        Self::with(cluster, events, components, dir).await
+    }
+}
+
+/// Waits until `condition` holds.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    let waiting = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, waiting).await.is_ok(), "it never came true that {what}");
+}
