@@ -20,7 +20,7 @@ use anyhow::{Context, Result, bail, ensure};
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
 /// Longer than any honest download of 140 MB of packages; nothing here waits for ever.
-const DEADLINE: Duration = Duration::from_secs(15 * 60);
+const DEADLINE: Duration = Duration::from_mins(15);
 
 /// How to call cargo so that it builds for [`TARGET`].
 #[derive(Debug)]
@@ -374,11 +374,11 @@ mod tests {
     fn what_takes_longer_than_a_second_is_announced_once() {
         let said = std::cell::RefCell::new(Vec::new());
         run(Command::new("sleep").arg("1.2"), "waiting", &|line| {
-            said.borrow_mut().push(line.to_owned())
+            said.borrow_mut().push(line.to_owned());
         })
         .unwrap();
         run(Command::new("true").args([""; 0]), "nothing", &|line| {
-            said.borrow_mut().push(line.to_owned())
+            said.borrow_mut().push(line.to_owned());
         })
         .unwrap();
         assert_eq!(said.into_inner(), ["waiting"]);

@@ -104,24 +104,24 @@ pub enum Test {
 /// What an agent answers alone.
 #[derive(Debug)]
 pub enum AgentTest {
-    /// CLUSTER with an operand.
+    /// `CLUSTER` with an operand.
     Equal(String),
-    /// IS
+    /// `IS`
     Is(String),
-    /// LIKE
+    /// `LIKE`
     Like(Pattern),
-    /// UNLIKE
+    /// `UNLIKE`
     Unlike(Pattern),
 }
 
 /// What depends on the instances that are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacedTest {
-    /// UNIQUE and MAX_PER: fewer than so many with the same value.
+    /// `UNIQUE` and `MAX_PER`: fewer than so many with the same value.
     Fewer(u32),
-    /// CLUSTER without an operand.
+    /// `CLUSTER` without an operand.
     Together,
-    /// GROUP_BY with the number of groups, where one is given.
+    /// `GROUP_BY` with the number of groups, where one is given.
     Spread(Option<u32>),
 }
 
@@ -217,7 +217,7 @@ impl AgentTest {
     }
 }
 
-/// GROUP_BY: so many instances over so many groups, each group's share and what is left over.
+/// `GROUP_BY`: so many instances over so many groups, each group's share and what is left over.
 ///
 /// With `g` groups and `n` instances a group's share is `n / g`; the `n mod g` instances left over go to groups that have their share,
 /// one each. A group that has no instance yet may get one while fewer than `g` groups are used.

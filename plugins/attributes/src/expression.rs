@@ -125,9 +125,12 @@ mod tests {
         Value::Text(value.to_owned())
     }
 
+    /// Entries, attributes, whether they match.
+    type Case<'a> = (&'a [&'a str], &'a [(&'a str, Value)], bool);
+
     #[test]
     fn entries_match_as_measured() {
-        let cases: [(&[&str], &[(&str, Value)], bool); 16] = [
+        let cases: [Case; 16] = [
             (&[], &[], true),
             (&["gpu:true"], &[("gpu", text("true"))], true),
             (&["gpu:true"], &[("gpu", text("false"))], false),

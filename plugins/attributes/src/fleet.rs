@@ -57,7 +57,7 @@ impl Known {
 pub struct Agents {
     home_region: Option<String>,
     patterns: Rc<Cache>,
-    agents: BTreeMap<u32, Known>,
+    known: BTreeMap<u32, Known>,
 }
 
 impl Agents {
@@ -66,13 +66,13 @@ impl Agents {
         Self {
             home_region,
             patterns,
-            agents: BTreeMap::new(),
+            known: BTreeMap::new(),
         }
     }
 
     /// An agent, if it was loaded. The host loads every agent that it asks about; one that is not here is refused.
     pub fn get(&self, handle: u32) -> Option<&Known> {
-        let found = self.agents.get(&handle);
+        let found = self.known.get(&handle);
         if found.is_none() {
             log::warn!("asked about agent {handle}, which is not in the fleet");
         }
@@ -81,7 +81,7 @@ impl Agents {
 
     /// All of them.
     pub fn all(&self) -> impl Iterator<Item = &Known> {
-        self.agents.values()
+        self.known.values()
     }
 
     /// The master's own region.
@@ -93,10 +93,10 @@ impl Agents {
 impl Fleet for Agents {
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
         for handle in gone {
-            self.agents.remove(&handle);
+            self.known.remove(&handle);
         }
         for agent in changed {
-            self.agents.insert(agent.handle, Known::new(agent));
+            self.known.insert(agent.handle, Known::new(agent));
         }
     }
 

@@ -86,7 +86,7 @@ impl<'fleet> Question<'fleet> {
         question
     }
 
-    /// GROUP_BY without a number spreads over the values that there are: those of the agents that the task could run on as far as
+    /// `GROUP_BY` without a number spreads over the values that there are: those of the agents that the task could run on as far as
     /// the agents alone decide it, and those in use.
     fn count_groups(&mut self, index: usize, fleet: &'fleet Agents, instances: u32) {
         let Some(Ready::Placed(tally)) = self.conditions.get(index) else {
@@ -121,7 +121,7 @@ impl<'fleet> Question<'fleet> {
     }
 
     /// Agents for up to `count` instances, as if placed one after the other: each goes to the first candidate that passes. With
-    /// GROUP_BY it goes to one whose group has the fewest.
+    /// `GROUP_BY` it goes to one whose group has the fewest.
     pub fn place(mut self, mut candidates: Vec<(Candidate, &'fleet Known)>, count: u32) -> Vec<u32> {
         let spreads = self
             .tallies()

@@ -42,10 +42,20 @@ fn rooms(rooms: &[(u32, u32)]) -> Vec<Candidate> {
 
 const EVERYWHERE: [(u32, u32); 6] = [(1, 10), (2, 10), (3, 10), (4, 10), (5, 10), (6, 10)];
 
+/// Field and operator, operand, instances, placed, candidates, wanted, chosen.
+type Placing<'a> = (
+    &'a str,
+    Option<&'a str>,
+    u32,
+    &'a [u32],
+    &'a [(u32, u32)],
+    u32,
+    &'a [u32],
+);
+
 #[test]
 fn places_are_chosen_one_after_the_other() {
-    let cases: [(&str, Option<&str>, u32, &[u32], &[(u32, u32)], u32, &[u32]); 14] = [
-        // Field and operator, operand, instances, placed, candidates, wanted, chosen.
+    let cases: [Placing; 14] = [
         ("@hostname UNIQUE", None, 4, &[2], &EVERYWHERE, 4, &[1, 3, 4, 5]),
         (
             "@hostname UNIQUE",

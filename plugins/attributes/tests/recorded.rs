@@ -135,7 +135,7 @@ fn constraints_match_as_recorded() {
         let expected = case
             .expect
             .get("match")
-            .map_or(true, |expected| expected.as_bool().unwrap());
+            .is_none_or(|expected| expected.as_bool().unwrap());
         let expected = if expected {
             Verdict::Fits
         } else {

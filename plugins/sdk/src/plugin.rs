@@ -76,8 +76,14 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
     let mut text = String::new();
     for segment in path {
         match segment {
-            Segment::Seq { index } => text.push_str(&format!("/{index}")),
-            Segment::Map { key } => text.push_str(&format!("/{}", key.replace('~', "~0").replace('/', "~1"))),
+            Segment::Seq { index } => {
+                text.push('/');
+                text.push_str(&index.to_string());
+            }
+            Segment::Map { key } => {
+                text.push('/');
+                text.push_str(&key.replace('~', "~0").replace('/', "~1"));
+            }
             // An enum's variant is not a place of its own in the document, and an unknown place has no name.
             Segment::Enum { .. } | Segment::Unknown => {}
         }

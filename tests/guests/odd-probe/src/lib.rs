@@ -235,16 +235,16 @@ impl Look {
                 custom("received", &self.received.to_string())
             }
             (Behaviour::Send { bytes }, Answer::Connected(Ok(_))) => Step::Send(vec![b'x'; *bytes]),
-            (_, Answer::Connected(result)) => custom("connect", &quoted(result.err())),
-            (_, Answer::Sent(result)) => custom("send", &quoted(result.err())),
-            (_, Answer::Received(result)) => custom("receive", &quoted(result.err())),
-            (_, Answer::Ran(result)) => custom("run", &quoted(result.err())),
+            (_, Answer::Connected(result)) => custom("connect", &quoted(result.err().as_ref())),
+            (_, Answer::Sent(result)) => custom("send", &quoted(result.err().as_ref())),
+            (_, Answer::Received(result)) => custom("receive", &quoted(result.err().as_ref())),
+            (_, Answer::Ran(result)) => custom("run", &quoted(result.err().as_ref())),
             (_, Answer::Http(Ok(response))) => Step::Done(Outcome::Custom(format!(
                 r#"{{"status": {}, "bytes": {}}}"#,
                 response.status,
                 response.body.len()
             ))),
-            (_, Answer::Http(Err(error))) => custom("http", &quoted(Some(error))),
+            (_, Answer::Http(Err(error))) => custom("http", &quoted(Some(&error))),
         }
     }
 
@@ -298,7 +298,7 @@ fn custom(name: &str, value: &str) -> Step {
 }
 
 /// `"ok"`, or the error's name as in the interface.
-fn quoted(error: Option<IoError>) -> String {
+fn quoted(error: Option<&IoError>) -> String {
     let name = match error {
         None => "ok",
         Some(IoError::Denied) => "denied",
