@@ -66,7 +66,7 @@ async fn a_hundred_swaps_under_load_lose_nothing() {
     site.post_app(&json!({"id": "/last", "cmd": "true", "instances": 0}))
         .await;
 
-    let seen = tokio::time::timeout(Duration::from_secs(60), received)
+    let seen = tokio::time::timeout(Duration::from_mins(1), received)
         .await
         .expect("in time")
         .expect("frames");

@@ -3,8 +3,9 @@
 //! Nothing here knows the inside of a crate: programs are started, spoken to over the network, and killed. Every wait is
 //! for a condition, with a deadline; every child is gone when its handle is dropped.
 #![forbid(unsafe_code)]
-// A helper of tests may end the test.
+// A helper of tests may end the test, and its fields say by their names what they are.
 #![allow(
+    missing_docs,
     clippy::missing_panics_doc,
     clippy::panic,
     clippy::unwrap_used,
@@ -21,7 +22,7 @@ use std::future::Future;
 use std::time::Duration;
 
 /// How long anything may take: generous, as test machines are small and busy.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Asks `look` again until it answers `Some`, for at most [`PATIENCE`]; else fails with `what` and the last thing seen.
 pub async fn eventually<T, F, Fut>(what: &str, mut look: F) -> T
