@@ -22,8 +22,8 @@ use crate::{
 };
 
 /// A connection, encrypted or not.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + Sync> Stream for T {}
 pub(crate) type Connection = Box<dyn Stream>;
 
 /// What one attempt may still reach, receive and send, and until when.

@@ -1,0 +1,172 @@
+//! Each first-party component does its work.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use prometheus_client::registry::Registry;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use transom_plugins::{
+    Config,
+    events::{Decision, Event, OpenError, Query},
+    matcher::{Agent, Attribute, AttributeValue, Candidate, Condition, Task, Verdict},
+    probe::{CommandLine, CommandOutput, IoError, Kind, Outcome, Reason, Runner},
+};
+
+use crate::support::{Server, Site, install, request, response};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http_reports_the_status() {
+    let site = Site::with(&[("check-http", "check-http", None)]).await;
+    let server = Server::http(|line| async move {
+        match line.as_str() {
+            "GET /healthy?deep=1 HTTP/1.1" => response(200, "", "fine"),
+            _ => response(503, "", "no"),
+        }
+    })
+    .await;
+    for (path, status) in [("/healthy?deep=1", 200), ("/other", 503)] {
+        let mut request = request(Some(&server.endpoint));
+        request.path = path.into();
+        let found = site.plugins.probe(Kind::Http, request, None).await;
+        assert_eq!(found, Ok(Outcome::Http(status)), "{path}");
+    }
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tcp_reports_whether_it_connects() {
+    let site = Site::with(&[("check-tcp", "check-tcp", None)]).await;
+    let server = Server::new(|_| async {}).await;
+    let found = site.plugins.probe(Kind::Tcp, request(Some(&server.endpoint)), None).await;
+    assert_eq!(found, Ok(Outcome::Tcp(true)));
+    let closed = Server::closed().await;
+    let found = site.plugins.probe(Kind::Tcp, request(Some(&closed)), None).await;
+    assert_eq!(found, Ok(Outcome::Tcp(false)));
+    site.stop().await;
+}
+
+/// Answers a command by its length, and remembers nothing.
+struct Echo;
+
+#[async_trait]
+impl Runner for Echo {
+    async fn run(&self, command: CommandLine, timeout: Duration) -> Result<CommandOutput, IoError> {
+        assert!(timeout <= Duration::from_secs(30));
+        match command {
+            CommandLine::Shell(line) if line == "exit 7" => {
+                Ok(CommandOutput { exit_code: 7, stdout: vec![b'x'; 100_000], stderr: vec![] })
+            }
+            _ => Err(IoError::Unavailable("gone".into())),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn command_reports_the_exit_code() {
+    let site = Site::with(&[("check-command", "check-command", None)]).await;
+    let mut asked = request(None);
+    asked.command = Some("exit 7".into());
+    let found = site.plugins.probe(Kind::Exec, asked.clone(), Some(Arc::new(Echo))).await;
+    assert_eq!(found, Ok(Outcome::Command(7)));
+    let failure = site.plugins.probe(Kind::Exec, asked.clone(), None).await.unwrap_err();
+    assert_ne!(failure.reason, Reason::Plugin, "{failure}");
+    asked.command = Some("other".into());
+    let failure = site.plugins.probe(Kind::Exec, asked, Some(Arc::new(Echo))).await.unwrap_err();
+    assert!(failure.message.contains("gone"), "{failure}");
+    site.stop().await;
+}
+
+fn agent(handle: u32, rack: &str) -> Agent {
+    Agent {
+        handle,
+        id: format!("agent-{handle}"),
+        hostname: format!("host{handle}"),
+        region: None,
+        zone: None,
+        attributes: vec![Attribute { name: "rack".into(), value: AttributeValue::Text(rack.into()) }],
+        extra: vec![],
+    }
+}
+
+fn constraint(field: &str, operator: &str, operand: Option<&str>) -> Condition {
+    Condition::Constraint {
+        field: field.into(),
+        operator: operator.into(),
+        operand: operand.map(Into::into),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attributes_judges_and_places() {
+    let site = Site::with(&[("attributes", "attributes", None)]).await;
+    let errors = site
+        .plugins
+        .check_conditions(&[constraint("rack", "CLUSTER", Some("r1")), constraint("rack", "NONSENSE", None)])
+        .await
+        .unwrap();
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0].condition, 1);
+
+    let mut fleet = site.plugins.fleet(None);
+    fleet.update((1..=6000).map(|n| agent(n, if n % 2 == 0 { "even" } else { "odd" })).collect(), vec![]);
+    let task = Task {
+        run_spec: "/shop/web".into(),
+        instances: 3,
+        conditions: vec![constraint("rack", "CLUSTER", Some("even"))],
+        ..Task::default()
+    };
+    let candidates: Vec<_> = (1..=4).map(|agent| Candidate { agent, room: 1 }).collect();
+    let verdicts = fleet.judge(&task, &candidates).await.unwrap();
+    assert_eq!(verdicts, [Verdict::Refused(0), Verdict::Fits, Verdict::Refused(0), Verdict::Fits]);
+    assert_eq!(fleet.place(&task, &candidates, 3).await.unwrap(), [2, 4]);
+
+    // Only the change is sent; the answers follow it.
+    fleet.update(vec![agent(1, "even")], vec![6000]);
+    let verdicts = fleet.judge(&task, &candidates[..2]).await.unwrap();
+    assert_eq!(verdicts, [Verdict::Fits, Verdict::Fits]);
+
+    // A new version of the plugin knows nothing until the host has told it again.
+    let manifest = "world = \"attribute-matcher\"\n[limits]\ncpu = \"2s\"\nmemory = \"128MiB\"\n[config]\n";
+    let changes = site.replace("attributes", "attributes", manifest).await;
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    let verdicts = fleet.judge(&task, &candidates[..3]).await.unwrap();
+    assert_eq!(verdicts, [Verdict::Fits, Verdict::Fits, Verdict::Refused(0)]);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_filters_by_kind() {
+    let dir = TempDir::new().unwrap();
+    install(dir.path(), "events", "events", None);
+    let token = CancellationToken::new();
+    let plugins = Config::new(dir.path()).start(&mut Registry::default(), token.clone()).await.unwrap();
+    let event = |sequence, kind: &str| Event {
+        sequence,
+        kind: kind.into(),
+        subject: None,
+        body: format!("{{\"eventType\":\"{kind}\"}}"),
+    };
+    let query = Query { event_types: vec!["a".into()], ..Query::default() };
+    let view = plugins.open_view(query.clone()).await.unwrap();
+    let decisions = view.decide(&[event(1, "a"), event(2, "b"), event(3, "a")]).await.unwrap();
+    assert_eq!(decisions, [Decision::Pass, Decision::Drop, Decision::Pass]);
+    let refused = plugins.open_view(Query { expression: Some("x == 1".into()), ..query }).await;
+    assert!(matches!(&refused, Err(OpenError::Refused(text)) if text.contains("x == 1")), "{refused:?}");
+    token.cancel();
+    plugins.stopped().await;
+}
+
+/// Callers run in tasks of a multi-threaded runtime.
+#[test]
+fn futures_can_be_sent() {
+    fn check(_: &impl Send) {}
+    #[allow(dead_code, reason = "compiled, never run")]
+    fn of(plugins: &transom_plugins::Plugins, fleet: &mut transom_plugins::matcher::Fleet) {
+        check(&plugins.rescan());
+        check(&plugins.check_conditions(&[]));
+        check(&plugins.open_view(Query::default()));
+        check(&fleet.judge(&Task::default(), &[]));
+        check(&fleet.place(&Task::default(), &[], 1));
+    }
+}

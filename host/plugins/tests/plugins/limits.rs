@@ -1,0 +1,263 @@
+//! Every limit bites, says so, and leaves the others alone.
+
+use std::time::Duration;
+
+use transom_plugins::{
+    CallError, Status,
+    events::{Event, OpenError, Query},
+    probe::{Failure, Kind, Outcome, Reason},
+};
+
+use crate::support::{Server, Site, custom, request, response};
+
+fn manifest(limits: &str) -> String {
+    format!("world = \"check-probe\"\n[grants]\nnetwork = [\"task\"]\n[limits]\nmemory = \"16MiB\"\n{limits}")
+}
+
+async fn odd(limits: &str) -> Site {
+    Site::with(&[("tests/odd-probe", "odd", Some(&manifest(limits))), ("check-tcp", "check-tcp", None)]).await
+}
+
+fn status(site: &Site, name: &str) -> Status {
+    site.plugins.list().into_iter().find(|it| it.name == name).unwrap()
+}
+
+/// The plugin is at fault, the message names it and says `what`, and it answers the next question.
+async fn stopped(site: &Site, settings: &str, what: &str) -> Failure {
+    let failure = site.look("odd", settings, None).await.unwrap_err();
+    assert_eq!(failure.reason, Reason::Plugin, "{failure}");
+    assert!(failure.message.contains("`odd`") && failure.message.contains(what), "{settings}: {failure}");
+    let again = site.look("odd", "{}", None).await;
+    assert!(matches!(again, Ok(Outcome::Custom(_))), "after {settings}: {again:?}");
+    failure
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endless_loop_is_stopped_and_others_answer_meanwhile() {
+    let site = odd("cpu = \"1s\"\nwall-clock = \"50s\"").await;
+    let server = Server::new(|_| async {}).await;
+    let others = async {
+        let mut answered = 0;
+        for _ in 0..20 {
+            let found = site.plugins.probe(Kind::Tcp, request(Some(&server.endpoint)), None).await;
+            answered += usize::from(found == Ok(Outcome::Tcp(true)));
+        }
+        answered
+    };
+    // As many loops as there are workers of the runtime.
+    let looping = || site.look("odd", r#"{"do":"loop"}"#, None);
+    let mut loops = Box::pin(async { tokio::join!(looping(), looping()) });
+    let answered = tokio::select! {
+        answered = others => answered,
+        ended = &mut loops => panic!("the loops ended first: {ended:?}"),
+    };
+    assert_eq!(answered, 20);
+    let (first, second) = loops.as_mut().await;
+    drop(loops);
+    for failure in [first.unwrap_err(), second.unwrap_err()] {
+        assert_eq!(failure.reason, Reason::Plugin);
+        assert!(failure.message.contains("limits.cpu"), "{failure}");
+    }
+    assert_eq!(status(&site, "odd").timeouts, 2);
+    assert_eq!(status(&site, "check-tcp").timeouts, 0);
+    assert!(site.metrics().contains("transom_plugins_timeouts_total{plugin=\"odd\"} 2"), "{}", site.metrics());
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wall_clock() {
+    let site = odd("cpu = \"30s\"\nwall-clock = \"300ms\"").await;
+    stopped(&site, r#"{"do":"loop"}"#, "limits.wall-clock").await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn traps_memory_stack_and_nonsense() {
+    let site = odd("cpu = \"5s\"\nwall-clock = \"50s\"\noutput = \"64KiB\"").await;
+    stopped(&site, r#"{"do":"trap"}"#, "unreachable").await;
+    stopped(&site, r#"{"do":"allocate"}"#, "16777216 bytes of memory (limits.memory").await;
+    stopped(&site, r#"{"do":"recurse"}"#, "stack").await;
+    stopped(&site, r#"{"do":"output","bytes":100000}"#, "trapped").await;
+    stopped(&site, r#"{"do":"bad-json"}"#, "no JSON object").await;
+    assert_eq!(status(&site, "odd").traps, 4);
+    let fine = site.look("odd", r#"{"do":"output","bytes":1000}"#, None).await;
+    assert!(fine.is_ok(), "{fine:?}");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endless_steps() {
+    let site = odd("steps = 5").await;
+    let server = Server::new(|_| async {}).await;
+    let failure = site.look("odd", r#"{"do":"steps"}"#, Some(&server.endpoint)).await.unwrap_err();
+    assert_eq!(failure.reason, Reason::Plugin);
+    assert!(failure.message.contains("after 5 steps"), "{failure}");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn log_lines_over_the_limit_are_dropped_and_counted() {
+    let site = odd("log-lines = 5").await;
+    let found = site.look("odd", r#"{"do":"log","lines":1000,"bytes":10}"#, None).await;
+    assert!(found.is_ok(), "{found:?}");
+    let drops = status(&site, "odd").log_drops;
+    // The call may take long enough for a few more to pass.
+    assert!((900..=990).contains(&drops), "{drops}");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_of_an_attempt() {
+    let site = odd("attempt-input = \"100KiB\"\nattempt-output = \"10KiB\"").await;
+    let server = Server::new(|mut stream| async move {
+        use tokio::io::AsyncWriteExt;
+        // Ends when the host has had enough and closes.
+        while stream.write_all(&[b'x'; 1000]).await.is_ok() {}
+    })
+    .await;
+    let at = Some(&server.endpoint);
+    let found = site.look("odd", r#"{"do":"receive"}"#, at).await;
+    assert_eq!(found, Ok(custom(r#"{"receive": "protocol"}"#)));
+    let found = site.look("odd", r#"{"do":"send","bytes":20000}"#, at).await;
+    assert_eq!(found, Ok(custom(r#"{"send": "protocol"}"#)));
+    let found = site.look("odd", r#"{"do":"send","bytes":2000}"#, at).await;
+    assert_eq!(found, Ok(custom(r#"{"send": "ok"}"#)));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_of_an_attempt() {
+    let site = odd("attempt-time = \"400ms\"").await;
+    let server = Server::http(|_| std::future::pending()).await;
+    let found = site.look("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint)).await;
+    assert_eq!(found, Ok(custom(r#"{"http": "timed-out"}"#)), "the component has the last word");
+    let mut asked = request(Some(&server.endpoint));
+    asked.settings = r#"{"do":"http","path":"/"}"#.into();
+    asked.timeout = Duration::from_millis(100);
+    let start = std::time::Instant::now();
+    let found = site.plugins.probe(Kind::Named("odd".into()), asked, None).await;
+    assert_eq!(found, Ok(custom(r#"{"http": "timed-out"}"#)));
+    assert!(start.elapsed() >= Duration::from_millis(100));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn steps_after_the_time_end_the_attempt() {
+    let site = odd("steps = 1000000\nattempt-time = \"300ms\"").await;
+    let server = Server::new(|_| async {}).await;
+    let failure = site.look("odd", r#"{"do":"steps"}"#, Some(&server.endpoint)).await.unwrap_err();
+    assert_eq!(failure.reason, Reason::TimedOut, "{failure}");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrency() {
+    let site = odd("concurrency = 1").await;
+    let (arrived, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
+    let release = std::sync::Arc::new(tokio::sync::Notify::new());
+    let gate = release.clone();
+    let server = Server::http(move |_| {
+        let (arrived, gate) = (arrived.clone(), gate.clone());
+        async move {
+            arrived.send(()).unwrap();
+            gate.notified().await;
+            response(200, "", "")
+        }
+    })
+    .await;
+    let slow = site.look("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint));
+    let meanwhile = async {
+        arrivals.recv().await.unwrap();
+        let refused = site.look("odd", "{}", None).await.unwrap_err();
+        assert!(refused.message.contains("limits.concurrency"), "{refused}");
+        assert_eq!(status(&site, "odd").in_flight, 1);
+        release.notify_one();
+    };
+    let (slow, ()) = tokio::join!(slow, meanwhile);
+    assert_eq!(slow, Ok(custom(r#"{"status": 200, "bytes": 0}"#)));
+    assert_eq!(status(&site, "odd").in_flight, 0);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_is_replaced_after_so_many_calls() {
+    let site = odd("instances = 1\ncalls = 3").await;
+    let mut numbers = Vec::new();
+    for _ in 0..7 {
+        let Ok(Outcome::Custom(json)) = site.look("odd", "{}", None).await else { panic!("no report") };
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        numbers.push(json["attempt"].as_u64().unwrap());
+    }
+    assert_eq!(numbers, [1, 2, 3, 1, 2, 3, 1]);
+    // An attempt of several steps stays with the instance that it began in.
+    let server = Server::http(|_| async { response(204, "", "") }).await;
+    for _ in 0..5 {
+        let found = site.look("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint)).await;
+        assert_eq!(found, Ok(custom(r#"{"status": 204, "bytes": 0}"#)));
+    }
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_that_lose_their_instance_begin_again() {
+    let site = odd("instances = 1").await;
+    let (arrived, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
+    let release = std::sync::Arc::new(tokio::sync::Notify::new());
+    let gate = release.clone();
+    let server = Server::http(move |_| {
+        let (arrived, gate) = (arrived.clone(), gate.clone());
+        async move {
+            arrived.send(()).unwrap();
+            gate.notified().await;
+            response(200, "", "")
+        }
+    })
+    .await;
+    let innocent = site.look("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint));
+    let culprit = async {
+        arrivals.recv().await.unwrap();
+        stopped(&site, r#"{"do":"trap"}"#, "trapped").await;
+        release.notify_one();
+        arrivals.recv().await.unwrap();
+        release.notify_one();
+    };
+    let (found, ()) = tokio::join!(innocent, culprit);
+    assert_eq!(found, Ok(custom(r#"{"status": 200, "bytes": 0}"#)));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_filter_that_misbehaves() {
+    let manifest = "world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\ncpu = \"1s\"\nwall-clock = \"50s\"\n";
+    let site = Site::with(&[("tests/odd-events", "odd-events", Some(manifest))]).await;
+    let events =
+        [1, 2].map(|sequence| Event { sequence, kind: "a".into(), subject: None, body: "{}".into() });
+    let query = |fault: Option<&str>| Query { expression: fault.map(Into::into), ..Query::default() };
+    let good = site.plugins.open_view(query(None)).await.unwrap();
+    for (fault, is) in [
+        ("trap", "Trapped"),
+        ("loop", "CpuExhausted"),
+        ("allocate", "OutOfMemory"),
+        ("short", "Malformed"),
+        ("long", "Malformed"),
+        ("bad-json", "Malformed"),
+    ] {
+        let view = site.plugins.open_view(query(Some(fault))).await.unwrap();
+        let Err(OpenError::Call(error)) = view.decide(&events).await else { panic!("{fault} was let pass") };
+        let kind = match error {
+            CallError::Trapped { .. } => "Trapped",
+            CallError::CpuExhausted { .. } => "CpuExhausted",
+            CallError::OutOfMemory { .. } => "OutOfMemory",
+            CallError::Malformed { .. } => "Malformed",
+            other => panic!("{fault}: {other}"),
+        };
+        assert_eq!(kind, is, "{fault}");
+        assert_eq!(good.decide(&events).await.unwrap().len(), 2, "after {fault}");
+    }
+    for (fault, text) in [("trap-open", "trapped"), ("loop-open", "limits.cpu"), ("refuse", "as asked")] {
+        let error = site.plugins.open_view(query(Some(fault))).await.unwrap_err();
+        assert!(error.to_string().contains(text), "{fault}: {error}");
+    }
+    assert_eq!(good.decide(&events).await.unwrap().len(), 2);
+    site.stop().await;
+}

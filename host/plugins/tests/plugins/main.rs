@@ -1,0 +1,14 @@
+//! The plugin host against real components, through its public interface, with real servers on the loopback.
+//!
+//! The components are those of the workspace, first-party and hostile, as `cargo xtask plugins` leaves them under `target/components`
+//! (or where `TRANSOM_COMPONENTS` says).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod admission;
+mod firstparty;
+mod limits;
+mod many;
+mod reach;
+mod support;
+mod swap;

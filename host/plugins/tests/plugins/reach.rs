@@ -1,0 +1,117 @@
+//! What a probe may reach.
+
+use transom_plugins::probe::Kind;
+
+use crate::support::{Server, Site, custom, request, response};
+
+async fn odd(grants: &str) -> Site {
+    let manifest = format!("world = \"check-probe\"\n[grants]\n{grants}\n[limits]\nmemory = \"16MiB\"\n");
+    Site::with(&[("tests/odd-probe", "odd", Some(&manifest))]).await
+}
+
+fn connect(host: &str, port: u16) -> String {
+    format!(r#"{{"do":"connect","host":"{host}","port":{port}}}"#)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_tasks_own_ports_and_no_other() {
+    let site = odd("network = [\"task\"]").await;
+    let own = Server::new(|_| async {}).await;
+    let other = Server::new(|_| async {}).await;
+    let (port, other) = (own.endpoint.port, other.endpoint.port);
+    for (host, port, result) in [
+        ("127.0.0.1", port, "ok"),
+        ("127.0.0.1", other, "denied"),
+        ("127.0.0.2", port, "denied"),
+        ("169.254.169.254", 80, "denied"),
+    ] {
+        let found = site.look("odd", &connect(host, port), Some(&own.endpoint)).await;
+        assert_eq!(found, Ok(custom(&format!(r#"{{"connect": "{result}"}}"#))), "{host}:{port}");
+    }
+    assert_eq!(site.plugins.list()[0].denials, 3);
+    assert!(site.metrics().contains("transom_plugins_denials_total{plugin=\"odd\"} 3"));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn patterns_open_more_and_nothing_opens_nothing() {
+    let server = Server::new(|_| async {}).await;
+    let port = server.endpoint.port;
+    for (grants, result) in [
+        ("network = [\"127.0.0.0/8\"]".to_owned(), "ok"),
+        (format!("network = [\"127.0.0.1:{port}\"]"), "ok"),
+        ("network = [\"127.0.0.1:1\"]".to_owned(), "denied"),
+        ("network = []".to_owned(), "denied"),
+    ] {
+        let site = odd(&grants).await;
+        let found = site.look("odd", &connect("127.0.0.1", port), None).await;
+        assert_eq!(found, Ok(custom(&format!(r#"{{"connect": "{result}"}}"#))), "{grants}");
+        site.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redirects_are_checked_again() {
+    let site = odd("network = [\"task\"]").await;
+    let elsewhere = Server::http(|_| async { response(200, "", "secret") }).await;
+    let away = elsewhere.endpoint.port;
+    let own = Server::http(move |line| async move {
+        match line.split(' ').nth(1).unwrap() {
+            "/away" => response(302, &format!("Location: http://127.0.0.1:{away}/\r\n"), ""),
+            "/near" => response(302, "Location: end\r\n", ""),
+            "/round" => response(302, "Location: /round\r\n", ""),
+            "/file" => response(302, "Location: file:///etc/passwd\r\n", ""),
+            _ => response(200, "", "0123456789"),
+        }
+    })
+    .await;
+    for (path, redirects, result) in [
+        ("/near", 1, r#"{"status": 200, "bytes": 5}"#),
+        ("/near", 0, r#"{"status": 302, "bytes": 0}"#),
+        ("/away", 1, r#"{"http": "denied"}"#),
+        ("/away", 0, r#"{"status": 302, "bytes": 0}"#),
+        ("/round", 3, r#"{"status": 302, "bytes": 0}"#),
+        ("/file", 3, r#"{"http": "protocol"}"#),
+    ] {
+        let settings = format!(r#"{{"do":"http","path":"{path}","redirects":{redirects},"max_body":5}}"#);
+        let found = site.look("odd", &settings, Some(&own.endpoint)).await;
+        assert_eq!(found, Ok(custom(result)), "{path} {redirects}");
+    }
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn broken_peers_and_requests() {
+    let site = odd("network = [\"task\"]").await;
+    let silent = Server::new(|_| async {}).await;
+    let garbage = Server::http(|_| async { "SSH-2.0-nothing\r\n\r\n".to_owned() }).await;
+    let huge = Server::http(|_| async {
+        format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(1 << 20))
+    })
+    .await;
+    for (server, settings, result) in [
+        (&silent, r#"{"do":"http","path":"/"}"#, "closed"),
+        (&garbage, r#"{"do":"http","path":"/"}"#, "protocol"),
+        (&huge, r#"{"do":"http","path":"/"}"#, "protocol"),
+        (&silent, r#"{"do":"http","path":"no-slash"}"#, "protocol"),
+        (&silent, r#"{"do":"http","path":"/","method":"GET / HTTP/1.1\r\nX: y"}"#, "protocol"),
+    ] {
+        let found = site.look("odd", settings, Some(&server.endpoint)).await;
+        assert_eq!(found, Ok(custom(&format!(r#"{{"http": "{result}"}}"#))), "{settings}");
+    }
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_are_granted_apart() {
+    let site = odd("network = [\"task\"]").await;
+    let mut asked = request(None);
+    asked.settings = r#"{"do":"run","command":"true"}"#.into();
+    let found = site.plugins.probe(Kind::Named("odd".into()), asked.clone(), None).await;
+    assert_eq!(found, Ok(custom(r#"{"run": "denied"}"#)));
+    site.stop().await;
+    let site = odd("command = true").await;
+    let found = site.plugins.probe(Kind::Named("odd".into()), asked, None).await;
+    assert_eq!(found, Ok(custom(r#"{"run": "unavailable"}"#)));
+    site.stop().await;
+}

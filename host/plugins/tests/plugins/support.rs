@@ -1,0 +1,203 @@
+//! A plugin directory of a test's own, and servers on the loopback.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use prometheus_client::registry::Registry;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+use transom_plugins::{
+    Change, Config, Plugins,
+    probe::{Endpoint, Failure, Kind, Outcome, Port, Request},
+};
+
+/// No test waits longer for anything.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `NAME.wasm` among the built components; hostile ones are under `tests/`.
+pub(crate) fn component(name: &str) -> PathBuf {
+    let dir = std::env::var_os("TRANSOM_COMPONENTS").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/components"),
+        PathBuf::from,
+    );
+    let path = dir.join(format!("{name}.wasm"));
+    assert!(path.is_file(), "{} is missing: run cargo xtask plugins first", path.display());
+    path
+}
+
+/// A plugin host on a directory of its own.
+pub(crate) struct Site {
+    pub(crate) dir: TempDir,
+    pub(crate) plugins: Plugins,
+    pub(crate) registry: Registry,
+    token: CancellationToken,
+}
+
+/// What is put into the directory before the host starts: component, name, manifest (none: the component's own).
+pub(crate) type Installed<'a> = (&'a str, &'a str, Option<&'a str>);
+
+impl Site {
+    pub(crate) async fn with(installed: &[Installed<'_>]) -> Site {
+        let dir = TempDir::new().unwrap();
+        for (source, name, manifest) in installed {
+            install(dir.path(), source, name, *manifest);
+        }
+        let mut registry = Registry::default();
+        let token = CancellationToken::new();
+        let mut config = Config::new(dir.path());
+        config.uses.filter = "odd-events".into();
+        let plugins = config.start(&mut registry, token.clone()).await.unwrap();
+        Site { dir, plugins, registry, token }
+    }
+
+    /// Replaces files and waits until that was taken up.
+    pub(crate) async fn replace(&self, source: &str, name: &str, manifest: &str) -> Vec<Change> {
+        install(self.dir.path(), source, name, Some(manifest));
+        self.plugins.rescan().await
+    }
+
+    pub(crate) async fn look(
+        &self,
+        name: &str,
+        settings: &str,
+        at: Option<&Endpoint>,
+    ) -> Result<Outcome, Failure> {
+        let mut request = request(at);
+        request.settings = settings.to_owned();
+        self.plugins.probe(Kind::Named(name.into()), request, None).await
+    }
+
+    pub(crate) fn metrics(&self) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        text
+    }
+
+    pub(crate) async fn stop(self) {
+        self.token.cancel();
+        tokio::time::timeout(PATIENCE, self.plugins.stopped()).await.expect("the host stops");
+    }
+}
+
+/// Puts a component and its manifest into a directory, each by a rename.
+pub(crate) fn install(dir: &Path, source: &str, name: &str, manifest: Option<&str>) {
+    let source = component(source);
+    let manifest = manifest.map_or_else(
+        || std::fs::read_to_string(source.with_extension("toml")).unwrap(),
+        str::to_owned,
+    );
+    put(dir, &format!("{name}.toml"), manifest.as_bytes());
+    put(dir, &format!("{name}.wasm"), &std::fs::read(source).unwrap());
+}
+
+pub(crate) fn put(dir: &Path, name: &str, content: &[u8]) {
+    let temporary = dir.join(format!(".{name}.new"));
+    std::fs::write(&temporary, content).unwrap();
+    std::fs::rename(temporary, dir.join(name)).unwrap();
+}
+
+pub(crate) fn custom(json: &str) -> Outcome {
+    Outcome::Custom(json.to_owned())
+}
+
+pub(crate) fn request(at: Option<&Endpoint>) -> Request {
+    Request {
+        run_spec: "/shop/web".into(),
+        task: "web.1".into(),
+        agent: "agent1".into(),
+        labels: vec![],
+        ports: at
+            .map(|at| Port { name: None, protocol: "tcp".into(), endpoint: at.clone() })
+            .into_iter()
+            .collect(),
+        endpoint: at.cloned(),
+        path: "/".into(),
+        command: None,
+        settings: "{}".into(),
+        previous: None,
+        timeout: Duration::from_secs(30),
+        extra: vec![],
+    }
+}
+
+/// A server; dropping it closes it and all its connections.
+pub(crate) struct Server {
+    pub(crate) endpoint: Endpoint,
+    _tasks: JoinSet<()>,
+}
+
+impl Server {
+    /// `serve` is called for each connection.
+    pub(crate) async fn new<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> Server
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(serve(stream));
+            }
+        });
+        Server { endpoint: Endpoint { host: "127.0.0.1".into(), port }, _tasks: tasks }
+    }
+
+    /// Answers each request with what `answer` makes of its first line.
+    pub(crate) async fn http<F>(answer: impl Fn(String) -> F + Clone + Send + Sync + 'static) -> Server
+    where
+        F: Future<Output = String> + Send + 'static,
+    {
+        Server::new(move |mut stream| {
+            let answer = answer.clone();
+            async move {
+                let head = read_head(&mut stream).await;
+                let first = head.lines().next().unwrap_or_default().to_owned();
+                let answer = answer(first).await;
+                // The peer may have left.
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        })
+        .await
+    }
+
+    /// A port that nobody listens on.
+    pub(crate) async fn closed() -> Endpoint {
+        let server = Server::new(|_| async {}).await;
+        let endpoint = server.endpoint.clone();
+        drop(server);
+        // Until the listener's task is really gone.
+        tokio::time::timeout(PATIENCE, async {
+            while TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+        .unwrap();
+        endpoint
+    }
+}
+
+pub(crate) async fn read_head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    let mut byte = [0; 1];
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).await.unwrap_or(0) > 0 {
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+pub(crate) fn response(status: u16, headers: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 {status} Status\r\nContent-Length: {}\r\nConnection: close\r\n{headers}\r\n{body}",
+        body.len()
+    )
+}

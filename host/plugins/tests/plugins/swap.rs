@@ -1,0 +1,149 @@
+//! Versions replace each other while they are in use.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::{Notify, mpsc};
+use transom_plugins::{
+    CallError, Change,
+    events::{Decision, Event, OpenError, Query},
+};
+
+use crate::support::{PATIENCE, Server, Site, custom, install, response};
+
+fn probe(network: &str) -> String {
+    format!("world = \"check-probe\"\n[grants]\nnetwork = [{network}]\n[limits]\nmemory = \"16MiB\"\n")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_in_flight_finish_on_the_version_they_began_with() {
+    let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("\"task\"")))]).await;
+    let (arrived, mut arrivals) = mpsc::unbounded_channel();
+    let release = Arc::new(Notify::new());
+    let gate = release.clone();
+    // The first answer comes after the swap and sends the attempt on: only the old version's grants allow that.
+    let server = Server::http(move |line| {
+        let (arrived, gate) = (arrived.clone(), gate.clone());
+        async move {
+            if line.starts_with("GET /after") {
+                return response(200, "", "done");
+            }
+            arrived.send(()).unwrap();
+            gate.notified().await;
+            response(302, "Location: /after\r\n", "")
+        }
+    })
+    .await;
+    let settings = r#"{"do":"http","path":"/before","redirects":2,"max_body":100}"#;
+    let old = site.look("odd", settings, Some(&server.endpoint));
+    let swap = async {
+        arrivals.recv().await.unwrap();
+        let changes = site.replace("tests/odd-probe", "odd", &probe("")).await;
+        assert!(matches!(&changes[..], [Change::Admitted { .. }]), "{changes:?}");
+        let new = site.look("odd", settings, Some(&server.endpoint)).await;
+        assert_eq!(new, Ok(custom(r#"{"http": "denied"}"#)));
+        release.notify_one();
+    };
+    let (old, ()) = tokio::join!(old, swap);
+    assert_eq!(old, Ok(custom(r#"{"status": 200, "bytes": 4}"#)));
+    // The old version's instances go with the last call that began on it.
+    tokio::time::timeout(PATIENCE, async {
+        while site.plugins.list()[0].instances > 1 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .expect("the old version's instances are dropped");
+    site.stop().await;
+}
+
+fn filter(config: &str) -> String {
+    format!("world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\n[config]\n{config}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn views_reopen_on_the_new_version() {
+    let site = Site::with(&[("tests/odd-events", "odd-events", Some(&filter("mark = \"v1\"")))]).await;
+    let view = site.plugins.open_view(Query::default()).await.unwrap();
+    let same = site.plugins.open_view(Query::default()).await.unwrap();
+    let events = [Event { sequence: 1, kind: "a".into(), subject: None, body: "{}".into() }];
+    let marked = |mark: &str| [Decision::Replace(format!("{{\"mark\":\"{mark}\"}}"))];
+    assert_eq!(view.decide(&events).await.unwrap(), marked("v1"));
+
+    // Under load: every answer is of one version or the other, and none is missing.
+    let asking = async {
+        let mut last = String::new();
+        while last != "v2" {
+            let decisions = same.decide(&events).await.unwrap();
+            let mark = ["v1", "v2"].into_iter().find(|mark| decisions == marked(mark)).expect("v1 or v2");
+            assert!(mark >= last.as_str(), "{mark} after {last}");
+            last = mark.to_owned();
+        }
+    };
+    let second = filter("mark = \"v2\"");
+    let swapping = site.replace("tests/odd-events", "odd-events", &second);
+    tokio::time::timeout(PATIENCE, async { tokio::join!(asking, swapping) }).await.unwrap();
+    assert_eq!(view.decide(&events).await.unwrap(), marked("v2"));
+
+    site.replace("tests/odd-events", "odd-events", &filter("fault = \"refuse\"")).await;
+    let refused = view.decide(&events).await;
+    assert_eq!(refused, Err(OpenError::Refused("refused, as asked".into())));
+
+    site.replace("tests/odd-events", "odd-events", &filter("mark = \"v3\"")).await;
+    assert_eq!(view.decide(&events).await.unwrap(), marked("v3"));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_component_taken_away_stops_its_function() {
+    let site = Site::with(&[("attributes", "attributes", None)]).await;
+    assert_eq!(site.plugins.check_conditions(&[]).await, Ok(vec![]));
+    std::fs::remove_file(site.dir.path().join("attributes.wasm")).unwrap();
+    let changes = site.plugins.rescan().await;
+    assert_eq!(changes, [Change::Removed { name: "attributes".into() }]);
+    let error = site.plugins.check_conditions(&[]).await.unwrap_err();
+    let dir = site.dir.path().to_owned();
+    assert_eq!(error, CallError::Missing { point: "matcher", name: "attributes".into(), dir: dir.clone() });
+    for part in ["matcher", "attributes.wasm", &dir.display().to_string()] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    assert!(site.plugins.list().is_empty());
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_directory_is_watched() {
+    let site = Site::with(&[]).await;
+    let mut changes = site.plugins.changes();
+    let mut next = async || tokio::time::timeout(PATIENCE, changes.recv()).await.expect("a change").unwrap();
+    // Nothing is said of a component whose manifest came a moment earlier.
+    install(site.dir.path(), "tests/odd-probe", "odd", Some(&probe("")));
+    assert!(matches!(next().await, Change::Admitted { .. }));
+    let before = site.plugins.list().remove(0).admitted_at.unwrap();
+    install(site.dir.path(), "tests/odd-probe", "odd", Some(&probe("\"task\"")));
+    assert!(matches!(next().await, Change::Admitted { .. }));
+    assert!(site.plugins.list().remove(0).admitted_at.unwrap() >= before);
+    std::fs::remove_file(site.dir.path().join("odd.wasm")).unwrap();
+    assert_eq!(next().await, Change::Removed { name: "odd".into() });
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_that_is_replaced_is_read_again() {
+    let root = tempfile::TempDir::new().unwrap();
+    let dir = root.path().join("plugins");
+    std::fs::create_dir(&dir).unwrap();
+    let token = tokio_util::sync::CancellationToken::new();
+    let mut config = transom_plugins::Config::new(&dir);
+    config.rescan = Duration::from_millis(100);
+    let plugins = config.start(&mut Default::default(), token.clone()).await.unwrap();
+    let mut changes = plugins.changes();
+    let other = root.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    install(&other, "tests/odd-probe", "odd", Some(&probe("")));
+    std::fs::rename(&dir, root.path().join("old")).unwrap();
+    std::fs::rename(&other, &dir).unwrap();
+    let change = tokio::time::timeout(PATIENCE, changes.recv()).await.unwrap().unwrap();
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    token.cancel();
+    plugins.stopped().await;
+}
