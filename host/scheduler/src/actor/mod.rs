@@ -9,6 +9,8 @@
 
 mod launch;
 mod start;
+#[cfg(test)]
+mod tests;
 mod updates;
 mod upkeep;
 
@@ -140,10 +142,12 @@ impl Actor {
             self.send_kills(&caller).await;
             self.ask(&caller).await;
             self.match_and_launch(&caller).await;
-            self.answer_offers(&caller).await;
         }
         self.publish();
         self.deliver();
+        if let Some(caller) = self.caller.clone() {
+            self.answer_offers(&caller).await;
+        }
     }
 
     /// When there will be something to do by itself. Everything that was due has been done, so all of these lie ahead.

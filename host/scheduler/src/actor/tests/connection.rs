@@ -1,0 +1,147 @@
+//! Subscriptions that end, ids that are removed, jobs that do not listen.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde_json::json;
+
+use super::rig::Rig;
+use crate::testing::{offer, record, spec};
+use crate::{Error, Event, Reason};
+
+#[tokio::test]
+async fn a_stream_that_ends_is_renewed_and_the_offers_of_the_old_one_are_forgotten() {
+    let mut rig = Rig::new().await;
+    rig.running("t1").await;
+    let asked = rig.master.calls("RECONCILE").len();
+    rig.master.hang_up();
+    assert_eq!(rig.heard().await, "disconnected");
+    assert_eq!(rig.heard().await, "reregistered");
+    let subscribe = rig.master.call("SUBSCRIBE", 2).await;
+    assert_eq!(subscribe.body["framework_id"]["value"], "F-1");
+    rig.master.call("RECONCILE", asked + 1).await;
+    let connection = rig.scheduler.connection();
+    assert!(connection.connected);
+    assert_eq!(connection.master.as_deref(), Some("master:5050"));
+    assert_eq!(connection.framework_id.unwrap().as_str(), "F-1");
+}
+
+#[tokio::test]
+async fn a_silent_stream_is_renewed() {
+    let mut rig = Rig::with_records(&[]).await;
+    rig.master.rules(|rules| rules.heartbeat = Some(0.05));
+    rig.master.hang_up_when_subscribed().await;
+    assert_eq!(rig.heard().await, "reregistered");
+    // The first stream had usual heartbeats and was ended; the second one promises many and sends none.
+    assert_eq!(rig.heard().await, "disconnected");
+    assert_eq!(rig.heard().await, "reregistered");
+    assert_eq!(rig.heard().await, "disconnected");
+}
+
+#[tokio::test]
+async fn a_removed_framework_registers_afresh_and_its_tasks_are_asked_about() {
+    let mut rig = Rig::with_records(&[record("t1")]).await;
+    assert_eq!(rig.heard().await, "reregistered");
+    rig.master.rules(|rules| {
+        rules.removed.insert("F-0".to_owned());
+    });
+    rig.master.hang_up();
+    assert_eq!(rig.heard().await, "disconnected");
+    assert_eq!(rig.heard().await, "registered F-1");
+    let asked = rig.master.call_where("RECONCILE", 1, |call| {
+        call.stored["framework-id"] == "F-1" && !call.body["reconcile"]["tasks"].is_null()
+    });
+    asked.await;
+    assert!((rig.metric("transom_scheduler_fresh_registrations_total") - 1.0).abs() < f64::EPSILON);
+    rig.master.update("t1", "TASK_GONE", "");
+    assert_eq!(rig.heard().await, "updated t1 TASK_GONE");
+}
+
+#[tokio::test]
+async fn an_id_that_cannot_be_stored_is_kept_until_it_can() {
+    let mut rig = Rig::new().await;
+    assert_eq!(rig.heard().await, "registered F-1");
+    rig.master.rules(|rules| {
+        rules.removed.insert("F-1".to_owned());
+    });
+    rig.store.down.store(true, Ordering::SeqCst);
+    rig.master.hang_up();
+    assert_eq!(rig.heard().await, "disconnected");
+    for _ in 0..3 {
+        rig.store.refused.notified().await;
+    }
+    rig.store.down.store(false, Ordering::SeqCst);
+    assert_eq!(rig.heard().await, "registered F-2");
+    assert_eq!(rig.scheduler.connection().framework_id.unwrap().as_str(), "F-2");
+}
+
+#[tokio::test]
+async fn while_disconnected_that_is_the_reason() {
+    let mut rig = Rig::new().await;
+    assert_eq!(rig.heard().await, "registered F-1");
+    rig.master.rules(|rules| {
+        rules.refuse.insert("SUBSCRIBE");
+    });
+    rig.master.hang_up();
+    assert_eq!(rig.heard().await, "disconnected");
+    rig.want(&Arc::new(spec("/app")), &["t1"]).await;
+    // The answer to a second demand comes after the turn in which the first one was settled.
+    rig.want(&Arc::new(spec("/app")), &[]).await;
+    assert!(rig.scheduler.waiting()[0].reasons.last.contains_key(&Reason::Disconnected));
+    assert!(!rig.scheduler.connection().connected);
+}
+
+#[tokio::test]
+async fn messages_and_lost_agents_are_told_in_order() {
+    let mut rig = Rig::new().await;
+    rig.running("t1").await;
+    rig.master.send(&json!({"type": "MESSAGE", "message":
+        {"agent_id": {"value": "a1"}, "executor_id": {"value": "e"}, "data": "aGk="}}));
+    rig.master.update("t1", "TASK_UNREACHABLE", "");
+    rig.master.send(&json!({"type": "FAILURE", "failure": {"agent_id": {"value": "a1"}}}));
+    rig.master.send(&json!({"type": "FAILURE", "failure":
+        {"agent_id": {"value": "a1"}, "executor_id": {"value": "e"}, "status": 0}}));
+    rig.master.update("t1", "TASK_RUNNING", "");
+    let mut heard = Vec::new();
+    for _ in 0..4 {
+        heard.push(rig.heard().await);
+    }
+    assert_eq!(heard, ["message aGk=", "updated t1 TASK_UNREACHABLE", "lost a1", "updated t1 TASK_RUNNING"]);
+}
+
+#[tokio::test]
+async fn a_job_that_does_not_listen_loses_nothing_and_can_still_speak() {
+    const MANY: usize = 2000;
+    let mut rig = Rig::new().await;
+    assert_eq!(rig.heard().await, "registered F-1");
+    for n in 0..MANY {
+        rig.master.update(&format!("stray{n}"), "TASK_RUNNING", "u");
+    }
+    rig.master.call("ACKNOWLEDGE", 300).await;
+    // The queues are full by now or soon will be; demands are served all the same.
+    for n in 0..100 {
+        rig.want(&Arc::new(spec("/app")), &[&format!("t{n}")]).await;
+    }
+    while rig.metric("transom_scheduler_event_stalls_total") < 1.0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(rig.master.calls("ACKNOWLEDGE").len() < MANY, "nothing was read ahead without bounds");
+    let mut told = BTreeSet::new();
+    for _ in 0..MANY {
+        let Event::Unknown { status } = rig.event().await else { panic!("only strays were sent") };
+        told.insert(status.task_id);
+    }
+    assert_eq!(told.len(), MANY);
+}
+
+#[tokio::test]
+async fn a_stopped_scheduler_ends_its_events_and_takes_nothing_more() {
+    let mut rig = Rig::new().await;
+    assert_eq!(rig.heard().await, "registered F-1");
+    rig.master.offer(&[offer("o", "a1", 1.0, &[])]);
+    rig.token.cancel();
+    rig.scheduler.stopped().await;
+    assert!(rig.events.next().await.is_none());
+    assert!(matches!(rig.scheduler.want(vec![]).await, Err(Error::Stopped)));
+}

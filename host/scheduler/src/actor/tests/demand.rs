@@ -1,0 +1,144 @@
+//! Offers, the matcher, and why something waits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use jiff::{Timestamp, ToSpan};
+use serde_json::Value;
+
+use super::rig::Rig;
+use crate::testing::{offer, spec, wanted};
+use crate::{PortRequest, Reason, Waiting};
+
+fn ids(values: &Value) -> Vec<&str> {
+    values.as_array().unwrap().iter().map(|id| id["value"].as_str().unwrap()).collect()
+}
+
+async fn registered() -> Rig {
+    let mut rig = Rig::new().await;
+    assert_eq!(rig.heard().await, "registered F-1");
+    rig
+}
+
+#[tokio::test]
+async fn unneeded_offers_are_declined_suppressed_when_idle_and_revived_on_demand() {
+    let mut rig = registered().await;
+    rig.master.offer(&[offer("o1", "a1", 1.0, &[]), offer("o2", "a2", 1.0, &[])]);
+    let decline = rig.master.call("DECLINE", 1).await.body;
+    assert_eq!(ids(&decline["decline"]["offer_ids"]), ["o1", "o2"]);
+    assert_eq!(decline["decline"]["filters"]["refuse_seconds"], 120.0);
+    rig.master.call("SUPPRESS", 1).await;
+    rig.want(&Arc::new(spec("/app")), &["t1"]).await;
+    rig.master.call("REVIVE", 1).await;
+    rig.master.offer(&[offer("o3", "a1", 1.0, &[])]);
+    assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
+    rig.master.call("SUPPRESS", 2).await;
+}
+
+#[tokio::test]
+async fn many_tasks_per_offer_and_offers_per_round() {
+    let mut rig = registered().await;
+    let mut spec = spec("/app");
+    spec.ports = vec![PortRequest::Random];
+    let tasks: Vec<String> = (0..7).map(|n| format!("t{n}")).collect();
+    rig.want(&Arc::new(spec), &tasks.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let offers = [offer("o1", "a1", 2.0, &[(1000, 1003)]), offer("o2", "a2", 1.0, &[(1, 9)]), offer("o3", "a3", 0.1, &[])];
+    rig.master.offer(&offers);
+    for _ in 0..6 {
+        assert!(rig.heard().await.starts_with("launched"));
+    }
+    let accepts = rig.master.calls("ACCEPT");
+    let mut sizes = BTreeMap::new();
+    for accept in &accepts {
+        let infos = accept.body["accept"]["operations"][0]["launch"]["task_infos"].as_array().unwrap();
+        sizes.insert(ids(&accept.body["accept"]["offer_ids"])[0].to_owned(), infos.len());
+    }
+    assert_eq!(sizes, BTreeMap::from([("o1".to_owned(), 4), ("o2".to_owned(), 2)]));
+    let declined = rig.master.call("DECLINE", 1).await;
+    assert_eq!(ids(&declined.body["decline"]["offer_ids"]), ["o3"]);
+
+    let waiting = rig.scheduler.waiting();
+    let [Waiting { task, reasons, .. }] = &waiting[..] else { panic!("{waiting:?}") };
+    assert_eq!(task.as_str(), "t6");
+    assert_eq!((reasons.last_offers, reasons.total_refused_offers, reasons.rounds), (3, 1, 1));
+    // o1 has neither CPU nor ports left, o2 no CPU, o3 neither.
+    let expected = BTreeMap::from([(Reason::InsufficientCpus, 3), (Reason::InsufficientPorts, 2)]);
+    assert_eq!(reasons.last, expected);
+    let known = rig.record("t0").unwrap();
+    assert!((1000..=1003).contains(&known.host_ports[0]), "{known:?}");
+}
+
+#[tokio::test]
+async fn a_refused_agent_is_explained_by_its_condition() {
+    let rig = registered().await;
+    rig.script.refuses.lock().unwrap().insert("a1".to_owned());
+    rig.want(&Arc::new(spec("/app")), &["t1"]).await;
+    rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
+    rig.master.call("DECLINE", 1).await;
+    let reasons = Arc::clone(&rig.scheduler.waiting()[0].reasons);
+    assert_eq!(reasons.last, BTreeMap::from([(Reason::UnfulfilledCondition, 1)]));
+    assert_eq!(reasons.last_conditions, BTreeMap::from([(1, 1)]));
+}
+
+#[tokio::test]
+async fn without_the_matcher_nothing_is_launched_until_it_is_back() {
+    let mut rig = registered().await;
+    rig.script.missing.store(true, Ordering::SeqCst);
+    rig.want(&Arc::new(spec("/without-conditions")), &["t1"]).await;
+    rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
+    rig.master.call("DECLINE", 1).await;
+    let reasons = Arc::clone(&rig.scheduler.waiting()[0].reasons);
+    assert_eq!(reasons.last, BTreeMap::from([(Reason::MatcherUnavailable, 1)]));
+    assert_eq!(reasons.message.as_deref(), Some("the plugin host is stopping"));
+
+    let revived = rig.master.calls("REVIVE").len();
+    rig.script.missing.store(false, Ordering::SeqCst);
+    rig.script.changed.notify_one();
+    rig.master.call("REVIVE", revived + 1).await;
+    rig.master.offer(&[offer("o2", "a1", 1.0, &[])]);
+    assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
+    assert_eq!(rig.master.calls("ACCEPT").len(), 1);
+}
+
+#[tokio::test]
+async fn a_backoff_is_waited_for_and_ends_with_a_revive() {
+    let mut rig = registered().await;
+    let spec = Arc::new(spec("/app"));
+    let mut later = wanted("t1", &spec);
+    later.not_before = Some(Timestamp::now() + 400.milliseconds());
+    rig.scheduler.want(vec![later.clone()]).await.unwrap();
+    rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
+    rig.master.call("DECLINE", 1).await;
+    let waiting = rig.scheduler.waiting();
+    assert_eq!(waiting[0].reasons.last, BTreeMap::from([(Reason::Backoff, 1)]));
+    assert_eq!(waiting[0].not_before, later.not_before);
+    rig.master.call("SUPPRESS", 1).await;
+    rig.master.call("REVIVE", 1).await;
+    assert!(Timestamp::now() >= later.not_before.unwrap());
+    rig.master.offer(&[offer("o2", "a1", 1.0, &[])]);
+    assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
+}
+
+#[tokio::test]
+async fn a_released_task_no_longer_waits_and_a_rescinded_offer_is_not_used() {
+    let mut rig = registered().await;
+    let spec = Arc::new(spec("/app"));
+    rig.want(&spec, &["t1", "t2"]).await;
+    rig.release("t1", None).await;
+    rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
+    assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
+    assert!(rig.scheduler.waiting().is_empty());
+    assert_eq!(rig.master.calls("KILL").len(), 0);
+}
+
+#[tokio::test]
+async fn an_end_makes_what_waits_look_for_offers_again() {
+    let mut rig = Rig::new().await;
+    rig.running("t1").await;
+    rig.want(&Arc::new(spec("/app")), &["t2"]).await;
+    rig.master.call("REVIVE", 1).await;
+    rig.master.update("t1", "TASK_FINISHED", "end");
+    assert_eq!(rig.heard().await, "updated t1 TASK_FINISHED");
+    rig.master.call("REVIVE", 2).await;
+}

@@ -1,0 +1,201 @@
+//! A master that does what the test says: it keeps every call, with the store as it was at that moment, and sends what it is told to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use transom_cluster::v1;
+use transom_store::Store;
+
+/// One call as it came.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) kind: String,
+    pub(super) body: Value,
+    /// What the store held when the call came: key (without prefix) to value.
+    pub(super) stored: BTreeMap<String, Value>,
+}
+
+#[derive(Clone)]
+pub(super) struct Master {
+    shared: Arc<Shared>,
+    pub(super) address: SocketAddr,
+}
+
+struct Shared {
+    store: Arc<dyn Store>,
+    calls: watch::Sender<Vec<Call>>,
+    stream: Mutex<Option<mpsc::UnboundedSender<Bytes>>>,
+    rules: Mutex<Rules>,
+    token: CancellationToken,
+}
+
+/// How the master is to behave.
+#[derive(Default)]
+pub(super) struct Rules {
+    /// Calls answered with 400.
+    pub(super) refuse: BTreeSet<&'static str>,
+    /// Framework ids that have been removed.
+    pub(super) removed: BTreeSet<String>,
+    pub(super) heartbeat: Option<f64>,
+    frameworks: u32,
+}
+
+impl Drop for Master {
+    fn drop(&mut self) {
+        // The last handle but the server's own.
+        if Arc::strong_count(&self.shared) <= 2 {
+            self.shared.token.cancel();
+        }
+    }
+}
+
+impl Master {
+    pub(super) async fn start(store: Arc<dyn Store>) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let token = CancellationToken::new();
+        let shared = Arc::new(Shared {
+            store,
+            calls: watch::Sender::new(Vec::new()),
+            stream: Mutex::new(None),
+            rules: Mutex::default(),
+            token: token.clone(),
+        });
+        let router = Router::new().route("/api/v1/scheduler", post(scheduler)).with_state(Arc::clone(&shared));
+        tokio::spawn(async move {
+            tokio::select! {
+                () = token.cancelled() => {}
+                served = axum::serve(listener, router) => served.unwrap(),
+            }
+        });
+        Self { shared, address }
+    }
+
+    pub(super) fn rules(&self, change: impl FnOnce(&mut Rules)) {
+        change(&mut self.shared.rules.lock().unwrap());
+    }
+
+    /// The calls of that kind so far.
+    pub(super) fn calls(&self, kind: &str) -> Vec<Call> {
+        self.shared.calls.borrow().iter().filter(|call| call.kind == kind).cloned().collect()
+    }
+
+    /// The kinds of all calls so far, in order.
+    pub(super) fn kinds(&self) -> Vec<String> {
+        self.shared.calls.borrow().iter().map(|call| call.kind.clone()).collect()
+    }
+
+    /// Waits for the `n`th call (from 1) of that kind that fulfils the condition.
+    pub(super) async fn call_where(&self, kind: &str, n: usize, condition: impl Fn(&Call) -> bool) -> Call {
+        let mut calls = self.shared.calls.subscribe();
+        let nth = |calls: &Vec<Call>| {
+            calls.iter().filter(|call| call.kind == kind && condition(call)).nth(n - 1).cloned()
+        };
+        let wait = calls.wait_for(|calls| nth(calls).is_some());
+        match tokio::time::timeout(Duration::from_secs(20), wait).await {
+            Ok(calls) => nth(&calls.unwrap()).unwrap(),
+            Err(_) => panic!("no {kind} number {n}; calls so far: {:?}", self.kinds()),
+        }
+    }
+
+    /// Waits for the `n`th call (from 1) of that kind.
+    pub(super) async fn call(&self, kind: &str, n: usize) -> Call {
+        self.call_where(kind, n, |_| true).await
+    }
+
+    /// Sends an event on the present stream.
+    pub(super) fn send(&self, event: &Value) {
+        let stream = self.shared.stream.lock().unwrap();
+        stream.as_ref().expect("somebody is subscribed").send(record(event)).unwrap();
+    }
+
+    pub(super) fn offer(&self, offers: &[v1::Offer]) {
+        self.send(&json!({"type": "OFFERS", "offers": {"offers": offers}}));
+    }
+
+    /// A status of a task; with a uuid unless that is empty.
+    pub(super) fn update(&self, task: &str, state: &str, uuid: &str) {
+        let mut status = json!({"task_id": {"value": task}, "state": state, "agent_id": {"value": "a1"}});
+        if !uuid.is_empty() {
+            status["uuid"] = json!(uuid);
+        }
+        self.send(&json!({"type": "UPDATE", "update": {"status": status}}));
+    }
+
+    /// Waits for a subscription and ends its stream.
+    pub(super) async fn hang_up_when_subscribed(&self) {
+        self.call("SUBSCRIBE", 1).await;
+        self.hang_up();
+    }
+
+    /// Ends the present stream.
+    pub(super) fn hang_up(&self) {
+        self.shared.stream.lock().unwrap().take();
+    }
+}
+
+fn record(event: &Value) -> Bytes {
+    let text = event.to_string();
+    format!("{}\n{text}", text.len()).into()
+}
+
+async fn scheduler(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    let kind = body["type"].as_str().unwrap().to_owned();
+    let mut stored = BTreeMap::new();
+    for entry in shared.store.scan("fw/").await.unwrap() {
+        let text = String::from_utf8(entry.value.to_vec()).unwrap();
+        let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        stored.insert(entry.key.trim_start_matches("fw/").to_owned(), value);
+    }
+    let response = if kind == "SUBSCRIBE" { subscribe(&shared, &body) } else { answer(&shared, &kind) };
+    shared.calls.send_modify(|calls| calls.push(Call { kind, body, stored }));
+    response
+}
+
+fn answer(shared: &Shared, kind: &str) -> Response {
+    if shared.rules.lock().unwrap().refuse.contains(kind) {
+        return (StatusCode::BAD_REQUEST, "no").into_response();
+    }
+    StatusCode::ACCEPTED.into_response()
+}
+
+fn subscribe(shared: &Shared, body: &Value) -> Response {
+    let (events, mut stream) = mpsc::unbounded_channel();
+    let mut rules = shared.rules.lock().unwrap();
+    if rules.refuse.contains("SUBSCRIBE") {
+        return (StatusCode::BAD_REQUEST, "no").into_response();
+    }
+    let asked = body["subscribe"]["framework_info"]["id"]["value"].as_str().map(str::to_owned);
+    if asked.as_ref().is_some_and(|id| rules.removed.contains(id)) {
+        let error = json!({"type": "ERROR", "error": {"message": "Framework has been removed"}});
+        events.send(record(&error)).unwrap();
+    } else {
+        let id = asked.unwrap_or_else(|| {
+            rules.frameworks += 1;
+            format!("F-{}", rules.frameworks)
+        });
+        let subscribed = json!({"type": "SUBSCRIBED", "subscribed": {
+            "framework_id": {"value": id},
+            "heartbeat_interval_seconds": rules.heartbeat.unwrap_or(15.0),
+            "master_info": {"id": "m", "hostname": "master", "port": 5050},
+        }});
+        events.send(record(&subscribed)).unwrap();
+        *shared.stream.lock().unwrap() = Some(events);
+    }
+    let chunks = futures::stream::poll_fn(move |context| stream.poll_recv(context).map(|chunk| chunk.map(Ok::<_, Infallible>)));
+    let headers = [(header::CONTENT_TYPE.as_str(), "application/json"), ("Mesos-Stream-Id", "stream")];
+    (headers, Body::from_stream(chunks)).into_response()
+}

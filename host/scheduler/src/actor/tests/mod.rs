@@ -1,0 +1,7 @@
+//! The actor against a master made for the test.
+
+mod connection;
+mod demand;
+mod lifecycle;
+mod master;
+mod rig;

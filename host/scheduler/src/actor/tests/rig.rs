@@ -1,0 +1,262 @@
+//! A scheduler on a master, a store and a matcher that do what the test says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use prometheus_client::registry::Registry;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use transom_cluster::{Client, TaskId, v1};
+use transom_plugins::CallError;
+use transom_plugins::matcher::{Agent, Candidate, Task, Verdict};
+use transom_store::{Batch, Entry, Store};
+
+use super::master::Master;
+use crate::actor::{Parts, Times};
+use crate::matcher::{Matcher, MatcherHost};
+use crate::retry::Backoff;
+use crate::{Event, Events, RunSpec, Scheduler, TaskRecord, testing};
+
+/// A scheduler and everything around it. What is not stopped by the test ends with its runtime.
+pub(super) struct Rig {
+    pub(super) master: Master,
+    pub(super) store: Arc<Flaky>,
+    pub(super) script: Arc<Script>,
+    pub(super) scheduler: Scheduler,
+    pub(super) events: Events,
+    pub(super) registry: Registry,
+    pub(super) token: CancellationToken,
+    _dir: Arc<tempfile::TempDir>,
+}
+
+/// What the matcher does.
+#[derive(Default)]
+pub(super) struct Script {
+    pub(super) missing: AtomicBool,
+    /// Ids of agents that it refuses.
+    pub(super) refuses: Mutex<BTreeSet<String>>,
+    pub(super) changed: Notify,
+    /// The last question, and which agents the fleet had then.
+    pub(super) asked: Mutex<Option<(Task, BTreeMap<u32, Agent>)>>,
+}
+
+struct Scripted {
+    script: Arc<Script>,
+    fleet: BTreeMap<u32, Agent>,
+}
+
+struct ScriptedHost(Arc<Script>);
+
+#[async_trait]
+impl MatcherHost for ScriptedHost {
+    fn fleet(&self, _home_region: Option<String>) -> Box<dyn Matcher> {
+        Box::new(Scripted { script: Arc::clone(&self.0), fleet: BTreeMap::new() })
+    }
+
+    async fn changed(&mut self) {
+        self.0.changed.notified().await;
+    }
+}
+
+impl Scripted {
+    fn refuses(&self, candidate: &Candidate) -> bool {
+        self.script.refuses.lock().unwrap().contains(&self.fleet[&candidate.agent].id)
+    }
+
+    fn available(&self) -> Result<(), CallError> {
+        if self.script.missing.load(Ordering::SeqCst) {
+            return Err(CallError::Stopped);
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Matcher for Scripted {
+    fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
+        self.fleet.extend(changed.into_iter().map(|agent| (agent.handle, agent)));
+        for handle in gone {
+            self.fleet.remove(&handle).expect("only known agents go");
+        }
+    }
+
+    async fn judge(&mut self, _: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
+        self.available()?;
+        let verdict = |candidate| if self.refuses(candidate) { Verdict::Refused(1) } else { Verdict::Fits };
+        Ok(candidates.iter().map(verdict).collect())
+    }
+
+    async fn place(&mut self, task: &Task, candidates: &[Candidate], count: u32) -> Result<Vec<u32>, CallError> {
+        *self.script.asked.lock().unwrap() = Some((task.clone(), self.fleet.clone()));
+        self.available()?;
+        let fit = candidates.iter().filter(|candidate| !self.refuses(candidate));
+        let room = fit.flat_map(|candidate| std::iter::repeat_n(candidate.agent, candidate.room as usize));
+        Ok(room.take(count as usize).collect())
+    }
+}
+
+/// A store that can be told to fail.
+#[derive(Debug)]
+pub(super) struct Flaky {
+    inner: Arc<dyn Store>,
+    pub(super) down: AtomicBool,
+    pub(super) refused: Notify,
+}
+
+#[async_trait]
+impl Store for Flaky {
+    async fn get(&self, key: &str) -> transom_store::Result<Option<Entry>> {
+        self.inner.get(key).await
+    }
+
+    async fn scan(&self, prefix: &str) -> transom_store::Result<Vec<Entry>> {
+        self.inner.scan(prefix).await
+    }
+
+    async fn commit(&self, batch: Batch) -> transom_store::Result<Vec<u64>> {
+        if self.down.load(Ordering::SeqCst) {
+            self.refused.notify_one();
+            return Err(transom_store::Error::Unavailable { what: "write", source: "unplugged".into() });
+        }
+        self.inner.commit(batch).await
+    }
+}
+
+fn times() -> Times {
+    let quick = Backoff { base: Duration::from_millis(20), max: Duration::from_millis(40) };
+    Times {
+        decline: Duration::from_secs(120),
+        launch: Duration::from_millis(300),
+        reconcile: Duration::from_secs(600),
+        revive: Duration::from_millis(30),
+        reconnect: quick,
+        store: quick,
+        kill: quick,
+        ask: quick,
+        matcher: Backoff { base: Duration::from_secs(600), max: Duration::from_secs(600) },
+        stall: Duration::from_millis(50),
+    }
+}
+
+impl Rig {
+    /// Started, with an empty store.
+    pub(super) async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// Started, with those records in the store and framework id `F-0`.
+    pub(super) async fn with_records(records: &[TaskRecord]) -> Self {
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        let inner = transom_store::open(&format!("file:{}", dir.path().display())).await.unwrap();
+        let any = transom_store::Expect::Any;
+        inner.put("fw/framework-id", "F-0".into(), any).await.unwrap();
+        for record in records {
+            let value = serde_json::to_vec(record).unwrap();
+            inner.put(&format!("fw/tasks/{}", record.id), value.into(), any).await.unwrap();
+        }
+        let store = Arc::new(Flaky { inner, down: AtomicBool::new(false), refused: Notify::new() });
+        let master = Master::start(store.clone()).await;
+        Self::on(master, store, dir, times()).await
+    }
+
+    pub(super) async fn with(change: impl FnOnce(&mut Times)) -> Self {
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        let inner = transom_store::open(&format!("file:{}", dir.path().display())).await.unwrap();
+        let store = Arc::new(Flaky { inner, down: AtomicBool::new(false), refused: Notify::new() });
+        let master = Master::start(store.clone()).await;
+        let mut times = times();
+        change(&mut times);
+        Self::on(master, store, dir, times).await
+    }
+
+    async fn on(master: Master, store: Arc<Flaky>, dir: Arc<tempfile::TempDir>, times: Times) -> Self {
+        let script = Arc::new(Script::default());
+        let (mut registry, token) = (Registry::default(), CancellationToken::new());
+        let parts = Parts {
+            cluster: Client::new(transom_cluster::Config {
+                masters: vec![master.address.to_string()],
+                ..transom_cluster::Config::default()
+            })
+            .unwrap(),
+            framework: v1::FrameworkInfo { user: "u".into(), name: "fw".into(), ..v1::FrameworkInfo::default() },
+            store: store.clone(),
+            prefix: "fw".to_owned(),
+            matchers: Box::new(ScriptedHost(Arc::clone(&script))),
+            times,
+        };
+        let (scheduler, events) = parts.start(&mut registry, token.clone()).await.unwrap();
+        Self { master, store, script, scheduler, events, registry, token, _dir: dir }
+    }
+
+    /// Stops the scheduler and starts another on the same master and store.
+    pub(super) async fn restart(self) -> Self {
+        self.token.cancel();
+        self.scheduler.stopped().await;
+        Self::on(self.master.clone(), Arc::clone(&self.store), Arc::clone(&self._dir), times()).await
+    }
+
+    /// The next event.
+    pub(super) async fn event(&mut self) -> Event {
+        let next = tokio::time::timeout(Duration::from_secs(20), self.events.next()).await;
+        match next {
+            Ok(event) => event.expect("the scheduler runs"),
+            Err(_) => panic!("no event; calls so far: {:?}", self.master.kinds()),
+        }
+    }
+
+    /// The next event's name and subject.
+    pub(super) async fn heard(&mut self) -> String {
+        let text = |record: &TaskRecord| format!("{} {}", record.id, record.state);
+        match self.event().await {
+            Event::Registered { framework_id, .. } => format!("registered {framework_id}"),
+            Event::Reregistered { .. } => "reregistered".to_owned(),
+            Event::Disconnected => "disconnected".to_owned(),
+            Event::Launched(record) => format!("launched {}", text(&record)),
+            Event::Updated(record) => format!("updated {}", text(&record)),
+            Event::Message { data, .. } => format!("message {data}"),
+            Event::AgentLost(agent) => format!("lost {agent}"),
+            Event::Unknown { status } => format!("unknown {} {}", status.task_id, status.state),
+        }
+    }
+
+    pub(super) async fn want(&self, spec: &Arc<RunSpec>, tasks: &[&str]) {
+        let wanted = tasks.iter().map(|task| testing::wanted(task, spec)).collect();
+        self.scheduler.want(wanted).await.unwrap();
+    }
+
+    pub(super) async fn release(&self, task: &str, grace: Option<Duration>) {
+        self.scheduler.release(vec![task.into()], grace).await.unwrap();
+    }
+
+    /// Launches a task on agent `a1` and sees it run.
+    pub(super) async fn running(&mut self, task: &str) {
+        let before = self.master.calls("ACCEPT").len();
+        self.want(&Arc::new(testing::spec("/app")), &[task]).await;
+        self.master.call("SUBSCRIBE", 1).await;
+        self.until("registered F-1").await;
+        self.master.offer(&[testing::offer(&format!("o-{task}"), "a1", 4.0, &[])]);
+        self.master.call("ACCEPT", before + 1).await;
+        assert_eq!(self.heard().await, format!("launched {task} TASK_STAGING"));
+        self.master.update(task, "TASK_RUNNING", &format!("run-{task}"));
+        assert_eq!(self.heard().await, format!("updated {task} TASK_RUNNING"));
+    }
+
+    async fn until(&mut self, expected: &str) {
+        assert_eq!(self.heard().await, expected);
+    }
+
+    pub(super) fn record(&self, task: &str) -> Option<Arc<TaskRecord>> {
+        self.scheduler.tasks().get(&TaskId::from(task)).cloned()
+    }
+
+    /// A counter's or gauge's value as exported.
+    pub(super) fn metric(&self, name: &str) -> f64 {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        let line = text.lines().find(|line| line.starts_with(&format!("{name}{{framework=\"fw\"}}")));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).rsplit(' ').next().unwrap().parse().unwrap()
+    }
+}
