@@ -10,7 +10,8 @@ use crate::steps::{cargo, components, root, step, target};
 /// Builds components and daemon and starts `transom dev`.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let components = components(None)?;
-    step("daemon", cargo().args(["build", "--package", "transom"]))?;
+    // Selected from the whole workspace, so that it shares what `cargo xtask test` builds.
+    step("daemon", cargo().args(["build", "--workspace", "--bin", "transom"]))?;
     // The daemon takes this process's place: Ctrl-C reaches it alone, and nothing is left between.
     let error = Command::new(target().join("debug/transom"))
         .arg("dev")
@@ -24,6 +25,9 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
 
 /// Replays the recorded requests at a master.
 pub(crate) fn replay(arguments: &[String]) -> anyhow::Result<()> {
-    let error = cargo().args(["run", "--quiet", "--package", "transom-replay", "--"]).args(arguments).exec();
+    let error = cargo()
+        .args(["run", "--quiet", "--package", "transom-replay", "--"])
+        .args(arguments)
+        .exec();
     Err(error).context("cannot start cargo")
 }

@@ -11,7 +11,9 @@ use crate::components;
 
 /// The workspace's root.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map_or_else(|| PathBuf::from("."), Path::to_path_buf)
 }
 
 /// Where cargo puts what it builds.
@@ -34,7 +36,9 @@ pub(crate) fn cargo() -> Command {
 pub(crate) fn step(what: &str, command: &mut Command) -> anyhow::Result<()> {
     eprintln!("==> {what}");
     let begun = Instant::now();
-    let status = command.status().with_context(|| format!("{what}: cannot run {command:?}"))?;
+    let status = command
+        .status()
+        .with_context(|| format!("{what}: cannot run {command:?}"))?;
     ensure!(status.success(), "{what} failed ({status})");
     eprintln!("    {what}: {:.1} s", begun.elapsed().as_secs_f64());
     Ok(())
@@ -46,6 +50,11 @@ pub(crate) fn components(out: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     let begun = Instant::now();
     let out = out.unwrap_or_else(|| target().join("components"));
     let built = components::build(&root(), &out, &|line| eprintln!("    {line}"))?;
-    eprintln!("    components: {} in {}, {:.1} s", built.len(), out.display(), begun.elapsed().as_secs_f64());
+    eprintln!(
+        "    components: {} in {}, {:.1} s",
+        built.len(),
+        out.display(),
+        begun.elapsed().as_secs_f64()
+    );
     Ok(out)
 }

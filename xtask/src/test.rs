@@ -13,7 +13,15 @@ pub(crate) fn run(quick: bool, arguments: &[String]) -> anyhow::Result<()> {
             eprintln!("==> formatting: left out, `rustup component add rustfmt` adds it");
         }
         if installed("clippy") {
-            let lints = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+            let lints = [
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--quiet",
+                "--",
+                "-D",
+                "warnings",
+            ];
             step("lints", cargo().args(lints))?;
         } else {
             eprintln!("==> lints: left out, `rustup component add clippy` adds them");
@@ -33,6 +41,9 @@ pub(crate) fn run(quick: bool, arguments: &[String]) -> anyhow::Result<()> {
 
 fn installed(subcommand: &str) -> bool {
     let mut probe: Command = cargo();
-    probe.args([subcommand, "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    probe
+        .args([subcommand, "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     probe.status().is_ok_and(|status| status.success())
 }
