@@ -138,6 +138,8 @@ impl Watch {
                 event = stream.next() => match event {
                     Ok(Some(event)) => self.apply(&event),
                     Ok(None) => return Lost::Ended,
+                    // One event that makes no sense; the stream goes on behind it.
+                    Err(error @ (Error::Decode { .. } | Error::Incomplete { .. })) => self.skip(&error),
                     Err(error) => return Lost::Cluster(error),
                 },
                 () = sleep_until(self.due.unwrap_or_else(Instant::now)), if self.due.is_some() => self.publish().await,
@@ -175,6 +177,12 @@ impl Watch {
         if self.cluster.apply(event) == Effect::Changed {
             self.changed();
         }
+    }
+
+    fn skip(&mut self, error: &Error) {
+        tracing::warn!(error = chain(error), "an event of the cluster is left out");
+        self.cluster.skipped += 1;
+        self.changed();
     }
 
     fn changed(&mut self) {

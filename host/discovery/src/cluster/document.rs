@@ -8,8 +8,10 @@ use super::{Addresses, Cluster, Discovery, Endpoint, Framework, Host, Task};
 
 /// Reads a whole document.
 pub fn read(document: &state::State) -> Cluster {
+    let leader = document.leader.as_deref().and_then(Endpoint::from_pid);
     let mut cluster = Cluster {
-        leader: document.leader.as_deref().and_then(Endpoint::from_pid),
+        leader,
+        skipped: document.left_out,
         ..Cluster::default()
     };
     for slave in &document.slaves {

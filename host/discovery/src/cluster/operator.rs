@@ -20,7 +20,10 @@ pub enum Effect {
 
 /// Reads the snapshot that the stream begins with. It does not say who leads.
 pub fn read(state: &GetState) -> Cluster {
-    let mut cluster = Cluster::default();
+    let mut cluster = Cluster {
+        skipped: state.left_out,
+        ..Cluster::default()
+    };
     for agent in state.get_agents.iter().flat_map(|agents| &agents.agents) {
         cluster.put_agent(agent);
     }
