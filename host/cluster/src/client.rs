@@ -24,6 +24,8 @@ use url::Url;
 
 /// So many redirects are followed for one request; one is enough while there is a leader.
 const MAX_REDIRECTS: usize = 5;
+/// The oldest version that has all that is used here: 1.6.
+const OLDEST: (u32, u32) = (1, 6);
 
 /// Makes the request for a URL.
 type Prepare<'a> = &'a (dyn Fn(Url) -> Result<Request> + Sync);
@@ -118,6 +120,17 @@ impl Client {
         let version: Version = serde_json::from_slice(&bytes)
             .map_err(|source| Error::decode(answer(&url, "/version"), source))?;
         Ok(version.version)
+    }
+
+    /// The version, unless it is older than what this daemon is made for: [`Error::TooOld`]. To be asked before the
+    /// first subscription.
+    pub async fn supported_version(&self) -> Result<String> {
+        let version = self.version().await?;
+        if is_older(&version, OLDEST) {
+            let oldest = format!("{}.{}.0", OLDEST.0, OLDEST.1);
+            return Err(Error::TooOld { version, oldest });
+        }
+        Ok(version)
     }
 
     /// A document, and who gave it.
@@ -215,6 +228,15 @@ impl Client {
     }
 }
 
+/// Whether a version is known to be older. One that is not written as numbers and dots is not.
+fn is_older(version: &str, than: (u32, u32)) -> bool {
+    let mut numbers = version.split(['.', '-']).map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) < than,
+        _ => false,
+    }
+}
+
 /// Where a `Location` (scheme-relative, as masters write it, or any other form) leads from `from`. Credentials go
 /// along, so the scheme must stay.
 fn target(from: &Url, location: &str) -> std::result::Result<Url, &'static str> {
@@ -231,6 +253,23 @@ fn target(from: &Url, location: &str) -> std::result::Result<Url, &'static str> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn old_versions_are_known_by_their_numbers() {
+        for (version, older) in [
+            ("1.11.0", false),
+            ("1.12.0-rc1", false),
+            ("1.6.0", false),
+            ("1.5.9", true),
+            ("0.28.2", true),
+            ("2.0", false),
+            ("2", false),
+            ("", false),
+            ("main", false),
+        ] {
+            assert_eq!(is_older(version, OLDEST), older, "{version:?}");
+        }
+    }
 
     #[test]
     fn locations_are_resolved_like_a_browser_would() {

@@ -71,6 +71,15 @@ pub enum Error {
         why: &'static str,
     },
 
+    /// The cluster manager is older than what this daemon is made for.
+    #[error("the cluster manager is version {version}; {oldest} is the oldest that is supported")]
+    TooOld {
+        /// The version it tells.
+        version: String,
+        /// The oldest one that will do.
+        oldest: String,
+    },
+
     /// The answer was a refusal.
     #[error("{call} was refused with {status}: {body}")]
     Refused {
@@ -215,6 +224,7 @@ impl Error {
             Self::Refused { status, .. } => *status >= 500,
             Self::Config { .. }
             | Self::Redirect { .. }
+            | Self::TooOld { .. }
             | Self::Unauthorized { .. }
             | Self::NotSubscribed { .. }
             | Self::Decode { .. }

@@ -268,7 +268,7 @@ impl Body<'_> {
         loop {
             match tokio::time::timeout_at(deadline, self.response.chunk()).await {
                 Ok(Ok(Some(chunk))) if (bytes.len() + chunk.len()) as u64 <= MAX_DOCUMENT => {
-                    bytes.extend_from_slice(&chunk)
+                    bytes.extend_from_slice(&chunk);
                 }
                 Ok(Ok(Some(_))) => {
                     return Err(Error::BodyTooLarge {

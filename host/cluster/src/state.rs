@@ -94,6 +94,9 @@ messages! {
             #[serde(default)] recovered: bool,
             #[serde(default)] checkpoint: bool,
             #[serde(default)] failover_timeout: f64,
+            #[serde(default)] resources: Resources,
+            #[serde(default)] used_resources: Resources,
+            #[serde(default)] offered_resources: Resources,
         }
         may {
             pid: Option<String>,

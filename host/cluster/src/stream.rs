@@ -88,7 +88,7 @@ impl RecordStream {
 
 /// A deadline for those that have none.
 fn far() -> Instant {
-    Instant::now() + Duration::from_secs(86_400 * 365)
+    Instant::now() + Duration::from_hours(24 * 365)
 }
 
 /// How long nothing may come: two heartbeats may be missed, and the last be a little late.

@@ -1,5 +1,12 @@
 //! Finding a master and asking it: lists, redirects, elections, documents, credentials, deadlines.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests fail by panicking"
+)]
+
 mod support;
 
 use serde_json::json;
@@ -135,6 +142,24 @@ async fn documents_are_read_as_recorded() {
     let all = client.get_state().await.unwrap();
     assert!(!tasks.tasks.is_empty());
     assert_eq!(all.get_tasks.unwrap().tasks.len(), tasks.tasks.len());
+}
+
+#[tokio::test]
+async fn old_masters_are_refused() {
+    for (version, expected) in [
+        ("1.11.0", Ok("1.11.0")),
+        (
+            "1.5.3",
+            Err("the cluster manager is version 1.5.3; 1.6.0 is the oldest that is supported"),
+        ),
+    ] {
+        let server = Server::start(move |_| json_answer(&json!({"version": version}))).await;
+        let found = client(&[server.name()])
+            .supported_version()
+            .await
+            .map_err(|error| error.to_string());
+        assert_eq!(found.as_deref().map_err(|error| &**error), expected);
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,12 @@
 //! Every recorded stream, cut in every way, gives the records that were recorded, each with its last byte.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests fail by panicking"
+)]
+
 mod support;
 
 use bytes::Bytes;
@@ -78,15 +85,15 @@ fn whole_streams_hold_the_recorded_events() {
         let mut decoder = Decoder::new(LIMIT);
         let records = all(&mut decoder, &bytes);
         decoder.finish().unwrap();
-        let decoded: Vec<Value> = records
+        let found: Vec<Value> = records
             .iter()
             .map(|record| serde_json::from_slice(record).unwrap())
             .collect();
-        assert_eq!(decoded.len(), events.len(), "{}", path.display());
-        for (at, (decoded, event)) in decoded.iter().zip(&events).enumerate() {
+        assert_eq!(found.len(), events.len(), "{}", path.display());
+        for (at, (found, event)) in found.iter().zip(&events).enumerate() {
             assert!(
-                same(decoded, event),
-                "{} event {at}: {decoded} is not {event}",
+                same(found, event),
+                "{} event {at}: {found} is not {event}",
                 path.display()
             );
         }

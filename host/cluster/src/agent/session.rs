@@ -182,7 +182,7 @@ mod tests {
             (255 << 8, 255),
             (9, 137),
             (15, 143),
-            (0x80 | 11, 139),
+            (0x8b, 139),
         ] {
             assert_eq!(exit_code(status), code, "{status}");
         }

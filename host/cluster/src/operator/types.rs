@@ -160,6 +160,7 @@ impl Lenient for GetAgents {
 
 /// The answer to a GET call: a type, and the field named like it.
 #[derive(Deserialize)]
+#[allow(clippy::struct_field_names, reason = "fields are named as on the wire")]
 pub(crate) struct Answer {
     pub(crate) get_state: Option<GetState>,
     pub(crate) get_agents: Option<GetAgents>,

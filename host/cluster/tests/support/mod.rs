@@ -1,5 +1,11 @@
 //! What the tests share: the recorded traffic, and a server that says exactly the bytes a test wants said.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests fail by panicking"
+)]
 #![allow(dead_code, reason = "every test binary uses its own part of this module")]
 #![allow(unreachable_pub, reason = "the module is compiled into several test binaries")]
 
