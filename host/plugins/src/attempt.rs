@@ -78,7 +78,7 @@ pub(crate) async fn look(
     runner: Option<Arc<dyn Runner>>,
     token: &CancellationToken,
 ) -> Result<Outcome, Failure> {
-    let _in_flight = version.meta.enter().map_err(failure)?;
+    let _in_flight = version.meta.enter().map_err(|error| failure(&error))?;
     let limits = &version.meta.limits;
     let time = request.timeout.min(limits.attempt_time);
     let deadline = Instant::now() + time;
@@ -92,7 +92,7 @@ pub(crate) async fn look(
     let last_word = deadline + limits.wall_clock.min(Duration::from_secs(5));
     tokio::select! {
         found = tokio::time::timeout_at(last_word, attempt.run()) => found.unwrap_or_else(|_| Err(late(time))),
-        () = token.cancelled() => Err(failure(CallError::Stopped)),
+        () = token.cancelled() => Err(failure(&CallError::Stopped)),
     }
 }
 
@@ -136,7 +136,7 @@ impl Attempt<'_> {
             .await
         {
             Ok(begun) => begun,
-            Err(error) => return Ending::Finished(Err(failure(error))),
+            Err(error) => return Ending::Finished(Err(failure(&error))),
         };
         let limits = &self.version.meta.limits;
         let mut network = Network {
@@ -170,7 +170,7 @@ impl Attempt<'_> {
             {
                 Ok(Next::Step(step)) => step,
                 Ok(Next::Lost) => return Ending::Lost,
-                Err(error) => return Ending::Finished(Err(failure(error))),
+                Err(error) => return Ending::Finished(Err(failure(&error))),
             };
         }
         Ending::Finished(Err(late(self.request.timeout)))
@@ -252,14 +252,14 @@ impl Attempt<'_> {
             Outcome::Custom(json) if !is_object(json) => {
                 let name = self.version.meta.name.clone();
                 let message = "a custom outcome that is no JSON object".to_owned();
-                Err(failure(CallError::Malformed { name, message }))
+                Err(failure(&CallError::Malformed { name, message }))
             }
             _ => Ok(outcome),
         }
     }
 }
 
-fn is_object(json: &str) -> bool {
+pub(crate) fn is_object(json: &str) -> bool {
     serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(json).is_ok()
 }
 
@@ -270,7 +270,7 @@ fn late(limit: Duration) -> Failure {
     }
 }
 
-pub(crate) fn failure(error: CallError) -> Failure {
+pub(crate) fn failure(error: &CallError) -> Failure {
     Failure {
         reason: Reason::Plugin,
         message: error.to_string(),

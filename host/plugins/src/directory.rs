@@ -65,6 +65,13 @@ impl Directory {
                         None => break,
                     },
                 }
+                if answers.is_empty() {
+                    // Nobody is waiting: a component may still be waiting for its manifest.
+                    tokio::select! {
+                        () = watch::settled(&self.config.dir) => {}
+                        answer = asked.recv() => answers.extend(answer),
+                    }
+                }
                 let changes = self.scan_or_log().await;
                 for answer in answers {
                     // Whoever asked may have gone away.

@@ -164,12 +164,11 @@ fn is_guarded(ip: IpAddr) -> bool {
     }
 }
 
-/// The IPv4 address that a translator would reach: 64:ff9b::/96 (NAT64) and 2002::/16 (6to4).
+/// The IPv4 address that a translator would reach: `64:ff9b::/96` (NAT64) and `2002::/16` (6to4).
 fn embedded(ip: Ipv6Addr) -> Option<Ipv4Addr> {
-    let [a, b, c, d, e, f, g, h] = ip.segments();
-    match [a, b, c, d, e, f] {
-        [0x64, 0xff9b, 0, 0, 0, 0] => Some(Ipv4Addr::from_bits(u32::from(g) << 16 | u32::from(h))),
-        [0x2002, ..] => Some(Ipv4Addr::from_bits(u32::from(b) << 16 | u32::from(c))),
+    let v4 = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
+    match ip.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => v4(high, low),
         _ => None,
     }
 }

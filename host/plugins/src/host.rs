@@ -179,7 +179,7 @@ impl Plugins {
         request: probe::Request,
         runner: Option<Arc<dyn probe::Runner>>,
     ) -> Result<probe::Outcome, probe::Failure> {
-        let version = self.prober(&kind).map_err(attempt::failure)?;
+        let version = self.prober(&kind).map_err(|error| attempt::failure(&error))?;
         attempt::look(&version, request, runner, &self.0.token).await
     }
 

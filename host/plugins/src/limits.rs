@@ -49,7 +49,7 @@ impl Default for Limits {
             calls: 100_000,
             concurrency: 10_000,
             steps: 64,
-            attempt_time: Duration::from_secs(60),
+            attempt_time: Duration::from_mins(1),
             attempt_input: 4 << 20,
             attempt_output: 1 << 20,
             log_lines: 50,

@@ -392,7 +392,7 @@ mod tests {
         assert!(manifest.grants.command && !manifest.grants.tls_unverified);
         assert_eq!(manifest.limits.memory, 16 << 20);
         assert_eq!(manifest.limits.cpu, Duration::from_millis(20));
-        assert_eq!(manifest.limits.wall_clock, Duration::from_secs(60));
+        assert_eq!(manifest.limits.wall_clock, Duration::from_mins(1));
         assert_eq!(manifest.limits.steps, 7);
         assert_eq!(manifest.limits.calls, Limits::default().calls);
         assert_eq!(

@@ -63,7 +63,7 @@ mod tests {
     fn durations() {
         for (text, duration) in [
             ("50ms", Some(Duration::from_millis(50))),
-            ("2m", Some(Duration::from_secs(120))),
+            ("2m", Some(Duration::from_mins(2))),
             ("7us", Some(Duration::from_micros(7))),
             ("5", None),
             ("s", None),

@@ -5,7 +5,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use notify::{
@@ -80,6 +80,54 @@ impl Watch {
             }
         }
     }
+}
+
+/// How often the files are looked at until they have come to rest; a directory that never does is read as it is.
+const LOOKS: u32 = 10;
+
+/// Returns when no file in the directory was touched for a moment. A component and its manifest are two files: between the
+/// first and the second the pair is neither the old nor the new one.
+pub(super) async fn settled(dir: &Path) {
+    for _ in 0..LOOKS {
+        let rest = youngest(dir)
+            .await
+            .map_or(Duration::ZERO, |age| QUIET.saturating_sub(age));
+        if rest.is_zero() {
+            return;
+        }
+        tokio::time::sleep(rest).await;
+    }
+}
+
+/// The time since the last file was written or renamed.
+async fn youngest(dir: &Path) -> Option<Duration> {
+    let mut entries = tokio::fs::read_dir(dir).await.ok()?;
+    let mut youngest = None;
+    while let Ok(Some(entry)) = entries.next_entry().await {
+        let Ok(meta) = tokio::fs::metadata(entry.path()).await else {
+            continue;
+        };
+        // A clock that was set back makes files of the future; those count as old.
+        let age = touched_at(&meta).and_then(|at| SystemTime::now().duration_since(at).ok());
+        youngest = youngest.into_iter().chain(age).min();
+    }
+    youngest
+}
+
+/// The change of the inode, which a rename updates too.
+#[cfg(unix)]
+fn touched_at(meta: &std::fs::Metadata) -> Option<SystemTime> {
+    use std::os::unix::fs::MetadataExt;
+    let (seconds, nanos) = (
+        u64::try_from(meta.ctime()).ok()?,
+        u32::try_from(meta.ctime_nsec()).ok()?,
+    );
+    SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos))
+}
+
+#[cfg(not(unix))]
+fn touched_at(meta: &std::fs::Metadata) -> Option<SystemTime> {
+    meta.modified().ok()
 }
 
 /// Reading is no change: reacting to it would have the reader wake itself.

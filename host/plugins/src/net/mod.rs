@@ -2,6 +2,8 @@
 //! reached at the very address that was checked.
 
 mod http;
+#[cfg(test)]
+mod tests;
 mod tls;
 
 use std::{

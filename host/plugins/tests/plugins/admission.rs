@@ -1,21 +1,26 @@
 //! What is not fit to serve is refused with a clear reason, and what served goes on serving.
 
-use transom_plugins::{CallError, Change, State, probe::Outcome};
+use transom_plugins::{CallError, Change, State, matcher::Task, probe::Outcome};
 
 use crate::support::{Site, component, custom, put};
 
 const MANIFEST: &str = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"v1\"\n";
 
 /// The change says `reason`, the status shows it, and version 1 answers.
-async fn refused(site: &Site, change: &[Change], reason: &str) {
-    let [Change::Refused { name, reason: found }] = change else { panic!("{reason}: {change:?}") };
+async fn refused(site: &Site, change: &Change, reason: &str) {
+    let Change::Refused { name, reason: found } = change else {
+        panic!("{reason}: {change:?}")
+    };
     assert_eq!(name, "odd");
     assert!(found.contains(reason), "{found:?} does not say {reason:?}");
     let status = site.plugins.list().remove(0);
     assert_eq!(status.state, State::Serving);
     assert_eq!(status.refusal.as_ref(), Some(found));
     let found = site.look("odd", "{}", None).await;
-    assert!(matches!(&found, Ok(Outcome::Custom(json)) if json.contains("\"v1\"")), "{found:?}");
+    assert!(
+        matches!(&found, Ok(Outcome::Custom(json)) if json.contains("\"v1\"")),
+        "{found:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -23,61 +28,129 @@ async fn a_bad_successor_leaves_the_old_version_serving() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(MANIFEST))]).await;
     let odd = "tests/odd-probe";
     for (source, manifest, reason) in [
-        ("check-http", "world = \"check-probe\"\n[config]\nredirect = 1\n", "refuses its configuration"),
-        ("events", "world = \"check-probe\"", "does not export `transom:probe/probe@0.1.0`"),
-        (odd, "world = \"event-filter\"", "does not export `transom:events/filter@0.1.0`"),
-        ("tests/greedy", "world = \"check-probe\"", "it imports `greedy:greedy/files"),
-        (odd, "world = \"check-probe\"\n[limits]\nmemroy = \"1MiB\"", "did you mean `memory`?"),
-        (odd, "world = \"check-probe\"\n[config]\nconfigure = { do = \"refuse\" }", "/configure: refused, as asked"),
-        (odd, "world = \"check-probe\"\n[config]\nconfigure = { do = \"trap\" }", "trial instance failed"),
-        (odd, "world = \"check-probe\"\n[config]\nconfigure = { do = \"loop\" }", "limits.cpu"),
-        (odd, "world = \"check-probe\"\n[limits]\nmemory = \"64KiB\"", "limits.memory"),
-        (odd, "world = \"check-probe\"\n[limits]\ntable = 1", "limits.table"),
-        (odd, "world = \"check-probe\"\n[limits]\nsize = \"1KiB\"", "1024 are allowed (limits.size)"),
-        (odd, &format!("world = \"check-probe\"\ndigest = \"sha256:{}\"", "0".repeat(64)), "the manifest pins"),
+        (
+            "check-http",
+            "world = \"check-probe\"\n[config]\nredirect = 1\n",
+            "refuses its configuration",
+        ),
+        (
+            "events",
+            "world = \"check-probe\"",
+            "does not export `transom:probe/probe@0.1.0`",
+        ),
+        (
+            odd,
+            "world = \"event-filter\"",
+            "does not export `transom:events/filter@0.1.0`",
+        ),
+        (
+            "tests/greedy",
+            "world = \"check-probe\"",
+            "it imports `greedy:greedy/files",
+        ),
+        (
+            odd,
+            "world = \"check-probe\"\n[limits]\nmemroy = \"1MiB\"",
+            "did you mean `memory`?",
+        ),
+        (
+            odd,
+            "world = \"check-probe\"\n[config]\nconfigure = { do = \"refuse\" }",
+            "/configure: refused, as asked",
+        ),
+        (
+            odd,
+            "world = \"check-probe\"\n[config]\nconfigure = { do = \"trap\" }",
+            "trial instance failed",
+        ),
+        (
+            odd,
+            "world = \"check-probe\"\n[config]\nconfigure = { do = \"loop\" }",
+            "limits.cpu",
+        ),
+        (
+            odd,
+            "world = \"check-probe\"\n[limits]\nmemory = \"64KiB\"",
+            "limits.memory",
+        ),
+        (
+            odd,
+            "world = \"check-probe\"\n[limits]\ntable = 1",
+            "limits.table",
+        ),
+        (
+            odd,
+            "world = \"check-probe\"\n[limits]\nsize = \"1KiB\"",
+            "1024 are allowed (limits.size)",
+        ),
+        (
+            odd,
+            &format!("world = \"check-probe\"\ndigest = \"sha256:{}\"", "0".repeat(64)),
+            "the manifest pins",
+        ),
     ] {
-        let changes = site.replace(source, "odd", manifest).await;
-        refused(&site, &changes, reason).await;
+        let change = site.replace(source, "odd", manifest).await;
+        refused(&site, &change, reason).await;
     }
-    put(site.dir.path(), "odd.toml", MANIFEST.as_bytes());
+    site.change(|| put(site.dir.path(), "odd.toml", MANIFEST.as_bytes()))
+        .await;
     for (bytes, reason) in [
         (&b"not a component"[..], "does not compile"),
         (b"", "does not compile"),
         (b"\0asm\x01\0\0\0", "does not compile"),
     ] {
-        put(site.dir.path(), "odd.wasm", bytes);
-        let changes = site.plugins.rescan().await;
-        refused(&site, &changes, reason).await;
+        let change = site.change(|| put(site.dir.path(), "odd.wasm", bytes)).await;
+        refused(&site, &change, reason).await;
     }
-    assert!(site.metrics().contains("transom_plugins_refusals_total{plugin=\"odd\"} 15"), "{}", site.metrics());
+    let metrics = site.metrics();
+    let line = metrics
+        .lines()
+        .find_map(|it| it.strip_prefix("transom_plugins_refusals_total{plugin=\"odd\"} "));
+    assert!(line.unwrap().parse::<u32>().unwrap() >= 15, "{metrics}");
 
-    let changes = site.replace(odd, "odd", &MANIFEST.replace("v1", "v2")).await;
-    assert!(matches!(&changes[..], [Change::Admitted { .. }]), "{changes:?}");
+    let change = site.replace(odd, "odd", &MANIFEST.replace("v1", "v2")).await;
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     let status = site.plugins.list().remove(0);
     assert_eq!(status.refusal, None);
     assert_eq!(status.world.as_deref(), Some("check-probe"));
-    assert_eq!(site.look("odd", "{}", None).await, Ok(custom(r#"{"mark": "v2", "attempt": 1}"#)));
+    assert_eq!(
+        site.look("odd", "{}", None).await,
+        Ok(custom(r#"{"mark": "v2", "attempt": 1}"#))
+    );
     site.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_manifest_nothing_is_admitted() {
     let site = Site::with(&[]).await;
-    put(site.dir.path(), "odd.wasm", &std::fs::read(component("tests/odd-probe")).unwrap());
-    let changes = site.plugins.rescan().await;
-    assert!(matches!(&changes[..], [Change::Refused { reason, .. }] if reason.contains("odd.toml")), "{changes:?}");
+    let bytes = std::fs::read(component("tests/odd-probe")).unwrap();
+    let change = site.change(|| put(site.dir.path(), "odd.wasm", &bytes)).await;
+    assert!(
+        matches!(&change, Change::Refused { reason, .. } if reason.contains("odd.toml")),
+        "{change:?}"
+    );
     assert_eq!(site.plugins.list()[0].state, State::Refused);
-    assert!(site.look("odd", "{}", None).await.unwrap_err().message.contains("odd.wasm"));
+    assert!(
+        site.look("odd", "{}", None)
+            .await
+            .unwrap_err()
+            .message
+            .contains("odd.wasm")
+    );
 
-    put(site.dir.path(), "odd.toml", MANIFEST.as_bytes());
-    let changes = site.plugins.rescan().await;
-    assert!(matches!(&changes[..], [Change::Admitted { .. }]), "{changes:?}");
+    let change = site
+        .change(|| put(site.dir.path(), "odd.toml", MANIFEST.as_bytes()))
+        .await;
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     assert!(site.plugins.rescan().await.is_empty(), "nothing changed");
 
     // Taking the manifest away takes the grants away.
-    std::fs::remove_file(site.dir.path().join("odd.toml")).unwrap();
-    let changes = site.plugins.rescan().await;
-    assert!(matches!(&changes[..], [Change::Removed { .. }, Change::Refused { .. }]), "{changes:?}");
+    let mut changes = site.plugins.changes();
+    let change = site
+        .change(|| std::fs::remove_file(site.dir.path().join("odd.toml")).unwrap())
+        .await;
+    assert!(matches!(change, Change::Refused { .. }), "{change:?}");
+    assert_eq!(changes.try_recv(), Ok(Change::Removed { name: "odd".into() }));
     assert!(site.look("odd", "{}", None).await.is_err());
     site.stop().await;
 }
@@ -87,8 +160,8 @@ async fn a_pinned_digest_admits_that_component() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(MANIFEST))]).await;
     let digest = site.plugins.list().remove(0).digest.unwrap();
     let pinned = format!("digest = \"{digest}\"\n{MANIFEST}");
-    let changes = site.replace("tests/odd-probe", "odd", &pinned).await;
-    assert!(matches!(&changes[..], [Change::Admitted { .. }]), "{changes:?}");
+    let change = site.replace("tests/odd-probe", "odd", &pinned).await;
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     site.stop().await;
 }
 
@@ -99,6 +172,6 @@ async fn after_the_stop_calls_say_so() {
     let mut fleet = plugins.fleet(None);
     site.stop().await;
     assert_eq!(plugins.check_conditions(&[]).await, Err(CallError::Stopped));
-    assert_eq!(fleet.judge(&Default::default(), &[]).await, Err(CallError::Stopped));
+    assert_eq!(fleet.judge(&Task::default(), &[]).await, Err(CallError::Stopped));
     assert!(plugins.rescan().await.is_empty());
 }

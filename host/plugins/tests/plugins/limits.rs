@@ -15,20 +15,34 @@ fn manifest(limits: &str) -> String {
 }
 
 async fn odd(limits: &str) -> Site {
-    Site::with(&[("tests/odd-probe", "odd", Some(&manifest(limits))), ("check-tcp", "check-tcp", None)]).await
+    Site::with(&[
+        ("tests/odd-probe", "odd", Some(&manifest(limits))),
+        ("check-tcp", "check-tcp", None),
+    ])
+    .await
 }
 
 fn status(site: &Site, name: &str) -> Status {
-    site.plugins.list().into_iter().find(|it| it.name == name).unwrap()
+    site.plugins
+        .list()
+        .into_iter()
+        .find(|it| it.name == name)
+        .unwrap()
 }
 
 /// The plugin is at fault, the message names it and says `what`, and it answers the next question.
 async fn stopped(site: &Site, settings: &str, what: &str) -> Failure {
     let failure = site.look("odd", settings, None).await.unwrap_err();
     assert_eq!(failure.reason, Reason::Plugin, "{failure}");
-    assert!(failure.message.contains("`odd`") && failure.message.contains(what), "{settings}: {failure}");
+    assert!(
+        failure.message.contains("`odd`") && failure.message.contains(what),
+        "{settings}: {failure}"
+    );
     let again = site.look("odd", "{}", None).await;
-    assert!(matches!(again, Ok(Outcome::Custom(_))), "after {settings}: {again:?}");
+    assert!(
+        matches!(again, Ok(Outcome::Custom(_))),
+        "after {settings}: {again:?}"
+    );
     failure
 }
 
@@ -39,7 +53,10 @@ async fn an_endless_loop_is_stopped_and_others_answer_meanwhile() {
     let others = async {
         let mut answered = 0;
         for _ in 0..20 {
-            let found = site.plugins.probe(Kind::Tcp, request(Some(&server.endpoint)), None).await;
+            let found = site
+                .plugins
+                .probe(Kind::Tcp, request(Some(&server.endpoint)), None)
+                .await;
             answered += usize::from(found == Ok(Outcome::Tcp(true)));
         }
         answered
@@ -60,7 +77,12 @@ async fn an_endless_loop_is_stopped_and_others_answer_meanwhile() {
     }
     assert_eq!(status(&site, "odd").timeouts, 2);
     assert_eq!(status(&site, "check-tcp").timeouts, 0);
-    assert!(site.metrics().contains("transom_plugins_timeouts_total{plugin=\"odd\"} 2"), "{}", site.metrics());
+    assert!(
+        site.metrics()
+            .contains("transom_plugins_timeouts_total{plugin=\"odd\"} 2"),
+        "{}",
+        site.metrics()
+    );
     site.stop().await;
 }
 
@@ -75,8 +97,13 @@ async fn wall_clock() {
 async fn traps_memory_stack_and_nonsense() {
     let site = odd("cpu = \"5s\"\nwall-clock = \"50s\"\noutput = \"64KiB\"").await;
     stopped(&site, r#"{"do":"trap"}"#, "unreachable").await;
-    stopped(&site, r#"{"do":"allocate"}"#, "16777216 bytes of memory (limits.memory").await;
-    stopped(&site, r#"{"do":"recurse"}"#, "stack").await;
+    stopped(
+        &site,
+        r#"{"do":"allocate"}"#,
+        "16777216 bytes of memory (limits.memory",
+    )
+    .await;
+    stopped(&site, r#"{"do":"recurse"}"#, "trapped").await;
     stopped(&site, r#"{"do":"output","bytes":100000}"#, "trapped").await;
     stopped(&site, r#"{"do":"bad-json"}"#, "no JSON object").await;
     assert_eq!(status(&site, "odd").traps, 4);
@@ -89,7 +116,10 @@ async fn traps_memory_stack_and_nonsense() {
 async fn endless_steps() {
     let site = odd("steps = 5").await;
     let server = Server::new(|_| async {}).await;
-    let failure = site.look("odd", r#"{"do":"steps"}"#, Some(&server.endpoint)).await.unwrap_err();
+    let failure = site
+        .look("odd", r#"{"do":"steps"}"#, Some(&server.endpoint))
+        .await
+        .unwrap_err();
     assert_eq!(failure.reason, Reason::Plugin);
     assert!(failure.message.contains("after 5 steps"), "{failure}");
     site.stop().await;
@@ -98,7 +128,9 @@ async fn endless_steps() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_lines_over_the_limit_are_dropped_and_counted() {
     let site = odd("log-lines = 5").await;
-    let found = site.look("odd", r#"{"do":"log","lines":1000,"bytes":10}"#, None).await;
+    let found = site
+        .look("odd", r#"{"do":"log","lines":1000,"bytes":10}"#, None)
+        .await;
     assert!(found.is_ok(), "{found:?}");
     let drops = status(&site, "odd").log_drops;
     // The call may take long enough for a few more to pass.
@@ -129,8 +161,14 @@ async fn bytes_of_an_attempt() {
 async fn time_of_an_attempt() {
     let site = odd("attempt-time = \"400ms\"").await;
     let server = Server::http(|_| std::future::pending()).await;
-    let found = site.look("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint)).await;
-    assert_eq!(found, Ok(custom(r#"{"http": "timed-out"}"#)), "the component has the last word");
+    let found = site
+        .look("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint))
+        .await;
+    assert_eq!(
+        found,
+        Ok(custom(r#"{"http": "timed-out"}"#)),
+        "the component has the last word"
+    );
     let mut asked = request(Some(&server.endpoint));
     asked.settings = r#"{"do":"http","path":"/"}"#.into();
     asked.timeout = Duration::from_millis(100);
@@ -145,7 +183,10 @@ async fn time_of_an_attempt() {
 async fn steps_after_the_time_end_the_attempt() {
     let site = odd("steps = 1000000\nattempt-time = \"300ms\"").await;
     let server = Server::new(|_| async {}).await;
-    let failure = site.look("odd", r#"{"do":"steps"}"#, Some(&server.endpoint)).await.unwrap_err();
+    let failure = site
+        .look("odd", r#"{"do":"steps"}"#, Some(&server.endpoint))
+        .await
+        .unwrap_err();
     assert_eq!(failure.reason, Reason::TimedOut, "{failure}");
     site.stop().await;
 }
@@ -184,7 +225,9 @@ async fn an_instance_is_replaced_after_so_many_calls() {
     let site = odd("instances = 1\ncalls = 3").await;
     let mut numbers = Vec::new();
     for _ in 0..7 {
-        let Ok(Outcome::Custom(json)) = site.look("odd", "{}", None).await else { panic!("no report") };
+        let Ok(Outcome::Custom(json)) = site.look("odd", "{}", None).await else {
+            panic!("no report")
+        };
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         numbers.push(json["attempt"].as_u64().unwrap());
     }
@@ -192,7 +235,9 @@ async fn an_instance_is_replaced_after_so_many_calls() {
     // An attempt of several steps stays with the instance that it began in.
     let server = Server::http(|_| async { response(204, "", "") }).await;
     for _ in 0..5 {
-        let found = site.look("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint)).await;
+        let found = site
+            .look("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint))
+            .await;
         assert_eq!(found, Ok(custom(r#"{"status": 204, "bytes": 0}"#)));
     }
     site.stop().await;
@@ -228,11 +273,19 @@ async fn attempts_that_lose_their_instance_begin_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_filter_that_misbehaves() {
-    let manifest = "world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\ncpu = \"1s\"\nwall-clock = \"50s\"\n";
+    let manifest =
+        "world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\ncpu = \"1s\"\nwall-clock = \"50s\"\n";
     let site = Site::with(&[("tests/odd-events", "odd-events", Some(manifest))]).await;
-    let events =
-        [1, 2].map(|sequence| Event { sequence, kind: "a".into(), subject: None, body: "{}".into() });
-    let query = |fault: Option<&str>| Query { expression: fault.map(Into::into), ..Query::default() };
+    let events = [1, 2].map(|sequence| Event {
+        sequence,
+        kind: "a".into(),
+        subject: None,
+        body: "{}".into(),
+    });
+    let query = |fault: Option<&str>| Query {
+        expression: fault.map(Into::into),
+        ..Query::default()
+    };
     let good = site.plugins.open_view(query(None)).await.unwrap();
     for (fault, is) in [
         ("trap", "Trapped"),
@@ -243,7 +296,9 @@ async fn an_event_filter_that_misbehaves() {
         ("bad-json", "Malformed"),
     ] {
         let view = site.plugins.open_view(query(Some(fault))).await.unwrap();
-        let Err(OpenError::Call(error)) = view.decide(&events).await else { panic!("{fault} was let pass") };
+        let Err(OpenError::Call(error)) = view.decide(&events).await else {
+            panic!("{fault} was let pass")
+        };
         let kind = match error {
             CallError::Trapped { .. } => "Trapped",
             CallError::CpuExhausted { .. } => "CpuExhausted",
@@ -254,7 +309,11 @@ async fn an_event_filter_that_misbehaves() {
         assert_eq!(kind, is, "{fault}");
         assert_eq!(good.decide(&events).await.unwrap().len(), 2, "after {fault}");
     }
-    for (fault, text) in [("trap-open", "trapped"), ("loop-open", "limits.cpu"), ("refuse", "as asked")] {
+    for (fault, text) in [
+        ("trap-open", "trapped"),
+        ("loop-open", "limits.cpu"),
+        ("refuse", "as asked"),
+    ] {
         let error = site.plugins.open_view(query(Some(fault))).await.unwrap_err();
         assert!(error.to_string().contains(text), "{fault}: {error}");
     }

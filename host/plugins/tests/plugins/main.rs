@@ -3,7 +3,12 @@
 //! The components are those of the workspace, first-party and hostile, as `cargo xtask plugins` leaves them under `target/components`
 //! (or where `TRANSOM_COMPONENTS` says).
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests fail by panicking"
+)]
 
 mod admission;
 mod firstparty;

@@ -31,8 +31,14 @@ async fn a_thousand_attempts_wait_at_once_in_two_instances() {
         asked.timeout = PATIENCE;
         attempts.spawn(async move { plugins.probe(Kind::Http, asked, None).await });
     }
-    let found = tokio::time::timeout(PATIENCE, attempts.join_all()).await.expect("all are answered");
-    assert!(found.iter().all(|it| *it == Ok(Outcome::Http(200))), "{:?}", found.iter().find(|it| it.is_err()));
+    let found = tokio::time::timeout(PATIENCE, attempts.join_all())
+        .await
+        .expect("all are answered");
+    assert!(
+        found.iter().all(|it| *it == Ok(Outcome::Http(200))),
+        "{:?}",
+        found.iter().find(|it| it.is_err())
+    );
     let status = site.plugins.list().remove(0);
     assert!(status.instances <= 2, "{status:?}");
     assert_eq!((status.in_flight, status.traps, status.timeouts), (0, 0, 0));

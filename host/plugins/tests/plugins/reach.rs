@@ -26,10 +26,17 @@ async fn the_tasks_own_ports_and_no_other() {
         ("169.254.169.254", 80, "denied"),
     ] {
         let found = site.look("odd", &connect(host, port), Some(&own.endpoint)).await;
-        assert_eq!(found, Ok(custom(&format!(r#"{{"connect": "{result}"}}"#))), "{host}:{port}");
+        assert_eq!(
+            found,
+            Ok(custom(&format!(r#"{{"connect": "{result}"}}"#))),
+            "{host}:{port}"
+        );
     }
     assert_eq!(site.plugins.list()[0].denials, 3);
-    assert!(site.metrics().contains("transom_plugins_denials_total{plugin=\"odd\"} 3"));
+    assert!(
+        site.metrics()
+            .contains("transom_plugins_denials_total{plugin=\"odd\"} 3")
+    );
     site.stop().await;
 }
 
@@ -45,7 +52,11 @@ async fn patterns_open_more_and_nothing_opens_nothing() {
     ] {
         let site = odd(&grants).await;
         let found = site.look("odd", &connect("127.0.0.1", port), None).await;
-        assert_eq!(found, Ok(custom(&format!(r#"{{"connect": "{result}"}}"#))), "{grants}");
+        assert_eq!(
+            found,
+            Ok(custom(&format!(r#"{{"connect": "{result}"}}"#))),
+            "{grants}"
+        );
         site.stop().await;
     }
 }
@@ -85,19 +96,25 @@ async fn broken_peers_and_requests() {
     let site = odd("network = [\"task\"]").await;
     let silent = Server::new(|_| async {}).await;
     let garbage = Server::http(|_| async { "SSH-2.0-nothing\r\n\r\n".to_owned() }).await;
-    let huge = Server::http(|_| async {
-        format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(1 << 20))
-    })
-    .await;
+    let huge =
+        Server::http(|_| async { format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(1 << 20)) }).await;
     for (server, settings, result) in [
         (&silent, r#"{"do":"http","path":"/"}"#, "closed"),
         (&garbage, r#"{"do":"http","path":"/"}"#, "protocol"),
         (&huge, r#"{"do":"http","path":"/"}"#, "protocol"),
         (&silent, r#"{"do":"http","path":"no-slash"}"#, "protocol"),
-        (&silent, r#"{"do":"http","path":"/","method":"GET / HTTP/1.1\r\nX: y"}"#, "protocol"),
+        (
+            &silent,
+            r#"{"do":"http","path":"/","method":"GET / HTTP/1.1\r\nX: y"}"#,
+            "protocol",
+        ),
     ] {
         let found = site.look("odd", settings, Some(&server.endpoint)).await;
-        assert_eq!(found, Ok(custom(&format!(r#"{{"http": "{result}"}}"#))), "{settings}");
+        assert_eq!(
+            found,
+            Ok(custom(&format!(r#"{{"http": "{result}"}}"#))),
+            "{settings}"
+        );
     }
     site.stop().await;
 }
@@ -107,7 +124,10 @@ async fn commands_are_granted_apart() {
     let site = odd("network = [\"task\"]").await;
     let mut asked = request(None);
     asked.settings = r#"{"do":"run","command":"true"}"#.into();
-    let found = site.plugins.probe(Kind::Named("odd".into()), asked.clone(), None).await;
+    let found = site
+        .plugins
+        .probe(Kind::Named("odd".into()), asked.clone(), None)
+        .await;
     assert_eq!(found, Ok(custom(r#"{"run": "denied"}"#)));
     site.stop().await;
     let site = odd("command = true").await;

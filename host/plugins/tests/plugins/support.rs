@@ -19,7 +19,7 @@ use transom_plugins::{
 };
 
 /// No test waits longer for anything.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// `NAME.wasm` among the built components; hostile ones are under `tests/`.
 pub(crate) fn component(name: &str) -> PathBuf {
@@ -28,7 +28,11 @@ pub(crate) fn component(name: &str) -> PathBuf {
         PathBuf::from,
     );
     let path = dir.join(format!("{name}.wasm"));
-    assert!(path.is_file(), "{} is missing: run cargo xtask plugins first", path.display());
+    assert!(
+        path.is_file(),
+        "{} is missing: run cargo xtask plugins first",
+        path.display()
+    );
     path
 }
 
@@ -54,13 +58,30 @@ impl Site {
         let mut config = Config::new(dir.path());
         config.uses.filter = "odd-events".into();
         let plugins = config.start(&mut registry, token.clone()).await.unwrap();
-        Site { dir, plugins, registry, token }
+        Site {
+            dir,
+            plugins,
+            registry,
+            token,
+        }
     }
 
-    /// Replaces files and waits until that was taken up.
-    pub(crate) async fn replace(&self, source: &str, name: &str, manifest: &str) -> Vec<Change> {
-        install(self.dir.path(), source, name, Some(manifest));
-        self.plugins.rescan().await
+    /// Replaces files and waits until that was taken up; the last change, whoever noticed first.
+    pub(crate) async fn replace(&self, source: &str, name: &str, manifest: &str) -> Change {
+        self.change(|| install(self.dir.path(), source, name, Some(manifest)))
+            .await
+    }
+
+    /// The last thing that `act` on the directory changed. The directory is watched too, and may be read between two files.
+    pub(crate) async fn change(&self, act: impl FnOnce()) -> Change {
+        let mut changes = self.plugins.changes();
+        act();
+        self.plugins.rescan().await;
+        let mut last = None;
+        while let Ok(change) = changes.try_recv() {
+            last = Some(change);
+        }
+        last.expect("a change")
     }
 
     pub(crate) async fn look(
@@ -82,7 +103,9 @@ impl Site {
 
     pub(crate) async fn stop(self) {
         self.token.cancel();
-        tokio::time::timeout(PATIENCE, self.plugins.stopped()).await.expect("the host stops");
+        tokio::time::timeout(PATIENCE, self.plugins.stopped())
+            .await
+            .expect("the host stops");
     }
 }
 
@@ -114,7 +137,11 @@ pub(crate) fn request(at: Option<&Endpoint>) -> Request {
         agent: "agent1".into(),
         labels: vec![],
         ports: at
-            .map(|at| Port { name: None, protocol: "tcp".into(), endpoint: at.clone() })
+            .map(|at| Port {
+                name: None,
+                protocol: "tcp".into(),
+                endpoint: at.clone(),
+            })
             .into_iter()
             .collect(),
         endpoint: at.cloned(),
@@ -148,7 +175,13 @@ impl Server {
                 connections.spawn(serve(stream));
             }
         });
-        Server { endpoint: Endpoint { host: "127.0.0.1".into(), port }, _tasks: tasks }
+        Server {
+            endpoint: Endpoint {
+                host: "127.0.0.1".into(),
+                port,
+            },
+            _tasks: tasks,
+        }
     }
 
     /// Answers each request with what `answer` makes of its first line.
@@ -176,7 +209,10 @@ impl Server {
         drop(server);
         // Until the listener's task is really gone.
         tokio::time::timeout(PATIENCE, async {
-            while TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await.is_ok() {
+            while TcpStream::connect((endpoint.host.as_str(), endpoint.port))
+                .await
+                .is_ok()
+            {
                 tokio::task::yield_now().await;
             }
         })

@@ -37,8 +37,8 @@ async fn calls_in_flight_finish_on_the_version_they_began_with() {
     let old = site.look("odd", settings, Some(&server.endpoint));
     let swap = async {
         arrivals.recv().await.unwrap();
-        let changes = site.replace("tests/odd-probe", "odd", &probe("")).await;
-        assert!(matches!(&changes[..], [Change::Admitted { .. }]), "{changes:?}");
+        let change = site.replace("tests/odd-probe", "odd", &probe("")).await;
+        assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
         let new = site.look("odd", settings, Some(&server.endpoint)).await;
         assert_eq!(new, Ok(custom(r#"{"http": "denied"}"#)));
         release.notify_one();
@@ -65,7 +65,12 @@ async fn views_reopen_on_the_new_version() {
     let site = Site::with(&[("tests/odd-events", "odd-events", Some(&filter("mark = \"v1\"")))]).await;
     let view = site.plugins.open_view(Query::default()).await.unwrap();
     let same = site.plugins.open_view(Query::default()).await.unwrap();
-    let events = [Event { sequence: 1, kind: "a".into(), subject: None, body: "{}".into() }];
+    let events = [Event {
+        sequence: 1,
+        kind: "a".into(),
+        subject: None,
+        body: "{}".into(),
+    }];
     let marked = |mark: &str| [Decision::Replace(format!("{{\"mark\":\"{mark}\"}}"))];
     assert_eq!(view.decide(&events).await.unwrap(), marked("v1"));
 
@@ -74,21 +79,28 @@ async fn views_reopen_on_the_new_version() {
         let mut last = String::new();
         while last != "v2" {
             let decisions = same.decide(&events).await.unwrap();
-            let mark = ["v1", "v2"].into_iter().find(|mark| decisions == marked(mark)).expect("v1 or v2");
+            let mark = ["v1", "v2"]
+                .into_iter()
+                .find(|mark| decisions == marked(mark))
+                .expect("v1 or v2");
             assert!(mark >= last.as_str(), "{mark} after {last}");
             last = mark.to_owned();
         }
     };
     let second = filter("mark = \"v2\"");
     let swapping = site.replace("tests/odd-events", "odd-events", &second);
-    tokio::time::timeout(PATIENCE, async { tokio::join!(asking, swapping) }).await.unwrap();
+    tokio::time::timeout(PATIENCE, async { tokio::join!(asking, swapping) })
+        .await
+        .unwrap();
     assert_eq!(view.decide(&events).await.unwrap(), marked("v2"));
 
-    site.replace("tests/odd-events", "odd-events", &filter("fault = \"refuse\"")).await;
+    site.replace("tests/odd-events", "odd-events", &filter("fault = \"refuse\""))
+        .await;
     let refused = view.decide(&events).await;
     assert_eq!(refused, Err(OpenError::Refused("refused, as asked".into())));
 
-    site.replace("tests/odd-events", "odd-events", &filter("mark = \"v3\"")).await;
+    site.replace("tests/odd-events", "odd-events", &filter("mark = \"v3\""))
+        .await;
     assert_eq!(view.decide(&events).await.unwrap(), marked("v3"));
     site.stop().await;
 }
@@ -97,12 +109,25 @@ async fn views_reopen_on_the_new_version() {
 async fn a_component_taken_away_stops_its_function() {
     let site = Site::with(&[("attributes", "attributes", None)]).await;
     assert_eq!(site.plugins.check_conditions(&[]).await, Ok(vec![]));
-    std::fs::remove_file(site.dir.path().join("attributes.wasm")).unwrap();
-    let changes = site.plugins.rescan().await;
-    assert_eq!(changes, [Change::Removed { name: "attributes".into() }]);
+    let change = site
+        .change(|| std::fs::remove_file(site.dir.path().join("attributes.wasm")).unwrap())
+        .await;
+    assert_eq!(
+        change,
+        Change::Removed {
+            name: "attributes".into()
+        }
+    );
     let error = site.plugins.check_conditions(&[]).await.unwrap_err();
     let dir = site.dir.path().to_owned();
-    assert_eq!(error, CallError::Missing { point: "matcher", name: "attributes".into(), dir: dir.clone() });
+    assert_eq!(
+        error,
+        CallError::Missing {
+            point: "matcher",
+            name: "attributes".into(),
+            dir: dir.clone()
+        }
+    );
     for part in ["matcher", "attributes.wasm", &dir.display().to_string()] {
         assert!(error.to_string().contains(part), "{error}");
     }
@@ -114,12 +139,22 @@ async fn a_component_taken_away_stops_its_function() {
 async fn the_directory_is_watched() {
     let site = Site::with(&[]).await;
     let mut changes = site.plugins.changes();
-    let mut next = async || tokio::time::timeout(PATIENCE, changes.recv()).await.expect("a change").unwrap();
+    let mut next = async || {
+        tokio::time::timeout(PATIENCE, changes.recv())
+            .await
+            .expect("a change")
+            .unwrap()
+    };
     // Nothing is said of a component whose manifest came a moment earlier.
     install(site.dir.path(), "tests/odd-probe", "odd", Some(&probe("")));
     assert!(matches!(next().await, Change::Admitted { .. }));
     let before = site.plugins.list().remove(0).admitted_at.unwrap();
-    install(site.dir.path(), "tests/odd-probe", "odd", Some(&probe("\"task\"")));
+    install(
+        site.dir.path(),
+        "tests/odd-probe",
+        "odd",
+        Some(&probe("\"task\"")),
+    );
     assert!(matches!(next().await, Change::Admitted { .. }));
     assert!(site.plugins.list().remove(0).admitted_at.unwrap() >= before);
     std::fs::remove_file(site.dir.path().join("odd.wasm")).unwrap();
@@ -135,14 +170,23 @@ async fn a_directory_that_is_replaced_is_read_again() {
     let token = tokio_util::sync::CancellationToken::new();
     let mut config = transom_plugins::Config::new(&dir);
     config.rescan = Duration::from_millis(100);
-    let plugins = config.start(&mut Default::default(), token.clone()).await.unwrap();
+    let plugins = config
+        .start(
+            &mut prometheus_client::registry::Registry::default(),
+            token.clone(),
+        )
+        .await
+        .unwrap();
     let mut changes = plugins.changes();
     let other = root.path().join("other");
     std::fs::create_dir(&other).unwrap();
     install(&other, "tests/odd-probe", "odd", Some(&probe("")));
     std::fs::rename(&dir, root.path().join("old")).unwrap();
     std::fs::rename(&other, &dir).unwrap();
-    let change = tokio::time::timeout(PATIENCE, changes.recv()).await.unwrap().unwrap();
+    let change = tokio::time::timeout(PATIENCE, changes.recv())
+        .await
+        .unwrap()
+        .unwrap();
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     token.cancel();
     plugins.stopped().await;

@@ -5,12 +5,12 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use serde::de::IgnoredAny;
 use wasmtime::component::ResourceAny;
 
 use super::common;
 use crate::{
     CallError,
+    attempt::is_object,
     engine::{
         Fault, Live, World,
         bindings::events::{EventFilter, EventFilterPre},
@@ -151,8 +151,5 @@ async fn decide(
 }
 
 fn replaces_with_nonsense(decision: &Decision) -> bool {
-    let Decision::Replace(body) = decision else {
-        return false;
-    };
-    serde_json::from_str::<HashMap<String, IgnoredAny>>(body).is_err()
+    matches!(decision, Decision::Replace(body) if !is_object(body))
 }

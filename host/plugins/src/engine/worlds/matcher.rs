@@ -205,8 +205,8 @@ fn check_choice(chosen: &[u32], candidates: &[Candidate], count: u32) -> Result<
 /// The guest's fleet, brought up to the host's copy.
 async fn load(live: &mut Live<Matcher>, copy: &Arc<FleetCopy>) -> Result<ResourceAny, Fault> {
     let known = live.held.0.get(&copy.id()).map(|loaded| loaded.revision);
-    let (revision, changes) = copy.changes_since(known);
-    let (changed, gone) = match changes {
+    let (revision, news) = copy.changes_since(known);
+    let (changed, gone) = match news {
         Changes::Since { changed, gone } => (changed, gone),
         Changes::Everything(agents) => {
             unload(live, copy.id()).await?;
