@@ -50,7 +50,9 @@ mod tests {
 
     #[test]
     fn grows_up_to_the_limit_and_is_forgotten() {
-        let app = app(&json!({"id": "/a", "cmd": "sleep 1", "backoffSeconds": 1, "backoffFactor": 2, "maxLaunchDelaySeconds": 5}));
+        let app = app(
+            &json!({"id": "/a", "cmd": "sleep 1", "backoffSeconds": 1, "backoffFactor": 2, "maxLaunchDelaySeconds": 5}),
+        );
         let start = Moment::now();
         let mut backoff = Backoff::default();
         assert_eq!(backoff.until(start), None);
@@ -60,8 +62,16 @@ mod tests {
         }
         assert_eq!(backoff.until(start.plus_millis(5000)), None, "the delay is over");
         backoff.failed(&app, start.plus_millis(9_000));
-        assert_eq!(backoff.until(start).unwrap(), start.plus_millis(14_000), "still remembered");
+        assert_eq!(
+            backoff.until(start).unwrap(),
+            start.plus_millis(14_000),
+            "still remembered"
+        );
         backoff.failed(&app, start.plus_millis(14_000 + 5_001));
-        assert_eq!(backoff.until(start).unwrap(), start.plus_millis(20_001), "begins anew");
+        assert_eq!(
+            backoff.until(start).unwrap(),
+            start.plus_millis(20_001),
+            "begins anew"
+        );
     }
 }

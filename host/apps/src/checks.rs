@@ -49,7 +49,11 @@ pub(crate) struct Metrics {
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register("transom_apps_checks", "Looks at instances, by kind and how they ended", metrics.looks.clone());
+        registry.register(
+            "transom_apps_checks",
+            "Looks at instances, by kind and how they ended",
+            metrics.looks.clone(),
+        );
         metrics
     }
 }
@@ -76,18 +80,33 @@ impl Checker {
         tracker: TaskTracker,
         token: CancellationToken,
     ) -> Self {
-        Self { policies, agents, reports, running: HashMap::new(), metrics, tracker, token }
+        Self {
+            policies,
+            agents,
+            reports,
+            running: HashMap::new(),
+            metrics,
+            tracker,
+            token,
+        }
     }
 
     /// Begins to look at a running instance, unless that is going on.
     pub(crate) fn begin(&mut self, app: &Arc<App>, instance: &Instance) {
-        let (Some(check), Some(record)) = (&app.check, &instance.record) else { return };
-        if self.running.get(&instance.id).is_some_and(|(incarnation, _)| *incarnation == instance.incarnation) {
+        let (Some(check), Some(record)) = (&app.check, &instance.record) else {
+            return;
+        };
+        if self
+            .running
+            .get(&instance.id)
+            .is_some_and(|(incarnation, _)| *incarnation == instance.incarnation)
+        {
             return;
         }
         self.end(&instance.id);
         let token = self.token.child_token();
-        self.running.insert(instance.id.clone(), (instance.incarnation, token.clone()));
+        self.running
+            .insert(instance.id.clone(), (instance.incarnation, token.clone()));
         let looks = Looks {
             app: Arc::clone(app),
             check: check.clone(),
@@ -138,7 +157,11 @@ impl Looks {
             if let Ok(outcome) = &result {
                 previous = Some(outcome.clone());
             }
-            let report = Report { instance: self.instance.clone(), incarnation: self.incarnation, result };
+            let report = Report {
+                instance: self.instance.clone(),
+                incarnation: self.incarnation,
+                result,
+            };
             if self.reports.send(report).await.is_err() {
                 return;
             }
@@ -154,12 +177,22 @@ impl Looks {
         };
         // 0 would give nobody a chance to answer.
         let timeout = Duration::from_secs(u64::from(self.check.timeout_seconds.max(1)));
-        let probe = self.policies.probe(kind, self.request(previous, timeout), self.runner());
-        let result = tokio::time::timeout(timeout + MARGIN, probe).await.unwrap_or_else(|_| {
-            Err(Failure { reason: Reason::TimedOut, message: format!("the probe gave no answer within {timeout:?}") })
-        });
+        let probe = self
+            .policies
+            .probe(kind, self.request(previous, timeout), self.runner());
+        let result = tokio::time::timeout(timeout + MARGIN, probe)
+            .await
+            .unwrap_or_else(|_| {
+                Err(Failure {
+                    reason: Reason::TimedOut,
+                    message: format!("the probe gave no answer within {timeout:?}"),
+                })
+            });
         let outcome = if result.is_ok() { "told" } else { "untold" };
-        self.metrics.looks.get_or_create(&Labels { kind: name, outcome }).inc();
+        self.metrics
+            .looks
+            .get_or_create(&Labels { kind: name, outcome })
+            .inc();
         if let Err(failure) = &result {
             tracing::debug!(task = %self.record.id, reason = ?failure.reason, message = failure.message, "a check could not tell");
         }
@@ -168,14 +201,22 @@ impl Looks {
 
     fn request(&self, previous: Option<Outcome>, timeout: Duration) -> Request {
         let host = &self.record.agent.hostname;
-        let endpoint = |port: u16| Endpoint { host: host.clone(), port };
-        let ports = self.record.host_ports.iter().zip(&self.app.port_definitions).flat_map(|(port, definition)| {
-            definition.protocol.names().iter().map(|protocol| Port {
-                name: definition.name.clone(),
-                protocol: (*protocol).to_owned(),
-                endpoint: endpoint(*port),
-            })
-        });
+        let endpoint = |port: u16| Endpoint {
+            host: host.clone(),
+            port,
+        };
+        let ports = self
+            .record
+            .host_ports
+            .iter()
+            .zip(&self.app.port_definitions)
+            .flat_map(|(port, definition)| {
+                definition.protocol.names().iter().map(|protocol| Port {
+                    name: definition.name.clone(),
+                    protocol: (*protocol).to_owned(),
+                    endpoint: endpoint(*port),
+                })
+            });
         let (path, command) = match &self.check.kind {
             CheckKind::Http { path, .. } => (path.clone().unwrap_or_else(|| "/".to_owned()), None),
             CheckKind::Tcp { .. } => ("/".to_owned(), None),
@@ -187,7 +228,11 @@ impl Looks {
             agent: host.clone(),
             labels: self.app.labels.clone().into_iter().collect(),
             ports: ports.collect(),
-            endpoint: self.check.port().and_then(|port| check_port(port, &self.record.host_ports)).map(endpoint),
+            endpoint: self
+                .check
+                .port()
+                .and_then(|port| check_port(port, &self.record.host_ports))
+                .map(endpoint),
             path,
             command,
             settings: "{}".to_owned(),
@@ -198,10 +243,23 @@ impl Looks {
     }
 
     fn runner(&self) -> Option<Arc<dyn Runner>> {
-        let CheckKind::Exec { .. } = self.check.kind else { return None };
+        let CheckKind::Exec { .. } = self.check.kind else {
+            return None;
+        };
         let agent = self.record.agent.endpoint.clone()?;
-        let container = self.record.status.as_ref()?.container_status.as_ref()?.container_id.clone()?;
-        Some(Arc::new(InTask { agents: self.agents.clone()?, agent, container }))
+        let container = self
+            .record
+            .status
+            .as_ref()?
+            .container_status
+            .as_ref()?
+            .container_id
+            .clone()?;
+        Some(Arc::new(InTask {
+            agents: self.agents.clone()?,
+            agent,
+            container,
+        }))
     }
 }
 
@@ -210,7 +268,10 @@ fn shell(command: &CheckCommand) -> String {
     match command {
         CheckCommand::Shell(shell) => shell.clone(),
         CheckCommand::Argv(argv) => {
-            let quoted: Vec<String> = argv.iter().map(|argument| format!("'{}'", argument.replace('\'', r"'\''"))).collect();
+            let quoted: Vec<String> = argv
+                .iter()
+                .map(|argument| format!("'{}'", argument.replace('\'', r"'\''")))
+                .collect();
             quoted.join(" ")
         }
     }
@@ -227,7 +288,11 @@ struct InTask {
 impl Runner for InTask {
     async fn run(&self, command: CommandLine, timeout: Duration) -> Result<CommandOutput, IoError> {
         let command = match command {
-            CommandLine::Shell(shell) => CommandInfo { shell: Some(true), value: Some(shell), ..CommandInfo::default() },
+            CommandLine::Shell(shell) => CommandInfo {
+                shell: Some(true),
+                value: Some(shell),
+                ..CommandInfo::default()
+            },
             CommandLine::Argv(argv) => CommandInfo {
                 shell: Some(false),
                 value: argv.first().cloned(),
@@ -235,8 +300,16 @@ impl Runner for InTask {
                 ..CommandInfo::default()
             },
         };
-        match self.agents.run_in_task(&self.agent, &self.container, &command, timeout).await {
-            Ok(result) => Ok(CommandOutput { exit_code: result.exit_code, stdout: result.stdout, stderr: result.stderr }),
+        match self
+            .agents
+            .run_in_task(&self.agent, &self.container, &command, timeout)
+            .await
+        {
+            Ok(result) => Ok(CommandOutput {
+                exit_code: result.exit_code,
+                stdout: result.stdout,
+                stderr: result.stderr,
+            }),
             Err(ClusterError::TimedOut { .. }) => Err(IoError::TimedOut),
             Err(error) => Err(IoError::Unavailable(error.to_string())),
         }

@@ -50,7 +50,9 @@ impl Condition {
         }
         match reason {
             Some("REASON_TASK_UNKNOWN") => Self::Unknown,
-            Some("REASON_RECONCILIATION" | "REASON_SLAVE_DISCONNECTED" | "REASON_SLAVE_REMOVED") => Self::Unreachable,
+            Some("REASON_RECONCILIATION" | "REASON_SLAVE_DISCONNECTED" | "REASON_SLAVE_REMOVED") => {
+                Self::Unreachable
+            }
             _ => Self::Gone,
         }
     }
@@ -80,13 +82,22 @@ impl Condition {
     pub(crate) fn is_terminal(self) -> bool {
         matches!(
             self,
-            Self::Killed | Self::Finished | Self::Failed | Self::Error | Self::Gone | Self::Dropped | Self::Unknown
+            Self::Killed
+                | Self::Finished
+                | Self::Failed
+                | Self::Error
+                | Self::Gone
+                | Self::Dropped
+                | Self::Unknown
         )
     }
 
     /// Whether the next launch has to wait longer. Being killed is nobody's failure.
     pub(crate) fn is_failure(self) -> bool {
-        matches!(self, Self::Finished | Self::Failed | Self::Error | Self::Gone | Self::Dropped)
+        matches!(
+            self,
+            Self::Finished | Self::Failed | Self::Error | Self::Gone | Self::Dropped
+        )
     }
 
     /// Whether events may tell of it.
@@ -115,7 +126,11 @@ mod tests {
     #[test]
     fn what_a_lost_task_means() {
         for (reason, message, expected) in [
-            (None, Some("Reconciliation: Task is unknown to the agent"), Condition::Unknown),
+            (
+                None,
+                Some("Reconciliation: Task is unknown to the agent"),
+                Condition::Unknown,
+            ),
             (Some("REASON_TASK_UNKNOWN"), None, Condition::Unknown),
             (Some("REASON_RECONCILIATION"), None, Condition::Unreachable),
             (Some("REASON_SLAVE_DISCONNECTED"), None, Condition::Unreachable),
@@ -123,7 +138,11 @@ mod tests {
             (Some("REASON_INVALID_OFFERS"), None, Condition::Gone),
             (None, None, Condition::Gone),
         ] {
-            assert_eq!(Condition::of(&TaskState::Lost, reason, message), expected, "{reason:?} {message:?}");
+            assert_eq!(
+                Condition::of(&TaskState::Lost, reason, message),
+                expected,
+                "{reason:?} {message:?}"
+            );
         }
     }
 }

@@ -24,7 +24,9 @@ pub enum Error {
         source: transom_store::Error,
     },
     /// A record in the store cannot be read.
-    #[error("apps: the record {key} in the store cannot be read; it was written by another version or is damaged")]
+    #[error(
+        "apps: the record {key} in the store cannot be read; it was written by another version or is damaged"
+    )]
     Record {
         /// The record's key.
         key: String,

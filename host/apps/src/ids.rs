@@ -11,7 +11,8 @@ use transom_cluster::TaskId;
 use uuid::Uuid;
 
 /// The pattern a path segment has to match, as upstream words it.
-pub(crate) const SEGMENT: &str = r"^(([a-z0-9]|[a-z0-9][a-z0-9\-]*[a-z0-9])\.)*([a-z0-9]|[a-z0-9][a-z0-9\-]*[a-z0-9])|(\.|\.\.)$";
+pub(crate) const SEGMENT: &str =
+    r"^(([a-z0-9]|[a-z0-9][a-z0-9\-]*[a-z0-9])\.)*([a-z0-9]|[a-z0-9][a-z0-9\-]*[a-z0-9])|(\.|\.\.)$";
 
 /// Last segments that the API's own paths need.
 const RESERVED: [&str; 3] = ["restart", "tasks", "versions"];
@@ -87,7 +88,8 @@ impl fmt::Display for AppId {
 
 fn is_segment(segment: &str) -> bool {
     segment.split('.').all(|part| {
-        part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        part.bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
             && !part.is_empty()
             && !part.starts_with('-')
             && !part.ends_with('-')
@@ -172,14 +174,21 @@ mod tests {
             ("/a/versions", Err(IdError::Reserved)),
             ("/restart", Err(IdError::Reserved)),
         ] {
-            assert_eq!(AppId::parse(text).as_ref().map(AppId::as_str), expected.as_ref().copied(), "{text}");
+            assert_eq!(
+                AppId::parse(text).as_ref().map(AppId::as_str),
+                expected.as_ref().copied(),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn parts_of_an_app_id() {
         let id = AppId::parse("/shop/back-end/web").unwrap();
-        assert_eq!((id.group(), id.task_name().as_str()), ("/shop/back-end", "web.back-end.shop"));
+        assert_eq!(
+            (id.group(), id.task_name().as_str()),
+            ("/shop/back-end", "web.back-end.shop")
+        );
         assert_eq!(AppId::parse("/web").unwrap().group(), "/");
     }
 
@@ -191,7 +200,11 @@ mod tests {
         let task = instance.task(3);
         assert_eq!(InstanceId::of_task(&task), Some((instance.clone(), 3)));
         assert_eq!(instance.app(), Some(app));
-        for foreign in ["x", "web.instance-1._app.1", "web.instance-0664256e-6771-11e5-94e1-be5b2935a987._app.x"] {
+        for foreign in [
+            "x",
+            "web.instance-1._app.1",
+            "web.instance-0664256e-6771-11e5-94e1-be5b2935a987._app.x",
+        ] {
             assert_eq!(InstanceId::of_task(&TaskId::from(foreign)), None, "{foreign}");
         }
     }

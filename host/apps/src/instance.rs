@@ -110,7 +110,11 @@ impl Instance {
 
     /// What becomes of an instance that nobody hears from, by now: given up, forgotten, or nothing.
     pub(crate) fn overdue(&self, strategy: UnreachableStrategy, now: Moment) -> Overdue {
-        let UnreachableStrategy::Enabled { inactive_after_seconds, expunge_after_seconds } = strategy else {
+        let UnreachableStrategy::Enabled {
+            inactive_after_seconds,
+            expunge_after_seconds,
+        } = strategy
+        else {
             return Overdue::No;
         };
         let waited = now.millis_since(self.since);
@@ -118,7 +122,9 @@ impl Instance {
             Condition::Unreachable if waited >= i64::from(inactive_after_seconds) * 1000 => Overdue::GiveUp,
             // Upstream looks for these only now and then, first after five minutes: an agent that restarts gets its tasks back.
             Condition::UnreachableInactive
-                if waited >= (i64::from(expunge_after_seconds) - i64::from(inactive_after_seconds)) * 1000 + GRACE =>
+                if waited
+                    >= (i64::from(expunge_after_seconds) - i64::from(inactive_after_seconds)) * 1000
+                        + GRACE =>
             {
                 Overdue::Forget
             }
@@ -128,10 +134,15 @@ impl Instance {
 
     /// As deployments see it. `config` is the app's present configuration.
     pub(crate) fn seen(&self, config: Moment) -> Seen {
+        // One that nobody heard of for a while is as old as its task, so that its replacement is the one to go.
+        let started = self.record.as_ref().and_then(|record| record.started_at);
+        let since = started
+            .filter(|_| self.condition == Condition::Running)
+            .map_or(self.since, Moment::from);
         Seen {
             id: self.id.clone(),
             condition: self.condition,
-            since: self.since,
+            since,
             wanted: self.wanted,
             old: self.version < config,
         }
@@ -175,7 +186,11 @@ pub(crate) enum Overdue {
 fn condition_of(record: &TaskRecord) -> Condition {
     let Some(status) = &record.status else {
         // An intent, or a launch that nothing was heard of since.
-        return if record.is_terminal() { Condition::Dropped } else { Condition::Provisioned };
+        return if record.is_terminal() {
+            Condition::Dropped
+        } else {
+            Condition::Provisioned
+        };
     };
     Condition::of(&record.state, status.reason.as_deref(), status.message.as_deref())
 }
@@ -186,16 +201,33 @@ fn outcome(found: &Outcome) -> Value {
         Outcome::Http(status) => json!({"http": {"statusCode": status}}),
         Outcome::Tcp(succeeded) => json!({"tcp": {"succeeded": succeeded}}),
         Outcome::Command(code) => json!({"command": {"exitCode": code}}),
-        Outcome::Custom(text) => json!({"plugin": serde_json::from_str::<Value>(text).unwrap_or(Value::Null)}),
+        Outcome::Custom(text) => {
+            json!({"plugin": serde_json::from_str::<Value>(text).unwrap_or(Value::Null)})
+        }
     }
 }
 
 /// A result of the agent's check; `None` before the first one.
 fn agent_result(status: &CheckStatusInfo) -> Option<Value> {
-    let http = status.http.as_ref().and_then(|http| http.status_code).map(|code| json!({"http": {"statusCode": code}}));
-    let tcp = || status.tcp.as_ref().and_then(|tcp| tcp.succeeded).map(|yes| json!({"tcp": {"succeeded": yes}}));
-    let command =
-        || status.command.as_ref().and_then(|command| command.exit_code).map(|code| json!({"command": {"exitCode": code}}));
+    let http = status
+        .http
+        .as_ref()
+        .and_then(|http| http.status_code)
+        .map(|code| json!({"http": {"statusCode": code}}));
+    let tcp = || {
+        status
+            .tcp
+            .as_ref()
+            .and_then(|tcp| tcp.succeeded)
+            .map(|yes| json!({"tcp": {"succeeded": yes}}))
+    };
+    let command = || {
+        status
+            .command
+            .as_ref()
+            .and_then(|command| command.exit_code)
+            .map(|code| json!({"command": {"exitCode": code}}))
+    };
     http.or_else(tcp).or_else(command)
 }
 
@@ -208,9 +240,17 @@ mod tests {
     fn check_results_have_one_shape_whoever_looked() {
         let suite: Value = serde_json::from_str(include_str!("../tests/fixtures/checks.json")).unwrap();
         let mut replayed = 0;
-        for case in suite["cases"].as_array().unwrap().iter().filter(|case| case["kind"] == "check-result") {
+        for case in suite["cases"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|case| case["kind"] == "check-result")
+        {
             let given = &case["input"]["mesos_check_status"];
-            let snake = given.to_string().replace("statusCode", "status_code").replace("exitCode", "exit_code");
+            let snake = given
+                .to_string()
+                .replace("statusCode", "status_code")
+                .replace("exitCode", "exit_code");
             let agent: CheckStatusInfo = serde_json::from_str(&snake).unwrap();
             let ours = match (&given["http"], &given["tcp"], &given["command"]) {
                 (Value::Object(http), _, _) => Outcome::Http(http["statusCode"].as_u64().unwrap() as u16),
@@ -232,7 +272,10 @@ mod tests {
         let app = AppId::parse("/a").unwrap();
         let mut instance = Instance::new(&app, Moment::now());
         let after = |seconds: i64, instance: &Instance| instance.since.plus_millis(seconds * 1000);
-        let strategy = UnreachableStrategy::Enabled { inactive_after_seconds: 10, expunge_after_seconds: 30 };
+        let strategy = UnreachableStrategy::Enabled {
+            inactive_after_seconds: 10,
+            expunge_after_seconds: 30,
+        };
         assert_eq!(instance.overdue(strategy, after(1000, &instance)), Overdue::No);
         instance.condition = Condition::Unreachable;
         assert_eq!(instance.overdue(strategy, after(9, &instance)), Overdue::No);

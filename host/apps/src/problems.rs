@@ -26,7 +26,10 @@ impl Problems {
         match self.0.iter_mut().find(|problem| problem.path == path) {
             Some(problem) if problem.errors.contains(&error) => {}
             Some(problem) => problem.errors.push(error),
-            None => self.0.push(Problem { path, errors: vec![error] }),
+            None => self.0.push(Problem {
+                path,
+                errors: vec![error],
+            }),
         }
     }
 

@@ -56,7 +56,12 @@ impl Launcher for Scheduler {
 pub(crate) trait Policies: Debug + Send + Sync {
     async fn check_conditions(&self, conditions: &[Condition]) -> Result<Vec<ConditionError>, CallError>;
     async fn open_view(&self, query: Query) -> Result<Arc<dyn View>, OpenError>;
-    async fn probe(&self, kind: Kind, request: Request, runner: Option<Arc<dyn Runner>>) -> Result<Outcome, Failure>;
+    async fn probe(
+        &self,
+        kind: Kind,
+        request: Request,
+        runner: Option<Arc<dyn Runner>>,
+    ) -> Result<Outcome, Failure>;
     fn changes(&self) -> broadcast::Receiver<Change>;
 }
 
@@ -83,7 +88,12 @@ impl Policies for Plugins {
         Ok(Arc::new(Plugins::open_view(self, query).await?))
     }
 
-    async fn probe(&self, kind: Kind, request: Request, runner: Option<Arc<dyn Runner>>) -> Result<Outcome, Failure> {
+    async fn probe(
+        &self,
+        kind: Kind,
+        request: Request,
+        runner: Option<Arc<dyn Runner>>,
+    ) -> Result<Outcome, Failure> {
         Plugins::probe(self, kind, request, runner).await
     }
 

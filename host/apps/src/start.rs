@@ -68,7 +68,10 @@ impl Config {
     /// # Errors
     /// [`Error::Exposed`] for a listener that other machines can reach, [`Error::Web`] when the port cannot be taken,
     /// [`Error::Store`] and [`Error::Record`] when what was stored cannot be read.
-    #[expect(clippy::too_many_arguments, reason = "these are the parts that the daemon is composed of")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "these are the parts that the daemon is composed of"
+    )]
     pub async fn start(
         self,
         scheduler: Scheduler,
@@ -79,7 +82,9 @@ impl Config {
         registry: &mut Registry,
         token: CancellationToken,
     ) -> Result<Apps> {
-        let events = futures::stream::unfold(events, |mut events| async { events.next().await.map(|event| (event, events)) });
+        let events = futures::stream::unfold(events, |mut events| async {
+            events.next().await.map(|event| (event, events))
+        });
         let sides = Sides {
             scheduler: Arc::new(scheduler),
             events: events.boxed(),
@@ -104,15 +109,33 @@ impl Config {
         let addr = listener.local_addr();
         let stored = Stored::load(store, &self.prefix).await?;
 
-        let Sides { scheduler, events, policies, agents } = sides;
+        let Sides {
+            scheduler,
+            events,
+            policies,
+            agents,
+        } = sides;
         let tracker = TaskTracker::new();
         let (commands_in, commands) = mpsc::channel(COMMANDS);
         let (reports_in, reports) = mpsc::channel(REPORTS);
         let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
         let metrics = bus::Metrics::register(registry);
-        let bus = Bus::new(stored.term, Arc::clone(&policies), metrics, tracker.clone(), token.clone());
+        let bus = Bus::new(
+            stored.term,
+            Arc::clone(&policies),
+            metrics,
+            tracker.clone(),
+            token.clone(),
+        );
         let metrics = checks::Metrics::register(registry);
-        let checker = Checker::new(Arc::clone(&policies), agents, reports_in, metrics, tracker.clone(), token.clone());
+        let checker = Checker::new(
+            Arc::clone(&policies),
+            agents,
+            reports_in,
+            metrics,
+            tracker.clone(),
+            token.clone(),
+        );
         let parts = Parts {
             scheduler: Arc::clone(&scheduler),
             events,
@@ -128,8 +151,18 @@ impl Config {
         core::start(stored, parts, &tracker, token.clone());
 
         let grace = self.grace;
-        let shared = Shared { config: self, addr, snapshot, core: commands_in, bus, policies, scheduler: Arc::clone(&scheduler) };
-        let router = api::router(&Api { shared: Arc::new(shared) });
+        let shared = Shared {
+            config: self,
+            addr,
+            snapshot,
+            core: commands_in,
+            bus,
+            policies,
+            scheduler: Arc::clone(&scheduler),
+        };
+        let router = api::router(&Api {
+            shared: Arc::new(shared),
+        });
         let stop = token.clone();
         tracker.spawn(async move {
             if let Err(error) = transom_web::serve(listener, router, Limits::default(), stop, grace).await {
@@ -137,6 +170,11 @@ impl Config {
             }
         });
         tracker.close();
-        Ok(Apps { addr, scheduler, tracker, token })
+        Ok(Apps {
+            addr,
+            scheduler,
+            tracker,
+            token,
+        })
     }
 }

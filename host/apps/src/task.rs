@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use transom_cluster::v1::{
-    CheckCommand as CommandCheck, CheckHttp, CheckInfo, CheckTcp, CheckType, CommandInfo, DiscoveryInfo, Environment,
-    KillPolicy, Port, Ports, TaskInfo, Uri, Variable, Visibility,
+    CheckCommand as CommandCheck, CheckHttp, CheckInfo, CheckTcp, CheckType, CommandInfo, DiscoveryInfo,
+    Environment, KillPolicy, Port, Ports, TaskInfo, Uri, Variable, Visibility,
 };
 use transom_plugins::matcher::Condition;
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord};
@@ -17,10 +17,13 @@ use crate::time::Moment;
 
 /// What the scheduler launches for one version of an app. All instances share it, so that they are matched together.
 pub(crate) fn run_spec(app: &Arc<App>, checks: Checks) -> Arc<RunSpec> {
-    let ports = app.port_definitions.iter().map(|definition| match definition.port {
-        port if app.require_ports && port != 0 => PortRequest::Fixed(port),
-        _ => PortRequest::Random,
-    });
+    let ports = app
+        .port_definitions
+        .iter()
+        .map(|definition| match definition.port {
+            port if app.require_ports && port != 0 => PortRequest::Fixed(port),
+            _ => PortRequest::Random,
+        });
     Arc::new(RunSpec {
         id: app.id.to_string(),
         version: app.version.to_string(),
@@ -32,7 +35,10 @@ pub(crate) fn run_spec(app: &Arc<App>, checks: Checks) -> Arc<RunSpec> {
         ports: ports.collect(),
         conditions: app.constraints.iter().map(condition).collect(),
         roles: app.accepted_resource_roles.clone(),
-        build: Arc::new(Build { app: Arc::clone(app), checks }),
+        build: Arc::new(Build {
+            app: Arc::clone(app),
+            checks,
+        }),
     })
 }
 
@@ -58,9 +64,17 @@ impl BuildTask for Build {
         TaskInfo {
             name: app.id.task_name(),
             command: Some(self.command(placement)),
-            labels: (!app.labels.is_empty()).then(|| app.labels.iter().map(|(key, value)| (key.clone(), value.clone())).collect()),
+            labels: (!app.labels.is_empty()).then(|| {
+                app.labels
+                    .iter()
+                    .map(|(key, value)| (key.clone(), value.clone()))
+                    .collect()
+            }),
             discovery: Some(discovery(app, &placement.host_ports)),
-            check: app.check.as_ref().and_then(|check| agent_check(check, self.checks, &placement.host_ports)),
+            check: app
+                .check
+                .as_ref()
+                .and_then(|check| agent_check(check, self.checks, &placement.host_ports)),
             kill_policy: app.task_kill_grace_period_seconds.map(|seconds| KillPolicy {
                 grace_period: Some(Duration::from_secs(u64::from(seconds)).into()),
             }),
@@ -70,7 +84,10 @@ impl BuildTask for Build {
 
     /// Instances of an older configuration are on their way out; `UNIQUE` must not lock a restart.
     fn counts_as_placed(&self, record: &TaskRecord) -> bool {
-        record.version.parse::<Moment>().is_ok_and(|version| version >= self.app.config_version())
+        record
+            .version
+            .parse::<Moment>()
+            .is_ok_and(|version| version >= self.app.config_version())
     }
 }
 
@@ -79,7 +96,11 @@ impl Build {
         let app = &self.app;
         let variables = environment(app, placement)
             .into_iter()
-            .map(|(name, value)| Variable { name, value: Some(value), ..Variable::default() });
+            .map(|(name, value)| Variable {
+                name,
+                value: Some(value),
+                ..Variable::default()
+            });
         let uris = app.fetch.iter().map(|artifact| Uri {
             value: artifact.uri.clone(),
             executable: Some(artifact.executable),
@@ -90,8 +111,14 @@ impl Build {
         CommandInfo {
             shell: Some(app.cmd.is_some()),
             value: app.cmd.clone().or_else(|| app.args.first().cloned()),
-            arguments: if app.cmd.is_some() { Vec::new() } else { app.args.clone() },
-            environment: Some(Environment { variables: variables.collect() }),
+            arguments: if app.cmd.is_some() {
+                Vec::new()
+            } else {
+                app.args.clone()
+            },
+            environment: Some(Environment {
+                variables: variables.collect(),
+            }),
             uris: uris.collect(),
             user: app.user.clone(),
         }
@@ -110,7 +137,11 @@ fn environment(app: &App, placement: &Placement) -> BTreeMap<String, String> {
     }
     for (index, (port, definition)) in ports.iter().zip(&app.port_definitions).enumerate() {
         set(format!("PORT{index}"), port.clone());
-        let requested = if definition.port == 0 { port.clone() } else { definition.port.to_string() };
+        let requested = if definition.port == 0 {
+            port.clone()
+        } else {
+            definition.port.to_string()
+        };
         set(format!("PORT_{requested}"), port.clone());
         if let Some(name) = &definition.name {
             set(format!("PORT_{}", variable(name)), port.clone());
@@ -134,24 +165,42 @@ fn environment(app: &App, placement: &Placement) -> BTreeMap<String, String> {
 
 /// A text as part of a variable's name.
 fn variable(text: &str) -> String {
-    text.chars().map(|char| if char.is_ascii_alphanumeric() { char.to_ascii_uppercase() } else { '_' }).collect()
+    text.chars()
+        .map(|char| {
+            if char.is_ascii_alphanumeric() {
+                char.to_ascii_uppercase()
+            } else {
+                '_'
+            }
+        })
+        .collect()
 }
 
 fn discovery(app: &App, host_ports: &[u16]) -> DiscoveryInfo {
-    let ports = host_ports.iter().zip(&app.port_definitions).flat_map(|(number, definition)| {
-        definition.protocol.names().iter().map(|protocol| Port {
-            number: u32::from(*number),
-            name: definition.name.clone(),
-            protocol: Some((*protocol).to_owned()),
-            visibility: None,
-            labels: (!definition.labels.is_empty())
-                .then(|| definition.labels.iter().map(|(key, value)| (key.clone(), value.clone())).collect()),
-        })
-    });
+    let ports = host_ports
+        .iter()
+        .zip(&app.port_definitions)
+        .flat_map(|(number, definition)| {
+            definition.protocol.names().iter().map(|protocol| Port {
+                number: u32::from(*number),
+                name: definition.name.clone(),
+                protocol: Some((*protocol).to_owned()),
+                visibility: None,
+                labels: (!definition.labels.is_empty()).then(|| {
+                    definition
+                        .labels
+                        .iter()
+                        .map(|(key, value)| (key.clone(), value.clone()))
+                        .collect()
+                }),
+            })
+        });
     DiscoveryInfo {
         visibility: Visibility::Framework,
         name: Some(app.id.task_name()),
-        ports: Some(Ports { ports: ports.collect() }),
+        ports: Some(Ports {
+            ports: ports.collect(),
+        }),
         ..DiscoveryInfo::default()
     }
 }
@@ -187,17 +236,24 @@ fn agent_check(check: &Check, checks: Checks, host_ports: &[u16]) -> Option<Chec
         CheckKind::Http { port, path, .. } => {
             let port = u32::from(check_port(*port, host_ports)?);
             info.r#type = CheckType::Http;
-            info.http = Some(CheckHttp { port, path: path.clone() });
+            info.http = Some(CheckHttp {
+                port,
+                path: path.clone(),
+            });
         }
         CheckKind::Tcp { port } => {
             info.r#type = CheckType::Tcp;
-            info.tcp = Some(CheckTcp { port: u32::from(check_port(*port, host_ports)?) });
+            info.tcp = Some(CheckTcp {
+                port: u32::from(check_port(*port, host_ports)?),
+            });
         }
         CheckKind::Exec { command } => {
             let command = match command {
-                CheckCommand::Shell(shell) => {
-                    CommandInfo { shell: Some(true), value: Some(shell.clone()), ..CommandInfo::default() }
-                }
+                CheckCommand::Shell(shell) => CommandInfo {
+                    shell: Some(true),
+                    value: Some(shell.clone()),
+                    ..CommandInfo::default()
+                },
                 CheckCommand::Argv(argv) => CommandInfo {
                     shell: Some(false),
                     value: argv.first().cloned(),

@@ -8,15 +8,28 @@ use crate::testing::app;
 
 fn built(definition: &Value, ports: &[u16], checks: Checks) -> Value {
     let app = Arc::new(app(definition));
-    let agent = AgentPlace { id: "a-S0".into(), hostname: "h1".to_owned(), region: None, zone: None, endpoint: None };
-    let placement = Placement { task: "t".into(), agent, host_ports: ports.to_vec() };
+    let agent = AgentPlace {
+        id: "a-S0".into(),
+        hostname: "h1".to_owned(),
+        region: None,
+        zone: None,
+        endpoint: None,
+    };
+    let placement = Placement {
+        task: "t".into(),
+        agent,
+        host_ports: ports.to_vec(),
+    };
     serde_json::to_value(run_spec(&app, checks).build.build(&placement)).unwrap()
 }
 
 fn env(task: &Value) -> BTreeMap<String, String> {
     let variables = task["command"]["environment"]["variables"].as_array().unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    variables.iter().map(|variable| (text(&variable["name"]), text(&variable["value"]))).collect()
+    variables
+        .iter()
+        .map(|variable| (text(&variable["name"]), text(&variable["value"])))
+        .collect()
 }
 
 #[test]
@@ -32,48 +45,104 @@ fn command_environment_and_discovery() {
         Checks::default(),
     );
     assert_eq!(task["name"], "web.shop");
-    assert_eq!((&task["command"]["shell"], &task["command"]["user"]), (&json!(true), &json!("www")));
+    assert_eq!(
+        (&task["command"]["shell"], &task["command"]["user"]),
+        (&json!(true), &json!("www"))
+    );
     assert_eq!(task["command"]["uris"][0]["value"], "http://files/a.tgz");
-    assert_eq!(task["kill_policy"]["grace_period"]["nanoseconds"], 3_000_000_000_i64);
-    assert_eq!(task["labels"]["labels"], json!([{"key": "tier-1", "value": "yes"}]));
+    assert_eq!(
+        task["kill_policy"]["grace_period"]["nanoseconds"],
+        3_000_000_000_i64
+    );
+    assert_eq!(
+        task["labels"]["labels"],
+        json!([{"key": "tier-1", "value": "yes"}])
+    );
     let env = env(&task);
     for (name, value) in [
-        ("HOST", "mine"), ("A", "b"), ("PORT", "31000"), ("PORTS", "31000,31005"), ("PORT0", "31000"), ("PORT1", "31005"),
-        ("PORT_80", "31000"), ("PORT_31005", "31005"), ("PORT_HTTP", "31000"), ("MARATHON_APP_ID", "/shop/web"),
-        ("MARATHON_APP_RESOURCE_CPUS", "0.5"), ("MARATHON_APP_RESOURCE_MEM", "128.0"), ("MARATHON_APP_RESOURCE_GPUS", "0"),
-        ("MARATHON_APP_LABELS", "TIER_1"), ("MARATHON_APP_LABEL_TIER_1", "yes"),
+        ("HOST", "mine"),
+        ("A", "b"),
+        ("PORT", "31000"),
+        ("PORTS", "31000,31005"),
+        ("PORT0", "31000"),
+        ("PORT1", "31005"),
+        ("PORT_80", "31000"),
+        ("PORT_31005", "31005"),
+        ("PORT_HTTP", "31000"),
+        ("MARATHON_APP_ID", "/shop/web"),
+        ("MARATHON_APP_RESOURCE_CPUS", "0.5"),
+        ("MARATHON_APP_RESOURCE_MEM", "128.0"),
+        ("MARATHON_APP_RESOURCE_GPUS", "0"),
+        ("MARATHON_APP_LABELS", "TIER_1"),
+        ("MARATHON_APP_LABEL_TIER_1", "yes"),
     ] {
         assert_eq!(env.get(name).map(String::as_str), Some(value), "{name}");
     }
     let ports = task["discovery"]["ports"]["ports"].as_array().unwrap();
-    let shown: Vec<_> = ports.iter().map(|port| (port["number"].as_u64().unwrap(), port["protocol"].as_str().unwrap())).collect();
+    let shown: Vec<_> = ports
+        .iter()
+        .map(|port| {
+            (
+                port["number"].as_u64().unwrap(),
+                port["protocol"].as_str().unwrap(),
+            )
+        })
+        .collect();
     assert_eq!(shown, [(31000, "tcp"), (31005, "udp"), (31005, "tcp")]);
-    assert_eq!((&task["discovery"]["name"], &task["discovery"]["visibility"]), (&json!("web.shop"), &json!("FRAMEWORK")));
+    assert_eq!(
+        (&task["discovery"]["name"], &task["discovery"]["visibility"]),
+        (&json!("web.shop"), &json!("FRAMEWORK"))
+    );
 }
 
 #[test]
 fn arguments_without_a_shell() {
-    let task = built(&json!({"id": "/a", "args": ["/bin/sleep", "9"]}), &[1], Checks::default());
+    let task = built(
+        &json!({"id": "/a", "args": ["/bin/sleep", "9"]}),
+        &[1],
+        Checks::default(),
+    );
     assert_eq!(task["command"]["shell"], false);
-    assert_eq!((&task["command"]["value"], &task["command"]["arguments"]), (&json!("/bin/sleep"), &json!(["/bin/sleep", "9"])));
+    assert_eq!(
+        (&task["command"]["value"], &task["command"]["arguments"]),
+        (&json!("/bin/sleep"), &json!(["/bin/sleep", "9"]))
+    );
 }
 
 #[test]
 fn who_makes_a_check() {
-    let cluster = Checks { network: Network::Cluster, exec: Exec::Cluster };
-    let host = Checks { network: Network::Host, exec: Exec::Host };
+    let cluster = Checks {
+        network: Network::Cluster,
+        exec: Exec::Cluster,
+    };
+    let host = Checks {
+        network: Network::Host,
+        exec: Exec::Host,
+    };
     for (check, checks, expected) in [
         (json!({"http": {"path": "/p"}}), Checks::default(), Value::Null),
         (json!({"tcp": {}}), Checks::default(), Value::Null),
-        (json!({"exec": {"command": {"shell": "true"}}}), Checks::default(), json!("COMMAND")),
+        (
+            json!({"exec": {"command": {"shell": "true"}}}),
+            Checks::default(),
+            json!("COMMAND"),
+        ),
         (json!({"exec": {"command": {"shell": "true"}}}), host, Value::Null),
         (json!({"http": {"path": "/p"}}), cluster, json!("HTTP")),
         (json!({"tcp": {}}), cluster, json!("TCP")),
     ] {
-        let task = built(&json!({"id": "/a", "cmd": "sleep 1", "check": check}), &[31001], checks);
+        let task = built(
+            &json!({"id": "/a", "cmd": "sleep 1", "check": check}),
+            &[31001],
+            checks,
+        );
         assert_eq!(task["check"]["type"], expected, "{check} {checks:?}");
     }
-    let task = built(&json!({"id": "/a", "cmd": "sleep 1", "check": {"http": {"path": "/p"}, "delaySeconds": 0}}), &[31001], cluster);
+    let task = built(
+        &json!({"id": "/a", "cmd": "sleep 1", "check": {"http": {"path": "/p"}, "delaySeconds": 0}}),
+        &[31001],
+        cluster,
+    );
     let expected = json!({
         "type": "HTTP", "http": {"port": 31001, "path": "/p"}, "delay_seconds": 0.0, "interval_seconds": 60.0, "timeout_seconds": 20.0,
     });
@@ -83,7 +152,11 @@ fn who_makes_a_check() {
 #[test]
 fn fixed_ports_only_when_required() {
     let definition = |required| json!({"id": "/a", "cmd": "sleep 1", "requirePorts": required, "portDefinitions": [{"port": 80}, {"port": 0}]});
-    let ports = |required| run_spec(&Arc::new(app(&definition(required))), Checks::default()).ports.clone();
+    let ports = |required| {
+        run_spec(&Arc::new(app(&definition(required))), Checks::default())
+            .ports
+            .clone()
+    };
     assert_eq!(ports(true), [PortRequest::Fixed(80), PortRequest::Random]);
     assert_eq!(ports(false), [PortRequest::Random, PortRequest::Random]);
 }

@@ -60,7 +60,11 @@ struct Inner {
 impl Cluster {
     pub(crate) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Event>) {
         let (events, receiver) = mpsc::unbounded_channel();
-        let cluster = Self { inner: Mutex::default(), events: Mutex::new(events), obliging: AtomicBool::new(true) };
+        let cluster = Self {
+            inner: Mutex::default(),
+            events: Mutex::new(events),
+            obliging: AtomicBool::new(true),
+        };
         (Arc::new(cluster), receiver)
     }
 
@@ -102,7 +106,9 @@ impl Cluster {
     pub(crate) fn update(&self, task: &TaskId, state: TaskState, message: Option<&str>) {
         let record = {
             let mut inner = self.inner.lock().unwrap();
-            let Some(known) = inner.tasks.get(task) else { return };
+            let Some(known) = inner.tasks.get(task) else {
+                return;
+            };
             let mut record = known.as_ref().clone();
             record.status = Some(TaskStatus {
                 task_id: task.clone(),
@@ -111,7 +117,11 @@ impl Cluster {
                 agent_id: Some(record.agent.id.clone()),
                 ..TaskStatus::default()
             });
-            record.phase = if state.is_terminal() { Phase::Terminal } else { Phase::Launched };
+            record.phase = if state.is_terminal() {
+                Phase::Terminal
+            } else {
+                Phase::Launched
+            };
             if state == TaskState::Running {
                 record.started_at = Some(jiff::Timestamp::now());
             }
@@ -126,7 +136,12 @@ impl Cluster {
     /// Ids of tasks that run.
     pub(crate) fn running(&self) -> Vec<TaskId> {
         let inner = self.inner.lock().unwrap();
-        inner.tasks.values().filter(|record| record.state == TaskState::Running).map(|record| record.id.clone()).collect()
+        inner
+            .tasks
+            .values()
+            .filter(|record| record.state == TaskState::Running)
+            .map(|record| record.id.clone())
+            .collect()
     }
 }
 
@@ -145,7 +160,9 @@ fn record(wanted: &Wanted, first_port: u16) -> TaskRecord {
         version: wanted.spec.version.clone(),
         agent,
         agent_attributes: Vec::new(),
-        host_ports: (0..wanted.spec.ports.len() as u16).map(|index| first_port + index).collect(),
+        host_ports: (0..wanted.spec.ports.len() as u16)
+            .map(|index| first_port + index)
+            .collect(),
         phase: Phase::Launched,
         state: TaskState::Staging,
         status: None,
@@ -164,7 +181,9 @@ impl Launcher for Cluster {
     async fn want(&self, tasks: Vec<Wanted>) -> transom_scheduler::Result<()> {
         {
             let mut inner = self.inner.lock().unwrap();
-            inner.wanted.extend(tasks.into_iter().map(|wanted| (wanted.id.clone(), wanted)));
+            inner
+                .wanted
+                .extend(tasks.into_iter().map(|wanted| (wanted.id.clone(), wanted)));
         }
         if self.obliging.load(Ordering::SeqCst) {
             self.launch();
@@ -183,7 +202,10 @@ impl Launcher for Cluster {
     async fn forget(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()> {
         let mut inner = self.inner.lock().unwrap();
         for task in tasks {
-            assert!(inner.tasks.get(&task).is_none_or(|record| record.is_terminal()), "{task} is not terminal");
+            assert!(
+                inner.tasks.get(&task).is_none_or(|record| record.is_terminal()),
+                "{task} is not terminal"
+            );
             inner.tasks.remove(&task);
         }
         Ok(())
@@ -208,7 +230,12 @@ impl Launcher for Cluster {
 
     fn connection(&self) -> Connection {
         let since = jiff::Timestamp::now();
-        Connection { framework_id: Some("fw-1".into()), connected: true, master: Some("127.0.0.1:5050".to_owned()), since }
+        Connection {
+            framework_id: Some("fw-1".into()),
+            connected: true,
+            master: Some("127.0.0.1:5050".to_owned()),
+            since,
+        }
     }
 }
 
@@ -234,7 +261,10 @@ impl Components {
         Arc::new_cyclic(|this| Self {
             conditions: Mutex::default(),
             missing: AtomicBool::new(false),
-            probe: Mutex::new(Err(Failure { reason: Reason::Plugin, message: "nothing scripted".to_owned() })),
+            probe: Mutex::new(Err(Failure {
+                reason: Reason::Plugin,
+                message: "nothing scripted".to_owned(),
+            })),
             asked: Mutex::default(),
             views: AtomicUsize::new(0),
             batches: AtomicUsize::new(0),
@@ -246,12 +276,18 @@ impl Components {
     /// Takes all components away.
     pub(crate) fn remove(&self) {
         self.missing.store(true, Ordering::SeqCst);
-        let _ = self.changes.send(Change::Removed { name: "events".to_owned() });
+        let _ = self.changes.send(Change::Removed {
+            name: "events".to_owned(),
+        });
     }
 
     fn present(&self, point: &'static str) -> Result<(), CallError> {
         if self.missing.load(Ordering::SeqCst) {
-            return Err(CallError::Missing { point, name: point.to_owned(), dir: "plugins".into() });
+            return Err(CallError::Missing {
+                point,
+                name: point.to_owned(),
+                dir: "plugins".into(),
+            });
         }
         Ok(())
     }
@@ -270,10 +306,18 @@ impl Policies for Components {
             return Err(OpenError::Refused("the filter makes no sense".to_owned()));
         }
         self.views.fetch_add(1, Ordering::SeqCst);
-        Ok(Arc::new(Seen { query, components: self.this.upgrade().unwrap() }))
+        Ok(Arc::new(Seen {
+            query,
+            components: self.this.upgrade().unwrap(),
+        }))
     }
 
-    async fn probe(&self, kind: Kind, request: Request, _runner: Option<Arc<dyn Runner>>) -> Result<Outcome, Failure> {
+    async fn probe(
+        &self,
+        kind: Kind,
+        request: Request,
+        _runner: Option<Arc<dyn Runner>>,
+    ) -> Result<Outcome, Failure> {
         *self.asked.lock().unwrap() = Some((kind, request));
         self.probe.lock().unwrap().clone()
     }
@@ -297,7 +341,11 @@ impl View for Seen {
         self.components.batches.fetch_add(1, Ordering::SeqCst);
         let decide = |event: &BusEvent| {
             let types = &self.query.event_types;
-            let asked = if types.is_empty() { event.kind != "check_result_changed_event" } else { types.contains(&event.kind) };
+            let asked = if types.is_empty() {
+                event.kind != "check_result_changed_event"
+            } else {
+                types.contains(&event.kind)
+            };
             match self.query.expression.as_deref() {
                 Some("replace") => Decision::Replace(r#"{"replaced":true}"#.to_owned()),
                 _ if asked => Decision::Pass,
@@ -330,14 +378,62 @@ impl World {
         dir: tempfile::TempDir,
     ) -> Self {
         let token = CancellationToken::new();
-        let events = futures::stream::unfold(events, |mut events| async { events.recv().await.map(|event| (event, events)) });
+        let events = futures::stream::unfold(events, |mut events| async {
+            events.recv().await.map(|event| (event, events))
+        });
         let scheduler: Arc<dyn Launcher> = cluster.clone();
         let policies: Arc<dyn Policies> = components.clone();
-        let sides = Sides { scheduler, events: events.boxed(), policies, agents: None };
-        let config = Config { port: 0, ..Config::default() };
-        let store = transom_store::open(&format!("file:{}", dir.path().display())).await.unwrap();
-        let apps = config.start_with(sides, store, &mut Registry::default(), token.clone()).await.unwrap();
-        Self { apps, cluster, components, token, dir }
+        let sides = Sides {
+            scheduler,
+            events: events.boxed(),
+            policies,
+            agents: None,
+        };
+        let config = Config {
+            port: 0,
+            ..Config::default()
+        };
+        let store = transom_store::open(&format!("file:{}", dir.path().display()))
+            .await
+            .unwrap();
+        let apps = config
+            .start_with(sides, store, &mut Registry::default(), token.clone())
+            .await
+            .unwrap();
+        Self {
+            apps,
+            cluster,
+            components,
+            token,
+            dir,
+        }
+    }
+
+    /// Why a job that other machines could reach does not start.
+    pub(crate) async fn exposed(
+        cluster: Arc<Cluster>,
+        components: Arc<Components>,
+        dir: tempfile::TempDir,
+    ) -> String {
+        let sides = Sides {
+            scheduler: cluster,
+            events: futures::stream::empty().boxed(),
+            policies: components,
+            agents: None,
+        };
+        let config = Config {
+            listener: "0.0.0.0".parse().unwrap(),
+            port: 0,
+            ..Config::default()
+        };
+        let store = transom_store::open(&format!("file:{}", dir.path().display()))
+            .await
+            .unwrap();
+        config
+            .start_with(sides, store, &mut Registry::default(), CancellationToken::new())
+            .await
+            .unwrap_err()
+            .to_string()
     }
 
     /// Stops the job.
@@ -362,5 +458,8 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: i
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    assert!(tokio::time::timeout(PATIENCE, waiting).await.is_ok(), "it never came true that {what}");
+    assert!(
+        tokio::time::timeout(PATIENCE, waiting).await.is_ok(),
+        "it never came true that {what}"
+    );
 }

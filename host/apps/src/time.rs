@@ -32,7 +32,11 @@ impl Moment {
 
     /// So much later; the latest representable moment when that overflows.
     pub(crate) fn plus_millis(self, millis: i64) -> Self {
-        Self(self.0.checked_add(jiff::SignedDuration::from_millis(millis)).unwrap_or(Timestamp::MAX))
+        Self(
+            self.0
+                .checked_add(jiff::SignedDuration::from_millis(millis))
+                .unwrap_or(Timestamp::MAX),
+        )
     }
 
     /// Milliseconds from `earlier` to here; negative when `earlier` is later.
@@ -43,7 +47,9 @@ impl Moment {
 
 impl From<Timestamp> for Moment {
     fn from(timestamp: Timestamp) -> Self {
-        let rounding = jiff::TimestampRound::new().smallest(Unit::Millisecond).mode(jiff::RoundMode::Floor);
+        let rounding = jiff::TimestampRound::new()
+            .smallest(Unit::Millisecond)
+            .mode(jiff::RoundMode::Floor);
         Self(timestamp.round(rounding).unwrap_or(timestamp))
     }
 }

@@ -33,7 +33,11 @@ impl Embed {
 
     /// What a single app is always shown with.
     pub(super) fn for_one(query: &Query) -> Self {
-        Self { tasks: true, last_failure: true, ..Self::of(query) }
+        Self {
+            tasks: true,
+            last_failure: true,
+            ..Self::of(query)
+        }
     }
 }
 
@@ -41,7 +45,12 @@ impl Embed {
 pub(super) fn shown(view: &AppView, snapshot: &Snapshot, embed: Embed) -> Value {
     let mut shown = json!(view.app);
     let deployments: Vec<Value> = snapshot.locks(&view.app.id).map(|id| json!({"id": id})).collect();
-    let count = |conditions: &[Condition]| view.instances.iter().filter(|one| conditions.contains(&one.condition)).count();
+    let count = |conditions: &[Condition]| {
+        view.instances
+            .iter()
+            .filter(|one| conditions.contains(&one.condition))
+            .count()
+    };
     shown["tasksStaged"] = json!(count(&[Condition::Staging, Condition::Starting]));
     shown["tasksRunning"] = json!(count(&[Condition::Running]));
     // Instances without health information count as neither.
@@ -66,21 +75,38 @@ pub(super) fn shown(view: &AppView, snapshot: &Snapshot, embed: Embed) -> Value 
 /// Counts of tasks by how up to date they are; groups without tasks are left out.
 fn stats(view: &AppView) -> Value {
     let config = view.app.config_version();
-    let scaled = view.app.version_info.map_or(view.app.version, |info| info.last_scaling_at);
+    let scaled = view
+        .app
+        .version_info
+        .map_or(view.app.version, |info| info.last_scaling_at);
     let mut stats = json!({});
-    let all: Vec<_> = view.instances.iter().filter(|instance| instance.record.is_some()).collect();
+    let all: Vec<_> = view
+        .instances
+        .iter()
+        .filter(|instance| instance.record.is_some())
+        .collect();
     let mut group = |name: &str, chosen: Vec<&&crate::instance::Instance>| {
         if !chosen.is_empty() {
-            let count = |wanted: fn(Condition) -> bool| chosen.iter().filter(|one| wanted(one.condition)).count();
+            let count =
+                |wanted: fn(Condition) -> bool| chosen.iter().filter(|one| wanted(one.condition)).count();
             let staged = count(|condition| matches!(condition, Condition::Staging | Condition::Starting));
             let running = count(|condition| condition == Condition::Running);
             let counts = json!({"staged": staged, "running": running, "healthy": 0, "unhealthy": 0});
             stats[name] = json!({"stats": {"counts": counts}});
         }
     };
-    group("startedAfterLastScaling", all.iter().filter(|instance| instance.version >= scaled).collect());
-    group("withLatestConfig", all.iter().filter(|instance| instance.version >= config).collect());
-    group("withOutdatedConfig", all.iter().filter(|instance| instance.version < config).collect());
+    group(
+        "startedAfterLastScaling",
+        all.iter().filter(|instance| instance.version >= scaled).collect(),
+    );
+    group(
+        "withLatestConfig",
+        all.iter().filter(|instance| instance.version >= config).collect(),
+    );
+    group(
+        "withOutdatedConfig",
+        all.iter().filter(|instance| instance.version < config).collect(),
+    );
     group("totalSummary", all.iter().collect());
     stats
 }

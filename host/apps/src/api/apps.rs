@@ -22,25 +22,41 @@ type Answer = Result<Response, ApiError>;
 /// `GET /v2/apps`
 pub(super) async fn list(State(api): State<Api>, query: Query) -> Answer {
     let selector = query.get("label").map(Selector::parse).transpose();
-    let selector = selector.map_err(|wrong| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, format!("the label selector is wrong: {wrong}")))?;
+    let selector = selector.map_err(|wrong| {
+        ApiError::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            format!("the label selector is wrong: {wrong}"),
+        )
+    })?;
     let snapshot = api.snapshot();
     let embed = Embed::of(&query);
     let chosen = snapshot.apps.values().filter(|view| {
         let has = |parameter: &str, text: &str| query.get(parameter).is_none_or(|part| text.contains(part));
         has("id", view.app.id.as_str())
             && has("cmd", view.app.cmd.as_deref().unwrap_or_default())
-            && selector.as_ref().is_none_or(|selector| selector.matches(&view.app.labels))
+            && selector
+                .as_ref()
+                .is_none_or(|selector| selector.matches(&view.app.labels))
     });
     let apps: Vec<Value> = chosen.map(|view| shown(view, &snapshot, embed)).collect();
     Ok(Json(json!({"apps": apps})).into_response())
 }
 
 /// `POST /v2/apps`
-pub(super) async fn create(State(api): State<Api>, query: Query, origin: Origin, Json(body): Json<Value>) -> Answer {
+pub(super) async fn create(
+    State(api): State<Api>,
+    query: Query,
+    origin: Origin,
+    Json(body): Json<Value>,
+) -> Answer {
     let update = decode(&api, &body).await?;
     let Some(id) = update.id.clone() else {
         // Something else is wrong with the id, and said already, or it is not there.
-        let problem = if update.broken.is_empty() { "is undefined: an app needs its id" } else { "is no app id" };
+        let problem = if update.broken.is_empty() {
+            "is undefined: an app needs its id"
+        } else {
+            "is no app id"
+        };
         return Err(error::invalid("/id", problem));
     };
     let force = query.flag("force", false)?;
@@ -53,8 +69,14 @@ pub(super) async fn create(State(api): State<Api>, query: Query, origin: Origin,
         app[count] = json!(0);
     }
     app["deployments"] = json!([{"id": written.deployment}]);
-    let location = HeaderValue::from_str(written.app.id.as_str()).map_err(|cause| ApiError::internal(&cause))?;
-    Ok((StatusCode::CREATED, [(header::LOCATION, location), deployment_header(&written)?], Json(app)).into_response())
+    let location =
+        HeaderValue::from_str(written.app.id.as_str()).map_err(|cause| ApiError::internal(&cause))?;
+    Ok((
+        StatusCode::CREATED,
+        [(header::LOCATION, location), deployment_header(&written)?],
+        Json(app),
+    )
+        .into_response())
 }
 
 /// `GET /v2/apps/{id}` and what stands below it.
@@ -62,15 +84,25 @@ pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query:
     let snapshot = api.snapshot();
     let answer = match target(&path)? {
         Target::App(id) => json!({"app": shown(view(&snapshot, &id)?, &snapshot, Embed::for_one(&query))}),
-        Target::Tasks(id) => json!({"tasks": task::of_app(view(&snapshot, &id)?, query.embeds("checkFailure"))}),
+        Target::Tasks(id) => {
+            json!({"tasks": task::of_app(view(&snapshot, &id)?, query.embeds("checkFailure"))})
+        }
         Target::Versions(id) => {
-            let versions: Vec<_> = view(&snapshot, &id)?.versions.iter().rev().map(|app| app.version).collect();
+            let versions: Vec<_> = view(&snapshot, &id)?
+                .versions
+                .iter()
+                .rev()
+                .map(|app| app.version)
+                .collect();
             json!({"versions": versions})
         }
         Target::Version(id, text) => {
             let view = view(&snapshot, &id)?;
             let version = text.parse().map_err(|_| {
-                ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, format!("{text} is no version; expected a time such as 2015-09-29T15:59:51.164Z"))
+                ApiError::new(
+                    StatusCode::UNPROCESSABLE_ENTITY,
+                    format!("{text} is no version; expected a time such as 2015-09-29T15:59:51.164Z"),
+                )
             })?;
             let app = view.versions.iter().find(|app| app.version == version);
             json!(app.ok_or(Refusal::NoVersion(id, version))?)
@@ -103,11 +135,16 @@ pub(super) async fn patch(
 }
 
 async fn change(api: &Api, path: &str, query: &Query, origin: Origin, body: &Value, create: bool) -> Answer {
-    let Target::App(id) = target(path)? else { return Err(no_such_method()) };
+    let Target::App(id) = target(path)? else {
+        return Err(no_such_method());
+    };
     let (force, partial) = (query.flag("force", false)?, query.flag("partialUpdate", true)?);
     let update = decode(api, body).await?;
     if update.id.as_ref().is_some_and(|named| *named != id) {
-        return Err(error::invalid("/id", format!("is not {id}, which the path names; an id cannot be changed")));
+        return Err(error::invalid(
+            "/id",
+            format!("is not {id}, which the path names; an id cannot be changed"),
+        ));
     }
     let named = usize::from(body.get("id").is_some_and(|id| !id.is_null()));
     let change = match update.version {
@@ -117,22 +154,41 @@ async fn change(api: &Api, path: &str, query: &Query, origin: Origin, body: &Val
             let text = "The 'version' field may only be combined with the 'id' field.";
             return Err(error::invalid("/version", text));
         }
-        _ => Change::Update { update: Box::new(update), partial, create },
+        _ => Change::Update {
+            update: Box::new(update),
+            partial,
+            create,
+        },
     };
     let written = write(api, id, change, force, origin).await?;
     if !written.created {
         return deployed(&written);
     }
-    let location = HeaderValue::from_str(written.app.id.as_str()).map_err(|cause| ApiError::internal(&cause))?;
-    Ok((StatusCode::CREATED, [(header::LOCATION, location)], deployed(&written)?).into_response())
+    let location =
+        HeaderValue::from_str(written.app.id.as_str()).map_err(|cause| ApiError::internal(&cause))?;
+    Ok((
+        StatusCode::CREATED,
+        [(header::LOCATION, location)],
+        deployed(&written)?,
+    )
+        .into_response())
 }
 
 /// `DELETE /v2/apps/{id}` and `DELETE /v2/apps/{id}/tasks[/{task}]`
-pub(super) async fn delete(State(api): State<Api>, Path(path): Path<String>, query: Query, origin: Origin) -> Answer {
+pub(super) async fn delete(
+    State(api): State<Api>,
+    Path(path): Path<String>,
+    query: Query,
+    origin: Origin,
+) -> Answer {
     match target(&path)? {
-        Target::App(id) => deployed(&write(&api, id, Change::Delete, query.flag("force", true)?, origin).await?),
+        Target::App(id) => {
+            deployed(&write(&api, id, Change::Delete, query.flag("force", true)?, origin).await?)
+        }
         Target::Tasks(id) => {
-            let which = query.get("host").map_or(Which::All, |host| Which::OnHost(host.to_owned()));
+            let which = query
+                .get("host")
+                .map_or(Which::All, |host| Which::OnHost(host.to_owned()));
             kill(&api, id, which, &query, origin, "tasks").await
         }
         Target::Task(id, task) => kill(&api, id, Which::One(task), &query, origin, "task").await,
@@ -141,27 +197,59 @@ pub(super) async fn delete(State(api): State<Api>, Path(path): Path<String>, que
 }
 
 /// `POST /v2/apps/{id}/restart`
-pub(super) async fn post(State(api): State<Api>, Path(path): Path<String>, query: Query, origin: Origin) -> Answer {
-    let Target::Restart(id) = target(&path)? else { return Err(no_such_method()) };
+pub(super) async fn post(
+    State(api): State<Api>,
+    Path(path): Path<String>,
+    query: Query,
+    origin: Origin,
+) -> Answer {
+    let Target::Restart(id) = target(&path)? else {
+        return Err(no_such_method());
+    };
     deployed(&write(&api, id, Change::Restart, query.flag("force", false)?, origin).await?)
 }
 
 async fn kill(api: &Api, app: AppId, which: Which, query: &Query, origin: Origin, name: &str) -> Answer {
-    let (scale, wipe, force) = (query.flag("scale", false)?, query.flag("wipe", false)?, query.flag("force", false)?);
+    let (scale, wipe, force) = (
+        query.flag("scale", false)?,
+        query.flag("wipe", false)?,
+        query.flag("force", false)?,
+    );
     if scale && wipe {
-        return Err(ApiError::bad_request("You cannot use scale and wipe at the same time."));
+        return Err(ApiError::bad_request(
+            "You cannot use scale and wipe at the same time.",
+        ));
     }
-    let command = |reply| Command::Kill { app, which, scale, wipe, force, origin, reply };
-    let Killed { app, instances, deployment } = ask(&api.shared.core, PATIENCE, command).await?;
+    let command = |reply| Command::Kill {
+        app,
+        which,
+        scale,
+        wipe,
+        force,
+        origin,
+        reply,
+    };
+    let Killed {
+        app,
+        instances,
+        deployment,
+    } = ask(&api.shared.core, PATIENCE, command).await?;
     if let Some(written) = deployment {
         return deployed(&written);
     }
     let snapshot = api.snapshot();
     let tasks: Vec<Value> = match snapshot.apps.get(&app.id) {
-        Some(view) => instances.iter().filter_map(|instance| task::shown(view, instance, false)).collect(),
+        Some(view) => instances
+            .iter()
+            .filter_map(|instance| task::shown(view, instance, false))
+            .collect(),
         None => Vec::new(),
     };
-    let shown = if name == "task" { tasks.into_iter().next().unwrap_or(Value::Null) } else { json!(tasks) };
+    let shown = if name == "task" {
+        tasks.into_iter().next().unwrap_or(Value::Null)
+    } else {
+        json!(tasks)
+    };
     let mut answer = json!({});
     answer[name] = shown;
     Ok(Json(answer).into_response())
@@ -174,7 +262,12 @@ async fn decode(api: &Api, body: &Value) -> Result<AppUpdate, ApiError> {
     if conditions.is_empty() {
         return Ok(update);
     }
-    let wrong = api.shared.policies.check_conditions(&conditions).await.map_err(Refusal::Plugin)?;
+    let wrong = api
+        .shared
+        .policies
+        .check_conditions(&conditions)
+        .await
+        .map_err(Refusal::Plugin)?;
     let mut problems = Problems::default();
     for error in wrong {
         problems.add(format!("/constraints({})", error.condition), error.message);
@@ -183,8 +276,20 @@ async fn decode(api: &Api, body: &Value) -> Result<AppUpdate, ApiError> {
     Ok(update)
 }
 
-async fn write(api: &Api, app: AppId, change: Change, force: bool, origin: Origin) -> Result<Written, ApiError> {
-    let command = |reply| Command::Write { app, change, force, origin, reply };
+async fn write(
+    api: &Api,
+    app: AppId,
+    change: Change,
+    force: bool,
+    origin: Origin,
+) -> Result<Written, ApiError> {
+    let command = |reply| Command::Write {
+        app,
+        change,
+        force,
+        origin,
+        reply,
+    };
     Ok(ask(&api.shared.core, PATIENCE, command).await?)
 }
 
@@ -200,10 +305,16 @@ fn deployment_header(written: &Written) -> Result<(HeaderName, HeaderValue), Api
 }
 
 fn view<'a>(snapshot: &'a Snapshot, id: &AppId) -> Result<&'a AppView, ApiError> {
-    snapshot.apps.get(id).map(AsRef::as_ref).ok_or_else(|| Refusal::NoApp(id.clone()).into())
+    snapshot
+        .apps
+        .get(id)
+        .map(AsRef::as_ref)
+        .ok_or_else(|| Refusal::NoApp(id.clone()).into())
 }
 
 fn no_such_method() -> ApiError {
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "This method is not possible on this path")
+    ApiError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "This method is not possible on this path",
+    )
 }
-

@@ -20,14 +20,24 @@ pub(super) struct Answer {
 impl World {
     pub(super) async fn call(&self, method: &str, path: &str, body: Option<&str>) -> Answer {
         let length = body.map_or(0, str::len);
-        let head = format!("Connection: close\r\nContent-Length: {length}\r\n\r\n{}", body.unwrap_or_default());
+        let head = format!(
+            "Connection: close\r\nContent-Length: {length}\r\n\r\n{}",
+            body.unwrap_or_default()
+        );
         let mut stream = self.open(method, path, &head).await;
         let mut text = String::new();
-        tokio::time::timeout(PATIENCE, stream.read_to_string(&mut text)).await.unwrap().unwrap();
+        tokio::time::timeout(PATIENCE, stream.read_to_string(&mut text))
+            .await
+            .unwrap()
+            .unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let (status, headers) = read_head(head);
         let body = serde_json::from_str(body).unwrap_or_else(|_| Value::String(body.to_owned()));
-        Answer { status, headers, body }
+        Answer {
+            status,
+            headers,
+            body,
+        }
     }
 
     pub(super) async fn get(&self, path: &str) -> Value {
@@ -40,22 +50,58 @@ impl World {
         self.call(method, path, Some(&body.to_string())).await
     }
 
+    /// A GET that says what it accepts, and is not answered with a stream.
+    pub(super) async fn call_with(&self, path: &str, accept: &str) -> Answer {
+        let head = format!("Connection: close\r\nAccept: {accept}\r\n\r\n");
+        let mut stream = self.open("GET", path, &head).await;
+        let mut text = String::new();
+        tokio::time::timeout(PATIENCE, stream.read_to_string(&mut text))
+            .await
+            .unwrap()
+            .unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let (status, headers) = read_head(head);
+        Answer {
+            status,
+            headers,
+            body: serde_json::from_str(body).unwrap(),
+        }
+    }
+
     /// Opens an event stream.
     pub(super) async fn listen(&self, query: &str) -> Events {
-        let mut stream = self.open("GET", &format!("/v2/events{query}"), "Accept: text/event-stream\r\n\r\n").await;
+        let mut stream = self
+            .open(
+                "GET",
+                &format!("/v2/events{query}"),
+                "Accept: text/event-stream\r\n\r\n",
+            )
+            .await;
         let mut text = String::new();
         while !text.contains("\r\n\r\n") {
             text.push(char::from(stream.read_u8().await.unwrap()));
         }
         let (status, headers) = read_head(&text);
-        assert_eq!((status, headers["content-type"].as_str()), (200, "text/event-stream;charset=utf-8"), "{headers:?}");
+        assert_eq!(
+            (status, headers["content-type"].as_str()),
+            (200, "text/event-stream;charset=utf-8"),
+            "{headers:?}"
+        );
         assert_eq!(headers["transfer-encoding"], "chunked");
-        Events { stream, raw: String::new(), text: String::new(), ended: false }
+        Events {
+            stream,
+            raw: String::new(),
+            text: String::new(),
+            ended: false,
+        }
     }
 
     async fn open(&self, method: &str, path: &str, rest: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.apps.addr()).await.unwrap();
-        stream.write_all(format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{rest}").as_bytes()).await.unwrap();
+        stream
+            .write_all(format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{rest}").as_bytes())
+            .await
+            .unwrap();
         stream
     }
 }
@@ -63,7 +109,9 @@ impl World {
 fn read_head(head: &str) -> (u16, BTreeMap<String, String>) {
     let mut lines = head.lines();
     let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
-    let headers = lines.filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.to_lowercase(), value.to_owned()));
+    let headers = lines
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| (name.to_lowercase(), value.to_owned()));
     (status, headers.collect())
 }
 
@@ -93,9 +141,17 @@ impl Events {
                 if block.starts_with(':') {
                     continue;
                 }
-                let line = |name: &str| block.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
+                let line = |name: &str| {
+                    block
+                        .lines()
+                        .find_map(|line| line.strip_prefix(name).map(str::to_owned))
+                };
                 let (kind, data) = (line("event: ").unwrap(), line("data: ").unwrap());
-                return Frame { id: line("id: "), kind, data: serde_json::from_str(&data).unwrap() };
+                return Frame {
+                    id: line("id: "),
+                    kind,
+                    data: serde_json::from_str(&data).unwrap(),
+                };
             }
             assert!(self.more().await, "the stream ended: {}", self.text);
         }
@@ -123,11 +179,16 @@ impl Events {
             return false;
         }
         let mut bytes = [0; 4096];
-        let read = tokio::time::timeout(PATIENCE, self.stream.read(&mut bytes)).await.expect("nothing comes").unwrap_or(0);
+        let read = tokio::time::timeout(PATIENCE, self.stream.read(&mut bytes))
+            .await
+            .expect("nothing comes")
+            .unwrap_or(0);
         self.ended = read == 0;
         self.raw.push_str(std::str::from_utf8(&bytes[..read]).unwrap());
         while let Some((size, rest)) = self.raw.split_once("\r\n") {
-            let Ok(size) = usize::from_str_radix(size, 16) else { panic!("no chunk: {}", self.raw) };
+            let Ok(size) = usize::from_str_radix(size, 16) else {
+                panic!("no chunk: {}", self.raw)
+            };
             if size == 0 {
                 self.ended = true;
                 break;

@@ -14,7 +14,12 @@ use crate::deploy::Deployment;
 
 /// `GET /v2/deployments`
 pub(super) async fn list(State(api): State<Api>) -> Response {
-    let shown: Vec<Value> = api.snapshot().deployments.iter().map(|deployment| shown(deployment)).collect();
+    let shown: Vec<Value> = api
+        .snapshot()
+        .deployments
+        .iter()
+        .map(|deployment| shown(deployment))
+        .collect();
     Json(shown).into_response()
 }
 
@@ -26,14 +31,28 @@ pub(super) async fn delete(
     origin: Origin,
 ) -> Result<Response, ApiError> {
     if query.flag("force", false)? {
-        ask(&api.shared.core, PATIENCE, |reply| Command::Cancel { deployment: id, reply }).await?;
+        ask(&api.shared.core, PATIENCE, |reply| Command::Cancel {
+            deployment: id,
+            reply,
+        })
+        .await?;
         return Ok(StatusCode::ACCEPTED.into_response());
     }
     let snapshot = api.snapshot();
     let running = snapshot.deployments.iter().find(|running| running.id == id);
-    let app = running.ok_or_else(|| Refusal::NoDeployment(id.clone()))?.app.clone();
+    let app = running
+        .ok_or_else(|| Refusal::NoDeployment(id.clone()))?
+        .app
+        .clone();
     let change = Change::Revert(id);
-    let written = ask(&api.shared.core, PATIENCE, |reply| Command::Write { app, change, force: true, origin, reply }).await?;
+    let written = ask(&api.shared.core, PATIENCE, |reply| Command::Write {
+        app,
+        change,
+        force: true,
+        origin,
+        reply,
+    })
+    .await?;
     deployed(&written)
 }
 

@@ -17,10 +17,15 @@ impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::NoApp(id) => Self::not_found(format!("App '{id}' does not exist")),
-            Refusal::NoVersion(id, version) => Self::not_found(format!("App '{id}' does not exist in version {version}")),
+            Refusal::NoVersion(id, version) => {
+                Self::not_found(format!("App '{id}' does not exist in version {version}"))
+            }
             Refusal::NoTask(task) => Self::not_found(format!("Task '{task}' does not exist")),
             Refusal::NoDeployment(id) => Self::not_found(format!("DeploymentPlan {id} does not exist")),
-            Refusal::Exists(id) => Self::new(StatusCode::CONFLICT, format!("An app with id [{id}] already exists.")),
+            Refusal::Exists(id) => Self::new(
+                StatusCode::CONFLICT,
+                format!("An app with id [{id}] already exists."),
+            ),
             Refusal::Locked(deployments) => {
                 let deployments: Vec<Value> = deployments.iter().map(|id| json!({"id": id})).collect();
                 Self::new(StatusCode::CONFLICT, LOCKED).field("deployments", deployments)
@@ -32,7 +37,9 @@ impl From<Refusal> for ApiError {
             }
             Refusal::Plugin(error) => unanswered(&error),
             Refusal::Stopped => later("The daemon is stopping.".to_owned()),
-            Refusal::TimedOut => later("The change took too long; it may still happen. Look before trying again.".to_owned()),
+            Refusal::TimedOut => {
+                later("The change took too long; it may still happen. Look before trying again.".to_owned())
+            }
         }
     }
 }
@@ -74,5 +81,6 @@ pub(super) fn reason(error: &CallError) -> &'static str {
 }
 
 fn later(message: String) -> ApiError {
-    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message).header(header::RETRY_AFTER, HeaderValue::from_static("5"))
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message)
+        .header(header::RETRY_AFTER, HeaderValue::from_static("5"))
 }

@@ -25,7 +25,10 @@ pub(super) async fn stream(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     // Exactly that: upstream's clients rely on being refused otherwise.
-    if headers.get(header::ACCEPT).is_none_or(|accept| accept.as_bytes() != EVENT_STREAM.as_bytes()) {
+    if headers
+        .get(header::ACCEPT)
+        .is_none_or(|accept| accept.as_bytes() != EVENT_STREAM.as_bytes())
+    {
         let text = format!("Events are only told to clients that send the header Accept: {EVENT_STREAM}");
         return Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, text));
     }
@@ -36,14 +39,24 @@ pub(super) async fn stream(
             principal: None,
             extra: query.others(&OURS),
         },
-        light: query.get("plan-format").is_some_and(|format| format.eq_ignore_ascii_case("light")),
+        light: query
+            .get("plan-format")
+            .is_some_and(|format| format.eq_ignore_ascii_case("light")),
         ids: query.flag("ids", false)?,
     };
-    let listener = Listener { client: origin.client, url: origin.uri };
-    let subscription = api.shared.bus.attach(wish, listener).await.map_err(|refused| match refused {
-        OpenError::Refused(text) => ApiError::bad_request(text),
-        OpenError::Call(error) => error::unanswered(&error),
-    })?;
+    let listener = Listener {
+        client: origin.client,
+        url: origin.uri,
+    };
+    let subscription = api
+        .shared
+        .bus
+        .attach(wish, listener)
+        .await
+        .map_err(|refused| match refused {
+            OpenError::Refused(text) => ApiError::bad_request(text),
+            OpenError::Call(error) => error::unanswered(&error),
+        })?;
     let mut response = Body::from_stream(subscription).into_response();
     let content_type = HeaderValue::from_static("text/event-stream;charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);

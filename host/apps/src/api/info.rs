@@ -13,8 +13,14 @@ const API_VERSION: &str = "1.11.0";
 
 /// `GET /ping`
 pub(super) async fn ping(headers: HeaderMap) -> Response {
-    let json = headers.get(header::ACCEPT).is_some_and(|accept| accept.as_bytes() == b"application/json");
-    if json { Json("pong").into_response() } else { "pong".into_response() }
+    let json = headers
+        .get(header::ACCEPT)
+        .is_some_and(|accept| accept.as_bytes() == b"application/json");
+    if json {
+        Json("pong").into_response()
+    } else {
+        "pong".into_response()
+    }
 }
 
 /// `GET /v2/leader`

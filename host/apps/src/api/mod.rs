@@ -75,14 +75,22 @@ pub(crate) fn router(api: &Api) -> Router {
         .route("/v2/leader", get(info::leader))
         .route("/v2/events", get(events::stream))
         .route("/v2/apps", get(apps::list).post(apps::create))
-        .route("/v2/apps/{*path}", get(apps::get).put(apps::put).patch(apps::patch).delete(apps::delete).post(apps::post))
+        .route(
+            "/v2/apps/{*path}",
+            get(apps::get)
+                .put(apps::put)
+                .patch(apps::patch)
+                .delete(apps::delete)
+                .post(apps::post),
+        )
         .route("/v2/tasks", get(tasks::list))
         .route("/v2/deployments", get(deployments::list))
         .route("/v2/deployments/{id}", delete(deployments::delete))
         .route("/v2/queue", get(queue::list))
         .with_state(api.clone());
     let leader = format!("http://{}", api.leader());
-    let headers = ServiceBuilder::new().map_response(move |response: Response| with_headers(response, &leader));
+    let headers =
+        ServiceBuilder::new().map_response(move |response: Response| with_headers(response, &leader));
     let routes = transom_web::layers(routes).layer(headers);
     let collapse = ServiceBuilder::new().map_request(|mut request: Request| {
         let uri = collapsed(request.uri());
@@ -133,15 +141,24 @@ impl<S: Sync> FromRequestParts<S> for Origin {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
-        let client = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_string());
-        let uri = parts.extensions.get::<Original>().map_or(&parts.uri, |original| &original.0);
+        let client = parts
+            .extensions
+            .get::<ConnectInfo<SocketAddr>>()
+            .map(|info| info.0.ip().to_string());
+        let uri = parts
+            .extensions
+            .get::<Original>()
+            .map_or(&parts.uri, |original| &original.0);
         let uri = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        Ok(Self { client: client.unwrap_or_default(), uri })
+        Ok(Self {
+            client: client.unwrap_or_default(),
+            uri,
+        })
     }
 }
 
 #[cfg(test)]
-mod tests;
-#[cfg(test)]
 #[path = "client_tests.rs"]
 mod client;
+#[cfg(test)]
+mod tests;

@@ -28,8 +28,12 @@ pub(super) fn target(path: &str) -> Result<Target, ApiError> {
         [id_part @ .., "tasks"] if !id_part.is_empty() => id(id_part).map(Target::Tasks),
         [id_part @ .., "versions"] if !id_part.is_empty() => id(id_part).map(Target::Versions),
         [id_part @ .., "restart"] if !id_part.is_empty() => id(id_part).map(Target::Restart),
-        [id_part @ .., "tasks", task] if !id_part.is_empty() => Ok(Target::Task(id(id_part)?, (*task).to_owned())),
-        [id_part @ .., "versions", version] if !id_part.is_empty() => Ok(Target::Version(id(id_part)?, (*version).to_owned())),
+        [id_part @ .., "tasks", task] if !id_part.is_empty() => {
+            Ok(Target::Task(id(id_part)?, (*task).to_owned()))
+        }
+        [id_part @ .., "versions", version] if !id_part.is_empty() => {
+            Ok(Target::Version(id(id_part)?, (*version).to_owned()))
+        }
         whole => id(whole).map(Target::App),
     }
 }
@@ -51,9 +55,15 @@ mod tests {
             ("web", Target::App(id("/web"))),
             ("shop/web", Target::App(id("/shop/web"))),
             ("shop/web/tasks", Target::Tasks(id("/shop/web"))),
-            ("shop/web/tasks/t.1", Target::Task(id("/shop/web"), "t.1".to_owned())),
+            (
+                "shop/web/tasks/t.1",
+                Target::Task(id("/shop/web"), "t.1".to_owned()),
+            ),
             ("web/versions", Target::Versions(id("/web"))),
-            ("web/versions/2018-01-01T00:00:00.000Z", Target::Version(id("/web"), "2018-01-01T00:00:00.000Z".to_owned())),
+            (
+                "web/versions/2018-01-01T00:00:00.000Z",
+                Target::Version(id("/web"), "2018-01-01T00:00:00.000Z".to_owned()),
+            ),
             ("shop/web/restart", Target::Restart(id("/shop/web"))),
         ] {
             assert_eq!(target(path).unwrap(), expected, "{path}");

@@ -12,12 +12,18 @@ pub(super) struct Query(Vec<(String, String)>);
 impl Query {
     /// The first value of a parameter; an empty one counts as none.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .find(|(key, value)| key == name && !value.is_empty())
+            .map(|(_, value)| value.as_str())
     }
 
     /// All values of a parameter, empty ones left out.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .filter(move |(key, value)| key == name && !value.is_empty())
+            .map(|(_, value)| value.as_str())
     }
 
     /// A truth value in any case.
@@ -26,19 +32,31 @@ impl Query {
             None => Ok(default),
             Some(value) if value.eq_ignore_ascii_case("true") => Ok(true),
             Some(value) if value.eq_ignore_ascii_case("false") => Ok(false),
-            Some(value) => Err(ApiError::bad_request(format!("the parameter {name} is {value}; expected true or false"))),
+            Some(value) => Err(ApiError::bad_request(format!(
+                "the parameter {name} is {value}; expected true or false"
+            ))),
         }
     }
 
     /// All parameters but those named, in order.
     pub(super) fn others(&self, named: &[&str]) -> Vec<(String, String)> {
-        self.0.iter().filter(|(key, _)| !named.contains(&key.as_str())).cloned().collect()
+        self.0
+            .iter()
+            .filter(|(key, _)| !named.contains(&key.as_str()))
+            .cloned()
+            .collect()
     }
 
     /// Whether something is embedded; the prefixes that name what it is embedded into may be left out.
     pub(super) fn embeds(&self, what: &str) -> bool {
         const PREFIXES: [&str; 3] = ["group.apps.", "apps.", "app."];
-        let bare = |value: &str| PREFIXES.iter().find_map(|prefix| value.strip_prefix(prefix)).unwrap_or(value).to_owned();
+        let bare = |value: &str| {
+            PREFIXES
+                .iter()
+                .find_map(|prefix| value.strip_prefix(prefix))
+                .unwrap_or(value)
+                .to_owned()
+        };
         self.all("embed").any(|value| bare(value) == what)
     }
 }
@@ -48,7 +66,8 @@ impl<S: Sync> FromRequestParts<S> for Query {
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
         let read = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
-        read.map(|query| Self(query.0)).map_err(|refused| ApiError::new(StatusCode::BAD_REQUEST, refused.body_text()))
+        read.map(|query| Self(query.0))
+            .map_err(|refused| ApiError::new(StatusCode::BAD_REQUEST, refused.body_text()))
     }
 }
 
@@ -59,7 +78,11 @@ mod tests {
 
     #[test]
     fn truth_in_any_case() {
-        let query = Query([("force", "True"), ("scale", "FALSE"), ("wipe", ""), ("x", "1")].map(|(k, v)| (k.into(), v.into())).to_vec());
+        let query = Query(
+            [("force", "True"), ("scale", "FALSE"), ("wipe", ""), ("x", "1")]
+                .map(|(k, v)| (k.into(), v.into()))
+                .to_vec(),
+        );
         assert!(query.flag("force", false).unwrap());
         assert!(!query.flag("scale", true).unwrap());
         assert!(query.flag("wipe", true).unwrap(), "empty is absent");
@@ -68,7 +91,11 @@ mod tests {
 
     #[test]
     fn embed_prefixes() {
-        let query = Query([("embed", "apps.tasks"), ("embed", "group.apps.counts")].map(|(k, v)| (k.into(), v.into())).to_vec());
+        let query = Query(
+            [("embed", "apps.tasks"), ("embed", "group.apps.counts")]
+                .map(|(k, v)| (k.into(), v.into()))
+                .to_vec(),
+        );
         assert!(query.embeds("tasks") && query.embeds("counts") && !query.embeds("failures"));
     }
 }

@@ -38,14 +38,20 @@ pub(super) async fn list(State(api): State<Api>) -> Response {
         }
     }
     let now = Moment::now();
-    let queue: Vec<Value> =
-        by_app.iter().filter_map(|(id, waiting)| Some(shown(snapshot.apps.get(id)?, waiting, now))).collect();
+    let queue: Vec<Value> = by_app
+        .iter()
+        .filter_map(|(id, waiting)| Some(shown(snapshot.apps.get(id)?, waiting, now)))
+        .collect();
     Json(json!({"queue": queue})).into_response()
 }
 
 fn shown(view: &AppView, waiting: &[&Waiting], now: Moment) -> Value {
     let since = waiting.iter().map(|one| one.since).min().map(Moment::from);
-    let left = waiting.iter().filter_map(|one| one.not_before).max().map(|until| Moment::from(until).millis_since(now));
+    let left = waiting
+        .iter()
+        .filter_map(|one| one.not_before)
+        .max()
+        .map(|until| Moment::from(until).millis_since(now));
     let left = left.filter(|left| *left > 0);
     json!({
         "app": view.app,

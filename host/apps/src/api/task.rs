@@ -11,7 +11,10 @@ use crate::time::Moment;
 
 /// The tasks of an app that were launched.
 pub(super) fn of_app(view: &AppView, check_failure: bool) -> Vec<Value> {
-    view.instances.iter().filter_map(|instance| shown(view, instance, check_failure)).collect()
+    view.instances
+        .iter()
+        .filter_map(|instance| shown(view, instance, check_failure))
+        .collect()
 }
 
 /// One task; `None` while the instance waits to be launched. `check_failure` adds why its check has no newer result.

@@ -25,8 +25,13 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
     }
     let check_failure = query.embeds("checkFailure");
     let snapshot = api.snapshot();
-    let all = snapshot.apps.values().flat_map(|view| view.instances.iter().map(move |instance| (view, instance)));
+    let all = snapshot
+        .apps
+        .values()
+        .flat_map(|view| view.instances.iter().map(move |instance| (view, instance)));
     let chosen = all.filter(|(_, instance)| wanted.is_empty() || wanted.contains(&instance.condition));
-    let tasks: Vec<Value> = chosen.filter_map(|(view, instance)| task::shown(view, instance, check_failure)).collect();
+    let tasks: Vec<Value> = chosen
+        .filter_map(|(view, instance)| task::shown(view, instance, check_failure))
+        .collect();
     Ok(Json(json!({"tasks": tasks})).into_response())
 }

@@ -1,1 +1,689 @@
+//! The API over a real port, against a scripted cluster and scripted components.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+use transom_cluster::v1::TaskState;
+use transom_plugins::matcher::ConditionError;
+use transom_plugins::probe::{Failure, Kind, Outcome, Reason};
+use transom_scheduler::Event;
+
+use crate::testing::{World, until};
+
+fn sleeper(id: &str) -> Value {
+    json!({"id": id, "cmd": "sleep 1000"})
+}
+
+impl World {
+    /// Waits until an app has so many running tasks and no deployment.
+    async fn settled(&self, app: &str, running: u64) -> Value {
+        until(&format!("{app} has {running} running tasks"), async || {
+            let shown = &self.get(&format!("/v2/apps{app}")).await["app"];
+            shown["tasksRunning"] == running
+                && shown["deployments"] == json!([])
+                && shown["tasks"].as_array().unwrap().len() as u64 == running
+        })
+        .await;
+        self.get(&format!("/v2/apps{app}")).await["app"].clone()
+    }
+}
+
+#[tokio::test]
+async fn an_app_lives_and_dies() {
+    let world = World::start().await;
+    let created = world.send("POST", "/v2/apps", sleeper("shop/web")).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    assert_eq!(created.headers["location"], "/shop/web");
+    assert_eq!(
+        created.headers["cache-control"],
+        "no-cache, no-store, must-revalidate"
+    );
+    assert!(created.headers["x-marathon-leader"].starts_with("http://localhost:"));
+    let deployment = created.headers["marathon-deployment-id"].clone();
+    assert_eq!(created.body["deployments"], json!([{"id": deployment}]));
+    assert_eq!(
+        (&created.body["tasksRunning"], created.body.get("versionInfo")),
+        (&json!(0), None)
+    );
+
+    let app = world.settled("/shop/web", 1).await;
+    assert_eq!(
+        app["portDefinitions"][0]["port"], 10_000,
+        "a service port was given"
+    );
+    assert_eq!(app["versionInfo"]["lastConfigChangeAt"], app["version"]);
+    let task = &app["tasks"][0];
+    for (key, value) in [
+        ("appId", json!("/shop/web")),
+        ("host", json!("127.0.0.1")),
+        ("ports", json!([31000])),
+        ("servicePorts", json!([10000])),
+        ("slaveId", json!("a-S0")),
+        ("state", json!("TASK_RUNNING")),
+        ("version", app["version"].clone()),
+        ("role", json!("*")),
+        ("healthCheckResults", json!([])),
+        ("ipAddresses", json!([])),
+        ("localVolumes", json!([])),
+        ("region", json!("r1")),
+    ] {
+        assert_eq!(task[key], value, "{key}");
+    }
+    assert!(task["id"].as_str().unwrap().starts_with("shop_web.instance-") && task["startedAt"].is_string());
+    assert_eq!(task.get("checkResult"), None);
+    assert_eq!(
+        world.get("/v2/apps//shop/web/tasks/").await["tasks"][0]["id"],
+        task["id"],
+        "empty segments are left out"
+    );
+    assert_eq!(
+        world.get("/v2/tasks?status=running").await["tasks"][0]["id"],
+        task["id"]
+    );
+    assert_eq!(world.get("/v2/tasks?status=staging").await["tasks"], json!([]));
+    assert_eq!(world.get("/v2/deployments").await, json!([]));
+
+    let deleted = world.call("DELETE", "/v2/apps/shop/web", None).await;
+    assert_eq!(deleted.status, 200);
+    assert_eq!(
+        deleted.body["deploymentId"].as_str().unwrap(),
+        deleted.headers["marathon-deployment-id"]
+    );
+    assert_eq!(world.call("GET", "/v2/apps/shop/web", None).await.status, 404);
+    until("its task is killed", async || world.cluster.running().is_empty()).await;
+    until("its deployment is over", async || {
+        world.get("/v2/deployments").await == json!([])
+    })
+    .await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn scaling_restarting_and_rolling_back() {
+    let world = World::start().await;
+    let mut definition = sleeper("/web");
+    definition["instances"] = json!(3);
+    world.send("POST", "/v2/apps", definition).await;
+    let first = world.settled("/web", 3).await;
+
+    assert_eq!(
+        world
+            .send("PUT", "/v2/apps//web?force=False", json!({"instances": 1}))
+            .await
+            .status,
+        200
+    );
+    let scaled = world.settled("/web", 1).await;
+    assert_eq!(
+        scaled["versionInfo"]["lastConfigChangeAt"], first["version"],
+        "scaling changes no configuration"
+    );
+    assert!(
+        first["tasks"].as_array().unwrap().contains(&scaled["tasks"][0]),
+        "the instance was left alone"
+    );
+
+    assert_eq!(
+        world
+            .send("PUT", "/v2/apps/web", json!({"cmd": "sleep 2000"}))
+            .await
+            .status,
+        200
+    );
+    let restarted = world.settled("/web", 1).await;
+    assert_ne!(restarted["tasks"][0]["id"], scaled["tasks"][0]["id"]);
+    assert_eq!(restarted["tasks"][0]["version"], restarted["version"]);
+
+    assert_eq!(world.call("POST", "/v2/apps/web/restart", None).await.status, 200);
+    let again = world.settled("/web", 1).await;
+    assert_ne!(again["tasks"][0]["id"], restarted["tasks"][0]["id"]);
+
+    assert_eq!(
+        world.get("/v2/apps/web/versions").await["versions"]
+            .as_array()
+            .unwrap()
+            .len(),
+        4
+    );
+    let back = world
+        .send("PUT", "/v2/apps/web", json!({"version": first["version"]}))
+        .await;
+    assert_eq!(back.status, 200, "{back:?}");
+    assert_eq!(world.settled("/web", 3).await["cmd"], "sleep 1000");
+    let past = world
+        .get(&format!(
+            "/v2/apps/web/versions/{}",
+            restarted["version"].as_str().unwrap()
+        ))
+        .await;
+    assert_eq!(past["cmd"], "sleep 2000");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_task_that_ends_is_replaced_after_a_while() {
+    let world = World::start().await;
+    world.send("POST", "/v2/apps", sleeper("/web")).await;
+    world.settled("/web", 1).await;
+    world.cluster.obliging.store(false, Ordering::SeqCst);
+    let task = world.cluster.running()[0].clone();
+    world
+        .cluster
+        .update(&task, TaskState::Failed, Some("Command exited with status 3"));
+    until("the next task waits", async || !world.cluster.wanted().is_empty()).await;
+    let next = world.cluster.wanted()[0].clone();
+    assert_eq!(
+        next.id.as_str(),
+        task.as_str().replace("._app.1", "._app.2"),
+        "the same instance, the next incarnation"
+    );
+    assert!(next.not_before.unwrap() > jiff::Timestamp::now() - jiff::SignedDuration::from_secs(5));
+    let app = world.get("/v2/apps/web").await;
+    let failure = &app["app"]["lastTaskFailure"];
+    assert_eq!(
+        (&failure["message"], &failure["state"]),
+        (&json!("Command exited with status 3"), &json!("TASK_FAILED"))
+    );
+    let queue = world.get("/v2/queue").await;
+    assert_eq!(
+        (&queue["queue"][0]["count"], &queue["queue"][0]["app"]["id"]),
+        (&json!(1), &json!("/web"))
+    );
+    world.cluster.launch();
+    world.settled("/web", 1).await;
+    until("the old record is forgotten", async || {
+        world.cluster.running() == [next.id.clone()]
+    })
+    .await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn tasks_can_be_killed() {
+    let world = World::start().await;
+    let mut definition = sleeper("/web");
+    definition["instances"] = json!(2);
+    world.send("POST", "/v2/apps", definition).await;
+    let before = world.settled("/web", 2).await;
+    let id = before["tasks"][0]["id"].as_str().unwrap();
+    let killed = world
+        .call(
+            "DELETE",
+            &format!("/v2/apps/web/tasks/{id}?scale=False&wipe=False"),
+            None,
+        )
+        .await;
+    assert_eq!((killed.status, &killed.body["task"]["id"]), (200, &json!(id)));
+    let after = id.replace("._app.1", "._app.2");
+    until("the instance runs again", async || {
+        world.cluster.running().iter().any(|task| task.as_str() == after)
+    })
+    .await;
+
+    let scaled = world
+        .call("DELETE", &format!("/v2/apps/web/tasks/{after}?scale=true"), None)
+        .await;
+    assert!(scaled.body["deploymentId"].is_string(), "{scaled:?}");
+    let left = world.settled("/web", 1).await;
+    assert_eq!(
+        left["tasks"][0]["id"], before["tasks"][1]["id"],
+        "exactly that one went"
+    );
+    assert_eq!(
+        world
+            .call("DELETE", "/v2/apps/web/tasks/nonesuch", None)
+            .await
+            .status,
+        404
+    );
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_restart_of_the_daemon_changes_nothing() {
+    let world = World::start().await;
+    world.send("POST", "/v2/apps", sleeper("/web")).await;
+    let before = world.settled("/web", 1).await;
+    world.cluster.obliging.store(false, Ordering::SeqCst);
+    assert_eq!(
+        world
+            .send("PUT", "/v2/apps/web", json!({"instances": 3}))
+            .await
+            .status,
+        200
+    );
+    let deployment = world.get("/v2/deployments").await[0].clone();
+    assert_eq!(deployment["currentActions"][0]["action"], "ScaleApplication");
+
+    let world = world.restart().await;
+    assert_eq!(
+        world.get("/v2/deployments").await[0]["id"],
+        deployment["id"],
+        "the deployment goes on"
+    );
+    assert_eq!(
+        world.get("/v2/apps/web/tasks").await["tasks"],
+        before["tasks"],
+        "the task is known"
+    );
+    world.cluster.obliging.store(true, Ordering::SeqCst);
+    until("all are launched", async || {
+        world.cluster.launch();
+        world.cluster.running().len() == 3
+    })
+    .await;
+    world.settled("/web", 3).await;
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_being_deployed_is_locked() {
+    let world = World::start().await;
+    world.cluster.obliging.store(false, Ordering::SeqCst);
+    let created = world.send("POST", "/v2/apps", sleeper("/x")).await;
+    let id = created.headers["marathon-deployment-id"].clone();
+    let locked = world.send("PUT", "/v2/apps/x", json!({"instances": 2})).await;
+    assert_eq!(
+        (locked.status, &locked.body),
+        (
+            409,
+            &json!({
+                "message": "App is locked by one or more deployments. Override with the option '?force=true'. View details at '/v2/deployments/<DEPLOYMENT_ID>'.",
+                "deployments": [{"id": id}],
+            })
+        )
+    );
+    let mut events = world.listen("?event_type=deployment_failed").await;
+    let forced = world
+        .send("PUT", "/v2/apps/x?force=True", json!({"instances": 2}))
+        .await;
+    assert_eq!(forced.status, 200, "{forced:?}");
+    let failed = events.next().await;
+    assert_eq!(
+        (failed.kind.as_str(), &failed.data["id"]),
+        ("deployment_failed", &json!(id))
+    );
+    let running = world.get("/v2/deployments").await;
+    assert_eq!(
+        (running.as_array().unwrap().len(), &running[0]["id"]),
+        (1, &forced.body["deploymentId"])
+    );
+
+    let reverted = world
+        .call(
+            "DELETE",
+            &format!("/v2/deployments/{}", running[0]["id"].as_str().unwrap()),
+            None,
+        )
+        .await;
+    assert_eq!(reverted.status, 200, "{reverted:?}");
+    assert_eq!(world.get("/v2/apps/x").await["app"]["instances"], 1);
+    let running = world.get("/v2/deployments").await[0]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(
+        world
+            .call("DELETE", &format!("/v2/deployments/{running}?force=true"), None)
+            .await
+            .status,
+        202
+    );
+    assert_eq!(world.get("/v2/deployments").await, json!([]));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn errors_have_upstream_s_shapes() {
+    let world = World::start().await;
+    world.send("POST", "/v2/apps", sleeper("/x")).await;
+    world.settled("/x", 1).await;
+    let suite: Value = serde_json::from_str(include_str!("../../tests/fixtures/errors.json")).unwrap();
+    for case in suite["cases"].as_array().unwrap() {
+        // Needs a deployment that does not end: see `what_is_being_deployed_is_locked`.
+        if case["id"] == "errors/locked" {
+            continue;
+        }
+        let request = &case["request"];
+        let body = request.get("body").map(Value::to_string);
+        let answer = world
+            .call(
+                request["method"].as_str().unwrap(),
+                request["path"].as_str().unwrap(),
+                body.as_deref(),
+            )
+            .await;
+        assert_eq!(
+            answer.status, case["expect"]["http_status"],
+            "{} {answer:?}",
+            case["id"]
+        );
+        for (key, value) in case["expect"]["body_contains"].as_object().unwrap() {
+            assert_eq!(&answer.body[key], value, "{}", case["id"]);
+        }
+    }
+    for (method, path, body, status, message) in [
+        ("GET", "/v2/apps/none", None, 404, "App '/none' does not exist"),
+        (
+            "PATCH",
+            "/v2/apps/none",
+            Some("{}"),
+            404,
+            "App '/none' does not exist",
+        ),
+        ("DELETE", "/v2/apps/none", None, 404, "App '/none' does not exist"),
+        (
+            "DELETE",
+            "/v2/deployments/none",
+            None,
+            404,
+            "DeploymentPlan none does not exist",
+        ),
+        (
+            "POST",
+            "/v2/apps",
+            Some(""),
+            400,
+            "Please specify data in JSON format",
+        ),
+        ("POST", "/v2/apps", Some("{"), 400, "Invalid JSON"),
+        ("POST", "/v2/apps", Some(r#"{"id":1}"#), 422, "Invalid JSON"),
+        (
+            "POST",
+            "/v2/apps",
+            Some(r#"{"id":"/y","cmd":"sleep 1","container":{"type":"DOCKER"}}"#),
+            422,
+            "Object is not valid",
+        ),
+        (
+            "PUT",
+            "/v2/apps/x",
+            Some(r#"{"version":"2018-01-01T00:00:00.000Z","instances":2}"#),
+            422,
+            "Object is not valid",
+        ),
+        (
+            "PUT",
+            "/v2/apps/x",
+            Some(r#"{"version":"2018-01-01T00:00:00.000Z"}"#),
+            404,
+            "App '/x' does not exist in version 2018-01-01T00:00:00.000Z",
+        ),
+        ("GET", "/v2/nothing", None, 404, "There is no /v2/nothing"),
+        (
+            "GET",
+            "/v2/apps?label=(",
+            None,
+            422,
+            "the label selector is wrong: a label or value was expected before '('",
+        ),
+    ] {
+        let answer = world.call(method, path, body).await;
+        assert_eq!(
+            (answer.status, answer.body["message"].as_str().unwrap()),
+            (status, message),
+            "{method} {path}"
+        );
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn constraints_are_the_component_s_business() {
+    let world = World::start().await;
+    let suite: Value =
+        serde_json::from_str(include_str!("../../tests/fixtures/constraint-syntax.json")).unwrap();
+    for (number, case) in suite["cases"].as_array().unwrap().iter().enumerate() {
+        // What the real component says is its own crate's test; here it says what the case expects of it.
+        let text = case["expect"]["details"][0]["error_contains"].as_str();
+        let error = text.map(|text| ConditionError {
+            condition: 0,
+            message: text.to_owned(),
+        });
+        *world.components.conditions.lock().unwrap() = error.into_iter().collect();
+        let mut body = case["request"]["body"].clone();
+        body["id"] = json!(format!("/app-{number}"));
+        let answer = world.send("POST", "/v2/apps", body).await;
+        assert_eq!(
+            answer.status, case["expect"]["http_status"],
+            "{} {answer:?}",
+            case["id"]
+        );
+        if let Some(text) = text {
+            assert_eq!(answer.body["details"][0]["path"], "/constraints(0)");
+            assert!(
+                answer.body["details"][0]["errors"][0]
+                    .as_str()
+                    .unwrap()
+                    .contains(text)
+            );
+        }
+    }
+    world.components.remove();
+    let body = json!({"id": "/y", "cmd": "sleep 1", "constraints": [["rack", "UNIQUE"]]});
+    let answer = world.send("POST", "/v2/apps", body).await;
+    assert_eq!(
+        (answer.status, &answer.body["reason"]),
+        (503, &json!("missing")),
+        "nothing is accepted unchecked"
+    );
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn checks_show_what_they_find_and_why_they_cannot() {
+    let world = World::start().await;
+    let mut events = world.listen("?event_type=check_result_changed_event").await;
+    *world.components.probe.lock().unwrap() = Ok(Outcome::Http(503));
+    let check =
+        json!({"http": {"path": "/health"}, "intervalSeconds": 1, "timeoutSeconds": 0, "delaySeconds": 0});
+    let created = world
+        .send(
+            "POST",
+            "/v2/apps",
+            json!({"id": "/web", "cmd": "sleep 1", "check": check}),
+        )
+        .await;
+    assert_eq!(created.status, 201, "{created:?}");
+    let changed = events.next().await.data;
+    assert_eq!(
+        (&changed["checkResult"], &changed["appId"]),
+        (&json!({"http": {"statusCode": 503}}), &json!("/web"))
+    );
+    let app = world.settled("/web", 1).await;
+    assert_eq!(
+        app["tasks"][0]["checkResult"],
+        json!({"http": {"statusCode": 503}}),
+        "it kills nothing and holds up nothing"
+    );
+    let (kind, request) = world.components.asked.lock().unwrap().clone().unwrap();
+    let endpoint = request.endpoint.unwrap();
+    assert_eq!(
+        (kind, request.path.as_str(), endpoint.host.as_str(), endpoint.port),
+        (Kind::Http, "/health", "127.0.0.1", 31_000)
+    );
+
+    *world.components.probe.lock().unwrap() = Err(Failure {
+        reason: Reason::Plugin,
+        message: "gone".to_owned(),
+    });
+    until("the failure is shown", async || {
+        world.get("/v2/apps/web/tasks?embed=checkFailure").await["tasks"][0]["checkFailure"]
+            == json!({"reason": "plugin", "message": "gone"})
+    })
+    .await;
+    let task = world.get("/v2/apps/web/tasks").await["tasks"][0].clone();
+    assert_eq!(
+        task["checkResult"],
+        json!({"http": {"statusCode": 503}}),
+        "the last result stays"
+    );
+    assert_eq!(task.get("checkFailure"), None, "opt-in");
+
+    *world.components.probe.lock().unwrap() = Ok(Outcome::Http(200));
+    assert_eq!(
+        events.next().await.data["checkResult"],
+        json!({"http": {"statusCode": 200}})
+    );
+    let task = world.get("/v2/apps/web/tasks?embed=checkFailure").await["tasks"][0].clone();
+    assert_eq!(
+        (task.get("checkFailure"), &task["state"]),
+        (None, &json!("TASK_RUNNING"))
+    );
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_stream_tells_everything() {
+    let world = World::start().await;
+    let mut events = world.listen("").await;
+    let first = events.next().await;
+    assert_eq!(
+        (
+            first.kind.as_str(),
+            &first.data["remoteAddress"],
+            &first.data["clientIp"]
+        ),
+        ("event_stream_attached", &json!("127.0.0.1"), &json!("127.0.0.1"))
+    );
+    assert_eq!(
+        (first.data["callbackUrl"].as_str(), first.id),
+        (Some("/v2/events"), None)
+    );
+    world.send("POST", "/v2/apps", sleeper("/a/web")).await;
+    let posted = events.next_of("api_post_event").await;
+    assert_eq!(
+        (&posted["uri"], &posted["appDefinition"]["id"]),
+        (&json!("/v2/apps"), &json!("/a/web"))
+    );
+    assert_eq!(events.next_of("group_change_success").await["groupId"], "/a");
+    let info = events.next_of("deployment_info").await;
+    assert_eq!(
+        info["plan"]["steps"],
+        json!([{"action": "StartApplication", "app": "/a/web"}, {"action": "ScaleApplication", "app": "/a/web"}])
+    );
+    let action = json!({"type": "StartApplication", "action": "StartApplication", "app": "/a/web"});
+    assert_eq!(info["currentStep"]["actions"], json!([action]));
+    let update = events.next_of("status_update_event").await;
+    assert_eq!(
+        (&update["taskStatus"], &update["ports"], &update["slaveId"]),
+        (&json!("TASK_RUNNING"), &json!([31000]), &json!("a-S0"))
+    );
+    assert_eq!(
+        events.next_of("instance_changed_event").await["condition"],
+        "Running"
+    );
+    assert_eq!(
+        events.next_of("deployment_success").await["id"],
+        info["plan"]["id"]
+    );
+    world.call("DELETE", "/v2/apps/a/web", None).await;
+    assert_eq!(events.next_of("app_terminated_event").await["appId"], "/a/web");
+    world.cluster.send(Event::Disconnected);
+    events.next_of("scheduler_disconnected_event").await;
+    world.cluster.send(Event::Message {
+        agent: "s".into(),
+        executor: "e".into(),
+        data: "aGk=".to_owned(),
+    });
+    assert_eq!(events.next_of("framework_message_event").await["message"], "aGk=");
+    let stray = transom_cluster::v1::TaskStatus {
+        task_id: "b.instance-0664256e-6771-11e5-94e1-be5b2935a987._app.1".into(),
+        state: TaskState::Failed,
+        ..Default::default()
+    };
+    world.cluster.send(Event::Unknown {
+        status: Box::new(stray),
+    });
+    let unknown = events.next_of("unknown_instance_terminated_event").await;
+    assert_eq!(
+        (&unknown["runSpecId"], &unknown["condition"]),
+        (&json!("/b"), &json!("Failed"))
+    );
+    world.stop().await;
+    events.rest().await;
+}
+
+#[tokio::test]
+async fn streams_are_filtered_numbered_and_refused() {
+    let world = World::start().await;
+    let mut light = world
+        .listen("?plan-format=light&event_type=deployment_success&ids=true")
+        .await;
+    world.send("POST", "/v2/apps", sleeper("/web")).await;
+    let success = light.next().await;
+    assert_eq!(success.kind, "deployment_success", "nothing else passes");
+    assert_eq!(
+        success.data["plan"]["steps"][0],
+        json!({"actions": [{"action": "StartApplication", "app": "/web"}]})
+    );
+    let id = success.id.unwrap();
+    let (term, sequence) = id.split_once('-').unwrap();
+    assert_eq!(term, "1", "{id}");
+    assert!(sequence.parse::<u64>().unwrap() > 1, "{id}");
+
+    for accept in ["*/*", "text/event-stream, application/json"] {
+        let answer = world.call_with("/v2/events", accept).await;
+        assert_eq!(answer.status, 405, "{accept}");
+    }
+    let refused = world
+        .call_with("/v2/events?filter=bad", "text/event-stream")
+        .await;
+    assert_eq!(
+        (refused.status, &refused.body["message"]),
+        (400, &json!("the filter makes no sense"))
+    );
+
+    world.components.remove();
+    let rest = light.rest().await;
+    assert!(
+        rest.contains(": no plugin `filter` serves filter"),
+        "open streams are told why they end: {rest}"
+    );
+    let answer = world.call_with("/v2/events", "text/event-stream").await;
+    assert_eq!((answer.status, &answer.body["reason"]), (503, &json!("missing")));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn info_has_only_upstream_s_keys() {
+    let world = World::start().await;
+    let info = world.get("/v2/info").await;
+    let keys: Vec<&String> = info.as_object().unwrap().keys().collect();
+    let known = [
+        "buildref",
+        "elected",
+        "frameworkId",
+        "http_config",
+        "leader",
+        "marathon_config",
+        "name",
+        "version",
+        "zookeeper_config",
+    ];
+    assert_eq!(keys, known);
+    assert_eq!(
+        (&info["version"], &info["frameworkId"]),
+        (&json!("1.11.0"), &json!("fw-1"))
+    );
+    let port = world.apps.addr().port();
+    assert_eq!(
+        world.get("/v2/leader").await,
+        json!({"leader": format!("localhost:{port}")})
+    );
+    assert_eq!(world.get("/ping").await, "pong");
+    assert!(world.apps.ready());
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn nobody_else_may_reach_the_port() {
+    let world = World::start().await;
+    let (cluster, components, dir) = world.stop().await;
+    let error = World::exposed(cluster, components, dir).await;
+    assert!(
+        error.contains("0.0.0.0:0") && error.contains("loopback"),
+        "{error}"
+    );
+}

@@ -48,15 +48,22 @@ mod tests {
         let mut chunk = String::new();
         append(&mut chunk, "a_event", "{}", None);
         append(&mut chunk, "b_event", r#"{"x":1}"#, Some((2, 17)));
-        assert_eq!(chunk, "event: a_event\r\ndata: {}\r\n\r\nid: 2-17\r\nevent: b_event\r\ndata: {\"x\":1}\r\n\r\n");
+        assert_eq!(
+            chunk,
+            "event: a_event\r\ndata: {}\r\n\r\nid: 2-17\r\nevent: b_event\r\ndata: {\"x\":1}\r\n\r\n"
+        );
         assert_eq!(comment("a\nb"), ": a b\r\n\r\n");
     }
 
     #[test]
     fn a_replacement_cannot_pose_as_another_event() {
         let original = r#"{"eventType":"a","timestamp":"t","secret":1}"#;
-        let body: Value = serde_json::from_str(&replacement(original, "{\"eventType\":\"b\",\n\"x\":2}").unwrap()).unwrap();
-        assert_eq!(body, serde_json::json!({"eventType": "a", "timestamp": "t", "x": 2}));
+        let body: Value =
+            serde_json::from_str(&replacement(original, "{\"eventType\":\"b\",\n\"x\":2}").unwrap()).unwrap();
+        assert_eq!(
+            body,
+            serde_json::json!({"eventType": "a", "timestamp": "t", "x": 2})
+        );
         assert_eq!(replacement(original, "[]"), None);
         assert_eq!(replacement(original, "{"), None);
     }

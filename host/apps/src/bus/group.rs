@@ -16,7 +16,11 @@ use crate::seams::View;
 /// Events asked about at a time.
 const BATCH: usize = 256;
 /// A component that fails for a moment is asked again after these pauses.
-const PAUSES: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(200), Duration::from_secs(1)];
+const PAUSES: [Duration; 3] = [
+    Duration::from_millis(20),
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+];
 /// No component is waited for longer, whatever its own limits are.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -32,7 +36,12 @@ pub(super) struct Group {
 
 impl Group {
     pub(super) fn new(wish: Wish, view: Arc<dyn View>) -> Self {
-        Self { wish, view, subscribers: Mutex::new(Vec::new()), stop: CancellationToken::new() }
+        Self {
+            wish,
+            view,
+            subscribers: Mutex::new(Vec::new()),
+            stop: CancellationToken::new(),
+        }
     }
 
     /// Adds a subscriber, who is told events from the number `from` on.
@@ -79,7 +88,11 @@ impl Group {
     fn chunk(&self, batch: &[Arc<Published>], decisions: &[Decision], term: u64, from: u64) -> Chunk {
         let mut text = String::new();
         let mut events = 0;
-        for (event, decision) in batch.iter().zip(decisions).filter(|(event, _)| event.sequence >= from) {
+        for (event, decision) in batch
+            .iter()
+            .zip(decisions)
+            .filter(|(event, _)| event.sequence >= from)
+        {
             let body = self.body(event);
             let replaced = match decision {
                 Decision::Pass => None,
@@ -87,7 +100,10 @@ impl Group {
                 Decision::Replace(text) => match frame::replacement(body, text) {
                     Some(replaced) => Some(replaced),
                     None => {
-                        tracing::warn!(kind = event.kind, "the events component's replacement is no JSON object; the event is dropped");
+                        tracing::warn!(
+                            kind = event.kind,
+                            "the events component's replacement is no JSON object; the event is dropped"
+                        );
                         continue;
                     }
                 },
@@ -96,7 +112,10 @@ impl Group {
             frame::append(&mut text, event.kind, replaced.as_deref().unwrap_or(body), id);
             events += 1;
         }
-        Chunk { bytes: Bytes::from(text), events }
+        Chunk {
+            bytes: Bytes::from(text),
+            events,
+        }
     }
 
     fn body<'a>(&self, event: &'a Published) -> &'a str {
@@ -123,14 +142,22 @@ impl Group {
             let error = match answer {
                 Ok(Ok(decisions)) if decisions.len() == events.len() => return Ok(decisions),
                 Ok(Ok(decisions)) => {
-                    return Err(format!("the events component decided {} of {} events", decisions.len(), events.len()));
+                    return Err(format!(
+                        "the events component decided {} of {} events",
+                        decisions.len(),
+                        events.len()
+                    ));
                 }
                 Ok(Err(OpenError::Refused(text))) => return Err(format!("the query is refused now: {text}")),
-                Ok(Err(OpenError::Call(error @ (CallError::Missing { .. } | CallError::Stopped)))) => return Err(error.to_string()),
+                Ok(Err(OpenError::Call(error @ (CallError::Missing { .. } | CallError::Stopped)))) => {
+                    return Err(error.to_string());
+                }
                 Ok(Err(OpenError::Call(error))) => error.to_string(),
                 Err(_) => return Err(format!("the events component gave no answer within {PATIENCE:?}")),
             };
-            let Some(pause) = pauses.next() else { return Err(error) };
+            let Some(pause) = pauses.next() else {
+                return Err(error);
+            };
             tokio::time::sleep(pause).await;
         }
     }
@@ -168,7 +195,9 @@ pub(super) async fn run(group: Arc<Group>, mut events: broadcast::Receiver<Arc<P
             }
         }
         let decided = match behind {
-            Some(missed) => Err(format!("{missed} events were lost, because the events component does not keep up")),
+            Some(missed) => Err(format!(
+                "{missed} events were lost, because the events component does not keep up"
+            )),
             None => group.decide(&batch).await,
         };
         match decided {

@@ -100,10 +100,26 @@ pub(crate) struct Metrics {
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register("transom_apps_events", "Events published", metrics.published.clone());
-        registry.register("transom_apps_events_delivered", "Frames queued for subscribers", metrics.delivered.clone());
-        registry.register("transom_apps_event_streams_closed", "Streams closed by this side", metrics.closed.clone());
-        registry.register("transom_apps_event_streams", "Open event streams", metrics.streams.clone());
+        registry.register(
+            "transom_apps_events",
+            "Events published",
+            metrics.published.clone(),
+        );
+        registry.register(
+            "transom_apps_events_delivered",
+            "Frames queued for subscribers",
+            metrics.delivered.clone(),
+        );
+        registry.register(
+            "transom_apps_event_streams_closed",
+            "Streams closed by this side",
+            metrics.closed.clone(),
+        );
+        registry.register(
+            "transom_apps_event_streams",
+            "Open event streams",
+            metrics.streams.clone(),
+        );
         metrics
     }
 }
@@ -117,17 +133,39 @@ impl Bus {
         token: CancellationToken,
     ) -> Self {
         let (events, _) = broadcast::channel(BACKLOG);
-        let state = Mutex::new(State { sequence: 0, groups: HashMap::new() });
+        let state = Mutex::new(State {
+            sequence: 0,
+            groups: HashMap::new(),
+        });
         let subscriber = AtomicU64::new(0);
-        Self { shared: Arc::new(Shared { term, policies, events, state, subscriber, token, tracker, metrics }) }
+        Self {
+            shared: Arc::new(Shared {
+                term,
+                policies,
+                events,
+                state,
+                subscriber,
+                token,
+                tracker,
+                metrics,
+            }),
+        }
     }
 
     /// Tells an event to all who want it.
     pub(crate) fn publish(&self, draft: Draft) {
         // Nobody listens: the number is used up all the same, so that gaps in ids mean what they say.
         let heard = self.shared.events.receiver_count() > 0;
-        let body = if heard { to_text(&draft.body) } else { String::new() };
-        let light = if heard { draft.light.as_ref().map(to_text) } else { None };
+        let body = if heard {
+            to_text(&draft.body)
+        } else {
+            String::new()
+        };
+        let light = if heard {
+            draft.light.as_ref().map(to_text)
+        } else {
+            None
+        };
         let mut state = self.state();
         self.send(&mut state, draft.kind, draft.subject, body, light);
     }
@@ -135,7 +173,11 @@ impl Bus {
     /// Opens a stream. Its first event is its own `event_stream_attached`, if the query lets it pass.
     pub(crate) async fn attach(&self, wish: Wish, listener: Listener) -> Result<Subscription, OpenError> {
         let known = self.state().groups.contains_key(&wish);
-        let view = if known { None } else { Some(self.shared.policies.open_view(wish.query.clone()).await?) };
+        let view = if known {
+            None
+        } else {
+            Some(self.shared.policies.open_view(wish.query.clone()).await?)
+        };
         let id = self.shared.subscriber.fetch_add(1, Ordering::Relaxed);
         let subscription = {
             let mut state = self.state();
@@ -165,7 +207,9 @@ impl Bus {
     fn gather(&self, state: &mut State, wish: &Wish, view: Arc<dyn View>) -> Arc<Group> {
         let group = Arc::new(Group::new(wish.clone(), view));
         let events = self.shared.events.subscribe();
-        self.shared.tracker.spawn(group::run(Arc::clone(&group), events, self.clone()));
+        self.shared
+            .tracker
+            .spawn(group::run(Arc::clone(&group), events, self.clone()));
         state.groups.insert(wish.clone(), Arc::clone(&group));
         group
     }
@@ -189,7 +233,11 @@ impl Bus {
     fn dissolve(&self, group: &Arc<Group>, reason: &str) {
         {
             let mut state = self.state();
-            if state.groups.get(&group.wish).is_some_and(|present| Arc::ptr_eq(present, group)) {
+            if state
+                .groups
+                .get(&group.wish)
+                .is_some_and(|present| Arc::ptr_eq(present, group))
+            {
                 state.groups.remove(&group.wish);
             }
         }
@@ -198,9 +246,22 @@ impl Bus {
         tracing::warn!(streams = closed, reason, "event streams were closed");
     }
 
-    fn send(&self, state: &mut State, kind: &'static str, subject: Option<String>, body: String, light: Option<String>) {
+    fn send(
+        &self,
+        state: &mut State,
+        kind: &'static str,
+        subject: Option<String>,
+        body: String,
+        light: Option<String>,
+    ) {
         state.sequence += 1;
-        let event = Published { sequence: state.sequence, kind, subject, body, light };
+        let event = Published {
+            sequence: state.sequence,
+            kind,
+            subject,
+            body,
+            light,
+        };
         self.shared.metrics.published.inc();
         // An error only says that nobody listens.
         let _ = self.shared.events.send(Arc::new(event));

@@ -39,13 +39,22 @@ impl Draft {
             members.insert("eventType".to_owned(), json!(kind));
             members.insert("timestamp".to_owned(), json!(Moment::now()));
         }
-        Self { kind, subject: subject.map(ToString::to_string), body, light: None }
+        Self {
+            kind,
+            subject: subject.map(ToString::to_string),
+            body,
+            light: None,
+        }
     }
 }
 
 fn of_listener(kind: &'static str, listener: &Listener) -> Draft {
     let client = &listener.client;
-    Draft::new(kind, None, json!({"clientIp": client, "callbackUrl": listener.url, "remoteAddress": client}))
+    Draft::new(
+        kind,
+        None,
+        json!({"clientIp": client, "callbackUrl": listener.url, "remoteAddress": client}),
+    )
 }
 
 pub(crate) fn attached(listener: &Listener) -> Draft {
@@ -73,7 +82,11 @@ pub(crate) fn api_post(client: &str, uri: &str, app: &App) -> Draft {
         let ports: Vec<u16> = app.port_definitions.iter().map(|port| port.port).collect();
         members.insert("ports".to_owned(), json!(ports));
     }
-    Draft::new("api_post_event", Some(&app.id), json!({"clientIp": client, "uri": uri, "appDefinition": definition}))
+    Draft::new(
+        "api_post_event",
+        Some(&app.id),
+        json!({"clientIp": client, "uri": uri, "appDefinition": definition}),
+    )
 }
 
 /// What events tell of the task behind them.
@@ -105,7 +118,10 @@ pub(crate) fn status_update(facts: TaskFacts<'_>, status: &TaskStatus) -> Draft 
 
 /// The addresses that a status tells, as tasks and events show them.
 pub(crate) fn ip_addresses(status: &TaskStatus) -> Vec<Value> {
-    let networks = status.container_status.iter().flat_map(|container| &container.network_infos);
+    let networks = status
+        .container_status
+        .iter()
+        .flat_map(|container| &container.network_infos);
     let addresses = networks.flat_map(|network| &network.ip_addresses);
     addresses
         .filter_map(|address| {
@@ -158,7 +174,11 @@ pub(crate) fn check_result_changed(facts: TaskFacts<'_>, task: &str, result: &Va
 
 /// An executor sent a message; `message` is base64.
 pub(crate) fn framework_message(agent: &str, executor: &str, message: &str) -> Draft {
-    Draft::new("framework_message_event", None, json!({"slaveId": agent, "executorId": executor, "message": message}))
+    Draft::new(
+        "framework_message_event",
+        None,
+        json!({"slaveId": agent, "executorId": executor, "message": message}),
+    )
 }
 
 pub(crate) fn registered(framework: &str, master: Option<&str>) -> Draft {
@@ -167,7 +187,11 @@ pub(crate) fn registered(framework: &str, master: Option<&str>) -> Draft {
 }
 
 pub(crate) fn reregistered(master: Option<&str>) -> Draft {
-    Draft::new("scheduler_reregistered_event", None, json!({"master": master.unwrap_or_default()}))
+    Draft::new(
+        "scheduler_reregistered_event",
+        None,
+        json!({"master": master.unwrap_or_default()}),
+    )
 }
 
 pub(crate) fn disconnected() -> Draft {
@@ -190,7 +214,10 @@ pub(crate) fn group_changed(app: &AppId, version: Moment, failure: Option<&str>)
 
 /// `deployment_info`, `deployment_step_success` and `deployment_step_failure`.
 pub(crate) fn deployment_step(kind: &'static str, deployment: &Deployment, form: PlanForm) -> Draft {
-    let current = deployment.step().map(current_step).unwrap_or_else(|| json!({"actions": []}));
+    let current = deployment
+        .step()
+        .map(current_step)
+        .unwrap_or_else(|| json!({"actions": []}));
     of_deployment(kind, deployment, form, &json!({"currentStep": current}))
 }
 

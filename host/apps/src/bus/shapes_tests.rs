@@ -1,1 +1,178 @@
+//! Every event of the fixtures that this version posts has at least the fields that clients read.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
+use super::*;
+use crate::deploy::plan::{Action, ActionKind};
+use crate::testing::app;
+
+/// Kinds that no part of this version posts yet.
+const NOT_YET: [&str; 9] = [
+    "pod_created_event",
+    "pod_updated_event",
+    "pod_deleted_event",
+    "instance_health_changed_event",
+    "add_health_check_event",
+    "remove_health_check_event",
+    "failed_health_check_event",
+    "health_status_changed_event",
+    "unhealthy_instance_kill_event",
+];
+
+/// Fields that the specification adds to upstream's.
+const ADDED: [&str; 2] = ["clientIp", "callbackUrl"];
+
+fn deployment(id: &AppId) -> Deployment {
+    let step = |action| Step {
+        actions: vec![Action {
+            action,
+            app: id.clone(),
+        }],
+    };
+    Deployment {
+        id: "d".to_owned(),
+        version: Moment::now(),
+        app: id.clone(),
+        steps: vec![
+            step(ActionKind::StartApplication),
+            step(ActionKind::ScaleApplication),
+        ],
+        current: 1,
+        original: None,
+    }
+}
+
+fn draft(kind: &str) -> Draft {
+    let definition = app(&json!({"id": "/foo", "cmd": "sleep 30"}));
+    let id = &definition.id;
+    let instance = InstanceId::new(id);
+    let facts = TaskFacts {
+        app: id,
+        instance: &instance,
+        version: "v",
+        agent: Some("a"),
+        host: Some("h"),
+        ports: &[31372],
+    };
+    let listener = Listener {
+        client: "127.0.0.1".to_owned(),
+        url: "/v2/events".to_owned(),
+    };
+    let form = PlanForm::Specification;
+    match kind {
+        "event_stream_attached" => attached(&listener),
+        "event_stream_detached" => detached(&listener),
+        "api_post_event" => api_post("127.0.0.1", "/v2/apps", &definition),
+        "scheduler_registered_event" => registered("fw-1", Some("m:5050")),
+        "scheduler_reregistered_event" => reregistered(Some("m:5050")),
+        "scheduler_disconnected_event" => disconnected(),
+        "status_update_event" => status_update(facts, &TaskStatus::default()),
+        "instance_changed_event" => instance_changed(facts, Condition::Running),
+        "unknown_instance_terminated_event" => {
+            unknown_terminated(instance.as_str(), Some(id), Condition::Killed)
+        }
+        "framework_message_event" => framework_message("a", "e", "aGk="),
+        "group_change_success" => group_changed(id, Moment::now(), None),
+        "group_change_failed" => group_changed(id, Moment::now(), Some("")),
+        "deployment_success" => deployment_ended(&deployment(id), form, None),
+        "deployment_failed" => deployment_ended(&deployment(id), form, Some("x")),
+        "deployment_info" => deployment_step("deployment_info", &deployment(id), form),
+        "deployment_step_success" => deployment_step("deployment_step_success", &deployment(id), form),
+        "deployment_step_failure" => deployment_step("deployment_step_failure", &deployment(id), form),
+        "app_terminated_event" => app_terminated(id),
+        other => panic!("{other} is not posted"),
+    }
+}
+
+#[test]
+fn fixtures() {
+    let suite: Value = serde_json::from_str(include_str!("../../tests/fixtures/events.json")).unwrap();
+    let mut replayed = 0;
+    for case in suite["cases"].as_array().unwrap() {
+        let kind = case["event"].as_str().unwrap();
+        if NOT_YET.contains(&kind) {
+            continue;
+        }
+        let draft = draft(kind);
+        let names = |list: &Value| -> Vec<String> { serde_json::from_value(list.clone()).unwrap() };
+        let (required, optional) = (
+            names(&case["expect"]["required"]),
+            names(&case["expect"]["optional"]),
+        );
+        for field in &required {
+            assert!(
+                draft.body.get(field).is_some(),
+                "{kind} lacks {field}: {}",
+                draft.body
+            );
+        }
+        for field in draft.body.as_object().unwrap().keys() {
+            let known =
+                required.contains(field) || optional.contains(field) || ADDED.contains(&field.as_str());
+            assert!(known, "{kind} has {field}, which nobody knows");
+        }
+        assert_eq!((draft.kind, &draft.body["eventType"]), (kind, &json!(kind)));
+        replayed += 1;
+    }
+    assert_eq!(replayed, 18);
+}
+
+#[test]
+fn plans_in_three_forms() {
+    let id = AppId::parse("/foo").unwrap();
+    let action = |kind: &str| json!({"action": kind, "app": "/foo"});
+    let (start, scale) = (action("StartApplication"), action("ScaleApplication"));
+    let steps = json!([{"actions": [start]}, {"actions": [scale]}]);
+    let specified = deployment_ended(&deployment(&id), PlanForm::Specification, None);
+    assert_eq!(specified.body["plan"]["steps"], json!([start, scale]));
+    let light = specified.light.unwrap();
+    assert_eq!(
+        (&light["plan"]["steps"], light["plan"].get("original")),
+        (&steps, None)
+    );
+    assert_eq!(light["timestamp"], specified.body["timestamp"]);
+    let upstream = deployment_ended(&deployment(&id), PlanForm::Upstream, None).body;
+    assert_eq!(
+        (&upstream["plan"]["steps"], &upstream["plan"]["original"]),
+        (&steps, &json!({}))
+    );
+    let info = deployment_step("deployment_info", &deployment(&id), PlanForm::Upstream).body;
+    assert_eq!(
+        info["currentStep"]["actions"][0]["type"],
+        info["currentStep"]["actions"][0]["action"]
+    );
+}
+
+#[test]
+fn app_definitions_in_events_have_all_the_specified_fields() {
+    let body = api_post(
+        "127.0.0.1",
+        "/v2/apps",
+        &app(&json!({"id": "/foo", "args": ["a"]})),
+    )
+    .body;
+    for field in [
+        "args",
+        "backoffFactor",
+        "backoffSeconds",
+        "cmd",
+        "constraints",
+        "container",
+        "cpus",
+        "dependencies",
+        "disk",
+        "env",
+        "executor",
+        "healthChecks",
+        "id",
+        "instances",
+        "mem",
+        "ports",
+        "requirePorts",
+        "upgradeStrategy",
+        "fetch",
+        "user",
+        "version",
+    ] {
+        assert!(body["appDefinition"].get(field).is_some(), "{field}");
+    }
+}

@@ -49,7 +49,9 @@ impl Subscriber {
         let waiting = self.shared.waiting.fetch_add(events, Ordering::AcqRel);
         // What comes at once may be more than that when nothing waited: it is as good as taken.
         if waiting > 0 && waiting + events > MOST_WAITING {
-            self.close(&format!("this client reads too slowly: more than {MOST_WAITING} events wait for it"));
+            self.close(&format!(
+                "this client reads too slowly: more than {MOST_WAITING} events wait for it"
+            ));
             return false;
         }
         self.queue.try_send(chunk).is_ok()
@@ -57,19 +59,48 @@ impl Subscriber {
 
     /// Notes why the stream ends; the last thing the client is sent.
     pub(super) fn close(&self, reason: &str) {
-        *self.shared.last_words.lock().unwrap_or_else(PoisonError::into_inner) = Some(frame::comment(reason));
+        *self
+            .shared
+            .last_words
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(frame::comment(reason));
     }
 }
 
 /// Makes both ends.
-pub(super) fn open(id: u64, from: u64, bus: Bus, wish: Wish, listener: Listener) -> (Subscriber, Subscription) {
+pub(super) fn open(
+    id: u64,
+    from: u64,
+    bus: Bus,
+    wish: Wish,
+    listener: Listener,
+) -> (Subscriber, Subscription) {
     let (queue, chunks) = mpsc::channel(MOST_WAITING);
     let shared = Arc::new(Shared::default());
     let mut keep_alive = tokio::time::interval_at(Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
     keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let subscriber = Subscriber { id, from, queue, shared: Arc::clone(&shared) };
-    let leaving = Leaving { id, bus, wish, listener };
-    (subscriber, Subscription { chunks, shared, keep_alive, ended: false, _leaving: leaving })
+    let subscriber = Subscriber {
+        id,
+        from,
+        queue,
+        shared: Arc::clone(&shared),
+    };
+    let leaving = Leaving {
+        id,
+        bus,
+        wish,
+        listener,
+    };
+    (
+        subscriber,
+        Subscription {
+            chunks,
+            shared,
+            keep_alive,
+            ended: false,
+            _leaving: leaving,
+        },
+    )
 }
 
 /// The client's end: chunks, keep-alives between them, and at the end why it ended. Dropping it detaches it from the bus.
@@ -92,13 +123,20 @@ impl Stream for Subscription {
         }
         match this.chunks.poll_recv(context) {
             Poll::Ready(Some(chunk)) => {
-                this.shared.waiting.fetch_sub(chunk.events as usize, Ordering::AcqRel);
+                this.shared
+                    .waiting
+                    .fetch_sub(chunk.events as usize, Ordering::AcqRel);
                 this.keep_alive.reset();
                 Poll::Ready(Some(Ok(chunk.bytes)))
             }
             Poll::Ready(None) => {
                 this.ended = true;
-                let words = this.shared.last_words.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let words = this
+                    .shared
+                    .last_words
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take();
                 Poll::Ready(words.map(|words| Ok(Bytes::from(words))))
             }
             Poll::Pending if this.keep_alive.poll_tick(context).is_ready() => {

@@ -22,7 +22,11 @@ pub(crate) enum Change {
     /// A new app; refused when there is one.
     Create(Box<AppUpdate>),
     /// A change; `partial` keeps what is not named, `create` makes the app when there is none.
-    Update { update: Box<AppUpdate>, partial: bool, create: bool },
+    Update {
+        update: Box<AppUpdate>,
+        partial: bool,
+        create: bool,
+    },
     /// Back to the definition of that version.
     Rollback(Moment),
     Delete,
@@ -71,9 +75,23 @@ pub(crate) enum Refusal {
 /// One request to the core.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Write { app: AppId, change: Change, force: bool, origin: Origin, reply: Reply<Written> },
+    Write {
+        app: AppId,
+        change: Change,
+        force: bool,
+        origin: Origin,
+        reply: Reply<Written>,
+    },
     /// Ends tasks; with `scale` the app gets fewer instances, with `wipe` a new instance takes the place.
-    Kill { app: AppId, which: Which, scale: bool, wipe: bool, force: bool, origin: Origin, reply: Reply<Killed> },
+    Kill {
+        app: AppId,
+        which: Which,
+        scale: bool,
+        wipe: bool,
+        force: bool,
+        origin: Origin,
+        reply: Reply<Killed>,
+    },
     /// Ends a deployment where it stands.
     Cancel { deployment: String, reply: Reply<()> },
 }
@@ -102,7 +120,9 @@ pub(crate) async fn ask<T>(
         core.send(command(reply)).await.map_err(|_| Refusal::Stopped)?;
         answer.await.map_err(|_| Refusal::Stopped)?
     };
-    tokio::time::timeout(patience, asked).await.unwrap_or(Err(Refusal::TimedOut))
+    tokio::time::timeout(patience, asked)
+        .await
+        .unwrap_or(Err(Refusal::TimedOut))
 }
 
 /// What a check found, or why it could not tell.

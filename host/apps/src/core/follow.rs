@@ -19,14 +19,23 @@ impl Core {
     pub(super) async fn event(&mut self, event: Event) {
         match event {
             Event::Registered { framework_id, master } => {
-                self.bus.publish(shapes::registered(framework_id.as_str(), master.as_deref()));
+                self.bus
+                    .publish(shapes::registered(framework_id.as_str(), master.as_deref()));
             }
             Event::Reregistered { master } => self.bus.publish(shapes::reregistered(master.as_deref())),
             Event::Disconnected => self.bus.publish(shapes::disconnected()),
             Event::Launched(record) => self.launched(&record),
             Event::Updated(record) => self.updated(&record).await,
-            Event::Message { agent, executor, data } => {
-                self.bus.publish(shapes::framework_message(agent.as_str(), executor.as_str(), &data));
+            Event::Message {
+                agent,
+                executor,
+                data,
+            } => {
+                self.bus.publish(shapes::framework_message(
+                    agent.as_str(),
+                    executor.as_str(),
+                    &data,
+                ));
             }
             // The statuses of its tasks follow by themselves.
             Event::AgentLost(agent) => tracing::info!(%agent, "an agent was lost"),
@@ -43,17 +52,33 @@ impl Core {
     }
 
     fn launched(&mut self, record: &Arc<TaskRecord>) {
-        let Some((app, instance)) = self.place(&record.id) else { return self.stray(record) };
+        let Some((app, instance)) = self.place(&record.id) else {
+            return self.stray(record);
+        };
         self.dirty.insert(app.clone());
-        let Some(known) = self.apps.get_mut(&app).and_then(|state| state.instances.get_mut(&instance)) else { return };
+        let Some(known) = self
+            .apps
+            .get_mut(&app)
+            .and_then(|state| state.instances.get_mut(&instance))
+        else {
+            return;
+        };
         if known.condition == Condition::Scheduled {
             known.update(record);
         }
     }
 
     async fn updated(&mut self, record: &Arc<TaskRecord>) {
-        let Some((app, instance)) = self.place(&record.id) else { return self.stray(record) };
-        let Some(known) = self.apps.get_mut(&app).and_then(|state| state.instances.get_mut(&instance)) else { return };
+        let Some((app, instance)) = self.place(&record.id) else {
+            return self.stray(record);
+        };
+        let Some(known) = self
+            .apps
+            .get_mut(&app)
+            .and_then(|state| state.instances.get_mut(&instance))
+        else {
+            return;
+        };
         let before = known.check_result();
         let changed = known.update(record);
         let (condition, found, version) = (known.condition, known.check_result(), known.version.to_string());
@@ -65,7 +90,8 @@ impl Core {
             self.bus.publish(shapes::instance_changed(facts, condition));
         }
         if let Some(found) = found.filter(|found| before.as_ref() != Some(found)) {
-            self.bus.publish(shapes::check_result_changed(facts, record.id.as_str(), &found));
+            self.bus
+                .publish(shapes::check_result_changed(facts, record.id.as_str(), &found));
         }
         self.look_after(&app, &instance);
         if condition.is_terminal() {
@@ -78,10 +104,18 @@ impl Core {
     fn ended(&mut self, app: &AppId, instance: &InstanceId, record: &TaskRecord) {
         self.checker.end(instance);
         self.demands.forget(record.id.clone());
-        let Some(state) = self.apps.get_mut(app) else { return };
-        let Some(known) = state.instances.get(instance) else { return };
+        let Some(state) = self.apps.get_mut(app) else {
+            return;
+        };
+        let Some(known) = state.instances.get(instance) else {
+            return;
+        };
         let (condition, killed, wanted) = (known.condition, known.killed, known.wanted);
-        if matches!(condition, Condition::Failed | Condition::Error | Condition::Gone | Condition::Dropped) && !killed {
+        if matches!(
+            condition,
+            Condition::Failed | Condition::Error | Condition::Gone | Condition::Dropped
+        ) && !killed
+        {
             state.record.last_failure = Some(failure(app, known.version, record));
         }
         if !wanted || state.record.gone {
@@ -110,7 +144,8 @@ impl Core {
             let instance = InstanceId::of_task(&record.id).map(|(instance, _)| instance);
             let name = instance.as_ref().map_or(record.id.as_str(), InstanceId::as_str);
             let app = AppId::parse(&record.run_spec).ok();
-            self.bus.publish(shapes::unknown_terminated(name, app.as_ref(), condition));
+            self.bus
+                .publish(shapes::unknown_terminated(name, app.as_ref(), condition));
             self.demands.forget(record.id.clone());
         } else if !record.killing {
             self.demands.release(record.id.clone());
@@ -122,9 +157,12 @@ impl Core {
         let condition = Condition::of(&status.state, status.reason.as_deref(), status.message.as_deref());
         let instance = InstanceId::of_task(&status.task_id).map(|(instance, _)| instance);
         if condition.is_terminal() {
-            let name = instance.as_ref().map_or(status.task_id.as_str(), InstanceId::as_str);
+            let name = instance
+                .as_ref()
+                .map_or(status.task_id.as_str(), InstanceId::as_str);
             let app = instance.as_ref().and_then(InstanceId::app);
-            self.bus.publish(shapes::unknown_terminated(name, app.as_ref(), condition));
+            self.bus
+                .publish(shapes::unknown_terminated(name, app.as_ref(), condition));
         } else {
             tracing::warn!(task = %status.task_id, "a task of this framework that nothing is known of is killed");
             self.demands.release(status.task_id.clone());
@@ -134,7 +172,13 @@ impl Core {
     /// A check came back.
     pub(super) fn report(&mut self, report: Report) {
         let Some(app) = report.instance.app() else { return };
-        let Some(known) = self.apps.get_mut(&app).and_then(|state| state.instances.get_mut(&report.instance)) else { return };
+        let Some(known) = self
+            .apps
+            .get_mut(&app)
+            .and_then(|state| state.instances.get_mut(&report.instance))
+        else {
+            return;
+        };
         // Of a task that was replaced meanwhile.
         if known.incarnation != report.incarnation {
             return;
@@ -149,7 +193,11 @@ impl Core {
                 known.found = Some(found);
                 let version = known.version.to_string();
                 if let Some(result) = known.check_result() {
-                    let draft = shapes::check_result_changed(known.facts(&app, &version), known.task().as_str(), &result);
+                    let draft = shapes::check_result_changed(
+                        known.facts(&app, &version),
+                        known.task().as_str(),
+                        &result,
+                    );
                     self.bus.publish(draft);
                 }
             }
@@ -197,10 +245,19 @@ impl Core {
             }
             return;
         }
-        let Some(known) = self.apps.get_mut(app).and_then(|state| state.instances.get_mut(instance)) else { return };
+        let Some(known) = self
+            .apps
+            .get_mut(app)
+            .and_then(|state| state.instances.get_mut(instance))
+        else {
+            return;
+        };
         known.condition = Condition::UnreachableInactive;
         let version = known.version.to_string();
-        self.bus.publish(shapes::instance_changed(known.facts(app, &version), Condition::UnreachableInactive));
+        self.bus.publish(shapes::instance_changed(
+            known.facts(app, &version),
+            Condition::UnreachableInactive,
+        ));
     }
 }
 

@@ -80,7 +80,12 @@ impl Stored {
         let shelf = Shelf::new(store, prefix);
         let (apps, deployments) = shelf.load().await?;
         let term = shelf.next_term().await?;
-        Ok(Self { shelf, apps, deployments, term })
+        Ok(Self {
+            shelf,
+            apps,
+            deployments,
+            term,
+        })
     }
 }
 
@@ -96,17 +101,29 @@ struct AppState {
 impl AppState {
     fn new(record: AppRecord, checks: Checks) -> Self {
         let spec = run_spec(&record.app, checks);
-        Self { record, spec, backoff: Backoff::default(), instances: BTreeMap::new() }
+        Self {
+            record,
+            spec,
+            backoff: Backoff::default(),
+            instances: BTreeMap::new(),
+        }
     }
 
     fn seen(&self) -> Vec<Seen> {
         let config = self.record.app.config_version();
-        self.instances.values().map(|instance| instance.seen(config)).collect()
+        self.instances
+            .values()
+            .map(|instance| instance.seen(config))
+            .collect()
     }
 
     fn wanted(&self, instance: &Instance) -> Wanted {
         let not_before = self.backoff.until(Moment::now()).map(Moment::timestamp);
-        Wanted { id: instance.task(), spec: Arc::clone(&self.spec), not_before }
+        Wanted {
+            id: instance.task(),
+            spec: Arc::clone(&self.spec),
+            not_before,
+        }
     }
 
     fn view(&self) -> AppView {
@@ -115,7 +132,6 @@ impl AppState {
             versions: self.record.versions.clone(),
             instances: self.instances.values().cloned().collect(),
             last_failure: self.record.last_failure.clone(),
-            delayed_until: self.backoff.until(Moment::now()),
         }
     }
 }
@@ -140,7 +156,13 @@ pub(crate) struct Core {
 
 /// Starts the core; it ends with `token`, or when the scheduler has stopped.
 pub(crate) fn start(stored: Stored, parts: Parts, tracker: &TaskTracker, token: CancellationToken) {
-    let Parts { scheduler, mut events, mut commands, mut reports, .. } = parts;
+    let Parts {
+        scheduler,
+        mut events,
+        mut commands,
+        mut reports,
+        ..
+    } = parts;
     let mut core = Core {
         shelf: stored.shelf,
         checker: parts.checker,
@@ -183,7 +205,12 @@ pub(crate) fn start(stored: Stored, parts: Parts, tracker: &TaskTracker, token: 
 
 impl Core {
     /// Puts together what was stored and what the scheduler knows.
-    fn rebuild(&mut self, apps: Vec<AppRecord>, deployments: Vec<Deployment>, tasks: &transom_scheduler::Tasks) {
+    fn rebuild(
+        &mut self,
+        apps: Vec<AppRecord>,
+        deployments: Vec<Deployment>,
+        tasks: &transom_scheduler::Tasks,
+    ) {
         for record in apps {
             let id = record.app.id.clone();
             self.last_version = self.last_version.max(Some(record.app.version));
@@ -195,7 +222,9 @@ impl Core {
             self.deployments.insert(deployment.app.clone(), deployment);
         }
         for record in tasks.values() {
-            let state = AppId::parse(&record.run_spec).ok().and_then(|id| self.apps.get_mut(&id));
+            let state = AppId::parse(&record.run_spec)
+                .ok()
+                .and_then(|id| self.apps.get_mut(&id));
             match (state, Instance::of_record(record)) {
                 _ if record.is_terminal() => self.demands.forget(record.id.clone()),
                 (Some(state), Some(instance)) => drop(state.instances.insert(instance.id.clone(), instance)),
@@ -221,12 +250,18 @@ impl Core {
         self.dirty.insert(id.clone());
         for _ in 0..MOST_PASSES {
             let running = self.deployments.get(id);
-            let action = running.and_then(Deployment::step).and_then(|step| step.actions.first()).map(|action| action.action);
+            let action = running
+                .and_then(Deployment::step)
+                .and_then(|step| step.actions.first())
+                .map(|action| action.action);
             let deploying = running.is_some();
             let directive = match (self.apps.get(id), action) {
                 (Some(state), Some(action)) => machine::advance(action, &state.record.app, &state.seen()),
                 (Some(state), None) if !state.record.gone => machine::keep(&state.record.app, &state.seen()),
-                _ => Directive { done: true, ..Directive::default() },
+                _ => Directive {
+                    done: true,
+                    ..Directive::default()
+                },
             };
             self.obey(id, &directive);
             // What was ended without ever running, or started, may make the next thing possible at once.
@@ -244,7 +279,9 @@ impl Core {
         for instance in &directive.decommission {
             self.decommission(id, instance);
         }
-        let Some(state) = self.apps.get_mut(id) else { return };
+        let Some(state) = self.apps.get_mut(id) else {
+            return;
+        };
         for _ in 0..directive.start {
             let instance = Instance::new(id, state.record.app.version);
             self.demands.want(state.wanted(&instance));
@@ -256,8 +293,12 @@ impl Core {
     /// task is a stray that is released when it shows.
     fn decommission(&mut self, id: &AppId, instance: &InstanceId) {
         self.checker.end(instance);
-        let Some(state) = self.apps.get_mut(id) else { return };
-        let Some(known) = state.instances.get_mut(instance) else { return };
+        let Some(state) = self.apps.get_mut(id) else {
+            return;
+        };
+        let Some(known) = state.instances.get_mut(instance) else {
+            return;
+        };
         self.demands.release(known.task());
         known.wanted = false;
         if known.condition == Condition::Scheduled {
@@ -267,7 +308,9 @@ impl Core {
 
     /// A step is done: goes on, or ends the deployment. False when the deployment is over, or has to wait for the store.
     async fn next_step(&mut self, id: &AppId, done: Option<ActionKind>) -> bool {
-        let Some(deployment) = self.deployments.get(id) else { return false };
+        let Some(deployment) = self.deployments.get(id) else {
+            return false;
+        };
         let last = deployment.current + 1 >= deployment.steps.len();
         let deployment_id = deployment.id.clone();
         let stopped = done == Some(ActionKind::StopApplication);
@@ -286,27 +329,48 @@ impl Core {
             self.apps.remove(id);
             self.bus.publish(shapes::app_terminated(id));
         }
-        let Some(deployment) = self.deployments.get_mut(id) else { return false };
+        let Some(deployment) = self.deployments.get_mut(id) else {
+            return false;
+        };
         if done.is_some() {
-            self.bus.publish(shapes::deployment_step("deployment_step_success", deployment, self.plan_form));
+            self.bus.publish(shapes::deployment_step(
+                "deployment_step_success",
+                deployment,
+                self.plan_form,
+            ));
         }
         deployment.current += 1;
         if last {
-            self.bus.publish(shapes::deployment_ended(deployment, self.plan_form, None));
+            self.bus
+                .publish(shapes::deployment_ended(deployment, self.plan_form, None));
             self.deployments.remove(id);
             return false;
         }
         // Where it stands need not be stored: a step that is done already is done at once when it is looked at again.
-        self.bus.publish(shapes::deployment_step("deployment_info", deployment, self.plan_form));
+        self.bus.publish(shapes::deployment_step(
+            "deployment_info",
+            deployment,
+            self.plan_form,
+        ));
         true
     }
 
     /// Begins or ends the looks at an instance, as its condition and its app's check ask for.
     fn look_after(&mut self, id: &AppId, instance: &InstanceId) {
         let Some(state) = self.apps.get(id) else { return };
-        let Some(known) = state.instances.get(instance) else { return };
-        let definition = state.record.versions.iter().find(|app| app.version == known.version).unwrap_or(&state.record.app);
-        let ours = definition.check.as_ref().is_some_and(|check| is_ours(check, self.checks));
+        let Some(known) = state.instances.get(instance) else {
+            return;
+        };
+        let definition = state
+            .record
+            .versions
+            .iter()
+            .find(|app| app.version == known.version)
+            .unwrap_or(&state.record.app);
+        let ours = definition
+            .check
+            .as_ref()
+            .is_some_and(|check| is_ours(check, self.checks));
         if ours && known.condition == Condition::Running {
             self.checker.begin(definition, known);
         } else {
@@ -333,7 +397,8 @@ impl Core {
                 None => drop(apps.remove(&id)),
             }
         }
-        let mut deployments: Vec<Arc<Deployment>> = self.deployments.values().cloned().map(Arc::new).collect();
+        let mut deployments: Vec<Arc<Deployment>> =
+            self.deployments.values().cloned().map(Arc::new).collect();
         deployments.sort_by_key(|deployment| deployment.version);
         self.snapshot.store(Arc::new(Snapshot { apps, deployments }));
     }

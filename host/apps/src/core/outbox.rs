@@ -45,18 +45,30 @@ impl Demands {
 }
 
 /// Passes demands on, in order, until the core ends.
-pub(super) async fn run(scheduler: Arc<dyn Launcher>, mut demands: mpsc::Receiver<Demands>, token: CancellationToken) {
+pub(super) async fn run(
+    scheduler: Arc<dyn Launcher>,
+    mut demands: mpsc::Receiver<Demands>,
+    token: CancellationToken,
+) {
     loop {
-        let Demands { want, release, forget } = tokio::select! {
+        let Demands {
+            want,
+            release,
+            forget,
+        } = tokio::select! {
             () = token.cancelled() => return,
             received = demands.recv() => match received {
                 Some(demands) => demands,
                 None => return,
             },
         };
-        let (want, release): (Vec<Wanted>, Vec<TaskId>) = (want.into_values().collect(), release.into_iter().collect());
+        let (want, release): (Vec<Wanted>, Vec<TaskId>) =
+            (want.into_values().collect(), release.into_iter().collect());
         insist(&token, "want", !want.is_empty(), || scheduler.want(want.clone())).await;
-        insist(&token, "release", !release.is_empty(), || scheduler.release(release.clone(), None)).await;
+        insist(&token, "release", !release.is_empty(), || {
+            scheduler.release(release.clone(), None)
+        })
+        .await;
         // One record that cannot be forgotten must not keep the others; it is tried again after the next restart.
         for task in forget {
             if let Err(error) = scheduler.forget(vec![task.clone()]).await {

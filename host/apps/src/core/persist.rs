@@ -47,13 +47,20 @@ pub(super) struct Changes {
 
 impl Shelf {
     pub(super) fn new(store: Arc<dyn Store>, prefix: &str) -> Self {
-        Self { store, prefix: prefix.to_owned() }
+        Self {
+            store,
+            prefix: prefix.to_owned(),
+        }
     }
 
     /// Everything stored; called once, at the start.
     pub(super) async fn load(&self) -> Result<(Vec<AppRecord>, Vec<Deployment>)> {
-        let apps = self.scan(&format!("{}/apps/", self.prefix), "reading apps").await?;
-        let mut deployments: Vec<Deployment> = self.scan(&format!("{}/deployments/", self.prefix), "reading deployments").await?;
+        let apps = self
+            .scan(&format!("{}/apps/", self.prefix), "reading apps")
+            .await?;
+        let mut deployments: Vec<Deployment> = self
+            .scan(&format!("{}/deployments/", self.prefix), "reading deployments")
+            .await?;
         deployments.sort_by_key(|deployment| deployment.version);
         Ok((apps, deployments))
     }
@@ -68,12 +75,17 @@ impl Shelf {
             None => 0,
         };
         let term = last + 1;
-        self.store.put(&key, Bytes::from(term.to_string()), Expect::Any).await.map_err(failed)?;
+        self.store
+            .put(&key, Bytes::from(term.to_string()), Expect::Any)
+            .await
+            .map_err(failed)?;
         Ok(term)
     }
 
     pub(super) fn put_app(&self, changes: &mut Changes, record: &AppRecord) {
-        changes.puts.insert(self.app_key(&record.app.id), to_bytes(record));
+        changes
+            .puts
+            .insert(self.app_key(&record.app.id), to_bytes(record));
     }
 
     pub(super) fn delete_app(&self, changes: &mut Changes, id: &AppId) {
@@ -81,7 +93,9 @@ impl Shelf {
     }
 
     pub(super) fn put_deployment(&self, changes: &mut Changes, deployment: &Deployment) {
-        changes.puts.insert(self.deployment_key(&deployment.id), to_bytes(deployment));
+        changes
+            .puts
+            .insert(self.deployment_key(&deployment.id), to_bytes(deployment));
     }
 
     pub(super) fn delete_deployment(&self, changes: &mut Changes, id: &str) {
@@ -93,13 +107,25 @@ impl Shelf {
         if changes.puts.is_empty() && changes.deletes.is_empty() {
             return Ok(());
         }
-        let batch = changes.puts.into_iter().fold(Batch::new(), |batch, (key, value)| batch.put(key, value, Expect::Any));
-        let batch = changes.deletes.into_iter().fold(batch, |batch, key| batch.delete(key, Expect::Any));
+        let batch = changes
+            .puts
+            .into_iter()
+            .fold(Batch::new(), |batch, (key, value)| {
+                batch.put(key, value, Expect::Any)
+            });
+        let batch = changes
+            .deletes
+            .into_iter()
+            .fold(batch, |batch, key| batch.delete(key, Expect::Any));
         self.store.commit(batch).await.map(drop)
     }
 
     async fn scan<T: DeserializeOwned>(&self, prefix: &str, doing: &'static str) -> Result<Vec<T>> {
-        let entries = self.store.scan(prefix).await.map_err(|source| Error::Store { doing, source })?;
+        let entries = self
+            .store
+            .scan(prefix)
+            .await
+            .map_err(|source| Error::Store { doing, source })?;
         entries.iter().map(read).collect()
     }
 
@@ -113,7 +139,10 @@ impl Shelf {
 }
 
 fn read<T: DeserializeOwned>(entry: &Entry) -> Result<T> {
-    serde_json::from_slice(&entry.value).map_err(|source| Error::Record { key: entry.key.clone(), source })
+    serde_json::from_slice(&entry.value).map_err(|source| Error::Record {
+        key: entry.key.clone(),
+        source,
+    })
 }
 
 /// These types have text keys and no maps of anything else: writing them cannot fail.

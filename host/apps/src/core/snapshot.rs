@@ -23,7 +23,10 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// Ids of the deployments that lock an app.
     pub(crate) fn locks(&self, app: &AppId) -> impl Iterator<Item = &str> {
-        self.deployments.iter().filter(move |deployment| deployment.app == *app).map(|deployment| deployment.id.as_str())
+        self.deployments
+            .iter()
+            .filter(move |deployment| deployment.app == *app)
+            .map(|deployment| deployment.id.as_str())
     }
 }
 
@@ -35,14 +38,15 @@ pub(crate) struct AppView {
     pub(crate) versions: Vec<Arc<App>>,
     pub(crate) instances: Vec<Instance>,
     pub(crate) last_failure: Option<TaskFailure>,
-    /// Nothing is launched before.
-    pub(crate) delayed_until: Option<Moment>,
 }
 
 impl AppView {
     /// The definition a task was launched from; the present one when that is no longer remembered.
     pub(crate) fn definition(&self, version: Moment) -> &Arc<App> {
-        self.versions.iter().find(|app| app.version == version).unwrap_or(&self.app)
+        self.versions
+            .iter()
+            .find(|app| app.version == version)
+            .unwrap_or(&self.app)
     }
 }
 

@@ -1,9 +1,9 @@
 //! What the running step of a deployment asks for, given the instances as they are. Asked again after every change until it
 //! says that it is done; it remembers nothing, so a restart of the daemon makes no difference to it.
 
+use super::ActionKind;
 use super::restart::{self, Now};
 use super::scale::{self, Candidate};
-use super::ActionKind;
 use crate::condition::Condition;
 use crate::ids::InstanceId;
 use crate::model::App;
@@ -28,7 +28,11 @@ impl Seen {
     }
 
     fn candidate(&self) -> Candidate<InstanceId> {
-        Candidate { id: self.id.clone(), condition: self.condition, since: self.since }
+        Candidate {
+            id: self.id.clone(),
+            condition: self.condition,
+            since: self.since,
+        }
     }
 }
 
@@ -46,7 +50,10 @@ pub(crate) struct Directive {
 /// What an action asks for now.
 pub(crate) fn advance(action: ActionKind, app: &App, instances: &[Seen]) -> Directive {
     match action {
-        ActionKind::StartApplication => Directive { done: true, ..Directive::default() },
+        ActionKind::StartApplication => Directive {
+            done: true,
+            ..Directive::default()
+        },
         ActionKind::StopApplication => stop(instances),
         ActionKind::ScaleApplication => keep(app, instances),
         ActionKind::RestartApplication => replace(app, instances),
@@ -54,8 +61,16 @@ pub(crate) fn advance(action: ActionKind, app: &App, instances: &[Seen]) -> Dire
 }
 
 fn stop(instances: &[Seen]) -> Directive {
-    let decommission = instances.iter().filter(|seen| seen.wanted).map(|seen| seen.id.clone()).collect();
-    Directive { decommission, start: 0, done: instances.is_empty() }
+    let decommission = instances
+        .iter()
+        .filter(|seen| seen.wanted)
+        .map(|seen| seen.id.clone())
+        .collect();
+    Directive {
+        decommission,
+        start: 0,
+        done: instances.is_empty(),
+    }
 }
 
 /// As many instances as the definition wants. It is what a scaling does, and what keeps an app going without a deployment.
@@ -64,19 +79,33 @@ pub(crate) fn keep(app: &App, instances: &[Seen]) -> Directive {
     let candidates: Vec<_> = counted.iter().map(|seen| seen.candidate()).collect();
     let proposal = scale::propose(&candidates, &[], app.instances, app.kill_selection);
     let settled = proposal.decommission.is_empty() && proposal.start == 0;
-    let quiet = instances.iter().all(|seen| !seen.counts() && seen.wanted || seen.condition == Condition::Running && seen.wanted);
-    Directive { done: settled && quiet, decommission: proposal.decommission, start: proposal.start }
+    let quiet = instances
+        .iter()
+        .all(|seen| !seen.counts() && seen.wanted || seen.condition == Condition::Running && seen.wanted);
+    Directive {
+        done: settled && quiet,
+        decommission: proposal.decommission,
+        start: proposal.start,
+    }
 }
 
 /// Instances of the present configuration in the place of older ones, as fast as the upgrade strategy allows.
 fn replace(app: &App, instances: &[Seen]) -> Directive {
-    let (old, new): (Vec<&Seen>, Vec<&Seen>) = instances.iter().filter(|seen| seen.counts()).partition(|seen| seen.old);
+    let (old, new): (Vec<&Seen>, Vec<&Seen>) = instances
+        .iter()
+        .filter(|seen| seen.counts())
+        .partition(|seen| seen.old);
     if old.is_empty() {
         return keep(app, instances);
     }
     let running = |seen: &&&Seen| seen.condition == Condition::Running;
     let healthy = old.iter().filter(running).count() + new.iter().filter(running).count();
-    let now = Now { wanted: app.instances, running: old.len() as u32, healthy: healthy as u32, resident: false };
+    let now = Now {
+        wanted: app.instances,
+        running: old.len() as u32,
+        healthy: healthy as u32,
+        resident: false,
+    };
     let allowance = restart::allow(now, app.upgrade_strategy);
 
     // What is not launched yet is replaced without anybody noticing; then those that do not run, then the rest.
@@ -85,7 +114,10 @@ fn replace(app: &App, instances: &[Seen]) -> Directive {
         let by_health = running(&&&**a).cmp(&running(&&&**b));
         by_health.then_with(|| scale::kill_order(&a.candidate(), &b.candidate(), app.kill_selection))
     });
-    let unlaunched = order.iter().filter(|seen| seen.condition == Condition::Scheduled).count();
+    let unlaunched = order
+        .iter()
+        .filter(|seen| seen.condition == Condition::Scheduled)
+        .count();
     let mut kill = (allowance.kill as usize).max(unlaunched).min(order.len());
 
     let ending = instances.iter().filter(|seen| !seen.wanted).count();
@@ -94,13 +126,25 @@ fn replace(app: &App, instances: &[Seen]) -> Directive {
     let room = |kill: usize| (allowance.capacity as usize).saturating_sub(occupied(kill));
     if missing > 0 && room(kill) == 0 && kill == 0 && ending == 0 {
         // Old instances that do not even run must not keep the new ones out: nobody is worse off without one of them.
-        kill = usize::from(order.first().is_some_and(|seen| seen.condition != Condition::Running));
+        kill = usize::from(
+            order
+                .first()
+                .is_some_and(|seen| seen.condition != Condition::Running),
+        );
     }
     let decommission: Vec<InstanceId> = order.iter().take(kill).map(|seen| seen.id.clone()).collect();
     // A killed instance takes its room until it is gone, one that was never launched does not.
-    let launched_kills = order.iter().take(kill).filter(|seen| seen.condition != Condition::Scheduled).count();
+    let launched_kills = order
+        .iter()
+        .take(kill)
+        .filter(|seen| seen.condition != Condition::Scheduled)
+        .count();
     let start = missing.min(room(kill).saturating_sub(launched_kills)) as u32;
-    Directive { decommission, start, done: false }
+    Directive {
+        decommission,
+        start,
+        done: false,
+    }
 }
 
 #[cfg(test)]

@@ -18,15 +18,29 @@ struct World {
 impl World {
     fn new(app: App, old: usize, condition: Condition) -> Self {
         let id = AppId::parse("/a").unwrap();
-        let seen = |_| Seen { id: InstanceId::new(&id), condition, since: Moment::now(), wanted: true, old: true };
+        let seen = |_| Seen {
+            id: InstanceId::new(&id),
+            condition,
+            since: Moment::now(),
+            wanted: true,
+            old: true,
+        };
         let instances: Vec<Seen> = (0..old).map(seen).collect();
-        let mut world = Self { app, least_running: usize::MAX, most: 0, instances };
+        let mut world = Self {
+            app,
+            least_running: usize::MAX,
+            most: 0,
+            instances,
+        };
         world.measure();
         world
     }
 
     fn running(&self) -> usize {
-        self.instances.iter().filter(|seen| seen.condition == Condition::Running).count()
+        self.instances
+            .iter()
+            .filter(|seen| seen.condition == Condition::Running)
+            .count()
     }
 
     fn measure(&mut self) {
@@ -48,12 +62,25 @@ impl World {
                     seen.condition = Condition::Killing;
                 }
             }
-            let new = Seen { id: InstanceId::new(&id), condition: Condition::Staging, since: Moment::now(), wanted: true, old: false };
-            self.instances.extend((0..directive.start).map(|_| Seen { id: InstanceId::new(&id), ..new.clone() }));
+            let new = Seen {
+                id: InstanceId::new(&id),
+                condition: Condition::Staging,
+                since: Moment::now(),
+                wanted: true,
+                old: false,
+            };
+            self.instances.extend((0..directive.start).map(|_| Seen {
+                id: InstanceId::new(&id),
+                ..new.clone()
+            }));
             self.measure();
             if self.instances.iter().any(|seen| !seen.wanted) {
                 self.instances.retain(|seen| seen.wanted);
-            } else if let Some(seen) = self.instances.iter_mut().find(|seen| !seen.old && seen.condition == Condition::Staging) {
+            } else if let Some(seen) = self
+                .instances
+                .iter_mut()
+                .find(|seen| !seen.old && seen.condition == Condition::Staging)
+            {
                 seen.condition = Condition::Running;
             }
             self.measure();
@@ -80,12 +107,30 @@ fn restarts_keep_their_bounds() {
         (10, 1.0, 0.1, 10, 11),
         (3, 0.0, 0.0, 0, 3),
     ] {
-        let mut world = World::new(upgrading(instances, health, over), instances as usize, Condition::Running);
-        assert!(world.run(ActionKind::RestartApplication), "{instances} {health} {over} never ends");
-        assert!(world.instances.iter().all(|seen| !seen.old), "{instances} {health} {over}: an old one stays");
+        let mut world = World::new(
+            upgrading(instances, health, over),
+            instances as usize,
+            Condition::Running,
+        );
+        assert!(
+            world.run(ActionKind::RestartApplication),
+            "{instances} {health} {over} never ends"
+        );
+        assert!(
+            world.instances.iter().all(|seen| !seen.old),
+            "{instances} {health} {over}: an old one stays"
+        );
         assert_eq!(world.running(), instances as usize);
-        assert!(world.least_running >= least, "{instances} {health} {over}: only {} ran", world.least_running);
-        assert!(world.most <= most, "{instances} {health} {over}: {} at once", world.most);
+        assert!(
+            world.least_running >= least,
+            "{instances} {health} {over}: only {} ran",
+            world.least_running
+        );
+        assert!(
+            world.most <= most,
+            "{instances} {health} {over}: {} at once",
+            world.most
+        );
     }
 }
 
@@ -94,7 +139,10 @@ fn a_restart_may_change_the_number() {
     for (before, after) in [(5, 2), (2, 5), (3, 1)] {
         let mut world = World::new(upgrading(after, 1.0, 1.0), before, Condition::Running);
         assert!(world.run(ActionKind::RestartApplication));
-        assert_eq!((world.instances.len(), world.running()), (after as usize, after as usize));
+        assert_eq!(
+            (world.instances.len(), world.running()),
+            (after as usize, after as usize)
+        );
     }
 }
 
@@ -120,10 +168,17 @@ fn scaling_and_stopping() {
 #[test]
 fn an_instance_given_up_is_replaced_and_goes_when_it_returns() {
     let mut world = World::new(upgrading(2, 1.0, 1.0), 2, Condition::Running);
+    for old in &mut world.instances {
+        old.since = old.since.plus_millis(-1000);
+    }
     world.instances[0].condition = Condition::UnreachableInactive;
     assert!(world.run(ActionKind::ScaleApplication));
     assert_eq!((world.instances.len(), world.running()), (3, 2));
     world.instances[0].condition = Condition::Running;
     let directive = keep(&world.app, &world.instances);
-    assert_eq!(directive.decommission, [world.instances[2].id.clone()], "the replacement is the youngest");
+    assert_eq!(
+        directive.decommission,
+        [world.instances[2].id.clone()],
+        "the replacement is the youngest"
+    );
 }

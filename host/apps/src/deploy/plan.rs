@@ -65,11 +65,24 @@ pub(crate) fn steps(
     target: &BTreeMap<AppId, &App>,
 ) -> Result<Vec<Step>, Cycle> {
     let mut steps = Vec::new();
-    let action = |kind, id: &AppId| Action { action: kind, app: id.clone() };
-    let stop = original.keys().filter(|id| !target.contains_key(id)).map(|id| action(ActionKind::StopApplication, id));
-    steps.push(Step { actions: stop.collect() });
-    let start = target.keys().filter(|id| !original.contains_key(id)).map(|id| action(ActionKind::StartApplication, id));
-    steps.push(Step { actions: start.collect() });
+    let action = |kind, id: &AppId| Action {
+        action: kind,
+        app: id.clone(),
+    };
+    let stop = original
+        .keys()
+        .filter(|id| !target.contains_key(id))
+        .map(|id| action(ActionKind::StopApplication, id));
+    steps.push(Step {
+        actions: stop.collect(),
+    });
+    let start = target
+        .keys()
+        .filter(|id| !original.contains_key(id))
+        .map(|id| action(ActionKind::StartApplication, id));
+    steps.push(Step {
+        actions: start.collect(),
+    });
     for layer in layers(&dependencies(target))? {
         let actions = layer.iter().filter_map(|id| {
             let kind = match (original.get(id), target.get(id)?) {
@@ -78,7 +91,9 @@ pub(crate) fn steps(
             };
             Some(action(kind, id))
         });
-        steps.push(Step { actions: actions.collect() });
+        steps.push(Step {
+            actions: actions.collect(),
+        });
     }
     steps.retain(|step| !step.actions.is_empty());
     Ok(steps)
@@ -113,11 +128,23 @@ pub(crate) fn layers(dependencies: &BTreeMap<AppId, BTreeSet<AppId>>) -> Result<
     let mut placed: BTreeSet<&AppId> = BTreeSet::new();
     let mut layers = Vec::new();
     while placed.len() < dependencies.len() {
-        let ready = |on: &BTreeSet<AppId>| on.iter().all(|id| placed.contains(id) || !dependencies.contains_key(id));
-        let layer: Vec<&AppId> =
-            dependencies.iter().filter(|(id, on)| !placed.contains(id) && ready(on)).map(|(id, _)| id).collect();
+        let ready = |on: &BTreeSet<AppId>| {
+            on.iter()
+                .all(|id| placed.contains(id) || !dependencies.contains_key(id))
+        };
+        let layer: Vec<&AppId> = dependencies
+            .iter()
+            .filter(|(id, on)| !placed.contains(id) && ready(on))
+            .map(|(id, _)| id)
+            .collect();
         if layer.is_empty() {
-            return Err(Cycle(dependencies.keys().filter(|id| !placed.contains(id)).cloned().collect()));
+            return Err(Cycle(
+                dependencies
+                    .keys()
+                    .filter(|id| !placed.contains(id))
+                    .cloned()
+                    .collect(),
+            ));
         }
         layers.push(layer.iter().map(|id| (*id).clone()).collect());
         placed.extend(layer);
@@ -142,7 +169,9 @@ mod tests {
             // The fixture's apps may have both; planning does not mind.
             let args = body.as_object_mut().unwrap().remove("args");
             let mut app = app(&body);
-            app.args = args.map(|args| serde_json::from_value(args).unwrap()).unwrap_or_default();
+            app.args = args
+                .map(|args| serde_json::from_value(args).unwrap())
+                .unwrap_or_default();
             app.version = "2018-01-01T00:00:00.000Z".parse().unwrap();
             if marked {
                 app.version = app.version.plus_millis(1);
@@ -158,7 +187,8 @@ mod tests {
 
     #[test]
     fn fixtures() {
-        let suite: Value = serde_json::from_str(include_str!("../../tests/fixtures/deployment-plan.json")).unwrap();
+        let suite: Value =
+            serde_json::from_str(include_str!("../../tests/fixtures/deployment-plan.json")).unwrap();
         for case in suite["cases"].as_array().unwrap() {
             if case["kind"] == "dependency-layers" {
                 layer_case(case);
@@ -176,7 +206,9 @@ mod tests {
             .iter()
             .map(|step| {
                 let show = |action: &Action| match action.action {
-                    ActionKind::ScaleApplication => format!("ScaleApplication {} {}", action.app, instances[&action.app]),
+                    ActionKind::ScaleApplication => {
+                        format!("ScaleApplication {} {}", action.app, instances[&action.app])
+                    }
                     kind => format!("{kind:?} {}", action.app),
                 };
                 step.actions.iter().map(show).collect()
@@ -187,7 +219,11 @@ mod tests {
 
     fn layer_case(case: &Value) {
         let ids = |list: &Value| -> BTreeSet<AppId> {
-            list.as_array().unwrap().iter().map(|id| AppId::parse(id.as_str().unwrap()).unwrap()).collect()
+            list.as_array()
+                .unwrap()
+                .iter()
+                .map(|id| AppId::parse(id.as_str().unwrap()).unwrap())
+                .collect()
         };
         let input: BTreeMap<AppId, BTreeSet<AppId>> = case["input"]["dependencies"]
             .as_object()
@@ -200,7 +236,12 @@ mod tests {
         assert_eq!(found.len(), expected.len(), "{}", case["id"]);
         for (number, layer) in expected {
             let index: usize = number.parse().unwrap();
-            assert_eq!(found[index - 1].iter().cloned().collect::<BTreeSet<_>>(), ids(layer), "{} layer {number}", case["id"]);
+            assert_eq!(
+                found[index - 1].iter().cloned().collect::<BTreeSet<_>>(),
+                ids(layer),
+                "{} layer {number}",
+                case["id"]
+            );
         }
     }
 
@@ -210,8 +251,14 @@ mod tests {
             "/a": {"cmd": "sleep 1", "deps": ["/b"]}, "/b": {"cmd": "sleep 1", "deps": ["/a"]}, "/c": {"cmd": "sleep 1", "deps": []},
         }));
         let error = steps(&BTreeMap::new(), &by_id(&all)).unwrap_err().to_string();
-        assert!(error.contains("cyclic dependencies") && error.contains("/a, /b") && !error.contains("/c"), "{error}");
-        all.get_mut(&AppId::parse("/b").unwrap()).unwrap().dependencies.clear();
+        assert!(
+            error.contains("cyclic dependencies") && error.contains("/a, /b") && !error.contains("/c"),
+            "{error}"
+        );
+        all.get_mut(&AppId::parse("/b").unwrap())
+            .unwrap()
+            .dependencies
+            .clear();
         assert_eq!(steps(&BTreeMap::new(), &by_id(&all)).unwrap().len(), 3);
     }
 }

@@ -52,7 +52,8 @@ mod tests {
 
     #[test]
     fn fixtures() {
-        let suite: Value = serde_json::from_str(include_str!("../../tests/fixtures/restart-strategy.json")).unwrap();
+        let suite: Value =
+            serde_json::from_str(include_str!("../../tests/fixtures/restart-strategy.json")).unwrap();
         for case in suite["cases"].as_array().unwrap() {
             let input = &case["input"];
             let number = |key: &str| input[key].as_u64().unwrap() as u32;
@@ -62,12 +63,29 @@ mod tests {
             };
             // A check does not make an instance unhealthy here: those that run are the healthy ones.
             let check_only = input.get("why").is_some();
-            let healthy = if check_only { number("running") } else { number("considered_healthy") };
-            let now =
-                Now { wanted: number("instances"), running: number("running"), healthy, resident: input["resident"] == true };
+            let healthy = if check_only {
+                number("running")
+            } else {
+                number("considered_healthy")
+            };
+            let now = Now {
+                wanted: number("instances"),
+                running: number("running"),
+                healthy,
+                resident: input["resident"] == true,
+            };
             let found = allow(now, strategy);
-            let expected = if check_only { &case["expect"]["desired"] } else { &case["expect"] };
-            assert_eq!(json!({"nrToKillImmediately": found.kill, "maxCapacity": found.capacity}), *expected, "{}", case["id"]);
+            let expected = if check_only {
+                &case["expect"]["desired"]
+            } else {
+                &case["expect"]
+            };
+            assert_eq!(
+                json!({"nrToKillImmediately": found.kill, "maxCapacity": found.capacity}),
+                *expected,
+                "{}",
+                case["id"]
+            );
         }
     }
 }

@@ -28,23 +28,40 @@ pub(crate) fn propose<I: Clone + PartialEq>(
     wanted: u32,
     selection: KillSelection,
 ) -> Proposal<I> {
-    let (doomed, mut rest): (Vec<_>, Vec<_>) =
-        instances.iter().partition(|instance| sentenced.contains(&instance.id));
+    let (doomed, mut rest): (Vec<_>, Vec<_>) = instances
+        .iter()
+        .partition(|instance| sentenced.contains(&instance.id));
     rest.sort_by(|a, b| kill_order(a, b, selection));
-    let excess = instances.len().saturating_sub(wanted as usize).saturating_sub(doomed.len());
-    let decommission: Vec<I> =
-        doomed.iter().chain(rest.iter().take(excess)).map(|instance| instance.id.clone()).collect();
+    let excess = instances
+        .len()
+        .saturating_sub(wanted as usize)
+        .saturating_sub(doomed.len());
+    let decommission: Vec<I> = doomed
+        .iter()
+        .chain(rest.iter().take(excess))
+        .map(|instance| instance.id.clone())
+        .collect();
     let left = instances.len() - decommission.len();
-    Proposal { decommission, start: wanted.saturating_sub(left as u32) }
+    Proposal {
+        decommission,
+        start: wanted.saturating_sub(left as u32),
+    }
 }
 
 /// Who goes first: the smaller weight, then the youngest or the oldest.
-pub(crate) fn kill_order<I>(a: &Candidate<I>, b: &Candidate<I>, selection: KillSelection) -> std::cmp::Ordering {
+pub(crate) fn kill_order<I>(
+    a: &Candidate<I>,
+    b: &Candidate<I>,
+    selection: KillSelection,
+) -> std::cmp::Ordering {
     let by_age = match selection {
         KillSelection::YoungestFirst => b.since.cmp(&a.since),
         KillSelection::OldestFirst => a.since.cmp(&b.since),
     };
-    a.condition.kill_weight().cmp(&b.condition.kill_weight()).then(by_age)
+    a.condition
+        .kill_weight()
+        .cmp(&b.condition.kill_weight())
+        .then(by_age)
 }
 
 #[cfg(test)]
@@ -54,19 +71,34 @@ mod tests {
     use serde_json::{Value, json};
 
     fn condition(name: &Value) -> Condition {
-        [Condition::Running, Condition::Unreachable, Condition::Starting, Condition::Staging]
-            .into_iter()
-            .find(|condition| condition.as_str() == name.as_str().unwrap())
-            .unwrap_or_else(|| panic!("{name}"))
+        [
+            Condition::Running,
+            Condition::Unreachable,
+            Condition::Starting,
+            Condition::Staging,
+        ]
+        .into_iter()
+        .find(|condition| condition.as_str() == name.as_str().unwrap())
+        .unwrap_or_else(|| panic!("{name}"))
     }
 
     fn selection(input: &Value) -> KillSelection {
-        serde_json::from_value(input.get("killSelection").cloned().unwrap_or(json!("YOUNGEST_FIRST"))).unwrap()
+        serde_json::from_value(
+            input
+                .get("killSelection")
+                .cloned()
+                .unwrap_or(json!("YOUNGEST_FIRST")),
+        )
+        .unwrap()
     }
 
     fn since(text: Option<&Value>) -> Moment {
         let base: Moment = "2018-01-01T02:00:00.000Z".parse().unwrap();
-        base.plus_millis(if text == Some(&json!("now-1h")) { -3_600_000 } else { 0 })
+        base.plus_millis(if text == Some(&json!("now-1h")) {
+            -3_600_000
+        } else {
+            0
+        })
     }
 
     #[test]
@@ -75,12 +107,26 @@ mod tests {
         for case in suite["cases"].as_array().unwrap() {
             let input = &case["input"];
             if case["kind"] == "kill-order" {
-                let candidate = |side: &Value| Candidate { id: 0, condition: condition(&side["condition"]), since: since(side.get("since")) };
+                let candidate = |side: &Value| Candidate {
+                    id: 0,
+                    condition: condition(&side["condition"]),
+                    since: since(side.get("since")),
+                };
                 let order = kill_order(&candidate(&input["a"]), &candidate(&input["b"]), selection(input));
-                assert_eq!(order.is_lt(), case["expect"]["a_killed_first"].as_bool().unwrap(), "{}", case["id"]);
+                assert_eq!(
+                    order.is_lt(),
+                    case["expect"]["a_killed_first"].as_bool().unwrap(),
+                    "{}",
+                    case["id"]
+                );
                 continue;
             }
-            assert_eq!(input["kill_to_meet_constraints"], json!([]), "{}: balancing by constraints is not covered yet", case["id"]);
+            assert_eq!(
+                input["kill_to_meet_constraints"],
+                json!([]),
+                "{}: balancing by constraints is not covered yet",
+                case["id"]
+            );
             let instances: Vec<Candidate<u64>> = input["instances"]
                 .as_array()
                 .unwrap()
@@ -94,16 +140,35 @@ mod tests {
             let sentenced: Vec<u64> = serde_json::from_value(input["sentenced"].clone()).unwrap();
             let wanted = u32::try_from(input["scaleTo"].as_i64().unwrap()).unwrap_or(0);
             let found = propose(&instances, &sentenced, wanted, selection(input));
-            assert_eq!(json!(found.decommission), case["expect"]["toDecommission"], "{}", case["id"]);
+            assert_eq!(
+                json!(found.decommission),
+                case["expect"]["toDecommission"],
+                "{}",
+                case["id"]
+            );
             assert_eq!(json!(found.start), case["expect"]["toStart"], "{}", case["id"]);
         }
     }
 
     #[test]
     fn what_is_not_launched_yet_goes_first() {
-        let candidate = |id, condition| Candidate { id, condition, since: since(None) };
-        let instances = [candidate(1, Condition::Running), candidate(2, Condition::Scheduled), candidate(3, Condition::Staging)];
+        let candidate = |id, condition| Candidate {
+            id,
+            condition,
+            since: since(None),
+        };
+        let instances = [
+            candidate(1, Condition::Running),
+            candidate(2, Condition::Scheduled),
+            candidate(3, Condition::Staging),
+        ];
         let found = propose(&instances, &[], 1, KillSelection::OldestFirst);
-        assert_eq!(found, Proposal { decommission: vec![2, 3], start: 0 });
+        assert_eq!(
+            found,
+            Proposal {
+                decommission: vec![2, 3],
+                start: 0
+            }
+        );
     }
 }

@@ -64,7 +64,8 @@ pub(crate) struct App {
 impl App {
     /// The version since which instances need not be restarted.
     pub(crate) fn config_version(&self) -> Moment {
-        self.version_info.map_or(self.version, |info| info.last_config_change_at)
+        self.version_info
+            .map_or(self.version, |info| info.last_config_change_at)
     }
 
     /// Whether going from `self` to `other` restarts instances. Their number and the versions do not count.

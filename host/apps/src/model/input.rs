@@ -8,8 +8,8 @@ use super::app::{Network, NetworkMode};
 use super::check::CheckScheme;
 use super::reader::Reader;
 use super::{
-    App, Artifact, Check, CheckCommand, CheckKind, CheckPort, Constraint, KillSelection, PortDefinition, Protocol,
-    UnreachableStrategy, UpgradeStrategy, app, unsupported,
+    App, Artifact, Check, CheckCommand, CheckKind, CheckPort, Constraint, KillSelection, PortDefinition,
+    Protocol, UnreachableStrategy, UpgradeStrategy, app, unsupported,
 };
 use crate::ids::{AppId, IdError};
 use crate::problems::Problems;
@@ -31,7 +31,7 @@ pub(crate) struct AppUpdate {
     pub(crate) version: Option<Moment>,
     /// How many members the document has, ids and versions included.
     pub(crate) members: usize,
-    pub(crate) instances: Option<u32>,
+    instances: Option<u32>,
     cmd: Option<String>,
     args: Option<Vec<String>>,
     user: Option<String>,
@@ -92,12 +92,19 @@ pub(crate) fn read(document: &Value) -> Result<AppUpdate, Invalid> {
         shape.add("/", "error.expected.jsobject");
         return Err(Invalid::Shape(shape));
     };
-    let mut update = AppUpdate { members: members.len(), ..AppUpdate::default() };
+    let mut update = AppUpdate {
+        members: members.len(),
+        ..AppUpdate::default()
+    };
     unsupported::find(members, &mut update.broken);
     // What is refused as unsupported must not be refused a second time for its shape.
     let refused = update.broken.clone();
     let mut broken = Problems::default();
-    read_members(&mut Reader::new(members, "", &mut shape), &mut update, &mut broken);
+    read_members(
+        &mut Reader::new(members, "", &mut shape),
+        &mut update,
+        &mut broken,
+    );
     update.broken.extend(broken);
     if shape.is_empty() {
         Ok(update)
@@ -108,7 +115,9 @@ pub(crate) fn read(document: &Value) -> Result<AppUpdate, Invalid> {
 }
 
 fn read_members(reader: &mut Reader<'_>, update: &mut AppUpdate, broken: &mut Problems) {
-    update.id = reader.string("id").and_then(|text| read_id(reader, "id", &text, broken));
+    update.id = reader
+        .string("id")
+        .and_then(|text| read_id(reader, "id", &text, broken));
     update.version = read_version(reader);
     read_program(reader, update);
     read_resources(reader, update);
@@ -125,7 +134,10 @@ fn read_members(reader: &mut Reader<'_>, update: &mut AppUpdate, broken: &mut Pr
     update.kill_selection = read_choice(
         reader,
         "killSelection",
-        &[("YOUNGEST_FIRST", KillSelection::YoungestFirst), ("OLDEST_FIRST", KillSelection::OldestFirst)],
+        &[
+            ("YOUNGEST_FIRST", KillSelection::YoungestFirst),
+            ("OLDEST_FIRST", KillSelection::OldestFirst),
+        ],
     );
     update.role = reader.string("role");
     if update.role.as_deref() == Some("") {
@@ -165,7 +177,11 @@ fn read_program(reader: &mut Reader<'_>, update: &mut AppUpdate) {
     update.args = reader.strings("args");
     update.user = reader.string("user");
     update.executor = reader.string("executor");
-    if reader.raw("env").and_then(Value::as_object).is_none_or(|env| !env.values().any(|value| value.get("secret").is_some())) {
+    if reader
+        .raw("env")
+        .and_then(Value::as_object)
+        .is_none_or(|env| !env.values().any(|value| value.get("secret").is_some()))
+    {
         update.env = reader.texts("env");
     }
 }
@@ -203,7 +219,12 @@ fn read_ports(reader: &mut Reader<'_>, update: &mut AppUpdate, broken: &mut Prob
         let mut ports = Vec::new();
         for (index, port) in legacy?.iter().enumerate() {
             match port.as_u64().and_then(|port| u16::try_from(port).ok()) {
-                Some(port) => ports.push(PortDefinition { port, name: None, protocol: Protocol::Tcp, labels: BTreeMap::new() }),
+                Some(port) => ports.push(PortDefinition {
+                    port,
+                    name: None,
+                    protocol: Protocol::Tcp,
+                    labels: BTreeMap::new(),
+                }),
                 None => reader.problem(&format!("ports({index})"), "error.expected.jsnumber"),
             }
         }
@@ -217,23 +238,35 @@ fn read_ports(reader: &mut Reader<'_>, update: &mut AppUpdate, broken: &mut Prob
 
 fn read_port_name(port: &mut Reader<'_>) -> Option<String> {
     let name = port.string("name")?;
-    let valid = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+    let valid = name
+        .bytes()
+        .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     if !valid || name.is_empty() || name.starts_with('-') || name.ends_with('-') {
         port.problem("name", "error.pattern");
-        port.problem("name", "must fully match regular expression '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'");
+        port.problem(
+            "name",
+            "must fully match regular expression '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'",
+        );
     }
     Some(name)
 }
 
 fn read_protocol(port: &mut Reader<'_>) -> Protocol {
-    let choices =
-        [("tcp", Protocol::Tcp), ("udp", Protocol::Udp), ("udp,tcp", Protocol::Both), ("tcp,udp", Protocol::Both)];
+    let choices = [
+        ("tcp", Protocol::Tcp),
+        ("udp", Protocol::Udp),
+        ("udp,tcp", Protocol::Both),
+        ("tcp,udp", Protocol::Both),
+    ];
     read_choice(port, "protocol", &choices).unwrap_or(Protocol::Tcp)
 }
 
 fn read_choice<T: Copy>(reader: &mut Reader<'_>, key: &str, choices: &[(&str, T)]) -> Option<T> {
     let text = reader.string(key)?;
-    let choice = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+    let choice = choices
+        .iter()
+        .find(|(name, _)| *name == text)
+        .map(|(_, value)| *value);
     if choice.is_none() {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         reader.problem(key, "error.unknown.enum.literal");
@@ -247,8 +280,12 @@ fn read_constraints(reader: &mut Reader<'_>) -> Option<Vec<Constraint>> {
     let mut constraints = Vec::new();
     for (index, item) in items.iter().enumerate() {
         let key = format!("constraints({index})");
-        let fields: Option<Vec<String>> =
-            item.as_array().and_then(|fields| fields.iter().map(|field| field.as_str().map(str::to_owned)).collect());
+        let fields: Option<Vec<String>> = item.as_array().and_then(|fields| {
+            fields
+                .iter()
+                .map(|field| field.as_str().map(str::to_owned))
+                .collect()
+        });
         match fields {
             None => reader.problem(&key, "error.expected.jsarray"),
             Some(fields) if !(2..=3).contains(&fields.len()) => {
@@ -278,7 +315,9 @@ fn read_fetch(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Vec<Arti
         })
     });
     let uris = reader.strings("uris");
-    if fetch.as_ref().is_some_and(|fetch| !fetch.is_empty()) && uris.as_ref().is_some_and(|uris| !uris.is_empty()) {
+    if fetch.as_ref().is_some_and(|fetch| !fetch.is_empty())
+        && uris.as_ref().is_some_and(|uris| !uris.is_empty())
+    {
         broken.add("/uris", "may not be set in conjunction with fetch");
     }
     fetch.or_else(|| uris.map(|uris| uris.into_iter().map(legacy_artifact).collect()))
@@ -286,17 +325,30 @@ fn read_fetch(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Vec<Arti
 
 /// What the deprecated `uris` mean: archives are unpacked.
 fn legacy_artifact(uri: String) -> Artifact {
-    const ARCHIVES: [&str; 9] = [".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".gz", ".tgz", ".tbz2", ".txz", ".zip"];
+    const ARCHIVES: [&str; 9] = [
+        ".tar", ".tar.gz", ".tar.bz2", ".tar.xz", ".gz", ".tgz", ".tbz2", ".txz", ".zip",
+    ];
     let path = uri.split(['?', '#']).next().unwrap_or_default();
     let extract = ARCHIVES.iter().any(|suffix| path.ends_with(suffix));
-    Artifact { uri, extract, executable: false, cache: false, dest_path: None }
+    Artifact {
+        uri,
+        extract,
+        executable: false,
+        cache: false,
+        dest_path: None,
+    }
 }
 
 fn read_check(check: &mut Reader<'_>) -> CheckInput {
-    let kinds: Vec<&str> = ["http", "tcp", "exec"].into_iter().filter(|kind| check.raw(kind).is_some()).collect();
+    let kinds: Vec<&str> = ["http", "tcp", "exec"]
+        .into_iter()
+        .filter(|kind| check.raw(kind).is_some())
+        .collect();
     let kind = match kinds.as_slice() {
         ["http"] => check.nested("http", read_http).unwrap_or(KindInput::Unclear),
-        ["tcp"] => check.nested("tcp", |tcp| KindInput::Tcp(read_port(tcp))).unwrap_or(KindInput::Unclear),
+        ["tcp"] => check
+            .nested("tcp", |tcp| KindInput::Tcp(read_port(tcp)))
+            .unwrap_or(KindInput::Unclear),
         ["exec"] => check.nested("exec", read_exec).unwrap_or(KindInput::Unclear),
         [] if check.raw("plugin").is_some() => {
             check.problem("plugin", "checks of the kind plugin are not supported yet");
@@ -307,7 +359,10 @@ fn read_check(check: &mut Reader<'_>) -> CheckInput {
             KindInput::Unclear
         }
         several => {
-            check.problem_here(format!("exactly one of http, tcp or exec must be given; there are {}", several.join(", ")));
+            check.problem_here(format!(
+                "exactly one of http, tcp or exec must be given; there are {}",
+                several.join(", ")
+            ));
             KindInput::Unclear
         }
     };
@@ -331,13 +386,19 @@ fn read_http(http: &mut Reader<'_>) -> KindInput {
     if let Some(scheme) = http.string("scheme")
         && scheme != "HTTP"
     {
-        http.problem("scheme", format!("got {scheme}; only HTTP is supported for checks"));
+        http.problem(
+            "scheme",
+            format!("got {scheme}; only HTTP is supported for checks"),
+        );
     }
     KindInput::Http(port, path)
 }
 
 fn read_port(check: &mut Reader<'_>) -> PortInput {
-    let input = PortInput { port: check.port("port"), index: check.port("portIndex") };
+    let input = PortInput {
+        port: check.port("port"),
+        index: check.port("portIndex"),
+    };
     if input.port.is_some() && input.index.is_some() {
         check.problem("port", "Check must specify either a port or a portIndex");
     }
@@ -352,7 +413,8 @@ fn read_exec(exec: &mut Reader<'_>) -> KindInput {
             (Some(shell), None) => Some(CheckCommand::Shell(shell)),
             (None, Some(argv)) => Some(CheckCommand::Argv(argv)),
             _ => {
-                command.problem_here("exactly one of shell, a text, and argv, a list of texts, must be given");
+                command
+                    .problem_here("exactly one of shell, a text, and argv, a list of texts, must be given");
                 None
             }
         }
@@ -378,8 +440,14 @@ fn read_upgrade(strategy: &mut Reader<'_>) -> Option<UpgradeStrategy> {
             strategy.problem(key, "is undefined: an upgradeStrategy needs both of its values");
         }
     }
-    let (over, health) = (strategy.share("maximumOverCapacity"), strategy.share("minimumHealthCapacity"));
-    Some(UpgradeStrategy { maximum_over_capacity: over?, minimum_health_capacity: health? })
+    let (over, health) = (
+        strategy.share("maximumOverCapacity"),
+        strategy.share("minimumHealthCapacity"),
+    );
+    Some(UpgradeStrategy {
+        maximum_over_capacity: over?,
+        minimum_health_capacity: health?,
+    })
 }
 
 fn read_roles(reader: &mut Reader<'_>) -> Option<Vec<String>> {
@@ -397,7 +465,10 @@ fn read_unreachable(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Un
         return Some(UnreachableStrategy::Disabled(app::Disabled::Disabled));
     }
     let (inactive, expunge) = reader.nested("unreachableStrategy", |strategy| {
-        (strategy.count("inactiveAfterSeconds").unwrap_or(0), strategy.count("expungeAfterSeconds").unwrap_or(0))
+        (
+            strategy.count("inactiveAfterSeconds").unwrap_or(0),
+            strategy.count("expungeAfterSeconds").unwrap_or(0),
+        )
     })?;
     if inactive > expunge {
         broken.add(
@@ -407,10 +478,22 @@ fn read_unreachable(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Un
             ),
         );
     }
-    Some(UnreachableStrategy::Enabled { inactive_after_seconds: inactive, expunge_after_seconds: expunge })
+    Some(UnreachableStrategy::Enabled {
+        inactive_after_seconds: inactive,
+        expunge_after_seconds: expunge,
+    })
 }
 
 impl AppUpdate {
+    /// A change of nothing but the number of instances.
+    pub(crate) fn scaling(instances: u32) -> Self {
+        Self {
+            instances: Some(instances),
+            members: 1,
+            ..Self::default()
+        }
+    }
+
     /// The constraints it brings along; none when they stay as they are.
     pub(crate) fn constraints(&self) -> &[Constraint] {
         self.constraints.as_deref().unwrap_or_default()
@@ -419,7 +502,9 @@ impl AppUpdate {
     /// Fills in what the client left out from the present definition, or from the defaults when there is none. `role` is the
     /// framework's. Rules that this breaks are added to [`AppUpdate::broken`].
     pub(crate) fn apply(&mut self, id: AppId, base: Option<&App>, role: &str, version: Moment) -> App {
-        let mut app = base.cloned().unwrap_or_else(|| defaults(id.clone(), role, version));
+        let mut app = base
+            .cloned()
+            .unwrap_or_else(|| defaults(id.clone(), role, version));
         app.id = id;
         app.version = version;
         macro_rules! take {
@@ -458,7 +543,9 @@ fn defaults(id: AppId, role: &str, version: Moment) -> App {
         executor: String::new(),
         constraints: Vec::new(),
         fetch: Vec::new(),
-        networks: vec![Network { mode: NetworkMode::Host }],
+        networks: vec![Network {
+            mode: NetworkMode::Host,
+        }],
         port_definitions: vec![PortDefinition {
             port: 0,
             name: Some("default".to_owned()),
@@ -472,10 +559,16 @@ fn defaults(id: AppId, role: &str, version: Moment) -> App {
         check: None,
         task_kill_grace_period_seconds: None,
         dependencies: Vec::new(),
-        upgrade_strategy: UpgradeStrategy { maximum_over_capacity: 1.0, minimum_health_capacity: 1.0 },
+        upgrade_strategy: UpgradeStrategy {
+            maximum_over_capacity: 1.0,
+            minimum_health_capacity: 1.0,
+        },
         labels: BTreeMap::new(),
         accepted_resource_roles: Vec::new(),
-        unreachable_strategy: UnreachableStrategy::Enabled { inactive_after_seconds: 0, expunge_after_seconds: 0 },
+        unreachable_strategy: UnreachableStrategy::Enabled {
+            inactive_after_seconds: 0,
+            expunge_after_seconds: 0,
+        },
         kill_selection: KillSelection::YoungestFirst,
         role: role.to_owned(),
         version,
@@ -490,15 +583,29 @@ fn resolve(input: CheckInput, ports: usize, broken: &mut Problems) -> Option<Che
         (None, Some(index)) => Some(CheckPort::PortIndex(index)),
         (None, None) if ports > 0 => Some(CheckPort::PortIndex(0)),
         (None, None) => {
-            broken.add(format!("/check/{kind}"), "the app has no ports, so the check must specify a port");
+            broken.add(
+                format!("/check/{kind}"),
+                "the app has no ports, so the check must specify a port",
+            );
             None
         }
     };
     let kind = match input.kind {
-        KindInput::Http(ports, path) => CheckKind::Http { port: port(ports, "http")?, path, scheme: CheckScheme::Http },
-        KindInput::Tcp(ports) => CheckKind::Tcp { port: port(ports, "tcp")? },
+        KindInput::Http(ports, path) => CheckKind::Http {
+            port: port(ports, "http")?,
+            path,
+            scheme: CheckScheme::Http,
+        },
+        KindInput::Tcp(ports) => CheckKind::Tcp {
+            port: port(ports, "tcp")?,
+        },
         KindInput::Exec(command) => CheckKind::Exec { command },
         KindInput::Unclear => return None,
     };
-    Some(Check { kind, interval_seconds: input.interval, timeout_seconds: input.timeout, delay_seconds: input.delay })
+    Some(Check {
+        kind,
+        interval_seconds: input.interval,
+        timeout_seconds: input.timeout,
+        delay_seconds: input.delay,
+    })
 }

@@ -90,7 +90,9 @@ impl Parser<'_> {
         let mut end = self.rest.len();
         while let Some((at, char)) = chars.next() {
             if char == '\\' {
-                let (_, escaped) = chars.next().ok_or("a \\ at the end of the selector escapes nothing")?;
+                let (_, escaped) = chars
+                    .next()
+                    .ok_or("a \\ at the end of the selector escapes nothing")?;
                 word.push(escaped);
             } else if char.is_alphanumeric() || "-_./:".contains(char) {
                 word.push(char);
@@ -121,7 +123,11 @@ impl Parser<'_> {
     }
 
     fn expect(&mut self, token: &str) -> Result<(), String> {
-        if self.take(token) { Ok(()) } else { Err(format!("'{token}' was expected before '{}'", self.rest)) }
+        if self.take(token) {
+            Ok(())
+        } else {
+            Err(format!("'{token}' was expected before '{}'", self.rest))
+        }
     }
 }
 
@@ -132,7 +138,8 @@ mod tests {
 
     #[test]
     fn fixtures() {
-        let suite: serde_json::Value = serde_json::from_str(include_str!("../../tests/fixtures/label-selector.json")).unwrap();
+        let suite: serde_json::Value =
+            serde_json::from_str(include_str!("../../tests/fixtures/label-selector.json")).unwrap();
         for case in suite["cases"].as_array().unwrap() {
             let text = case["input"]["selector"].as_str().unwrap();
             let Some(expected) = case["expect"]["cases"].as_array() else {
@@ -142,7 +149,12 @@ mod tests {
             let selector = Selector::parse(text).unwrap();
             for row in expected {
                 let labels = serde_json::from_value(row["labels"].clone()).unwrap();
-                assert_eq!(selector.matches(&labels), row["match"].as_bool().unwrap(), "{} {row}", case["id"]);
+                assert_eq!(
+                    selector.matches(&labels),
+                    row["match"].as_bool().unwrap(),
+                    "{} {row}",
+                    case["id"]
+                );
             }
         }
     }

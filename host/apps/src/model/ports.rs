@@ -15,7 +15,11 @@ pub(crate) fn assign(app: &mut App, previous: &[PortDefinition], used: &BTreeSet
     if app.require_ports {
         return;
     }
-    let mut taken: BTreeSet<u16> = app.port_definitions.iter().map(|definition| definition.port).collect();
+    let mut taken: BTreeSet<u16> = app
+        .port_definitions
+        .iter()
+        .map(|definition| definition.port)
+        .collect();
     for index in 0..app.port_definitions.len() {
         if app.port_definitions[index].port != 0 {
             continue;
@@ -27,7 +31,11 @@ pub(crate) fn assign(app: &mut App, previous: &[PortDefinition], used: &BTreeSet
             .or_else(|| previous.get(index))
             .map(|old| old.port)
             .filter(|port| RANGE.contains(port) && !taken.contains(port));
-        let port = kept.or_else(|| RANGE.into_iter().find(|port| !used.contains(port) && !taken.contains(port)));
+        let port = kept.or_else(|| {
+            RANGE
+                .into_iter()
+                .find(|port| !used.contains(port) && !taken.contains(port))
+        });
         if let Some(port) = port {
             taken.insert(port);
             app.port_definitions[index].port = port;

@@ -18,8 +18,16 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// The object that a document is; `path` is empty for the document itself.
-    pub(super) fn new(members: &'a Map<String, Value>, path: impl Into<String>, problems: &'a mut Problems) -> Self {
-        Self { members, path: path.into(), problems }
+    pub(super) fn new(
+        members: &'a Map<String, Value>,
+        path: impl Into<String>,
+        problems: &'a mut Problems,
+    ) -> Self {
+        Self {
+            members,
+            path: path.into(),
+            problems,
+        }
     }
 
     /// Where a member stands.
@@ -35,7 +43,11 @@ impl<'a> Reader<'a> {
 
     /// Notes a problem with the object itself.
     pub(super) fn problem_here(&mut self, text: impl Into<String>) {
-        let path = if self.path.is_empty() { "/".to_owned() } else { self.path.clone() };
+        let path = if self.path.is_empty() {
+            "/".to_owned()
+        } else {
+            self.path.clone()
+        };
         self.problems.add(path, text);
     }
 
@@ -82,7 +94,12 @@ impl<'a> Reader<'a> {
     pub(super) fn count(&mut self, key: &str) -> Option<u32> {
         let value = self.raw(key)?;
         // 2.0 is as whole as 2; upstream's parser says so too.
-        let whole = value.as_i64().or_else(|| value.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 1e15).map(|n| n as i64));
+        let whole = value.as_i64().or_else(|| {
+            value
+                .as_f64()
+                .filter(|n| n.fract() == 0.0 && n.abs() < 1e15)
+                .map(|n| n as i64)
+        });
         let number = self.expected(key, whole, "error.expected.jsnumber")?;
         match u32::try_from(number) {
             Ok(number) if number <= i32::MAX as u32 => Some(number),
@@ -145,17 +162,29 @@ impl<'a> Reader<'a> {
     pub(super) fn nested<T>(&mut self, key: &str, read: impl FnOnce(&mut Reader<'_>) -> T) -> Option<T> {
         let members = self.object(key)?;
         let path = self.path(key);
-        Some(read(&mut Reader { members, path, problems: self.problems }))
+        Some(read(&mut Reader {
+            members,
+            path,
+            problems: self.problems,
+        }))
     }
 
     /// An array of objects, each read by `read`.
-    pub(super) fn list<T>(&mut self, key: &str, read: impl Fn(&mut Reader<'_>) -> Option<T>) -> Option<Vec<T>> {
+    pub(super) fn list<T>(
+        &mut self,
+        key: &str,
+        read: impl Fn(&mut Reader<'_>) -> Option<T>,
+    ) -> Option<Vec<T>> {
         let items = self.array(key)?;
         let mut list = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
             let path = self.path(&format!("{key}({index})"));
             match item.as_object() {
-                Some(members) => list.extend(read(&mut Reader { members, path, problems: self.problems })),
+                Some(members) => list.extend(read(&mut Reader {
+                    members,
+                    path,
+                    problems: self.problems,
+                })),
                 None => self.problems.add(path, "error.expected.jsobject"),
             }
         }

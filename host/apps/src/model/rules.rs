@@ -32,7 +32,10 @@ pub(crate) fn check(app: &App, role: &str) -> Problems {
 
 fn program(app: &App, problems: &mut Problems) {
     if app.cmd.is_some() != app.args.is_empty() {
-        problems.add("/", "AppDefinition must either contain one of 'cmd' or 'args', and/or a 'container'.");
+        problems.add(
+            "/",
+            "AppDefinition must either contain one of 'cmd' or 'args', and/or a 'container'.",
+        );
     }
     // Upstream refuses one character too. No program worth running is called that, and clients' tests rely on it.
     if app.cmd.as_ref().is_some_and(|cmd| cmd.chars().count() <= 1) {
@@ -41,11 +44,20 @@ fn program(app: &App, problems: &mut Problems) {
 }
 
 fn ports(app: &App, problems: &mut Problems) {
-    let numbers: Vec<u16> = app.port_definitions.iter().map(|port| port.port).filter(|port| *port != 0).collect();
+    let numbers: Vec<u16> = app
+        .port_definitions
+        .iter()
+        .map(|port| port.port)
+        .filter(|port| *port != 0)
+        .collect();
     if numbers.iter().collect::<BTreeSet<_>>().len() != numbers.len() {
         problems.add("/portDefinitions", "Ports must be unique.");
     }
-    let names: Vec<&String> = app.port_definitions.iter().filter_map(|port| port.name.as_ref()).collect();
+    let names: Vec<&String> = app
+        .port_definitions
+        .iter()
+        .filter_map(|port| port.name.as_ref())
+        .collect();
     if names.iter().collect::<BTreeSet<_>>().len() != names.len() {
         problems.add("/portDefinitions", "Port names must be unique.");
     }
@@ -53,24 +65,51 @@ fn ports(app: &App, problems: &mut Problems) {
 
 fn roles(app: &App, role: &str, problems: &mut Problems) {
     if app.role != role && app.role != "*" {
-        let expected = if role == "*" { "*".to_owned() } else { format!("*, {role}") };
-        problems.add("/role", format!("got {}, expected one of: [{expected}]", app.role));
+        let expected = if role == "*" {
+            "*".to_owned()
+        } else {
+            format!("*, {role}")
+        };
+        problems.add(
+            "/role",
+            format!("got {}, expected one of: [{expected}]", app.role),
+        );
     }
-    if app.accepted_resource_roles.iter().any(|accepted| accepted != "*" && *accepted != app.role) {
-        let allowed = if app.role == "*" { "*".to_owned() } else { format!("* and {}", app.role) };
-        problems.add("/acceptedResourceRoles", format!("acceptedResourceRoles can only contain {allowed}"));
+    if app
+        .accepted_resource_roles
+        .iter()
+        .any(|accepted| accepted != "*" && *accepted != app.role)
+    {
+        let allowed = if app.role == "*" {
+            "*".to_owned()
+        } else {
+            format!("* and {}", app.role)
+        };
+        problems.add(
+            "/acceptedResourceRoles",
+            format!("acceptedResourceRoles can only contain {allowed}"),
+        );
     }
 }
 
 fn strategy(app: &App, problems: &mut Problems) {
-    if app.labels.get(SINGLE_INSTANCE).is_none_or(|value| value != "true") {
+    if app
+        .labels
+        .get(SINGLE_INSTANCE)
+        .is_none_or(|value| value != "true")
+    {
         return;
     }
     if app.instances > 1 {
         problems.add("/instances", "Single instance app may only have one instance");
     }
-    if app.upgrade_strategy.maximum_over_capacity != 0.0 || app.upgrade_strategy.minimum_health_capacity != 0.0 {
-        problems.add("/upgradeStrategy", "maximumOverCapacity and minimumHealthCapacity of a single instance app must be 0");
+    if app.upgrade_strategy.maximum_over_capacity != 0.0
+        || app.upgrade_strategy.minimum_health_capacity != 0.0
+    {
+        problems.add(
+            "/upgradeStrategy",
+            "maximumOverCapacity and minimumHealthCapacity of a single instance app must be 0",
+        );
     }
 }
 
@@ -87,7 +126,11 @@ fn looks(check: &Check, ports: usize, problems: &mut Problems) {
     if let Some(CheckPort::PortIndex(index)) = check.port()
         && usize::from(index) >= ports
     {
-        let kind = if matches!(check.kind, CheckKind::Tcp { .. }) { "tcp" } else { "http" };
+        let kind = if matches!(check.kind, CheckKind::Tcp { .. }) {
+            "tcp"
+        } else {
+            "http"
+        };
         problems.add(
             format!("/check/{kind}/portIndex"),
             "check port index must address an element of the ports array or container port mappings.",
@@ -105,7 +148,10 @@ fn looks(check: &Check, ports: usize, problems: &mut Problems) {
 
 /// Whether Java's URI class, which upstream asks, would take it: no blanks, controls or delimiters that URIs do not have.
 fn is_uri(text: &str) -> bool {
-    !text.is_empty() && !text.chars().any(|char| char.is_control() || char.is_whitespace() || "\"<>\\^`{|}".contains(char))
+    !text.is_empty()
+        && !text
+            .chars()
+            .any(|char| char.is_control() || char.is_whitespace() || "\"<>\\^`{|}".contains(char))
 }
 
 #[cfg(test)]

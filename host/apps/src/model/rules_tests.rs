@@ -13,9 +13,18 @@ const ROLE: &str = "*";
 fn define(body: &Value) -> Result<App, Invalid> {
     let mut update: AppUpdate = read(body)?;
     let id = update.id.clone();
-    let app = update.apply(id.unwrap_or(AppId::parse("/unnamed").unwrap()), None, ROLE, Moment::now());
+    let app = update.apply(
+        id.unwrap_or(AppId::parse("/unnamed").unwrap()),
+        None,
+        ROLE,
+        Moment::now(),
+    );
     update.broken.extend(super::check(&app, ROLE));
-    if update.broken.is_empty() { Ok(app) } else { Err(Invalid::Rules(update.broken)) }
+    if update.broken.is_empty() {
+        Ok(app)
+    } else {
+        Err(Invalid::Rules(update.broken))
+    }
 }
 
 fn problems(body: &Value) -> Problems {
@@ -93,13 +102,20 @@ const OBJECT_LEVEL: &[(&str, Option<&str>)] = &[
 fn app_validation_fixtures() {
     let mut replayed = 0;
     for case in cases(include_str!("../../tests/fixtures/app-validation.json")) {
-        let id = case["id"].as_str().unwrap().strip_prefix("app-validation/").unwrap();
+        let id = case["id"]
+            .as_str()
+            .unwrap()
+            .strip_prefix("app-validation/")
+            .unwrap();
         let found = problems(&case["request"]["body"]);
         if let Some((_, path)) = NOT_YET.iter().find(|(name, _)| *name == id) {
             assert!(found.mention(path, "not supported yet"), "{id}: {found:?}");
         } else if let Some((_, text)) = OBJECT_LEVEL.iter().find(|(name, _)| *name == id) {
             assert_eq!(found.is_empty(), text.is_none(), "{id}: {found:?}");
-            assert!(text.is_none_or(|text| found.mention("/id", text)), "{id}: {found:?}");
+            assert!(
+                text.is_none_or(|text| found.mention("/id", text)),
+                "{id}: {found:?}"
+            );
         } else {
             replay(id, &case, &found);
             replayed += 1;
@@ -111,7 +127,11 @@ fn app_validation_fixtures() {
 #[test]
 fn app_definition_rules_fixtures() {
     for case in cases(include_str!("../../tests/fixtures/app-definition-rules.json")) {
-        replay(case["id"].as_str().unwrap(), &case, &problems(&case["request"]["body"]));
+        replay(
+            case["id"].as_str().unwrap(),
+            &case,
+            &problems(&case["request"]["body"]),
+        );
     }
 }
 
@@ -119,7 +139,10 @@ fn replay(id: &str, case: &Value, found: &Problems) {
     let accepted = case["expect"]["outcome"] == "accept";
     assert_eq!(found.is_empty(), accepted, "{id}: {found:?}");
     for detail in case["expect"]["details"].as_array().into_iter().flatten() {
-        let (path, text) = (detail["path"].as_str().unwrap(), detail["error_contains"].as_str().unwrap());
+        let (path, text) = (
+            detail["path"].as_str().unwrap(),
+            detail["error_contains"].as_str().unwrap(),
+        );
         assert!(found.mention(path, text), "{id}: {path} {text} not in {found:?}");
     }
 }
@@ -148,7 +171,10 @@ fn checks_fixtures() {
         let body = &case["request"]["body"];
         if let Some((_, path)) = CHECKS_DECIDED.iter().find(|(name, _)| *name == id) {
             let found = problems(body);
-            assert!(path.map_or(found.is_empty(), |path| found.mention(path, "")), "{id}: {found:?}");
+            assert!(
+                path.map_or(found.is_empty(), |path| found.mention(path, "")),
+                "{id}: {found:?}"
+            );
             continue;
         }
         if case["expect"]["http_status"] == 201 {
@@ -160,7 +186,13 @@ fn checks_fixtures() {
         } else {
             let found = problems(body);
             for detail in case["expect"]["details"].as_array().unwrap() {
-                assert!(found.mention(detail["path"].as_str().unwrap(), detail["error_contains"].as_str().unwrap()), "{id}: {found:?}");
+                assert!(
+                    found.mention(
+                        detail["path"].as_str().unwrap(),
+                        detail["error_contains"].as_str().unwrap()
+                    ),
+                    "{id}: {found:?}"
+                );
             }
         }
     }
@@ -169,7 +201,10 @@ fn checks_fixtures() {
 #[test]
 fn a_check_without_port_looks_at_the_first_and_says_so() {
     let app = define(&json!({"id": "/a", "cmd": "sleep 1", "check": {"tcp": {}}})).unwrap();
-    assert_eq!(serde_json::to_value(&app).unwrap()["check"]["tcp"], json!({"portIndex": 0}));
+    assert_eq!(
+        serde_json::to_value(&app).unwrap()["check"]["tcp"],
+        json!({"portIndex": 0})
+    );
     let none = problems(&json!({"id": "/a", "cmd": "sleep 1", "portDefinitions": [], "check": {"http": {}}}));
     assert!(none.mention("/check/http", "no ports"), "{none:?}");
 }
@@ -177,8 +212,15 @@ fn a_check_without_port_looks_at_the_first_and_says_so() {
 #[test]
 fn constraint_syntax_that_needs_no_component() {
     let one = problems(&json!({"id": "/a", "cmd": "sleep 1", "constraints": [["hostname"]]}));
-    assert!(one.mention("/constraints(0)", "Each constraint must have either 2 or 3 fields"), "{one:?}");
-    let app = define(&json!({"id": "/a", "cmd": "sleep 1", "constraints": [["rack", "group_by", "2"]]})).unwrap();
+    assert!(
+        one.mention(
+            "/constraints(0)",
+            "Each constraint must have either 2 or 3 fields"
+        ),
+        "{one:?}"
+    );
+    let app =
+        define(&json!({"id": "/a", "cmd": "sleep 1", "constraints": [["rack", "group_by", "2"]]})).unwrap();
     assert_eq!(app.constraints[0].0, ["rack", "GROUP_BY", "2"]);
 }
 
@@ -202,17 +244,32 @@ fn defaults_are_upstream_s() {
 
 #[test]
 fn deprecated_fields_are_translated() {
-    let app = define(&json!({"id": "/a", "cmd": "sleep 1", "ports": [8080], "uris": ["http://x/a.tgz", "http://x/b"]})).unwrap();
+    let app = define(
+        &json!({"id": "/a", "cmd": "sleep 1", "ports": [8080], "uris": ["http://x/a.tgz", "http://x/b"]}),
+    )
+    .unwrap();
     assert_eq!(app.port_definitions[0].port, 8080);
-    assert_eq!(app.fetch.iter().map(|artifact| artifact.extract).collect::<Vec<_>>(), [true, false]);
-    let both = problems(&json!({"id": "/a", "cmd": "sleep 1", "ports": [1], "portDefinitions": [{"port": 2}]}));
-    assert!(both.mention("/", "cannot specify both ports and port definitions"), "{both:?}");
+    assert_eq!(
+        app.fetch
+            .iter()
+            .map(|artifact| artifact.extract)
+            .collect::<Vec<_>>(),
+        [true, false]
+    );
+    let both =
+        problems(&json!({"id": "/a", "cmd": "sleep 1", "ports": [1], "portDefinitions": [{"port": 2}]}));
+    assert!(
+        both.mention("/", "cannot specify both ports and port definitions"),
+        "{both:?}"
+    );
 }
 
 #[test]
 fn all_wrong_shapes_are_told_at_once() {
     let body = json!({"id": 123, "cpus": "1", "instances": 1.5, "labels": {"a": 1}, "env": [], "killSelection": "RANDOM"});
-    let Err(Invalid::Shape(found)) = define(&body) else { panic!("accepted") };
+    let Err(Invalid::Shape(found)) = define(&body) else {
+        panic!("accepted")
+    };
     for (path, text) in [
         ("/id", "error.expected.jsstring"),
         ("/cpus", "error.expected.jsnumber"),
@@ -227,12 +284,35 @@ fn all_wrong_shapes_are_told_at_once() {
 
 #[test]
 fn a_part_changes_only_what_it_names() {
-    let app = define(&json!({"id": "/a", "cmd": "sleep 1", "labels": {"x": "y"}, "check": {"tcp": {}}})).unwrap();
+    let app =
+        define(&json!({"id": "/a", "cmd": "sleep 1", "labels": {"x": "y"}, "check": {"tcp": {}}})).unwrap();
     let mut update = read(&json!({"instances": 3, "cmd": null})).unwrap();
     let next = update.apply(app.id.clone(), Some(&app), ROLE, app.version.plus_millis(1));
-    assert_eq!((next.instances, next.cmd.as_deref(), &next.labels, &next.check), (3, Some("sleep 1"), &app.labels, &app.check));
+    assert_eq!(
+        (next.instances, next.cmd.as_deref(), &next.labels, &next.check),
+        (3, Some("sleep 1"), &app.labels, &app.check)
+    );
     assert!(!app.is_upgrade_to(&next), "a change of number restarts nothing");
     let mut update = read(&json!({"labels": {}})).unwrap();
     let relabelled = update.apply(app.id.clone(), Some(&app), ROLE, app.version.plus_millis(1));
     assert!(app.is_upgrade_to(&relabelled));
+}
+
+#[test]
+fn the_examples_are_ordinary_definitions() {
+    for (text, kind) in [
+        (include_str!("../../../../examples/apps/http.json"), Some("http")),
+        (include_str!("../../../../examples/apps/tcp.json"), Some("tcp")),
+        (include_str!("../../../../examples/apps/exec.json"), Some("exec")),
+        (include_str!("../../../../examples/apps/pinned.json"), None),
+    ] {
+        let app = define(&serde_json::from_str(text).unwrap())
+            .unwrap_or_else(|invalid| panic!("{text}: {invalid:?}"));
+        let check = serde_json::to_value(&app).unwrap().get("check").cloned();
+        assert_eq!(
+            check.is_some_and(|check| check.get(kind.unwrap_or_default()).is_some()),
+            kind.is_some(),
+            "{text}"
+        );
+    }
 }

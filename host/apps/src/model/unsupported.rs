@@ -33,26 +33,37 @@ pub(super) fn find(document: &Map<String, Value>, problems: &mut Problems) {
                     format!("/networks({index})/mode"),
                     format!("the network mode {mode} is not supported yet; only host is"),
                 ),
-                None => problems.add(format!("/networks({index})/mode"), "only the network mode host is supported yet"),
+                None => problems.add(
+                    format!("/networks({index})/mode"),
+                    "only the network mode host is supported yet",
+                ),
             }
         }
     }
     if let Some(env) = document.get("env").and_then(Value::as_object) {
         for (name, value) in env.iter().filter(|(_, value)| value.is_object()) {
             if value.get("secret").is_some() {
-                problems.add(format!("/env/{name}"), "secrets are not supported yet; give the value itself");
+                problems.add(
+                    format!("/env/{name}"),
+                    "secrets are not supported yet; give the value itself",
+                );
             }
         }
     }
     if let Some(executor) = document.get("executor").and_then(Value::as_str)
         && !matches!(executor, "" | "//cmd")
     {
-        problems.add("/executor", format!("the custom executor {executor} is not supported yet; leave it empty"));
+        problems.add(
+            "/executor",
+            format!("the custom executor {executor} is not supported yet; leave it empty"),
+        );
     }
 }
 
 fn host_network(network: &Value, problems: &mut Problems) {
-    let named = ["name", "labels"].iter().any(|key| network.get(key).is_some_and(says_something));
+    let named = ["name", "labels"]
+        .iter()
+        .any(|key| network.get(key).is_some_and(says_something));
     if named {
         problems.add("/networks", "Host networks may not have names or labels");
     }
@@ -92,7 +103,10 @@ mod tests {
             (json!({"container": {"type": "DOCKER"}}), "/container"),
             (json!({"healthChecks": [{}]}), "/healthChecks"),
             (json!({"readinessChecks": [{}]}), "/readinessChecks"),
-            (json!({"residency": {"taskLostBehavior": "WAIT_FOREVER"}}), "/residency"),
+            (
+                json!({"residency": {"taskLostBehavior": "WAIT_FOREVER"}}),
+                "/residency",
+            ),
             (json!({"networks": [{"mode": "container"}]}), "/networks(0)/mode"),
             (json!({"networks": [{"mode": "host", "name": "x"}]}), "/networks"),
             (json!({"secrets": {"a": {"source": "b"}}}), "/secrets"),
