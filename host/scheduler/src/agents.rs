@@ -33,7 +33,8 @@ pub(crate) struct Agents {
 }
 
 impl Agents {
-    /// An agent as an offer shows it. `None` when the numbers have run out, after four thousand million agents.
+    /// An agent as an offer shows it. `None` when the numbers have run out, after four thousand million
+    /// agents.
     pub(crate) fn offered(&mut self, offer: &v1::Offer, now: Instant) -> Option<u32> {
         self.learn(place_of(offer), &offer.attributes, now)
     }

@@ -19,8 +19,9 @@ use crate::{Events, Result, Scheduler};
 pub struct Config {
     /// The cluster to subscribe to.
     pub cluster: Client,
-    /// Who subscribes. `id` is filled from the store and what the scheduler understands is added to `capabilities`; `role` moves to
-    /// `roles`; `checkpoint` left out becomes true and `failover_timeout` [`Config::FAILOVER`].
+    /// Who subscribes. `id` is filled from the store and what the scheduler understands is added to
+    /// `capabilities`; `role` moves to `roles`; `checkpoint` left out becomes true and `failover_timeout`
+    /// [`Config::FAILOVER`].
     pub framework: v1::FrameworkInfo,
     /// Where framework id and task records live.
     pub store: Arc<dyn Store>,
@@ -34,7 +35,8 @@ pub struct Config {
     pub launch_timeout: Duration,
     /// How often the states of all live tasks are asked for.
     pub reconcile_interval: Duration,
-    /// Refused offers are called back at most this often, and offers are suppressed after this long without demand.
+    /// Refused offers are called back at most this often, and offers are suppressed after this long without
+    /// demand.
     pub revive_interval: Duration,
 }
 
@@ -42,7 +44,8 @@ impl Config {
     /// How long the cluster keeps the tasks of a framework that is away: a week.
     pub const FAILOVER: Duration = Duration::from_hours(24 * 7);
 
-    /// A configuration with the usual times: decline 120 s, launch timeout 300 s, reconciliation every 600 s, revive at most every second.
+    /// A configuration with the usual times: decline 120 s, launch timeout 300 s, reconciliation every 600 s,
+    /// revive at most every second.
     pub fn new(
         cluster: Client,
         framework: v1::FrameworkInfo,
@@ -63,8 +66,8 @@ impl Config {
         }
     }
 
-    /// Loads the records, then subscribes in the background and keeps at it until `token` is cancelled. The handle's snapshots hold all
-    /// stored records when this returns. Fails only if the store cannot be read.
+    /// Loads the records, then subscribes in the background and keeps at it until `token` is cancelled. The
+    /// handle's snapshots hold all stored records when this returns. Fails only if the store cannot be read.
     pub async fn start(
         self,
         registry: &mut Registry,

@@ -7,7 +7,8 @@ use transom_cluster::{AgentId, ExecutorId, FrameworkId, v1};
 
 use crate::TaskRecord;
 
-/// One thing that happened. Everything an event tells is in the snapshots ([`crate::Scheduler::tasks`]) before the event arrives.
+/// One thing that happened. Everything an event tells is in the snapshots ([`crate::Scheduler::tasks`])
+/// before the event arrives.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The cluster gave this framework a (new) id.
@@ -24,7 +25,8 @@ pub enum Event {
     },
     /// The subscription ended; it is being renewed.
     Disconnected,
-    /// The cluster took the launch: the intent was stored, the offer accepted.
+    /// The cluster took the launch: the intent was stored, the offer accepted. Comes again after a restart if
+    /// no status had come before it.
     Launched(Arc<TaskRecord>),
     /// A changed status, stored and acknowledged.
     Updated(Arc<TaskRecord>),
@@ -39,14 +41,16 @@ pub enum Event {
     },
     /// The agent is gone or unreachable; its tasks' statuses follow by themselves.
     AgentLost(AgentId),
-    /// A status of a task that no record knows. To have the task killed, [`release`](crate::Scheduler::release) it.
+    /// A status of a task that no record knows. To have the task killed,
+    /// [`release`](crate::Scheduler::release) it.
     Unknown {
         /// The status as it came, already acknowledged.
         status: Box<v1::TaskStatus>,
     },
 }
 
-/// The job's end of the event queue. Nothing is dropped: while the job takes no events, no further ones are read from the cluster.
+/// The job's end of the event queue. Nothing is dropped: while the job takes no events, no further ones are
+/// read from the cluster.
 #[derive(Debug)]
 pub struct Events {
     pub(crate) receiver: mpsc::Receiver<Event>,

@@ -1,10 +1,11 @@
 //! The records in memory and their copies in the store.
 //!
-//! The store always follows: a record changes in memory once its copy is stored. The one exception is a mark that must take effect at
-//! once (a kill, an accepted launch): it is in memory first and *owed* to the store, to be written with the next batch.
+//! The store always follows: a record changes in memory once its copy is stored. The one exception is a mark
+//! that must take effect at once (a kill, an accepted launch): it is in memory first and *owed* to the store,
+//! to be written with the next batch.
 //!
-//! Every write names the version it replaces. After a write of which nobody knows whether it happened, the next one of those keys names
-//! none: this daemon is the only writer of its prefix.
+//! Every write names the version it replaces. After a write of which nobody knows whether it happened, the
+//! next one of those keys names none: this daemon is the only writer of its prefix.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +32,8 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Reads all records. One that cannot be read is an error: going on without it could launch its task a second time.
+    /// Reads all records. One that cannot be read is an error: going on without it could launch its task a
+    /// second time.
     pub(crate) async fn load(store: Arc<dyn Store>, prefix: &str) -> Result<Self> {
         let prefix = format!("{prefix}/tasks/");
         let entries = in_time("loading tasks", store.scan(&prefix)).await?;
@@ -83,7 +85,8 @@ impl Ledger {
         !self.owed.is_empty()
     }
 
-    /// Stores these records and all that is owed, in one batch, then changes them in memory. On an error memory is as before.
+    /// Stores these records and all that is owed, in one batch, then changes them in memory. On an error
+    /// memory is as before.
     pub(crate) async fn commit(&mut self, changed: Vec<Arc<TaskRecord>>) -> Result<()> {
         let mut all: BTreeMap<TaskId, Arc<TaskRecord>> = self
             .owed
@@ -119,7 +122,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Reads a record that the store has and memory has not: somebody else's, or of a write that was thought to have failed.
+    /// Reads a record that the store has and memory has not: somebody else's, or of a write that was thought
+    /// to have failed.
     pub(crate) async fn adopt(&mut self, task: &TaskId) -> Result<Option<Arc<TaskRecord>>> {
         let key = self.key(task);
         let Some(entry) = in_time("reading a task", self.store.get(&key)).await? else {
@@ -164,8 +168,8 @@ impl Ledger {
         }
     }
 
-    /// After a failed write. A conflict is certain not to have changed anything, but the one key that differs has been written by
-    /// somebody else; it is said loudly and then ours is what counts.
+    /// After a failed write. A conflict is certain not to have changed anything, but the one key that differs
+    /// has been written by somebody else; it is said loudly and then ours is what counts.
     fn doubt<'a>(&mut self, error: &Error, tasks: impl Iterator<Item = &'a TaskId>) {
         if let Error::Store {
             source: transom_store::Error::Conflict { key, found },

@@ -1,35 +1,40 @@
-//! From wanted tasks to running ones: one actor per framework turns what a job wants into accepted offers, and what the cluster says
-//! into stored, ordered events.
+//! From wanted tasks to running ones: one actor per framework turns what a job wants into accepted offers,
+//! and what the cluster says into stored, ordered events.
 //!
-//! A job (apps, workflow, ...) holds a [`Scheduler`] and the one [`Events`]. It [`want`](Scheduler::want)s tasks, follows them by
-//! events, [`release`](Scheduler::release)s and finally [`forget`](Scheduler::forget)s them. Questions ([`Scheduler::tasks`],
-//! [`Scheduler::waiting`], [`Scheduler::connection`]) are answered from immutable snapshots and never wait.
+//! A job (apps, workflow, ...) holds a [`Scheduler`] and the one [`Events`]. It [`want`](Scheduler::want)s
+//! tasks, follows them by events, [`release`](Scheduler::release)s and finally [`forget`](Scheduler::forget)s
+//! them. Questions ([`Scheduler::tasks`], [`Scheduler::waiting`], [`Scheduler::connection`]) are answered
+//! from immutable snapshots and never wait.
 //!
 //! # Promises
 //!
-//! * An intent is in the store before the offer is accepted, so no task of ours is ever launched that a restart would not know. What
-//!   became of an intent is asked of the cluster (reconciliation), never guessed, and no intent is accepted twice.
-//! * A status is in the store before it is acknowledged, and acknowledged before the job hears of it. A repeated status (same `uuid`) is
-//!   acknowledged again and not told again.
+//! * An intent is in the store before the offer is accepted, so no task of ours is ever launched that a
+//!   restart would not know. What became of an intent is asked of the cluster (reconciliation), never
+//!   guessed, and no intent is accepted twice.
+//! * A status is in the store before it is acknowledged, and acknowledged before the job hears of it. A
+//!   repeated status (same `uuid`) is acknowledged again and not told again.
 //! * Events are never dropped: while the job takes none, none are read from the cluster.
-//! * The attribute matcher decides where a task may run. Without it nothing is launched, and [`Scheduler::waiting`] says so.
+//! * The attribute matcher decides where a task may run. Without it nothing is launched, and
+//!   [`Scheduler::waiting`] says so.
 //! * While the store is away nothing is launched and nothing acknowledged; both go on when it is back.
 //!
 //! # Not here
 //!
-//! Whether a task should run again, backoff, health: the job's business. Demand is not stored: the job hands it over again after a
-//! restart.
+//! Whether a task should run again, backoff, health: the job's business. Demand is not stored: the job hands
+//! it over again after a restart.
 //!
 //! # Statuses
 //!
-//! [`TaskRecord::status`] is the last status, merged: `healthy`, `check_status` and `container_status` of an earlier one stay when a
-//! later one has none (a `check_status` without a result counts as none), until the task reports `TASK_STARTING`, which begins it anew;
-//! `uuid` is that of the last status that had one. `TASK_UNKNOWN` counts as terminal. A task that the cluster had lost, forgotten or
-//! dropped and that reports again is live again, and killed again if it was released; a task that ended stays ended.
+//! [`TaskRecord::status`] is the last status, merged: `healthy`, `check_status` and `container_status` of an
+//! earlier one stay when a later one has none (a `check_status` without a result counts as none), until the
+//! task reports `TASK_STARTING`, which begins it anew; `uuid` is that of the last status that had one.
+//! `TASK_UNKNOWN` counts as terminal. A task that the cluster had lost, forgotten or dropped and that reports
+//! again is live again, and killed again if it was released; a task that ended stays ended.
 //!
 //! # Store
 //!
-//! `<prefix>/framework-id` holds the framework's id as text, `<prefix>/tasks/<task id>` a [`TaskRecord`] as JSON.
+//! `<prefix>/framework-id` holds the framework's id as text, `<prefix>/tasks/<task id>` a [`TaskRecord`] as
+//! JSON.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,

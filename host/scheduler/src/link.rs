@@ -1,9 +1,10 @@
-//! The subscription: made, kept, and made again. Runs as a task of its own and hands what it gets to the actor, in order; while the actor
-//! takes nothing, nothing more is read.
+//! The subscription: made, kept, and made again. Runs as a task of its own and hands what it gets to the
+//! actor, in order; while the actor takes nothing, nothing more is read.
 //!
-//! The framework's id is read from the store before each subscription and written, before the actor hears of the subscription, when the
-//! cluster gives a new one. "Framework has been removed" (it was away for longer than its failover timeout) makes the next registration a
-//! fresh one: its tasks are dead by then, and reconciliation says so.
+//! The framework's id is read from the store before each subscription and written, before the actor hears of
+//! the subscription, when the cluster gives a new one. "Framework has been removed" (it was away for longer
+//! than its failover timeout) makes the next registration a fresh one: its tasks are dead by then, and
+//! reconciliation says so.
 
 use std::fmt::Write as _;
 
@@ -22,7 +23,7 @@ use crate::retry::Backoff;
 #[derive(Debug)]
 pub(crate) enum News {
     Up(Box<Up>),
-    Event(Event),
+    Event(Box<Event>),
     Down,
 }
 
@@ -184,7 +185,7 @@ impl Link {
                     None => return End::Broken { was_up: false },
                 },
                 Event::Error(message) => return self.refused(&message, version).await,
-                event => News::Event(event),
+                event => News::Event(Box::new(event)),
             };
             if self.news.send(news).await.is_err() {
                 return End::Over;
@@ -231,7 +232,8 @@ impl Link {
         })))
     }
 
-    /// Writes a new id, again and again: giving up would leave a framework behind that nobody knows. `None` when somebody else wrote one.
+    /// Writes a new id, again and again: giving up would leave a framework behind that nobody knows. `None`
+    /// when somebody else wrote one.
     async fn keep(&self, id: &FrameworkId, version: Option<u64>) -> Option<()> {
         let mut attempt = 0;
         while let Err(error) = self.identity.write(id, version).await {

@@ -1,6 +1,8 @@
-//! What fits where: pure arithmetic over offers. Which agents may be used at all is the matcher's answer and comes in as agent handles.
+//! What fits where: pure arithmetic over offers. Which agents may be used at all is the matcher's answer and
+//! comes in as agent handles.
 //!
-//! Amounts are counted in thousandths, as the cluster manager does, so that ten tasks of 0.1 CPU fit into 1 CPU.
+//! Amounts are counted in thousandths, as the cluster manager does, so that ten tasks of 0.1 CPU fit into 1
+//! CPU.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +66,8 @@ pub(crate) struct Bin {
     stocks: Vec<Stock>,
 }
 
-/// What is left of one resource of an offer. The resource itself says whose it is and is handed back with the amount taken.
+/// What is left of one resource of an offer. The resource itself says whose it is and is handed back with the
+/// amount taken.
 #[derive(Clone, Debug)]
 struct Stock {
     resource: v1::Resource,
@@ -87,7 +90,8 @@ pub(crate) struct Taken {
 }
 
 impl Bin {
-    /// Leaves out what a plain task must not use: revocable and shared resources, volumes and special disks, resource providers'.
+    /// Leaves out what a plain task must not use: revocable and shared resources, volumes and special disks,
+    /// resource providers'.
     pub(crate) fn new(offer: &v1::Offer, agent: u32) -> Self {
         let plain = |resource: &&v1::Resource| {
             resource.revocable.is_none()
@@ -360,7 +364,8 @@ impl Stock {
     }
 }
 
-/// For whom a resource is set aside: the innermost reservation, or in the older form the role; `*` for nobody.
+/// For whom a resource is set aside: the innermost reservation, or in the older form the role; `*` for
+/// nobody.
 fn role_of(resource: &v1::Resource) -> String {
     let reserved = resource
         .reservations
@@ -408,8 +413,8 @@ pub(crate) struct Assigned {
     pub(crate) taken: Taken,
 }
 
-/// Gives the tasks, in order, their shares at the chosen agents. Fails with the handle of an agent that has no room (any more): then the
-/// choice was not one of the candidates'. What was assigned before stays taken.
+/// Gives the tasks, in order, their shares at the chosen agents. Fails with the handle of an agent that has
+/// no room (any more): then the choice was not one of the candidates'. What was assigned before stays taken.
 pub(crate) fn assign(
     bins: &mut [Bin],
     need: &Need,

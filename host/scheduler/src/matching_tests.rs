@@ -50,7 +50,8 @@ fn room_is_what_the_scarcest_resource_allows() {
         InsufficientCpus, InsufficientDisk, InsufficientGpus, InsufficientMemory, InsufficientPorts,
     };
     type Change = fn(&mut RunSpec);
-    let table: [(&str, Change, Result<u32, Vec<Reason>>); 19] = [
+    type Case = (&'static str, Change, Result<u32, Vec<Reason>>);
+    let table: [Case; 19] = [
         ("half a CPU", |_| {}, Ok(4)),
         ("a tenth, without float dust", |s| s.cpus = 0.1, Ok(10)),
         (
@@ -195,7 +196,7 @@ fn what_is_taken_keeps_whose_it_is_and_uses_reserved_parts_first() {
             PortRequest::Fixed(12),
             PortRequest::Random,
             PortRequest::Fixed(10),
-        ]
+        ];
     });
     let first = bin.take(&need, &mut rng()).unwrap();
     let expected = [

@@ -1,4 +1,5 @@
-//! What this crate counts. All names begin with `transom_scheduler_` and carry the label `framework`, the store prefix.
+//! What this crate counts. All names begin with `transom_scheduler_` and carry the label `framework`, the
+//! store prefix.
 
 use std::borrow::Cow;
 

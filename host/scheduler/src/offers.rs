@@ -55,7 +55,8 @@ pub(crate) enum Ask {
     Suppress,
 }
 
-/// Decides when to revive and suppress: reviving at most once per interval, suppressing after an interval without demand.
+/// Decides when to revive and suppress: reviving at most once per interval, suppressing after an interval
+/// without demand.
 #[derive(Debug)]
 pub(crate) struct Appetite {
     interval: Duration,

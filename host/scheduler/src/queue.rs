@@ -15,7 +15,8 @@ struct Queued {
     turn: u64,
 }
 
-/// The queue. First come, first served; tasks that share a specification are served together, at the turn of the first.
+/// The queue. First come, first served; tasks that share a specification are served together, at the turn of
+/// the first.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     tasks: HashMap<TaskId, Queued>,

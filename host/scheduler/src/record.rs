@@ -14,7 +14,8 @@ use crate::AgentPlace;
 /// All records by task id: one immutable snapshot.
 pub type Tasks = BTreeMap<TaskId, Arc<TaskRecord>>;
 
-/// One task, from the intent to launch it until the job forgets it. Stored as JSON under `<prefix>/tasks/<task id>`.
+/// One task, from the intent to launch it until the job forgets it. Stored as JSON under
+/// `<prefix>/tasks/<task id>`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskRecord {
     /// The cluster's task id.
@@ -25,7 +26,8 @@ pub struct TaskRecord {
     pub version: String,
     /// Where it went.
     pub agent: AgentPlace,
-    /// The agent's attributes when it went there, so that conditions can be judged after a restart while the agent offers nothing.
+    /// The agent's attributes when it went there, so that conditions can be judged after a restart while the
+    /// agent offers nothing.
     #[serde(default)]
     pub agent_attributes: Vec<v1::Attribute>,
     /// One host port for each requested one, in that order.
@@ -34,7 +36,8 @@ pub struct TaskRecord {
     pub phase: Phase,
     /// The last known state; `Staging` until the cluster says anything.
     pub state: TaskState,
-    /// The last status, with what later statuses left out kept from earlier ones; see the crate's page, "Statuses".
+    /// The last status, with what later statuses left out kept from earlier ones; see the crate's page,
+    /// "Statuses".
     pub status: Option<v1::TaskStatus>,
     /// When the launch was decided and stored.
     pub intended_at: Timestamp,
@@ -62,8 +65,8 @@ pub struct TaskRecord {
 pub enum Phase {
     /// Stored before the offer is accepted: the task may or may not have been launched.
     Intent,
-    /// Accepted by the cluster, or seen in a status. In the store this follows with the first status, as both phases are treated alike
-    /// after a restart.
+    /// Accepted by the cluster, or seen in a status. In the store this follows with the first status, as both
+    /// phases are treated alike after a restart.
     Launched,
     /// Ended, or the cluster does not know it.
     Terminal,

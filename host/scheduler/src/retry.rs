@@ -1,4 +1,5 @@
-//! When to try again: growing, jittered waits, for one thing or for many tasks at once. Knows no clock; `now` is always given.
+//! When to try again: growing, jittered waits, for one thing or for many tasks at once. Knows no clock; `now`
+//! is always given.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -106,7 +107,8 @@ impl Schedule {
         }
     }
 
-    /// First try at `due`; a task that is there already starts over, but no later than it would have been tried.
+    /// First try at `due`; a task that is there already starts over, but no later than it would have been
+    /// tried.
     pub(crate) fn at(&mut self, task: TaskId, due: Instant) {
         let entry = self.entries.entry(task).or_insert(Entry { due, attempt: 0 });
         entry.due = entry.due.min(due);

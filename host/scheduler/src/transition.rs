@@ -1,8 +1,9 @@
 //! How a status changes a record: one pure function.
 //!
-//! States fall into three kinds. *Live* ones say that the task is there or may be (`TASK_UNREACHABLE` too). *Ended* ones are the last
-//! word. *Missing* ones (lost, gone, dropped, unknown) are terminal as well, but the cluster has been seen to take them back when an agent
-//! returns or a master has recovered; so a missing task that reports again is live again.
+//! States fall into three kinds. *Live* ones say that the task is there or may be (`TASK_UNREACHABLE` too).
+//! *Ended* ones are the last word. *Missing* ones (lost, gone, dropped, unknown) are terminal as well, but
+//! the cluster has been seen to take them back when an agent returns or a master has recovered; so a missing
+//! task that reports again is live again.
 
 use jiff::Timestamp;
 use transom_cluster::v1::{CheckStatusInfo, TaskState, TaskStatus};
@@ -108,8 +109,8 @@ fn has_result(check: &CheckStatusInfo) -> bool {
         || check.tcp.as_ref().is_some_and(|tcp| tcp.succeeded.is_some())
 }
 
-/// Whether a status of the master's own (an answer to reconciliation) only repeats what is known. Message and reason do not count: the
-/// master does not keep them.
+/// Whether a status of the master's own (an answer to reconciliation) only repeats what is known. Message and
+/// reason do not count: the master does not keep them.
 fn says_the_same(known: Option<&TaskStatus>, merged: &TaskStatus) -> bool {
     known.is_some_and(|known| {
         known.state == merged.state

@@ -27,12 +27,13 @@ pub struct Waiting {
 /// Why a run spec's tasks wait. An offer that fails for several reasons counts once for each of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Reasons {
-    /// The last round: how often each reason was met. `Backoff`, `NoOffers`, `Disconnected`, `MatcherUnavailable` and
-    /// `StoreUnavailable` stand for the round itself and count 1.
+    /// The last round: how often each reason was met. `Backoff`, `NoOffers`, `Disconnected`,
+    /// `MatcherUnavailable` and `StoreUnavailable` stand for the round itself and count 1.
     pub last: BTreeMap<Reason, u32>,
     /// Offers looked at in the last round.
     pub last_offers: u32,
-    /// The last round: how many agents each condition refused, by its index in [`RunSpec::conditions`](crate::RunSpec::conditions).
+    /// The last round: how many agents each condition refused, by its index in
+    /// [`RunSpec::conditions`](crate::RunSpec::conditions).
     pub last_conditions: BTreeMap<u32, u32>,
     /// What more there is to say of the last round, as the matcher's own error.
     pub message: Option<String>,

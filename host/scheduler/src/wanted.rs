@@ -15,7 +15,8 @@ use crate::TaskRecord;
 pub struct Wanted {
     /// The cluster's task id, unique within the framework for ever.
     pub id: TaskId,
-    /// What it is an instance of. Wants that share the `Arc` are matched together, with one question to the matcher.
+    /// What it is an instance of. Wants that share the `Arc` are matched together, with one question to the
+    /// matcher.
     pub spec: Arc<RunSpec>,
     /// No launch before this moment (a job's backoff); `None`: at once.
     pub not_before: Option<Timestamp>,
@@ -24,9 +25,11 @@ pub struct Wanted {
 /// What an instance needs and where it may go.
 #[derive(Clone, Debug)]
 pub struct RunSpec {
-    /// App or pod id, or the workflow task's id. Instances with the same id count as placed for each other's conditions.
+    /// App or pod id, or the workflow task's id. Instances with the same id count as placed for each other's
+    /// conditions.
     pub id: String,
-    /// The job's version of the specification; recorded with each task, compared only by [`BuildTask::counts_as_placed`].
+    /// The job's version of the specification; recorded with each task, compared only by
+    /// [`BuildTask::counts_as_placed`].
     pub version: String,
     /// Instances wanted in all, for conditions that spread.
     pub instances: u32,
@@ -40,9 +43,11 @@ pub struct RunSpec {
     pub gpus: f64,
     /// Host ports, in the order in which [`Placement::host_ports`] answers.
     pub ports: Vec<PortRequest>,
-    /// Asked of the attribute matcher. Even without any, the matcher is asked (it knows the home region rule).
+    /// Asked of the attribute matcher. Even without any, the matcher is asked (it knows the home region
+    /// rule).
     pub conditions: Vec<matcher::Condition>,
-    /// Roles whose reservations may be used, `*` for unreserved resources. Empty: the framework's roles and `*`.
+    /// Roles whose reservations may be used, `*` for unreserved resources. Empty: the framework's roles and
+    /// `*`.
     pub roles: Vec<String>,
     /// Composes the launch once the place is known.
     pub build: Arc<dyn BuildTask>,
@@ -61,8 +66,8 @@ pub enum PortRequest {
 ///
 /// Called from the scheduler's actor: it must not block and must not panic.
 pub trait BuildTask: Send + Sync + Debug {
-    /// Name, command, container, discovery, labels, check, health check and kill policy. The scheduler overwrites `task_id`,
-    /// `agent_id` and `resources`.
+    /// Name, command, container, discovery, labels, check, health check and kill policy. The scheduler
+    /// overwrites `task_id`, `agent_id` and `resources`.
     fn build(&self, placement: &Placement) -> v1::TaskInfo;
 
     /// What the job wants to find in [`TaskRecord::note`]; stored with the intent.
@@ -70,8 +75,9 @@ pub trait BuildTask: Send + Sync + Debug {
         serde_json::Value::Null
     }
 
-    /// Whether a live task of the same run spec id counts as placed for the conditions. By default all do; a job that replaces
-    /// instances answers `false` for those of an older configuration, so that `UNIQUE` does not lock an upgrade.
+    /// Whether a live task of the same run spec id counts as placed for the conditions. By default all do; a
+    /// job that replaces instances answers `false` for those of an older configuration, so that `UNIQUE` does
+    /// not lock an upgrade.
     fn counts_as_placed(&self, _record: &TaskRecord) -> bool {
         true
     }

@@ -56,10 +56,7 @@ impl Actor {
             return;
         }
         self.metrics.rounds.inc();
-        let placed = groups
-            .iter()
-            .map(|group| (group.spec.id.clone(), self.placed(&group.spec)))
-            .collect();
+        let placed = self.placed(&groups);
         let (changed, gone) = self.agents.take_news();
         self.matcher.update(changed, gone);
         let mut round = Round {
@@ -74,21 +71,26 @@ impl Actor {
         self.launch(caller, round.planned, now).await;
     }
 
-    /// Handles of the agents that run an instance of the run spec now. One that is unreachable is nowhere.
-    fn placed(&mut self, spec: &RunSpec) -> Vec<u32> {
+    /// Handles of the agents that run an instance of each run spec now. One that is unreachable is nowhere.
+    fn placed(&mut self, groups: &[Group]) -> HashMap<String, Vec<u32>> {
         let now = Instant::now();
-        let counts = |record: &&Arc<TaskRecord>| {
-            record.run_spec == spec.id
-                && !record.is_terminal()
+        let mut placed: HashMap<String, Vec<u32>> = HashMap::new();
+        let specs: HashMap<&str, &RunSpec> = groups
+            .iter()
+            .map(|group| (group.spec.id.as_str(), &*group.spec))
+            .collect();
+        for record in self.ledger.records().values() {
+            let Some(spec) = specs.get(record.run_spec.as_str()) else {
+                continue;
+            };
+            let is_placed = !record.is_terminal()
                 && record.state != TaskState::Unreachable
-                && spec.build.counts_as_placed(record)
-        };
-        let records = Arc::clone(self.ledger.records());
-        records
-            .values()
-            .filter(counts)
-            .filter_map(|record| self.agents.remembered(record, now))
-            .collect()
+                && spec.build.counts_as_placed(record);
+            if let (true, Some(agent)) = (is_placed, self.agents.remembered(record, now)) {
+                placed.entry(record.run_spec.clone()).or_default().push(agent);
+            }
+        }
+        placed
     }
 
     /// Finds places for one group and notes why those that remain have none.
@@ -291,7 +293,8 @@ impl Actor {
         }
     }
 
-    /// The record and the launch of a task. `None` only if the agent was forgotten meanwhile, which a round does not do.
+    /// The record and the launch of a task. `None` only if the agent was forgotten meanwhile, which a round
+    /// does not do.
     fn compose(&self, planned: &Planned, now: Timestamp) -> Option<(TaskRecord, v1::TaskInfo)> {
         let (agent, attributes) = self.agents.get(planned.agent)?;
         let build = &self.queue.get(&planned.task)?.spec.build;
@@ -346,7 +349,8 @@ impl Actor {
         }
     }
 
-    /// Nothing was accepted. A task that turns out to have a record already is that record's, and no longer wanted.
+    /// Nothing was accepted. A task that turns out to have a record already is that record's, and no longer
+    /// wanted.
     async fn intents_refused(&mut self, error: &crate::Error, intents: &[Arc<TaskRecord>]) {
         self.store_failed(error);
         if conflict(error) {
@@ -359,7 +363,7 @@ impl Actor {
                     }
                     Ok(None) => {}
                     Err(error) => {
-                        tracing::warn!(error = chain(&error), "the conflicting record cannot be read")
+                        tracing::warn!(error = chain(&error), "the conflicting record cannot be read");
                     }
                 }
             }

@@ -1,11 +1,13 @@
 //! The actor: the one owner of queue, offers, agents and records.
 //!
-//! It works in turns. A turn takes in what is there (commands, news of the cluster, a change of the matcher, the passing of time) and then
-//! settles: statuses are stored and acknowledged ([`updates`]), kills and questions that are due are sent ([`upkeep`]), what waits is
-//! matched and launched ([`launch`]), offers left over are declined, and at last snapshots and events go out. Calls to store, master and
-//! matcher are made one after the other within the turn (independent ones side by side); each has a deadline of its own.
+//! It works in turns. A turn takes in what is there (commands, news of the cluster, a change of the matcher,
+//! the passing of time) and then settles: statuses are stored and acknowledged ([`updates`]), kills and
+//! questions that are due are sent ([`upkeep`]), what waits is matched and launched ([`launch`]), offers left
+//! over are declined, and at last snapshots and events go out. Calls to store, master and matcher are made
+//! one after the other within the turn (independent ones side by side); each has a deadline of its own.
 //!
-//! Commands are served in every turn, also while the job takes no events; so a job may call the handle from where it reads its events.
+//! Commands are served in every turn, also while the job takes no events; so a job may call the handle from
+//! where it reads its events.
 
 mod launch;
 mod start;
@@ -150,7 +152,8 @@ impl Actor {
         }
     }
 
-    /// When there will be something to do by itself. Everything that was due has been done, so all of these lie ahead.
+    /// When there will be something to do by itself. Everything that was due has been done, so all of these
+    /// lie ahead.
     fn wake(&self) -> Instant {
         let now = Instant::now();
         let ready = self.queue.next_ready(Timestamp::now()).map(|at| {
@@ -187,7 +190,7 @@ impl Actor {
             match news {
                 News::Up(up) => self.up(*up),
                 News::Down => self.down(),
-                News::Event(event) => self.cluster_event(event),
+                News::Event(event) => self.cluster_event(*event),
             }
             next = self.news.try_recv().ok();
         }
@@ -361,7 +364,7 @@ impl Actor {
     /// Readers see everything before the job hears of it.
     fn publish(&mut self) {
         if !Arc::ptr_eq(&self.shared.tasks.load(), self.ledger.records()) {
-            self.metrics.records.set(self.ledger.records().len() as i64);
+            self.metrics.records.set(count(self.ledger.records().len()));
             self.shared.tasks.store(Arc::clone(self.ledger.records()));
         }
         if **self.shared.connection.load() != self.connection {
@@ -371,7 +374,7 @@ impl Actor {
         let next_ready = self.queue.next_ready(now);
         if self.waiting_changed || next_ready != self.next_ready {
             (self.waiting_changed, self.next_ready) = (false, next_ready);
-            self.metrics.waiting.set(self.queue.len() as i64);
+            self.metrics.waiting.set(count(self.queue.len()));
             self.shared
                 .waiting
                 .store(Arc::new(self.queue.snapshot(self.connection.connected, now)));
@@ -406,4 +409,8 @@ impl Actor {
             );
         }
     }
+}
+
+fn count(length: usize) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
 }

@@ -23,7 +23,8 @@ struct Outcome {
 }
 
 impl Actor {
-    /// Stores what came in and what is owed to the store. When the store fails everything stays as it was, to be tried again.
+    /// Stores what came in and what is owed to the store. When the store fails everything stays as it was, to
+    /// be tried again.
     pub(super) async fn save(&mut self) {
         if (self.inbound.is_empty() && !self.ledger.owes()) || self.store_retry.waits(Instant::now()) {
             return;

@@ -1,4 +1,5 @@
-//! What is repeated until it is answered: kills, questions about tasks; and what the master is told about our appetite for offers.
+//! What is repeated until it is answered: kills, questions about tasks; and what the master is told about our
+//! appetite for offers.
 
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
@@ -37,8 +38,8 @@ impl Actor {
         }
     }
 
-    /// Asks about tasks in doubt, and from time to time about all live ones (and, implicitly, about any that the cluster knows and we do
-    /// not).
+    /// Asks about tasks in doubt, and from time to time about all live ones (and, implicitly, about any that
+    /// the cluster knows and we do not).
     pub(super) async fn ask(&mut self, caller: &Caller) {
         let now = Instant::now();
         let all = now >= self.next_reconcile;
@@ -80,9 +81,10 @@ impl Actor {
         let now = Instant::now();
         self.metrics.offers.inc_by(offers.len() as u64);
         for offer in offers {
-            match self.agents.offered(offer, now) {
-                Some(agent) => self.pool.add(offer, agent),
-                None => tracing::error!(offer = %offer.id, "no agent number is left; restart the daemon"),
+            if let Some(agent) = self.agents.offered(offer, now) {
+                self.pool.add(offer, agent);
+            } else {
+                tracing::error!(offer = %offer.id, "no agent number is left; restart the daemon");
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::testing::{offer, record, spec};
 use crate::{Error, Event, Reason};
 
 #[tokio::test]
-async fn a_stream_that_ends_is_renewed_and_the_offers_of_the_old_one_are_forgotten() {
+async fn a_stream_that_ends_is_renewed_under_the_same_id_and_tasks_are_asked_about() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     let asked = rig.master.calls("RECONCILE").len();
@@ -88,7 +88,12 @@ async fn while_disconnected_that_is_the_reason() {
     rig.want(&Arc::new(spec("/app")), &["t1"]).await;
     // The answer to a second demand comes after the turn in which the first one was settled.
     rig.want(&Arc::new(spec("/app")), &[]).await;
-    assert!(rig.scheduler.waiting()[0].reasons.last.contains_key(&Reason::Disconnected));
+    assert!(
+        rig.scheduler.waiting()[0]
+            .reasons
+            .last
+            .contains_key(&Reason::Disconnected)
+    );
     assert!(!rig.scheduler.connection().connected);
 }
 
@@ -99,7 +104,8 @@ async fn messages_and_lost_agents_are_told_in_order() {
     rig.master.send(&json!({"type": "MESSAGE", "message":
         {"agent_id": {"value": "a1"}, "executor_id": {"value": "e"}, "data": "aGk="}}));
     rig.master.update("t1", "TASK_UNREACHABLE", "");
-    rig.master.send(&json!({"type": "FAILURE", "failure": {"agent_id": {"value": "a1"}}}));
+    rig.master
+        .send(&json!({"type": "FAILURE", "failure": {"agent_id": {"value": "a1"}}}));
     rig.master.send(&json!({"type": "FAILURE", "failure":
         {"agent_id": {"value": "a1"}, "executor_id": {"value": "e"}, "status": 0}}));
     rig.master.update("t1", "TASK_RUNNING", "");
@@ -107,7 +113,15 @@ async fn messages_and_lost_agents_are_told_in_order() {
     for _ in 0..4 {
         heard.push(rig.heard().await);
     }
-    assert_eq!(heard, ["message aGk=", "updated t1 TASK_UNREACHABLE", "lost a1", "updated t1 TASK_RUNNING"]);
+    assert_eq!(
+        heard,
+        [
+            "message aGk=",
+            "updated t1 TASK_UNREACHABLE",
+            "lost a1",
+            "updated t1 TASK_RUNNING"
+        ]
+    );
 }
 
 #[tokio::test]
@@ -126,10 +140,15 @@ async fn a_job_that_does_not_listen_loses_nothing_and_can_still_speak() {
     while rig.metric("transom_scheduler_event_stalls_total") < 1.0 {
         tokio::task::yield_now().await;
     }
-    assert!(rig.master.calls("ACKNOWLEDGE").len() < MANY, "nothing was read ahead without bounds");
+    assert!(
+        rig.master.calls("ACKNOWLEDGE").len() < MANY,
+        "nothing was read ahead without bounds"
+    );
     let mut told = BTreeSet::new();
     for _ in 0..MANY {
-        let Event::Unknown { status } = rig.event().await else { panic!("only strays were sent") };
+        let Event::Unknown { status } = rig.event().await else {
+            panic!("only strays were sent")
+        };
         told.insert(status.task_id);
     }
     assert_eq!(told.len(), MANY);

@@ -12,7 +12,12 @@ use crate::testing::{offer, spec, wanted};
 use crate::{PortRequest, Reason, Waiting};
 
 fn ids(values: &Value) -> Vec<&str> {
-    values.as_array().unwrap().iter().map(|id| id["value"].as_str().unwrap()).collect()
+    values
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|id| id["value"].as_str().unwrap())
+        .collect()
 }
 
 async fn registered() -> Rig {
@@ -24,7 +29,8 @@ async fn registered() -> Rig {
 #[tokio::test]
 async fn unneeded_offers_are_declined_suppressed_when_idle_and_revived_on_demand() {
     let mut rig = registered().await;
-    rig.master.offer(&[offer("o1", "a1", 1.0, &[]), offer("o2", "a2", 1.0, &[])]);
+    rig.master
+        .offer(&[offer("o1", "a1", 1.0, &[]), offer("o2", "a2", 1.0, &[])]);
     let decline = rig.master.call("DECLINE", 1).await.body;
     assert_eq!(ids(&decline["decline"]["offer_ids"]), ["o1", "o2"]);
     assert_eq!(decline["decline"]["filters"]["refuse_seconds"], 120.0);
@@ -42,8 +48,16 @@ async fn many_tasks_per_offer_and_offers_per_round() {
     let mut spec = spec("/app");
     spec.ports = vec![PortRequest::Random];
     let tasks: Vec<String> = (0..7).map(|n| format!("t{n}")).collect();
-    rig.want(&Arc::new(spec), &tasks.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    let offers = [offer("o1", "a1", 2.0, &[(1000, 1003)]), offer("o2", "a2", 1.0, &[(1, 9)]), offer("o3", "a3", 0.1, &[])];
+    rig.want(
+        &Arc::new(spec),
+        &tasks.iter().map(String::as_str).collect::<Vec<_>>(),
+    )
+    .await;
+    let offers = [
+        offer("o1", "a1", 2.0, &[(1000, 1003)]),
+        offer("o2", "a2", 1.0, &[(1, 9)]),
+        offer("o3", "a3", 0.1, &[]),
+    ];
     rig.master.offer(&offers);
     for _ in 0..6 {
         assert!(rig.heard().await.starts_with("launched"));
@@ -51,17 +65,30 @@ async fn many_tasks_per_offer_and_offers_per_round() {
     let accepts = rig.master.calls("ACCEPT");
     let mut sizes = BTreeMap::new();
     for accept in &accepts {
-        let infos = accept.body["accept"]["operations"][0]["launch"]["task_infos"].as_array().unwrap();
-        sizes.insert(ids(&accept.body["accept"]["offer_ids"])[0].to_owned(), infos.len());
+        let infos = accept.body["accept"]["operations"][0]["launch"]["task_infos"]
+            .as_array()
+            .unwrap();
+        sizes.insert(
+            ids(&accept.body["accept"]["offer_ids"])[0].to_owned(),
+            infos.len(),
+        );
     }
-    assert_eq!(sizes, BTreeMap::from([("o1".to_owned(), 4), ("o2".to_owned(), 2)]));
+    assert_eq!(
+        sizes,
+        BTreeMap::from([("o1".to_owned(), 4), ("o2".to_owned(), 2)])
+    );
     let declined = rig.master.call("DECLINE", 1).await;
     assert_eq!(ids(&declined.body["decline"]["offer_ids"]), ["o3"]);
 
     let waiting = rig.scheduler.waiting();
-    let [Waiting { task, reasons, .. }] = &waiting[..] else { panic!("{waiting:?}") };
+    let [Waiting { task, reasons, .. }] = &waiting[..] else {
+        panic!("{waiting:?}")
+    };
     assert_eq!(task.as_str(), "t6");
-    assert_eq!((reasons.last_offers, reasons.total_refused_offers, reasons.rounds), (3, 1, 1));
+    assert_eq!(
+        (reasons.last_offers, reasons.total_refused_offers, reasons.rounds),
+        (3, 1, 1)
+    );
     // o1 has neither CPU nor ports left, o2 no CPU, o3 neither.
     let expected = BTreeMap::from([(Reason::InsufficientCpus, 3), (Reason::InsufficientPorts, 2)]);
     assert_eq!(reasons.last, expected);
@@ -121,7 +148,7 @@ async fn a_backoff_is_waited_for_and_ends_with_a_revive() {
 }
 
 #[tokio::test]
-async fn a_released_task_no_longer_waits_and_a_rescinded_offer_is_not_used() {
+async fn a_released_task_no_longer_waits_and_is_not_killed() {
     let mut rig = registered().await;
     let spec = Arc::new(spec("/app"));
     rig.want(&spec, &["t1", "t2"]).await;

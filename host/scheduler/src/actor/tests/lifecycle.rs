@@ -12,8 +12,14 @@ use crate::testing::{offer, record, spec};
 use crate::{Error, Phase, TaskRecord};
 
 fn tasks_of(call: &Value) -> Vec<&str> {
-    let tasks = call["reconcile"]["tasks"].as_array().map(Vec::as_slice).unwrap_or_default();
-    tasks.iter().map(|task| task["task_id"]["value"].as_str().unwrap()).collect()
+    let tasks = call["reconcile"]["tasks"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    tasks
+        .iter()
+        .map(|task| task["task_id"]["value"].as_str().unwrap())
+        .collect()
 }
 
 #[tokio::test]
@@ -26,10 +32,16 @@ async fn intent_before_accept_and_update_before_acknowledge() {
     let accept = &rig.master.calls("ACCEPT")[0];
     assert_eq!(accept.stored["framework-id"], "F-1");
     let intent = &accept.stored["tasks/t1"];
-    assert_eq!((&intent["phase"], &intent["state"]), (&json!("Intent"), &json!("TASK_STAGING")));
+    assert_eq!(
+        (&intent["phase"], &intent["state"]),
+        (&json!("Intent"), &json!("TASK_STAGING"))
+    );
     assert_eq!(intent["note"]["host"], "host-a1");
     let info = &accept.body["accept"]["operations"][0]["launch"]["task_infos"][0];
-    assert_eq!((&info["task_id"]["value"], &info["agent_id"]["value"]), (&json!("t1"), &json!("a1")));
+    assert_eq!(
+        (&info["task_id"]["value"], &info["agent_id"]["value"]),
+        (&json!("t1"), &json!("a1"))
+    );
     assert_eq!(info["resources"][0]["scalar"]["value"], 0.5);
     assert_eq!(accept.body["accept"]["filters"]["refuse_seconds"], 120.0);
 
@@ -59,14 +71,21 @@ async fn a_restart_takes_the_same_id_reconciles_and_launches_nothing_twice() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     let mut rig = rig.restart().await;
-    assert_eq!(rig.record("t1").unwrap().state, TaskState::Running, "known before the first subscription");
+    assert_eq!(
+        rig.record("t1").unwrap().state,
+        TaskState::Running,
+        "known before the first subscription"
+    );
 
     let spec = Arc::new(spec("/app"));
     rig.want(&spec, &["t1", "t2"]).await;
     let subscribe = rig.master.call("SUBSCRIBE", 2).await;
     assert_eq!(subscribe.body["framework_id"]["value"], "F-1");
     assert_eq!(rig.heard().await, "reregistered");
-    let asked = rig.master.call_where("RECONCILE", 1, |call| !tasks_of(&call.body).is_empty()).await;
+    let asked = rig
+        .master
+        .call_where("RECONCILE", 1, |call| !tasks_of(&call.body).is_empty())
+        .await;
     assert_eq!(tasks_of(&asked.body), ["t1"]);
     assert_eq!(asked.body["reconcile"]["tasks"][0]["agent_id"]["value"], "a1");
     rig.master.update("t1", "TASK_RUNNING", "");
@@ -77,21 +96,39 @@ async fn a_restart_takes_the_same_id_reconciles_and_launches_nothing_twice() {
         .master
         .calls("ACCEPT")
         .iter()
-        .flat_map(|call| call.body["accept"]["operations"][0]["launch"]["task_infos"].as_array().unwrap().clone())
+        .flat_map(|call| {
+            call.body["accept"]["operations"][0]["launch"]["task_infos"]
+                .as_array()
+                .unwrap()
+                .clone()
+        })
         .map(|info| info["task_id"]["value"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(launched, ["t1", "t2"]);
     // What runs counts for the conditions of its run spec, also on an agent that offers nothing now.
     let (task, fleet) = rig.script.asked.lock().unwrap().clone().unwrap();
-    assert_eq!(task.placed.iter().map(|handle| fleet[handle].id.as_str()).collect::<Vec<_>>(), ["a1"]);
-    assert_eq!(fleet[&task.placed[0]].attributes.len(), 1, "its attributes were kept with the record");
+    assert_eq!(
+        task.placed
+            .iter()
+            .map(|handle| fleet[handle].id.as_str())
+            .collect::<Vec<_>>(),
+        ["a1"]
+    );
+    assert_eq!(
+        fleet[&task.placed[0]].attributes.len(),
+        1,
+        "its attributes were kept with the record"
+    );
 }
 
 #[tokio::test]
 async fn an_intent_is_asked_about_until_answered_and_never_accepted_again() {
     let mut rig = Rig::with_records(&[record("t1")]).await;
     assert_eq!(rig.heard().await, "reregistered");
-    let asks = |n| rig.master.call_where("RECONCILE", n, |call| tasks_of(&call.body) == ["t1"]);
+    let asks = |n| {
+        rig.master
+            .call_where("RECONCILE", n, |call| tasks_of(&call.body) == ["t1"])
+    };
     asks(1).await;
     asks(3).await;
     rig.want(&Arc::new(spec("/app")), &["t1"]).await;
@@ -114,7 +151,9 @@ async fn a_refused_accept_is_reconciled() {
     assert_eq!(rig.heard().await, "registered F-1");
     rig.master.offer(&[offer("o", "a1", 4.0, &[])]);
     rig.master.call("ACCEPT", 1).await;
-    rig.master.call_where("RECONCILE", 1, |call| tasks_of(&call.body) == ["t1"]).await;
+    rig.master
+        .call_where("RECONCILE", 1, |call| tasks_of(&call.body) == ["t1"])
+        .await;
     // It was taken after all.
     rig.master.update("t1", "TASK_RUNNING", "");
     assert_eq!(rig.heard().await, "launched t1 TASK_RUNNING");
@@ -129,7 +168,9 @@ async fn a_launch_without_any_status_is_asked_about() {
     assert_eq!(rig.heard().await, "registered F-1");
     rig.master.offer(&[offer("o", "a1", 4.0, &[])]);
     assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
-    rig.master.call_where("RECONCILE", 1, |call| tasks_of(&call.body) == ["t1"]).await;
+    rig.master
+        .call_where("RECONCILE", 1, |call| tasks_of(&call.body) == ["t1"])
+        .await;
     rig.master.update("t1", "TASK_GONE", "");
     assert_eq!(rig.heard().await, "updated t1 TASK_GONE");
 }
@@ -138,12 +179,18 @@ async fn a_launch_without_any_status_is_asked_about() {
 async fn a_release_kills_until_the_task_is_terminal() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
-    assert!(matches!(rig.scheduler.forget(vec!["t1".into()]).await, Err(Error::NotTerminal { .. })));
+    assert!(matches!(
+        rig.scheduler.forget(vec!["t1".into()]).await,
+        Err(Error::NotTerminal { .. })
+    ));
     rig.release("t1", Some(Duration::from_secs(3))).await;
     let kill = rig.master.call("KILL", 1).await;
     assert_eq!(kill.body["kill"]["task_id"]["value"], "t1");
     assert_eq!(kill.body["kill"]["agent_id"]["value"], "a1");
-    assert_eq!(kill.body["kill"]["kill_policy"]["grace_period"]["nanoseconds"], 3_000_000_000_i64);
+    assert_eq!(
+        kill.body["kill"]["kill_policy"]["grace_period"]["nanoseconds"],
+        3_000_000_000_i64
+    );
     rig.master.call("KILL", 3).await;
     rig.master.update("t1", "TASK_KILLED", "end");
     assert_eq!(rig.heard().await, "updated t1 TASK_KILLED");
@@ -152,9 +199,16 @@ async fn a_release_kills_until_the_task_is_terminal() {
 
 #[tokio::test]
 async fn a_release_survives_a_restart() {
-    let killing = TaskRecord { killing: true, phase: Phase::Launched, ..record("t1") };
+    let killing = TaskRecord {
+        killing: true,
+        phase: Phase::Launched,
+        ..record("t1")
+    };
     let rig = Rig::with_records(&[killing]).await;
-    assert_eq!(rig.master.call("KILL", 1).await.body["kill"]["task_id"]["value"], "t1");
+    assert_eq!(
+        rig.master.call("KILL", 1).await.body["kill"]["task_id"]["value"],
+        "t1"
+    );
 }
 
 #[tokio::test]
@@ -196,12 +250,24 @@ async fn without_the_store_nothing_is_launched_or_acknowledged() {
     rig.store.refused.notified().await;
     rig.master.call("DECLINE", 1).await;
     let waiting = rig.scheduler.waiting();
-    assert!(waiting[0].reasons.last.contains_key(&crate::Reason::StoreUnavailable), "{waiting:?}");
+    assert!(
+        waiting[0]
+            .reasons
+            .last
+            .contains_key(&crate::Reason::StoreUnavailable),
+        "{waiting:?}"
+    );
     rig.master.update("t1", "TASK_FINISHED", "end");
     for _ in 0..3 {
         rig.store.refused.notified().await;
     }
-    assert_eq!((rig.master.calls("ACCEPT").len(), rig.master.calls("ACKNOWLEDGE").len()), (1, 1));
+    assert_eq!(
+        (
+            rig.master.calls("ACCEPT").len(),
+            rig.master.calls("ACKNOWLEDGE").len()
+        ),
+        (1, 1)
+    );
     assert_eq!(rig.record("t1").unwrap().state, TaskState::Running);
 
     let revived = rig.master.calls("REVIVE").len();
@@ -221,10 +287,19 @@ async fn a_task_that_the_store_knows_already_is_not_launched() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
     let alien = serde_json::to_vec(&record("t1")).unwrap();
-    transom_store::Store::put(&*rig.store, "fw/tasks/t1", alien.into(), transom_store::Expect::Absent).await.unwrap();
+    transom_store::Store::put(
+        &*rig.store,
+        "fw/tasks/t1",
+        alien.into(),
+        transom_store::Expect::Absent,
+    )
+    .await
+    .unwrap();
     rig.want(&Arc::new(spec("/app")), &["t1"]).await;
     rig.master.offer(&[offer("o", "a1", 4.0, &[])]);
-    rig.master.call_where("RECONCILE", 1, |call| tasks_of(&call.body) == ["t1"]).await;
+    rig.master
+        .call_where("RECONCILE", 1, |call| tasks_of(&call.body) == ["t1"])
+        .await;
     assert_eq!(rig.master.calls("ACCEPT").len(), 0);
     assert!(rig.scheduler.waiting().is_empty() && rig.record("t1").is_some());
 }

@@ -1,4 +1,5 @@
-//! A master that does what the test says: it keeps every call, with the store as it was at that moment, and sends what it is told to.
+//! A master that does what the test says: it keeps every call, with the store as it was at that moment, and
+//! sends what it is told to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -73,7 +74,9 @@ impl Master {
             rules: Mutex::default(),
             token: token.clone(),
         });
-        let router = Router::new().route("/api/v1/scheduler", post(scheduler)).with_state(Arc::clone(&shared));
+        let router = Router::new()
+            .route("/api/v1/scheduler", post(scheduler))
+            .with_state(Arc::clone(&shared));
         tokio::spawn(async move {
             tokio::select! {
                 () = token.cancelled() => {}
@@ -89,25 +92,40 @@ impl Master {
 
     /// The calls of that kind so far.
     pub(super) fn calls(&self, kind: &str) -> Vec<Call> {
-        self.shared.calls.borrow().iter().filter(|call| call.kind == kind).cloned().collect()
+        self.shared
+            .calls
+            .borrow()
+            .iter()
+            .filter(|call| call.kind == kind)
+            .cloned()
+            .collect()
     }
 
     /// The kinds of all calls so far, in order.
     pub(super) fn kinds(&self) -> Vec<String> {
-        self.shared.calls.borrow().iter().map(|call| call.kind.clone()).collect()
+        self.shared
+            .calls
+            .borrow()
+            .iter()
+            .map(|call| call.kind.clone())
+            .collect()
     }
 
     /// Waits for the `n`th call (from 1) of that kind that fulfils the condition.
     pub(super) async fn call_where(&self, kind: &str, n: usize, condition: impl Fn(&Call) -> bool) -> Call {
         let mut calls = self.shared.calls.subscribe();
         let nth = |calls: &Vec<Call>| {
-            calls.iter().filter(|call| call.kind == kind && condition(call)).nth(n - 1).cloned()
+            calls
+                .iter()
+                .filter(|call| call.kind == kind && condition(call))
+                .nth(n - 1)
+                .cloned()
         };
         let wait = calls.wait_for(|calls| nth(calls).is_some());
-        match tokio::time::timeout(Duration::from_secs(20), wait).await {
-            Ok(calls) => nth(&calls.unwrap()).unwrap(),
-            Err(_) => panic!("no {kind} number {n}; calls so far: {:?}", self.kinds()),
-        }
+        let Ok(calls) = tokio::time::timeout(Duration::from_secs(20), wait).await else {
+            panic!("no {kind} number {n}; calls so far: {:?}", self.kinds());
+        };
+        nth(&calls.unwrap()).unwrap()
     }
 
     /// Waits for the `n`th call (from 1) of that kind.
@@ -118,7 +136,11 @@ impl Master {
     /// Sends an event on the present stream.
     pub(super) fn send(&self, event: &Value) {
         let stream = self.shared.stream.lock().unwrap();
-        stream.as_ref().expect("somebody is subscribed").send(record(event)).unwrap();
+        stream
+            .as_ref()
+            .expect("somebody is subscribed")
+            .send(record(event))
+            .unwrap();
     }
 
     pub(super) fn offer(&self, offers: &[v1::Offer]) {
@@ -160,8 +182,14 @@ async fn scheduler(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
         let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
         stored.insert(entry.key.trim_start_matches("fw/").to_owned(), value);
     }
-    let response = if kind == "SUBSCRIBE" { subscribe(&shared, &body) } else { answer(&shared, &kind) };
-    shared.calls.send_modify(|calls| calls.push(Call { kind, body, stored }));
+    let response = if kind == "SUBSCRIBE" {
+        subscribe(&shared, &body)
+    } else {
+        answer(&shared, &kind)
+    };
+    shared
+        .calls
+        .send_modify(|calls| calls.push(Call { kind, body, stored }));
     response
 }
 
@@ -178,7 +206,9 @@ fn subscribe(shared: &Shared, body: &Value) -> Response {
     if rules.refuse.contains("SUBSCRIBE") {
         return (StatusCode::BAD_REQUEST, "no").into_response();
     }
-    let asked = body["subscribe"]["framework_info"]["id"]["value"].as_str().map(str::to_owned);
+    let asked = body["subscribe"]["framework_info"]["id"]["value"]
+        .as_str()
+        .map(str::to_owned);
     if asked.as_ref().is_some_and(|id| rules.removed.contains(id)) {
         let error = json!({"type": "ERROR", "error": {"message": "Framework has been removed"}});
         events.send(record(&error)).unwrap();
@@ -195,7 +225,14 @@ fn subscribe(shared: &Shared, body: &Value) -> Response {
         events.send(record(&subscribed)).unwrap();
         *shared.stream.lock().unwrap() = Some(events);
     }
-    let chunks = futures::stream::poll_fn(move |context| stream.poll_recv(context).map(|chunk| chunk.map(Ok::<_, Infallible>)));
-    let headers = [(header::CONTENT_TYPE.as_str(), "application/json"), ("Mesos-Stream-Id", "stream")];
+    let chunks = futures::stream::poll_fn(move |context| {
+        stream
+            .poll_recv(context)
+            .map(|chunk| chunk.map(Ok::<_, Infallible>))
+    });
+    let headers = [
+        (header::CONTENT_TYPE.as_str(), "application/json"),
+        ("Mesos-Stream-Id", "stream"),
+    ];
     (headers, Body::from_stream(chunks)).into_response()
 }

@@ -1,5 +1,6 @@
 //! The actor against a master made for the test.
 
+mod component;
 mod connection;
 mod demand;
 mod lifecycle;

@@ -29,7 +29,7 @@ pub(super) struct Rig {
     pub(super) events: Events,
     pub(super) registry: Registry,
     pub(super) token: CancellationToken,
-    _dir: Arc<tempfile::TempDir>,
+    dir: Arc<tempfile::TempDir>,
 }
 
 /// What the matcher does.
@@ -53,7 +53,10 @@ struct ScriptedHost(Arc<Script>);
 #[async_trait]
 impl MatcherHost for ScriptedHost {
     fn fleet(&self, _home_region: Option<String>) -> Box<dyn Matcher> {
-        Box::new(Scripted { script: Arc::clone(&self.0), fleet: BTreeMap::new() })
+        Box::new(Scripted {
+            script: Arc::clone(&self.0),
+            fleet: BTreeMap::new(),
+        })
     }
 
     async fn changed(&mut self) {
@@ -62,8 +65,12 @@ impl MatcherHost for ScriptedHost {
 }
 
 impl Scripted {
-    fn refuses(&self, candidate: &Candidate) -> bool {
-        self.script.refuses.lock().unwrap().contains(&self.fleet[&candidate.agent].id)
+    fn refuses(&self, candidate: Candidate) -> bool {
+        self.script
+            .refuses
+            .lock()
+            .unwrap()
+            .contains(&self.fleet[&candidate.agent].id)
     }
 
     fn available(&self) -> Result<(), CallError> {
@@ -77,7 +84,8 @@ impl Scripted {
 #[async_trait]
 impl Matcher for Scripted {
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
-        self.fleet.extend(changed.into_iter().map(|agent| (agent.handle, agent)));
+        self.fleet
+            .extend(changed.into_iter().map(|agent| (agent.handle, agent)));
         for handle in gone {
             self.fleet.remove(&handle).expect("only known agents go");
         }
@@ -85,14 +93,25 @@ impl Matcher for Scripted {
 
     async fn judge(&mut self, _: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
         self.available()?;
-        let verdict = |candidate| if self.refuses(candidate) { Verdict::Refused(1) } else { Verdict::Fits };
+        let verdict = |candidate| {
+            if self.refuses(*candidate) {
+                Verdict::Refused(1)
+            } else {
+                Verdict::Fits
+            }
+        };
         Ok(candidates.iter().map(verdict).collect())
     }
 
-    async fn place(&mut self, task: &Task, candidates: &[Candidate], count: u32) -> Result<Vec<u32>, CallError> {
+    async fn place(
+        &mut self,
+        task: &Task,
+        candidates: &[Candidate],
+        count: u32,
+    ) -> Result<Vec<u32>, CallError> {
         *self.script.asked.lock().unwrap() = Some((task.clone(), self.fleet.clone()));
         self.available()?;
-        let fit = candidates.iter().filter(|candidate| !self.refuses(candidate));
+        let fit = candidates.iter().filter(|candidate| !self.refuses(*candidate));
         let room = fit.flat_map(|candidate| std::iter::repeat_n(candidate.agent, candidate.room as usize));
         Ok(room.take(count as usize).collect())
     }
@@ -119,24 +138,33 @@ impl Store for Flaky {
     async fn commit(&self, batch: Batch) -> transom_store::Result<Vec<u64>> {
         if self.down.load(Ordering::SeqCst) {
             self.refused.notify_one();
-            return Err(transom_store::Error::Unavailable { what: "write", source: "unplugged".into() });
+            return Err(transom_store::Error::Unavailable {
+                what: "write",
+                source: "unplugged".into(),
+            });
         }
         self.inner.commit(batch).await
     }
 }
 
 fn times() -> Times {
-    let quick = Backoff { base: Duration::from_millis(20), max: Duration::from_millis(40) };
+    let quick = Backoff {
+        base: Duration::from_millis(20),
+        max: Duration::from_millis(40),
+    };
     Times {
-        decline: Duration::from_secs(120),
+        decline: Duration::from_mins(2),
         launch: Duration::from_millis(300),
-        reconcile: Duration::from_secs(600),
+        reconcile: Duration::from_mins(10),
         revive: Duration::from_millis(30),
         reconnect: quick,
         store: quick,
         kill: quick,
         ask: quick,
-        matcher: Backoff { base: Duration::from_secs(600), max: Duration::from_secs(600) },
+        matcher: Backoff {
+            base: Duration::from_mins(10),
+            max: Duration::from_mins(10),
+        },
         stall: Duration::from_millis(50),
     }
 }
@@ -144,35 +172,58 @@ fn times() -> Times {
 impl Rig {
     /// Started, with an empty store.
     pub(super) async fn new() -> Self {
-        Self::with(|_| {}).await
+        Self::empty(None).await
     }
 
     /// Started, with those records in the store and framework id `F-0`.
     pub(super) async fn with_records(records: &[TaskRecord]) -> Self {
         let dir = Arc::new(tempfile::tempdir().unwrap());
-        let inner = transom_store::open(&format!("file:{}", dir.path().display())).await.unwrap();
+        let inner = transom_store::open(&format!("file:{}", dir.path().display()))
+            .await
+            .unwrap();
         let any = transom_store::Expect::Any;
         inner.put("fw/framework-id", "F-0".into(), any).await.unwrap();
         for record in records {
             let value = serde_json::to_vec(record).unwrap();
-            inner.put(&format!("fw/tasks/{}", record.id), value.into(), any).await.unwrap();
+            inner
+                .put(&format!("fw/tasks/{}", record.id), value.into(), any)
+                .await
+                .unwrap();
         }
-        let store = Arc::new(Flaky { inner, down: AtomicBool::new(false), refused: Notify::new() });
+        let store = Arc::new(Flaky {
+            inner,
+            down: AtomicBool::new(false),
+            refused: Notify::new(),
+        });
         let master = Master::start(store.clone()).await;
-        Self::on(master, store, dir, times()).await
+        Self::on(master, store, dir, None).await
     }
 
-    pub(super) async fn with(change: impl FnOnce(&mut Times)) -> Self {
+    /// Started, with an empty store and another matcher than the scripted one.
+    pub(super) async fn with_matchers(matchers: Box<dyn MatcherHost>) -> Self {
+        Self::empty(Some(matchers)).await
+    }
+
+    async fn empty(matchers: Option<Box<dyn MatcherHost>>) -> Self {
         let dir = Arc::new(tempfile::tempdir().unwrap());
-        let inner = transom_store::open(&format!("file:{}", dir.path().display())).await.unwrap();
-        let store = Arc::new(Flaky { inner, down: AtomicBool::new(false), refused: Notify::new() });
+        let inner = transom_store::open(&format!("file:{}", dir.path().display()))
+            .await
+            .unwrap();
+        let store = Arc::new(Flaky {
+            inner,
+            down: AtomicBool::new(false),
+            refused: Notify::new(),
+        });
         let master = Master::start(store.clone()).await;
-        let mut times = times();
-        change(&mut times);
-        Self::on(master, store, dir, times).await
+        Self::on(master, store, dir, matchers).await
     }
 
-    async fn on(master: Master, store: Arc<Flaky>, dir: Arc<tempfile::TempDir>, times: Times) -> Self {
+    async fn on(
+        master: Master,
+        store: Arc<Flaky>,
+        dir: Arc<tempfile::TempDir>,
+        matchers: Option<Box<dyn MatcherHost>>,
+    ) -> Self {
         let script = Arc::new(Script::default());
         let (mut registry, token) = (Registry::default(), CancellationToken::new());
         let parts = Parts {
@@ -181,30 +232,48 @@ impl Rig {
                 ..transom_cluster::Config::default()
             })
             .unwrap(),
-            framework: v1::FrameworkInfo { user: "u".into(), name: "fw".into(), ..v1::FrameworkInfo::default() },
+            framework: v1::FrameworkInfo {
+                user: "u".into(),
+                name: "fw".into(),
+                ..v1::FrameworkInfo::default()
+            },
             store: store.clone(),
             prefix: "fw".to_owned(),
-            matchers: Box::new(ScriptedHost(Arc::clone(&script))),
-            times,
+            matchers: matchers.unwrap_or_else(|| Box::new(ScriptedHost(Arc::clone(&script)))),
+            times: times(),
         };
         let (scheduler, events) = parts.start(&mut registry, token.clone()).await.unwrap();
-        Self { master, store, script, scheduler, events, registry, token, _dir: dir }
+        Self {
+            master,
+            store,
+            script,
+            scheduler,
+            events,
+            registry,
+            token,
+            dir,
+        }
     }
 
     /// Stops the scheduler and starts another on the same master and store.
     pub(super) async fn restart(self) -> Self {
         self.token.cancel();
         self.scheduler.stopped().await;
-        Self::on(self.master.clone(), Arc::clone(&self.store), Arc::clone(&self._dir), times()).await
+        Self::on(
+            self.master.clone(),
+            Arc::clone(&self.store),
+            Arc::clone(&self.dir),
+            None,
+        )
+        .await
     }
 
     /// The next event.
     pub(super) async fn event(&mut self) -> Event {
-        let next = tokio::time::timeout(Duration::from_secs(20), self.events.next()).await;
-        match next {
-            Ok(event) => event.expect("the scheduler runs"),
-            Err(_) => panic!("no event; calls so far: {:?}", self.master.kinds()),
-        }
+        let Ok(event) = tokio::time::timeout(Duration::from_secs(20), self.events.next()).await else {
+            panic!("no event; calls so far: {:?}", self.master.kinds());
+        };
+        event.expect("the scheduler runs")
     }
 
     /// The next event's name and subject.
@@ -237,7 +306,8 @@ impl Rig {
         self.want(&Arc::new(testing::spec("/app")), &[task]).await;
         self.master.call("SUBSCRIBE", 1).await;
         self.until("registered F-1").await;
-        self.master.offer(&[testing::offer(&format!("o-{task}"), "a1", 4.0, &[])]);
+        self.master
+            .offer(&[testing::offer(&format!("o-{task}"), "a1", 4.0, &[])]);
         self.master.call("ACCEPT", before + 1).await;
         assert_eq!(self.heard().await, format!("launched {task} TASK_STAGING"));
         self.master.update(task, "TASK_RUNNING", &format!("run-{task}"));
@@ -256,7 +326,14 @@ impl Rig {
     pub(super) fn metric(&self, name: &str) -> f64 {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
-        let line = text.lines().find(|line| line.starts_with(&format!("{name}{{framework=\"fw\"}}")));
-        line.unwrap_or_else(|| panic!("no {name} in {text}")).rsplit(' ').next().unwrap().parse().unwrap()
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(&format!("{name}{{framework=\"fw\"}}")));
+        line.unwrap_or_else(|| panic!("no {name} in {text}"))
+            .rsplit(' ')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap()
     }
 }

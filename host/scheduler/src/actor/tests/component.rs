@@ -1,0 +1,107 @@
+//! With the real `attributes` component, as `cargo xtask plugins` leaves it: taken away and put back while
+//! tasks wait.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
+use transom_plugins::matcher::Condition;
+
+use super::rig::Rig;
+use crate::matcher::PluginMatchers;
+use crate::testing::{offer, spec};
+use crate::{Reason, RunSpec};
+
+/// The component's or its manifest's file. `TRANSOM_COMPONENTS` names another folder than the workspace's
+/// own.
+fn component(file: &str) -> PathBuf {
+    let folder = std::env::var_os("TRANSOM_COMPONENTS").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/components"),
+        PathBuf::from,
+    );
+    let path = folder.join(file);
+    assert!(
+        path.exists(),
+        "{} is missing: run cargo xtask plugins first",
+        path.display()
+    );
+    path
+}
+
+fn one_per_rack() -> Arc<RunSpec> {
+    let unique = Condition::Constraint {
+        field: "rack".to_owned(),
+        operator: "UNIQUE".to_owned(),
+        operand: None,
+    };
+    Arc::new(RunSpec {
+        conditions: vec![unique],
+        instances: 3,
+        ..spec("/app")
+    })
+}
+
+#[tokio::test]
+async fn the_component_places_explains_and_is_waited_for() {
+    let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
+    let config = transom_plugins::Config::new(dir.path());
+    let plugins = config
+        .start(&mut Registry::default(), token.clone())
+        .await
+        .unwrap();
+    let mut rig = Rig::with_matchers(Box::new(PluginMatchers::new(plugins.clone()))).await;
+    assert_eq!(rig.heard().await, "registered F-1");
+
+    // Not there: nothing is launched, and the reason names the plugin.
+    rig.want(&one_per_rack(), &["t1", "t2", "t3"]).await;
+    rig.master.offer(&[offer("o1", "a1", 4.0, &[])]);
+    rig.master.call("DECLINE", 1).await;
+    let reasons = Arc::clone(&rig.scheduler.waiting()[0].reasons);
+    assert!(
+        reasons.last.contains_key(&Reason::MatcherUnavailable),
+        "{reasons:?}"
+    );
+    assert!(
+        reasons
+            .message
+            .as_ref()
+            .is_some_and(|message| message.contains("attributes")),
+        "{reasons:?}"
+    );
+
+    // Put there: noticed, and tried again.
+    let revived = rig.master.calls("REVIVE").len();
+    for file in ["attributes.wasm", "attributes.toml"] {
+        std::fs::copy(component(file), dir.path().join(file)).unwrap();
+    }
+    plugins.rescan().await;
+    rig.master.call("REVIVE", revived + 1).await;
+    rig.master
+        .offer(&[offer("o2", "a1", 4.0, &[]), offer("o3", "a2", 4.0, &[])]);
+    for _ in 0..2 {
+        assert!(rig.heard().await.starts_with("launched"));
+    }
+    let agents: Vec<_> = rig
+        .scheduler
+        .tasks()
+        .values()
+        .map(|record| record.agent.id.to_string())
+        .collect();
+    assert_eq!(agents, ["a1", "a2"], "one in each rack");
+    let reasons = Arc::clone(&rig.scheduler.waiting()[0].reasons);
+    assert_eq!(
+        reasons.last.get(&Reason::UnfulfilledCondition),
+        Some(&2),
+        "{reasons:?}"
+    );
+    assert_eq!(reasons.last_conditions.get(&0), Some(&2));
+
+    // What runs counts also while its agents offer nothing; a third rack is free.
+    rig.master.offer(&[offer("o4", "a3", 4.0, &[])]);
+    assert_eq!(rig.heard().await, "launched t3 TASK_STAGING");
+    rig.token.cancel();
+    rig.scheduler.stopped().await;
+    token.cancel();
+    plugins.stopped().await;
+}
