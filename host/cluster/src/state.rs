@@ -75,11 +75,9 @@ messages! {
             #[serde(default)] mem: f64,
             #[serde(default)] disk: f64,
             #[serde(default)] gpus: f64,
-        }
-        may {
-            ports: Option<String>,
             #[serde(flatten)] other: BTreeMap<String, Value>,
         }
+        may { ports: Option<String> }
     }
     /// A framework. `pid` is there for frameworks of the older API only.
     Framework {
@@ -218,6 +216,24 @@ mod tests {
             assert_eq!(resources.port_ranges().collect::<Vec<_>>(), expected, "{text}");
         }
         assert_eq!(Resources::default().port_ranges().count(), 0);
+    }
+
+    #[test]
+    fn null_is_the_same_as_nothing() {
+        let document = br#"{"leader":null,"flags":null,"slaves":null,"frameworks":[
+            {"id":"f","tasks":null,"completed_tasks":[{"id":"t","state":"TASK_FAILED","statuses":null,"labels":null}]}]}"#;
+        let state = State::decode(document).unwrap();
+        assert_eq!((state.left_out, state.slaves.len(), state.flags.len()), (0, 0, 0));
+        assert!(state.frameworks[0].tasks.is_empty());
+        assert!(state.frameworks[0].completed_tasks[0].statuses.is_empty());
+    }
+
+    #[test]
+    fn other_resources_are_kept() {
+        let text = r#"{"cpus":1.0,"mem":2.0,"disk":0.0,"gpus":0.0,"licences":3.0}"#;
+        let resources: Resources = serde_json::from_str(text).unwrap();
+        assert_eq!(resources.other.get("licences"), Some(&Value::from(3.0)));
+        assert_eq!(serde_json::to_string(&resources).unwrap(), text);
     }
 
     #[test]

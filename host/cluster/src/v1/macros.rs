@@ -24,8 +24,17 @@ impl<K, V> Missing for std::collections::BTreeMap<K, V> {
     }
 }
 
+/// Reads a field that may be missing; `null` stands for missing, as some proxies and older masters write it.
+pub(crate) fn null_is_missing<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Default + serde::Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    <Option<T> as serde::Deserialize>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
 /// Messages. `must` fields are an error when they are not there; `may` fields are `Option`, `Vec` or a map, empty when
-/// not there and not written when empty. Unknown fields are ignored.
+/// not there or `null`, and not written when empty. Unknown fields are ignored.
 macro_rules! messages {
     ($(
         $(#[$meta:meta])*
@@ -41,7 +50,11 @@ macro_rules! messages {
             $($($(#[$must_meta])* pub $must: $must_type,)+)?
             $($(
                 $(#[$may_meta])*
-                #[serde(default, skip_serializing_if = "crate::v1::macros::Missing::is_missing")]
+                #[serde(
+                    default,
+                    deserialize_with = "crate::v1::macros::null_is_missing",
+                    skip_serializing_if = "crate::v1::macros::Missing::is_missing"
+                )]
                 pub $may: $may_type,
             )+)?
         }
