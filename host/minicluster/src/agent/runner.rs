@@ -82,6 +82,14 @@ fn tell(shared: &Arc<Shared>, launch: &Launch, update: &AgentUpdate) {
     shared.with(|state| state.agent_update(&launch.key, update, Instant::now()));
 }
 
+fn set_pid(shared: &Arc<Shared>, launch: &Launch, pid: u32) {
+    shared.with(|state| {
+        if let Some(task) = state.task_mut(&launch.key) {
+            task.pid = Some(pid);
+        }
+    });
+}
+
 /// Ends when somebody wants the task killed.
 async fn killed(kills: &mut watch::Receiver<Option<KillOrder>>) {
     if kills.wait_for(Option::is_some).await.is_err() {
@@ -116,6 +124,8 @@ async fn cannot_start(shared: &Arc<Shared>, launch: &Launch, error: &io::Error) 
         &format!("Failed to execute '{value}': {error}\n"),
     )
     .await;
+    // The executor is this very process; there is no other.
+    set_pid(shared, launch, std::process::id());
     for state in [TaskState::Starting, TaskState::Running] {
         tell(shared, launch, &AgentUpdate::new(state));
     }
@@ -166,11 +176,7 @@ impl<'a> Running<'a> {
     async fn run(mut self, mut kills: watch::Receiver<Option<KillOrder>>) {
         let (launch, pid) = (self.launch, self.process.pid);
         self.shared.journals.launched(&launch.agent, &launch.key, pid);
-        self.shared.with(|state| {
-            if let Some(task) = state.task_mut(&launch.key) {
-                task.pid = Some(pid);
-            }
-        });
+        set_pid(self.shared, launch, pid);
         self.shared.sessions.task_began(launch);
         self.tell(TaskState::Starting, None);
         self.tell(TaskState::Running, None);

@@ -180,6 +180,15 @@ fn executor(running: &Running<'_>) -> Value {
         "queued_tasks": [],
         "completed_tasks": [],
     }));
+    let labels = running
+        .tasks
+        .first()
+        .and_then(|task| doc::find(&task.info, &["labels", "labels"]));
+    doc::put(
+        &mut document,
+        "labels",
+        labels.filter(|_| running.group.is_none()).cloned(),
+    );
     if running.group.is_some() {
         document.insert("type".to_owned(), json!("DEFAULT"));
     }
@@ -353,6 +362,12 @@ fn command_executor_info(running: &Running<'_>) -> Value {
     }));
     if let Some(task) = running.tasks.first() {
         doc::copy(&task.info, &mut info, &["discovery", "labels"]);
+        if let (Some(environment), Some(Value::Object(command))) = (
+            doc::find(&task.info, &["command", "environment"]),
+            info.get_mut("command"),
+        ) {
+            command.insert("environment".to_owned(), environment.clone());
+        }
     }
     Value::Object(info)
 }

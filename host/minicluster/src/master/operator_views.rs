@@ -316,5 +316,9 @@ pub(crate) fn roles(state: &State) -> Value {
             Value::Object(role)
         })
         .collect();
-    json!({ "roles": roles })
+    if roles.is_empty() {
+        json!({})
+    } else {
+        json!({ "roles": roles })
+    }
 }

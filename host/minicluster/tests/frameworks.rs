@@ -1,0 +1,300 @@
+//! Frameworks: offers, heartbeats, failover, removal, reconciliation, agents that go and come back.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing test may say so"
+)]
+
+mod support;
+
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use support::{Cluster, Framework, PATIENCE, first_port, group_lives, journal, modern, ports, task};
+use transom_replay::client::{self, Request};
+
+#[tokio::test]
+async fn every_agent_is_offered_at_once_and_again_after_the_refusal() {
+    let cluster = Cluster::start(3, |_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offers = framework.offers().await;
+    assert_eq!(offers.len(), 3);
+    assert_eq!(
+        offers[1]["attributes"][0],
+        json!({"name": "rack", "type": "TEXT", "text": {"value": "r1"}})
+    );
+    let ids: Vec<&Value> = offers.iter().map(|offer| &offer["id"]).collect();
+    let decline = json!({"offer_ids": ids, "filters": {"refuse_seconds": 0.5}});
+    let began = Instant::now();
+    framework
+        .accepted(json!({"type": "DECLINE", "decline": decline}))
+        .await;
+    framework.offers().await;
+    assert!(
+        began.elapsed() >= Duration::from_millis(500),
+        "{:?}",
+        began.elapsed()
+    );
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn suppress_and_revive() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    framework.accepted(json!({"type": "SUPPRESS"})).await;
+    let decline = json!({"offer_ids": [offer["id"]], "filters": {"refuse_seconds": 0}});
+    framework
+        .accepted(json!({"type": "DECLINE", "decline": decline}))
+        .await;
+    let quiet = framework.stream.record(Duration::from_millis(500)).await;
+    // HEARTBEAT follows SUBSCRIBED and was read on the way to the offer.
+    assert!(quiet.is_err(), "{quiet:?}");
+    framework.accepted(json!({"type": "REVIVE"})).await;
+    framework.offers().await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn heartbeats_come_as_advertised() {
+    let cluster = Cluster::start(0, |config| config.heartbeat = Duration::from_millis(200)).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    for _ in 0..4 {
+        assert_eq!(framework.event().await["type"], "HEARTBEAT");
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_framework_that_does_not_come_back_is_removed_with_its_tasks() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut info = modern();
+    info["failover_timeout"] = json!(0.3);
+    let mut framework = Framework::subscribe(cluster.master(), &info).await;
+    let offer = framework.offer().await;
+    let port = first_port(&offer);
+    let mut sleeper = task("sleeper", &offer, "sleep 600");
+    sleeper["resources"]
+        .as_array_mut()
+        .unwrap()
+        .push(ports(port, port));
+    framework.launch(&offer, json!([sleeper])).await;
+    framework.state("sleeper", "TASK_RUNNING").await;
+    let id = framework.id.clone();
+    drop(framework);
+    let end = Instant::now() + PATIENCE;
+    while cluster.get("/frameworks").await["completed_frameworks"]
+        .as_array()
+        .unwrap()
+        .is_empty()
+    {
+        assert!(Instant::now() < end);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let completed = &cluster.get("/frameworks").await["completed_frameworks"][0];
+    assert_eq!(completed["completed_tasks"][0]["state"], "TASK_KILLED");
+    let pid = journal(&cluster.dir)[0]["pid"].as_u64().unwrap();
+    // Another framework gets the port only when the process is gone.
+    let mut other = Framework::subscribe(cluster.master(), &modern()).await;
+    other
+        .until(|event| event["type"] == "OFFERS" && first_port(&event["offers"]["offers"][0]) == port)
+        .await;
+    assert!(!group_lives(pid));
+    info["id"] = json!({"value": id});
+    let call =
+        json!({"type": "SUBSCRIBE", "framework_id": {"value": id}, "subscribe": {"framework_info": info}});
+    let (_, mut stream) = client::open(cluster.master(), &Request::post("/api/v1/scheduler", &call))
+        .await
+        .unwrap();
+    let error = stream.record(PATIENCE).await.unwrap().unwrap();
+    assert_eq!(
+        error,
+        json!({"type": "ERROR", "error": {"message": "Framework has been removed"}})
+    );
+    assert!(stream.record(PATIENCE).await.unwrap().is_none());
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_second_subscription_takes_over_and_gets_what_was_not_acknowledged() {
+    let cluster = Cluster::start(1, |config| config.update_retry = Duration::from_secs(3600)).await;
+    let mut first = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = first.offer().await;
+    first.acknowledge = support::Acknowledge::None;
+    first
+        .launch(&offer, json!([task("t", &offer, "sleep 600")]))
+        .await;
+    first.state("t", "TASK_STARTING").await;
+    let mut info = modern();
+    info["id"] = json!({"value": first.id});
+    let mut second = Framework::subscribe(cluster.master(), &info).await;
+    assert_eq!(second.id, first.id);
+    second.state("t", "TASK_STARTING").await;
+    second.state("t", "TASK_RUNNING").await;
+    let error = first.until(|event| event["type"] == "ERROR").await;
+    assert_eq!(error["error"]["message"], "Framework failed over");
+    assert!(
+        first.stream.record(PATIENCE).await.unwrap().is_none(),
+        "the old stream ends"
+    );
+    assert_eq!(first.call(json!({"type": "REVIVE"})).await.head.code(), 400);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn reconciliation_answers_for_known_and_unknown_tasks() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    framework
+        .launch(&offer, json!([task("known", &offer, "sleep 600")]))
+        .await;
+    framework.state("known", "TASK_RUNNING").await;
+    framework
+        .accepted(json!({"type": "RECONCILE", "reconcile": {"tasks": []}}))
+        .await;
+    let known = framework.state("known", "TASK_RUNNING").await;
+    assert_eq!(known["reason"], "REASON_RECONCILIATION");
+    assert!(known.get("uuid").is_none());
+    let asked = json!([
+        {"task_id": {"value": "a"}, "agent_id": offer["agent_id"]},
+        {"task_id": {"value": "b"}},
+    ]);
+    framework
+        .accepted(json!({"type": "RECONCILE", "reconcile": {"tasks": asked}}))
+        .await;
+    framework.state("a", "TASK_GONE").await;
+    framework.state("b", "TASK_UNKNOWN").await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_breaks_away_is_rescinded_and_its_tasks_come_back_with_it() {
+    let cluster = Cluster::start(1, |config| config.agent_timeout = Duration::from_millis(300)).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    framework
+        .launch(&offer, json!([task("t", &offer, "sleep 600")]))
+        .await;
+    framework.state("t", "TASK_RUNNING").await;
+    let rest = framework.offer().await;
+    cluster.running.break_agent(0);
+    let rescind = framework.until(|event| event["type"] == "RESCIND").await;
+    assert_eq!(rescind["rescind"]["offer_id"], rest["id"]);
+    let unreachable = framework.state("t", "TASK_UNREACHABLE").await;
+    assert_eq!(unreachable["reason"], "REASON_AGENT_REMOVED");
+    assert!(unreachable["unreachable_time"]["nanoseconds"].is_i64());
+    framework.until(|event| event["type"] == "FAILURE").await;
+    assert_eq!(cluster.get("/state").await["unreachable_slaves"], 1.0);
+    assert_eq!(cluster.get("/slaves").await["slaves"], json!([]));
+    cluster.running.mend_agent(0);
+    let back = framework.state("t", "TASK_RUNNING").await;
+    assert_eq!(back["reason"], "REASON_AGENT_REREGISTERED");
+    framework.offers().await;
+    framework.kill("t").await;
+    framework.state("t", "TASK_KILLED").await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn tasks_that_do_not_survive_their_agent_are_lost_with_it() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut framework =
+        Framework::subscribe(cluster.master(), &json!({"user": "root", "name": "legacy"})).await;
+    let offer = framework.offer().await;
+    assert!(offer.get("allocation_info").is_none());
+    assert_eq!(offer["resources"][0]["role"], "*");
+    framework
+        .launch(&offer, json!([task("t", &offer, "sleep 600")]))
+        .await;
+    framework.state("t", "TASK_RUNNING").await;
+    let pid = journal(&cluster.dir)[0]["pid"].as_u64().unwrap();
+    cluster.running.break_agent(0);
+    let lost = framework.state("t", "TASK_LOST").await;
+    assert_eq!(lost["reason"], "REASON_AGENT_DISCONNECTED");
+    let end = Instant::now() + PATIENCE;
+    while group_lives(pid) {
+        assert!(Instant::now() < end);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn operators_drain_reactivate_and_remove_agents() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    framework
+        .launch(&offer, json!([task("t", &offer, "exec sleep 600")]))
+        .await;
+    framework.state("t", "TASK_RUNNING").await;
+    framework.offers().await;
+    let agent = offer["agent_id"].clone();
+    let drain = json!({"type": "DRAIN_AGENT", "drain_agent": {"agent_id": agent, "max_grace_period": {"seconds": 5}}});
+    assert_eq!(cluster.operate(drain).await.head.code(), 200);
+    framework.until(|event| event["type"] == "RESCIND").await;
+    let killed = framework.state("t", "TASK_KILLED").await;
+    assert_eq!(killed["reason"], "REASON_AGENT_DRAINING");
+    let end = Instant::now() + PATIENCE;
+    while cluster.get("/slaves").await["slaves"][0]["drain_info"]["state"] != "DRAINED" {
+        assert!(Instant::now() < end);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let reactivate = json!({"type": "REACTIVATE_AGENT", "reactivate_agent": {"agent_id": agent}});
+    assert_eq!(cluster.operate(reactivate).await.head.code(), 200);
+    let offer = framework.offer().await;
+    framework
+        .launch(&offer, json!([task("u", &offer, "sleep 600")]))
+        .await;
+    framework.state("u", "TASK_RUNNING").await;
+    let gone = json!({"type": "MARK_AGENT_GONE", "mark_agent_gone": {"agent_id": agent}});
+    assert_eq!(cluster.operate(gone).await.head.code(), 200);
+    framework.state("u", "TASK_GONE_BY_OPERATOR").await;
+    framework.until(|event| event["type"] == "FAILURE").await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn credentials_are_asked_for_when_there_are_any() {
+    let cluster = Cluster::start(0, |config| {
+        config.credentials = vec![("marathon".to_owned(), "secret".to_owned())]
+    })
+    .await;
+    let cases = [
+        ("/state", "mesos-master-readonly"),
+        ("/flags", "mesos-master-readonly"),
+        ("/api/v1", "mesos-master-readwrite"),
+        ("/api/v1/scheduler", "mesos-master-scheduler"),
+    ];
+    for (path, realm) in cases {
+        for authorization in ["", "Basic d3Jvbmc6d3Jvbmc=", "Bearer x", "Basic !!!"] {
+            let request = Request::get(path).with("Authorization", authorization);
+            let answer = client::exchange(cluster.master(), &request).await.unwrap();
+            assert_eq!(answer.head.code(), 401, "{path} with {authorization:?}");
+            assert_eq!(
+                answer.head.header("WWW-Authenticate").unwrap(),
+                format!("Basic realm=\"{realm}\"")
+            );
+            assert_eq!(answer.text(), "401 Unauthorized.");
+        }
+    }
+    for path in ["/health", "/version", "/redirect"] {
+        let answer = client::exchange(cluster.master(), &Request::get(path))
+            .await
+            .unwrap();
+        assert!(answer.head.code() < 400, "{path} needs nobody");
+    }
+    let request = Request::get("/state").with("Authorization", "Basic bWFyYXRob246c2VjcmV0");
+    assert_eq!(
+        client::exchange(cluster.master(), &request)
+            .await
+            .unwrap()
+            .head
+            .code(),
+        200
+    );
+    cluster.stop().await;
+}

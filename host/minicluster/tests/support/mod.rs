@@ -1,0 +1,285 @@
+//! A cluster to test, and a framework on it, over plain HTTP.
+
+#![allow(dead_code, reason = "every test file uses a part")]
+
+use serde_json::{Value, json};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use transom_minicluster::{AgentConfig, Config, Minicluster};
+use transom_replay::client::{self, Request, Response, Stream};
+
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running cluster in a directory of its own.
+pub struct Cluster {
+    pub running: Minicluster,
+    pub dir: TempDir,
+    token: CancellationToken,
+}
+
+impl Cluster {
+    /// Agents on 127.0.0.1 with eight ports each, and everything quicker than a real master.
+    pub async fn start(agents: u16, change: impl FnOnce(&mut Config)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::new(dir.path());
+        config.allocation_interval = Duration::from_millis(100);
+        let base = free_ports(agents * 8);
+        config.agents = (0..agents)
+            .map(|index| AgentConfig {
+                ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                port: 0,
+                hostname: format!("a{index}"),
+                cpus: 2.0,
+                mem: 1024.0,
+                disk: 1024.0,
+                ports: (base + index * 8, base + index * 8 + 7),
+                attributes: vec![("rack".to_owned(), format!("r{index}"))],
+            })
+            .collect();
+        change(&mut config);
+        let token = CancellationToken::new();
+        let running = config.start(token.clone()).await.unwrap();
+        Self { running, dir, token }
+    }
+
+    pub fn master(&self) -> SocketAddr {
+        self.running.master()
+    }
+
+    pub async fn stop(self) {
+        self.token.cancel();
+        tokio::time::timeout(PATIENCE, self.running.stopped())
+            .await
+            .expect("the cluster stops");
+    }
+
+    /// Stops, but leaves the directory to look at.
+    pub async fn stop_and_keep(self) -> TempDir {
+        self.token.cancel();
+        tokio::time::timeout(PATIENCE, self.running.stopped())
+            .await
+            .expect("the cluster stops");
+        self.dir
+    }
+
+    pub async fn get(&self, path: &str) -> Value {
+        let answer = client::exchange(self.master(), &Request::get(path))
+            .await
+            .unwrap();
+        assert_eq!(answer.head.code(), 200, "{path}: {}", answer.text());
+        answer.json()
+    }
+
+    pub async fn operate(&self, call: Value) -> Response {
+        client::exchange(self.master(), &Request::post("/api/v1", &call))
+            .await
+            .unwrap()
+    }
+}
+
+/// Ports that are free in a row right now. They are only offered; few tests bind them.
+fn free_ports(count: u16) -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port().min(u16::MAX - count)
+}
+
+/// Which updates a framework acknowledges by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Acknowledge {
+    All,
+    None,
+}
+
+/// A subscribed framework.
+pub struct Framework {
+    pub master: SocketAddr,
+    pub id: String,
+    pub stream_id: String,
+    pub stream: Stream,
+    pub acknowledge: Acknowledge,
+}
+
+/// A framework that knows of everything.
+pub fn modern() -> Value {
+    json!({
+        "user": "root", "name": "test", "roles": ["test"], "checkpoint": true, "failover_timeout": 60.0,
+        "capabilities": [{"type": "MULTI_ROLE"}, {"type": "PARTITION_AWARE"}, {"type": "TASK_KILLING_STATE"},
+                         {"type": "RESERVATION_REFINEMENT"}],
+    })
+}
+
+impl Framework {
+    pub async fn subscribe(master: SocketAddr, info: &Value) -> Self {
+        let mut call = json!({"type": "SUBSCRIBE", "subscribe": {"framework_info": info}});
+        if let Some(id) = info.get("id") {
+            call["framework_id"] = id.clone();
+        }
+        let (head, stream) = client::open(master, &Request::post("/api/v1/scheduler", &call))
+            .await
+            .unwrap();
+        assert_eq!(head.code(), 200);
+        let stream_id = head.header("Mesos-Stream-Id").expect("a stream id").to_owned();
+        let mut framework = Self {
+            master,
+            id: String::new(),
+            stream_id,
+            stream,
+            acknowledge: Acknowledge::All,
+        };
+        let first = framework.event().await;
+        assert_eq!(first["type"], "SUBSCRIBED", "{first}");
+        framework.id = first["subscribed"]["framework_id"]["value"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        framework
+    }
+
+    /// The next event. Panics when none comes.
+    pub async fn event(&mut self) -> Value {
+        let event = self
+            .stream
+            .record(PATIENCE)
+            .await
+            .unwrap()
+            .expect("the stream goes on");
+        if self.acknowledge == Acknowledge::All {
+            self.acknowledge(&event).await;
+        }
+        event
+    }
+
+    pub async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            let event = self.event().await;
+            if fits(&event) {
+                return event;
+            }
+        }
+        panic!("the event does not come")
+    }
+
+    pub async fn acknowledge(&self, event: &Value) {
+        let status = &event["update"]["status"];
+        if status["uuid"].is_string() {
+            let part =
+                json!({"agent_id": status["agent_id"], "task_id": status["task_id"], "uuid": status["uuid"]});
+            self.accepted(json!({"type": "ACKNOWLEDGE", "acknowledge": part}))
+                .await;
+        }
+    }
+
+    pub async fn call(&self, mut call: Value) -> Response {
+        call["framework_id"] = json!({"value": self.id});
+        let request = Request::post("/api/v1/scheduler", &call).with("Mesos-Stream-Id", &self.stream_id);
+        client::exchange(self.master, &request).await.unwrap()
+    }
+
+    pub async fn accepted(&self, call: Value) {
+        let answer = self.call(call.clone()).await;
+        assert_eq!(answer.head.code(), 202, "{call}: {}", answer.text());
+    }
+
+    pub async fn offers(&mut self) -> Vec<Value> {
+        let event = self.until(|event| event["type"] == "OFFERS").await;
+        event["offers"]["offers"].as_array().unwrap().clone()
+    }
+
+    pub async fn offer(&mut self) -> Value {
+        self.offers().await.remove(0)
+    }
+
+    /// The update that tells this state; those before it are dropped.
+    pub async fn state(&mut self, task: &str, state: &str) -> Value {
+        let event = self
+            .until(|event| {
+                let status = &event["update"]["status"];
+                status["task_id"]["value"] == task && status["state"] == state
+            })
+            .await;
+        event["update"]["status"].clone()
+    }
+
+    pub async fn accept(&self, offer: &Value, operations: Value) {
+        let accept =
+            json!({"offer_ids": [offer["id"]], "operations": operations, "filters": {"refuse_seconds": 0}});
+        self.accepted(json!({"type": "ACCEPT", "accept": accept})).await;
+    }
+
+    pub async fn launch(&self, offer: &Value, tasks: Value) {
+        self.accept(
+            offer,
+            json!([{"type": "LAUNCH", "launch": {"task_infos": tasks}}]),
+        )
+        .await;
+    }
+
+    pub async fn kill(&self, task: &str) {
+        self.accepted(json!({"type": "KILL", "kill": {"task_id": {"value": task}}}))
+            .await;
+    }
+}
+
+/// A small shell task on the offer's agent.
+pub fn task(id: &str, offer: &Value, command: &str) -> Value {
+    json!({
+        "name": id,
+        "task_id": {"value": id},
+        "agent_id": offer["agent_id"],
+        "resources": [scalar("cpus", 0.1), scalar("mem", 32.0)],
+        "command": {"value": command},
+    })
+}
+
+pub fn scalar(name: &str, value: f64) -> Value {
+    json!({"name": name, "type": "SCALAR", "scalar": {"value": value}})
+}
+
+pub fn ports(begin: u64, end: u64) -> Value {
+    json!({"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": begin, "end": end}]}})
+}
+
+/// The first port that is offered.
+pub fn first_port(offer: &Value) -> u64 {
+    let ports = offer["resources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|resource| resource["name"] == "ports")
+        .unwrap();
+    ports["ranges"]["range"][0]["begin"].as_u64().unwrap()
+}
+
+/// Does a process of that group still run? Zombies do not count.
+pub fn group_lives(leader: u64) -> bool {
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(Result::ok)
+        .any(|entry| {
+            let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+            let state = fields.next().unwrap_or("Z");
+            let group = fields.nth(1).and_then(|group| group.parse::<u64>().ok());
+            group == Some(leader) && state != "Z"
+        })
+}
+
+/// All lines of all agents' journals.
+pub fn journal(dir: &TempDir) -> Vec<Value> {
+    let agents = std::fs::read_dir(dir.path().join("agents")).unwrap();
+    let files = agents.map(|agent| agent.unwrap().path().join("journal.jsonl"));
+    files
+        .flat_map(|file: PathBuf| {
+            let text = std::fs::read_to_string(file).unwrap();
+            text.lines()
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect::<Vec<Value>>()
+        })
+        .collect()
+}

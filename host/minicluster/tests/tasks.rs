@@ -1,0 +1,312 @@
+//! Tasks from launch to end: updates, acknowledgement, kills, groups, refusals, and that nothing is left behind.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing test may say so"
+)]
+
+mod support;
+
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use support::{
+    Acknowledge, Cluster, Framework, first_port, group_lives, journal, modern, ports, scalar, task,
+};
+
+#[tokio::test]
+async fn a_task_runs_in_its_sandbox_and_ends() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    let mut hello = task(
+        "hello",
+        &offer,
+        "echo $GREETING from $MESOS_TASK_ID; pwd; echo trouble >&2; exit 3",
+    );
+    hello["command"]["environment"] = json!({"variables": [{"name": "GREETING", "value": "hi"}]});
+    framework.launch(&offer, json!([hello])).await;
+    let starting = framework.state("hello", "TASK_STARTING").await;
+    assert_eq!(
+        starting["container_status"]["network_infos"][0]["ip_addresses"][0]["ip_address"],
+        "127.0.0.1"
+    );
+    framework.state("hello", "TASK_RUNNING").await;
+    let failed = framework.state("hello", "TASK_FAILED").await;
+    assert_eq!(failed["message"], "Command exited with status 3");
+    let container = failed["container_status"]["container_id"]["value"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let sandbox = cluster.dir.path().canonicalize().unwrap().join(format!(
+        "agents/{agent}/slaves/{agent}/frameworks/{}/executors/hello/runs/{container}",
+        framework.id,
+        agent = cluster.running.agent_ids()[0],
+    ));
+    let stdout = std::fs::read_to_string(sandbox.join("stdout")).unwrap();
+    assert_eq!(stdout, format!("hi from hello\n{}\n", sandbox.display()));
+    assert_eq!(
+        std::fs::read_to_string(sandbox.join("stderr")).unwrap(),
+        "trouble\n"
+    );
+    let lines = journal(&cluster.dir);
+    let events: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
+    assert_eq!(events, ["launch", "exit"]);
+    assert_eq!(lines[0]["task"], "hello");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn an_update_that_is_not_acknowledged_comes_again_and_holds_back_the_next() {
+    let cluster = Cluster::start(1, |config| config.update_retry = Duration::from_millis(300)).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    framework.acknowledge = Acknowledge::None;
+    framework
+        .launch(&offer, json!([task("t", &offer, "sleep 600")]))
+        .await;
+    let is_update = |event: &Value| event["type"] == "UPDATE";
+    let first = framework.until(is_update).await;
+    let came = Instant::now();
+    let second = framework.until(is_update).await;
+    let waited = came.elapsed();
+    let third = framework.until(is_update).await;
+    for event in [&first, &second, &third] {
+        assert_eq!(event["update"]["status"]["state"], "TASK_STARTING");
+        assert_eq!(
+            event["update"]["status"]["uuid"],
+            first["update"]["status"]["uuid"]
+        );
+    }
+    assert!(waited > Duration::from_millis(200), "again after {waited:?}");
+    assert!(
+        came.elapsed() > waited + Duration::from_millis(500),
+        "the second wait is twice as long"
+    );
+    framework.acknowledge(&first).await;
+    framework.state("t", "TASK_RUNNING").await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_kill_tells_killing_waits_for_the_grace_period_and_gives_the_resources_back() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    let port = first_port(&offer);
+    let mut polite = task("polite", &offer, "exec sleep 600");
+    polite["resources"]
+        .as_array_mut()
+        .unwrap()
+        .push(ports(port, port));
+    let mut stubborn = task(
+        "stubborn",
+        &offer,
+        "trap '' TERM; echo ready > ready; while :; do sleep 0.1; done",
+    );
+    stubborn["kill_policy"] = json!({"grace_period": {"nanoseconds": 300_000_000}});
+    framework.launch(&offer, json!([polite, stubborn])).await;
+    framework.state("stubborn", "TASK_RUNNING").await;
+    let rest = framework.offer().await;
+    assert_eq!(
+        first_port(&rest),
+        port + 1,
+        "the port of a running task is not offered"
+    );
+    framework.kill("polite").await;
+    framework.state("polite", "TASK_KILLING").await;
+    let killed = framework.state("polite", "TASK_KILLED").await;
+    assert_eq!(killed["message"], "Command terminated with signal Terminated");
+    wait_for_file(&cluster, "ready").await;
+    let began = Instant::now();
+    framework.kill("stubborn").await;
+    let killed = framework.state("stubborn", "TASK_KILLED").await;
+    assert_eq!(killed["message"], "Command terminated with signal Killed");
+    assert!(began.elapsed() >= Duration::from_millis(300));
+    let decline = json!({"offer_ids": [rest["id"]], "filters": {"refuse_seconds": 0}});
+    framework
+        .accepted(json!({"type": "DECLINE", "decline": decline}))
+        .await;
+    framework
+        .until(|event| event["type"] == "OFFERS" && first_port(&event["offers"]["offers"][0]) == port)
+        .await;
+    cluster.stop().await;
+}
+
+/// Until some sandbox has a file of that name.
+async fn wait_for_file(cluster: &Cluster, name: &str) {
+    let end = Instant::now() + support::PATIENCE;
+    while !contains(cluster.dir.path(), name) {
+        assert!(Instant::now() < end, "no file {name}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn contains(dir: &std::path::Path, name: &str) -> bool {
+    std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok)
+        .any(|entry| {
+            entry.file_name() == name
+                || (entry.file_type().is_ok_and(|kind| kind.is_dir()) && contains(&entry.path(), name))
+        })
+}
+
+#[tokio::test]
+async fn killing_one_of_a_group_kills_all_and_ends_the_executor() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    let executor = json!({"type": "DEFAULT", "executor_id": {"value": "e"}, "resources": [scalar("cpus", 0.1), scalar("mem", 32.0)]});
+    let tasks = json!([task("a", &offer, "sleep 600"), task("b", &offer, "sleep 600")]);
+    let group = json!({"type": "LAUNCH_GROUP", "launch_group": {"executor": executor, "task_group": {"tasks": tasks}}});
+    framework.accept(&offer, json!([group])).await;
+    let mut running = std::collections::BTreeSet::new();
+    while running.len() < 2 {
+        let event = framework
+            .until(|event| event["update"]["status"]["state"] == "TASK_RUNNING")
+            .await;
+        let status = &event["update"]["status"];
+        assert_eq!(status["executor_id"]["value"], "e");
+        assert!(status["container_status"]["container_id"]["parent"]["value"].is_string());
+        running.insert(status["task_id"]["value"].to_string());
+    }
+    assert_eq!(
+        cluster.get("/state").await["frameworks"][0]["executors"][0]["executor_id"],
+        "e"
+    );
+    framework.kill("a").await;
+    let mut killed = std::collections::BTreeSet::new();
+    while killed.len() < 2 {
+        let event = framework
+            .until(|event| event["update"]["status"]["state"] == "TASK_KILLED")
+            .await;
+        killed.insert(event["update"]["status"]["task_id"]["value"].to_string());
+    }
+    let failure = framework.until(|event| event["type"] == "FAILURE").await;
+    assert_eq!(failure["failure"]["executor_id"]["value"], "e");
+    assert_eq!(failure["failure"]["status"], 0);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn no_two_tasks_get_one_port() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    let port = first_port(&offer);
+    let mut first = task("first", &offer, "sleep 600");
+    first["resources"].as_array_mut().unwrap().push(ports(port, port));
+    let mut second = first.clone();
+    second["task_id"]["value"] = json!("second");
+    framework.launch(&offer, json!([first, second])).await;
+    let refused = framework.state("second", "TASK_ERROR").await;
+    assert_eq!(refused["reason"], "REASON_TASK_INVALID");
+    assert!(
+        refused["message"]
+            .as_str()
+            .unwrap()
+            .starts_with("Total resources cpus(allocated: test):0.1"),
+        "{refused}"
+    );
+    framework.state("first", "TASK_RUNNING").await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn container_images_are_refused_with_a_reason() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    let mut image = task("image", &offer, "true");
+    image["container"] = json!({"type": "DOCKER", "docker": {"image": "alpine"}});
+    framework.launch(&offer, json!([image])).await;
+    let failed = framework.state("image", "TASK_FAILED").await;
+    assert!(
+        failed["message"]
+            .as_str()
+            .unwrap()
+            .contains("no container images"),
+        "{failed}"
+    );
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn stopping_leaves_no_process_behind() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    let command = "trap '' TERM; (trap '' TERM; echo ready > ready; sleep 600) & while :; do sleep 0.1; done";
+    framework
+        .launch(&offer, json!([task("stubborn", &offer, command)]))
+        .await;
+    framework.state("stubborn", "TASK_RUNNING").await;
+    wait_for_file(&cluster, "ready").await;
+    let pid = journal(&cluster.dir)[0]["pid"].as_u64().unwrap();
+    assert!(group_lives(pid));
+    let dir = cluster.stop_and_keep().await;
+    assert!(!group_lives(pid), "the group of {pid} is still there");
+    assert_eq!(journal(&dir).last().unwrap()["event"], "exit");
+}
+
+#[tokio::test]
+async fn children_of_a_task_that_ended_are_ended_too() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    framework
+        .launch(&offer, json!([task("parent", &offer, "sleep 600 & exit 0")]))
+        .await;
+    framework.state("parent", "TASK_FINISHED").await;
+    let pid = journal(&cluster.dir)[0]["pid"].as_u64().unwrap();
+    let end = Instant::now() + support::PATIENCE;
+    while group_lives(pid) {
+        assert!(Instant::now() < end);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn files_are_fetched_before_the_task_begins() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let source = cluster.dir.path().join("greet.sh");
+    std::fs::write(&source, "#!/bin/sh\necho fetched\n").unwrap();
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    let mut good = task("good", &offer, "./greet.sh > out && grep -q fetched out");
+    good["command"]["uris"] = json!([{"value": format!("file://{}", source.display()), "executable": true}]);
+    let mut escape = task("escape", &offer, "true");
+    escape["command"]["uris"] = json!([{"value": source.display().to_string(), "output_file": "../../x"}]);
+    framework.launch(&offer, json!([good, escape])).await;
+    let mut ended = std::collections::BTreeMap::new();
+    while ended.len() < 2 {
+        let event = framework.until(|event| event["type"] == "UPDATE").await;
+        let status = &event["update"]["status"];
+        if ["TASK_FINISHED", "TASK_FAILED"].contains(&status["state"].as_str().unwrap()) {
+            ended.insert(
+                status["task_id"]["value"].as_str().unwrap().to_owned(),
+                status.clone(),
+            );
+        }
+    }
+    assert_eq!(ended["good"]["state"], "TASK_FINISHED");
+    assert_eq!(ended["escape"]["reason"], "REASON_CONTAINER_LAUNCH_FAILED");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_task_may_not_run_for_longer_than_it_says() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    let mut limited = task("limited", &offer, "exec sleep 600");
+    limited["max_completion_time"] = json!({"nanoseconds": 200_000_000});
+    framework.launch(&offer, json!([limited])).await;
+    let failed = framework.state("limited", "TASK_FAILED").await;
+    assert_eq!(failed["reason"], "REASON_MAX_COMPLETION_TIME_REACHED");
+    cluster.stop().await;
+}

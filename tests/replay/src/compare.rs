@@ -1,0 +1,252 @@
+//! Comparing an answer with its recording: status line, headers that matter, shape of the JSON, text of errors.
+
+use crate::client::Response;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Keys whose contents depend on the site and are not looked into: flags differ by version and command line, metrics
+/// by what has happened, attributes by agent, and the two `Any` documents below are the frameworks' own.
+pub const SITE_KEYS: [&str; 5] = [
+    "flags",
+    "get_flags",
+    "get_metrics",
+    "attributes",
+    "offer_constraints",
+];
+
+/// Keys that may be on either side only, because they depend on what the machine and the tasks happen to be: whether
+/// ports are in use, statistics of isolators, offers that are open at that moment, and executors' processes that
+/// have ended already.
+pub const OPTIONAL_KEYS: [&str; 8] = [
+    "ports",
+    "disk",
+    "statistics",
+    "resource_statistics",
+    "offers",
+    "offered_resources",
+    "executor_ids",
+    "domain",
+];
+
+/// A document of this many keys that all contain a slash is a list of metrics: which there are depends on what has
+/// happened and on how the master was built. Only the kinds of those on both sides are compared.
+const METRICS: usize = 10;
+
+/// Headers that must be there on both sides or on neither, with the same value unless it is unique to the answer.
+const HEADERS: [&str; 4] = ["Content-Type", "Allow", "WWW-Authenticate", "Mesos-Stream-Id"];
+
+/// What is different; empty when the answers agree.
+pub fn answers(recorded: &Response, live: &Response) -> Vec<String> {
+    let mut differences = heads(recorded, live);
+    let kind = recorded.head.header("Content-Type").unwrap_or_default();
+    if kind.starts_with("text/plain") {
+        let (expected, found) = (without_ids(&recorded.text()), without_ids(&live.text()));
+        if expected != found {
+            differences.push(format!("body: expected {expected:?}, found {found:?}"));
+        }
+    } else if kind == "application/json"
+        && recorded.head.header("Transfer-Encoding").is_none()
+        && !live.body.is_empty()
+    {
+        shapes(&recorded.json(), &live.json(), "", &mut differences);
+    }
+    differences
+}
+
+/// Status line and headers.
+pub fn heads(recorded: &Response, live: &Response) -> Vec<String> {
+    let mut differences = Vec::new();
+    if recorded.head.status != live.head.status {
+        differences.push(format!(
+            "status: expected {:?}, found {:?} {:?}",
+            recorded.head.status,
+            live.head.status,
+            live.text()
+        ));
+    }
+    for name in HEADERS {
+        let (expected, found) = (recorded.head.header(name), live.head.header(name));
+        let same = if name == "Mesos-Stream-Id" {
+            expected.is_some() == found.is_some()
+        } else {
+            expected == found
+        };
+        if !same {
+            differences.push(format!("{name}: expected {expected:?}, found {found:?}"));
+        }
+    }
+    differences
+}
+
+/// Compares keys and kinds of values, recursively. Lists are compared by the union of their elements.
+pub fn shapes(recorded: &Value, live: &Value, at: &str, differences: &mut Vec<String>) {
+    match (recorded, live) {
+        (Value::Object(_), Value::Object(_)) => objects(&[recorded], &[live], at, differences),
+        (Value::Array(expected), Value::Array(found)) => lists(expected, found, at, differences),
+        _ if kind(recorded) != kind(live) => {
+            differences.push(format!(
+                "{}: expected {}, found {}",
+                shown(at),
+                kind(recorded),
+                kind(live)
+            ));
+        }
+        _ => {}
+    }
+}
+
+/// Several objects on each side are seen as one that has every key of any of them.
+fn objects(recorded: &[&Value], live: &[&Value], at: &str, differences: &mut Vec<String>) {
+    let (expected, found) = (merged(recorded), merged(live));
+    let metrics = found.len() >= METRICS && found.keys().all(|key| key.contains('/'));
+    let keys: BTreeSet<&str> = expected.keys().chain(found.keys()).copied().collect();
+    for key in keys {
+        let path = format!("{at}.{key}");
+        match (expected.get(key), found.get(key)) {
+            _ if SITE_KEYS.contains(&key) => {}
+            (None, _) | (_, None) if metrics => {}
+            (None, Some(_)) | (Some(_), None) if OPTIONAL_KEYS.contains(&key) => {}
+            (Some(_), None) => differences.push(format!("{path}: missing")),
+            (None, Some(_)) => differences.push(format!("{path}: not in the recording")),
+            (Some(expected), Some(found)) => all(expected, found, &path, differences),
+            (None, None) => {}
+        }
+    }
+}
+
+fn merged<'a>(values: &[&'a Value]) -> BTreeMap<&'a str, Vec<&'a Value>> {
+    let mut merged: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    for (key, value) in values.iter().filter_map(|value| value.as_object()).flatten() {
+        merged.entry(key).or_default().push(value);
+    }
+    merged
+}
+
+/// Lists of elements; nothing can be said about an empty one.
+fn lists(recorded: &[Value], live: &[Value], at: &str, differences: &mut Vec<String>) {
+    let (recorded, live): (Vec<&Value>, Vec<&Value>) = (recorded.iter().collect(), live.iter().collect());
+    if !recorded.is_empty() && !live.is_empty() {
+        all(&recorded, &live, &format!("{at}[]"), differences);
+    }
+}
+
+/// The same value in several places of each side.
+fn all(recorded: &[&Value], live: &[&Value], at: &str, differences: &mut Vec<String>) {
+    let kinds = |values: &[&Value]| values.iter().map(|value| kind(value)).collect::<BTreeSet<_>>();
+    let (expected, found) = (kinds(recorded), kinds(live));
+    if let Some(odd) = found.difference(&expected).next() {
+        differences.push(format!("{}: expected {expected:?}, found {odd}", shown(at)));
+        return;
+    }
+    if expected.contains("object") {
+        objects(recorded, live, at, differences);
+    }
+    let elements = |values: &[&Value]| {
+        values
+            .iter()
+            .filter_map(|value| value.as_array())
+            .flatten()
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    lists(&elements(recorded), &elements(live), at, differences);
+}
+
+/// JSON kinds, with whole numbers apart from floats: the API says `4.0` where it means an amount.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "float",
+        Value::Number(_) => "whole number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn shown(at: &str) -> &str {
+    if at.is_empty() { "document" } else { at }
+}
+
+/// A text with every UUID replaced, and the numbers that belong to framework, agent and offer ids.
+pub fn without_ids(text: &str) -> String {
+    let mut rest = text;
+    let mut plain = String::new();
+    while let Some(first) = rest.chars().next() {
+        if is_uuid(rest) {
+            plain.push_str("<id>");
+            rest = &rest[36..];
+            let suffix = rest.strip_prefix('-').map_or(0, |tail| {
+                tail.chars().take_while(char::is_ascii_alphanumeric).count()
+            });
+            rest = if suffix > 0 { &rest[1 + suffix..] } else { rest };
+        } else {
+            plain.push(first);
+            rest = &rest[first.len_utf8()..];
+        }
+    }
+    plain
+}
+
+fn is_uuid(text: &str) -> bool {
+    let Some(text) = text.get(..36) else { return false };
+    text.bytes().enumerate().all(|(index, byte)| {
+        if [8, 13, 18, 23].contains(&index) {
+            byte == b'-'
+        } else {
+            byte.is_ascii_hexdigit()
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn differences(recorded: &Value, live: &Value) -> Vec<String> {
+        let mut differences = Vec::new();
+        shapes(recorded, live, "", &mut differences);
+        differences
+    }
+
+    #[test]
+    fn shapes_are_compared_by_keys_kinds_and_element_unions() {
+        let cases: [(Value, Value, &[&str]); 8] = [
+            (json!({"a": 1}), json!({"a": 2}), &[]),
+            (
+                json!({"a": 1}),
+                json!({"b": 1}),
+                &[".a: missing", ".b: not in the recording"],
+            ),
+            (
+                json!({"a": 1.0}),
+                json!({"a": 1}),
+                &[".a: expected {\"float\"}, found whole number"],
+            ),
+            (json!([{"a": 1}, {"b": 1}]), json!([{"b": 2, "a": 2}]), &[]),
+            (json!([{"a": 1}]), json!([]), &[]),
+            (json!({"flags": {"x": "1"}}), json!({"flags": {}}), &[]),
+            (
+                json!({"l": [{"x": [1]}]}),
+                json!({"l": [{"x": ["1"]}]}),
+                &[".l[].x[]: expected {\"whole number\"}, found string"],
+            ),
+            (json!({}), json!([]), &["document: expected object, found array"]),
+        ];
+        for (recorded, live, expected) in cases {
+            assert_eq!(
+                differences(&recorded, &live),
+                expected,
+                "{recorded} against {live}"
+            );
+        }
+    }
+
+    #[test]
+    fn ids_are_not_compared() {
+        let text = "framework ID 9a8a442f-2124-4a79-afc6-be3ed497be4a-0000.";
+        assert_eq!(without_ids(text), "framework ID <id>.");
+    }
+}

@@ -1,0 +1,218 @@
+//! A subscribed framework: its stream, its calls, and recorded requests made to fit the cluster at hand.
+
+use crate::{
+    client::{self, Head, Request, Response, Stream},
+    run::Error,
+};
+use serde_json::{Value, json};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+/// How long an event may take.
+const EVENT: Duration = Duration::from_secs(20);
+/// The first port of the recorded agents.
+const RECORDED_PORT: u64 = 31000;
+
+/// A subscription with all events so far.
+pub(crate) struct Framework {
+    master: SocketAddr,
+    pub(crate) head: Head,
+    pub(crate) id: String,
+    stream_id: String,
+    stream: Stream,
+    events: Vec<Value>,
+    /// Events before this one have been looked at.
+    next: usize,
+}
+
+impl Framework {
+    /// Sends a SUBSCRIBE and awaits the first event.
+    pub(crate) async fn subscribe(master: SocketAddr, body: &Value) -> Result<Self, Error> {
+        let (head, stream) = client::open(master, &Request::post("/api/v1/scheduler", body)).await?;
+        let stream_id = head.header("Mesos-Stream-Id").unwrap_or_default().to_owned();
+        let mut framework = Self {
+            master,
+            head,
+            id: String::new(),
+            stream_id,
+            stream,
+            events: Vec::new(),
+            next: 0,
+        };
+        let first = framework.any("a first event").await?;
+        framework.id = first["subscribed"]["framework_id"]["value"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        Ok(framework)
+    }
+
+    /// A call as it will be sent.
+    pub(crate) fn request(&self, call: &Value) -> Request {
+        let mut call = call.clone();
+        call["framework_id"] = json!({"value": self.id});
+        Request::post("/api/v1/scheduler", &call).with("Mesos-Stream-Id", &self.stream_id)
+    }
+
+    /// Sends a call.
+    pub(crate) async fn call(&self, call: &Value) -> Result<Response, Error> {
+        Ok(client::exchange(self.master, &self.request(call)).await?)
+    }
+
+    /// The next event, whatever it is.
+    pub(crate) async fn any(&mut self, what: &str) -> Result<Value, Error> {
+        self.until(what, |_| true).await
+    }
+
+    /// Where the events that were not looked at begin.
+    pub(crate) fn mark(&self) -> usize {
+        self.next
+    }
+
+    /// Looks at events from a mark on again: their order does not matter.
+    pub(crate) fn rewind(&mut self, mark: usize) {
+        self.next = mark;
+    }
+
+    /// The next event that fits; updates on the way there are acknowledged.
+    pub(crate) async fn until(&mut self, what: &str, fits: impl Fn(&Value) -> bool) -> Result<Value, Error> {
+        let end = Instant::now() + EVENT;
+        loop {
+            while let Some(event) = self.events.get(self.next).cloned() {
+                self.next += 1;
+                if fits(&event) {
+                    return Ok(event);
+                }
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            let record = self
+                .stream
+                .record(left)
+                .await
+                .map_err(|error| Error::Missing(format!("no {what}: {error}")))?;
+            let event = record.ok_or_else(|| Error::Missing(format!("the stream ended before {what}")))?;
+            self.acknowledge(&event).await?;
+            self.events.push(event);
+        }
+    }
+
+    async fn acknowledge(&self, event: &Value) -> Result<(), Error> {
+        let status = &event["update"]["status"];
+        if status["uuid"].is_string() {
+            let acknowledge =
+                json!({"agent_id": status["agent_id"], "task_id": status["task_id"], "uuid": status["uuid"]});
+            self.call(&json!({"type": "ACKNOWLEDGE", "acknowledge": acknowledge}))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// The update that tells this task's state, even when it came before others that were awaited first.
+    pub(crate) async fn update(&mut self, task: &str, state: &str) -> Result<Value, Error> {
+        let seen = self
+            .events
+            .iter()
+            .find(|event| is_update(event, task, state))
+            .cloned();
+        match seen {
+            Some(event) => Ok(event),
+            None => {
+                self.until(&format!("{state} of {task}"), |event| {
+                    is_update(event, task, state)
+                })
+                .await
+            }
+        }
+    }
+
+    /// Revives and gives the first offer that comes.
+    pub(crate) async fn offer(&mut self) -> Result<Value, Error> {
+        self.call(&json!({"type": "REVIVE"})).await?;
+        let event = self.until("an offer", |event| event["type"] == "OFFERS").await?;
+        Ok(event["offers"]["offers"][0].clone())
+    }
+
+    /// True when the master ends the stream, whatever it says before.
+    pub(crate) async fn ends(&mut self) -> Result<(), Error> {
+        let end = Instant::now() + EVENT;
+        while let Some(event) = self
+            .stream
+            .record(end.saturating_duration_since(Instant::now()))
+            .await?
+        {
+            self.events.push(event);
+        }
+        Ok(())
+    }
+}
+
+fn is_update(event: &Value, task: &str, state: &str) -> bool {
+    let status = &event["update"]["status"];
+    event["type"] == "UPDATE" && status["task_id"]["value"] == task && status["state"] == state
+}
+
+/// A recorded ACCEPT with this cluster's offer, agent, framework and ports in place of the recorded ones.
+pub(crate) fn fitted(recorded: &Value, offer: &Value) -> Value {
+    let ports = offer["resources"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|resource| resource["name"] == "ports");
+    let first = ports
+        .and_then(|ports| ports["ranges"]["range"][0]["begin"].as_u64())
+        .unwrap_or(RECORDED_PORT);
+    let mut fitted = recorded.clone();
+    if fitted["accept"]["offer_ids"][0]["value"] != "gone" {
+        fitted["accept"]["offer_ids"] = json!([offer["id"]]);
+    }
+    fit(&mut fitted, "", offer, first);
+    fitted
+}
+
+fn fit(value: &mut Value, key: &str, offer: &Value, first: u64) {
+    match value {
+        Value::Object(object) => {
+            for (key, inner) in object.iter_mut() {
+                match key.as_str() {
+                    "agent_id" => *inner = offer["agent_id"].clone(),
+                    "framework_id" => *inner = offer["framework_id"].clone(),
+                    _ => fit(inner, key, offer, first),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| fit(item, key, offer, first)),
+        Value::Number(number) if ["begin", "end", "number"].contains(&key) => {
+            // Tasks that were recorded one after the other use different ports; here each offer begins with free ones.
+            if let Some(port) = number.as_u64().filter(|port| *port >= RECORDED_PORT) {
+                *value = json!(first + (port - RECORDED_PORT) % 50);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_requests_are_made_to_fit() {
+        let recorded = json!({"accept": {"offer_ids": [{"value": "old"}], "operations": [{"launch": {"task_infos": [
+            {"agent_id": {"value": "S9"}, "resources": [{"name": "ports", "ranges": {"range": [{"begin": 31001, "end": 31001}]}}]},
+        ]}}]}});
+        let offer = json!({
+            "id": {"value": "new"}, "agent_id": {"value": "S1"}, "framework_id": {"value": "F"},
+            "resources": [{"name": "ports", "ranges": {"range": [{"begin": 4000, "end": 4100}]}}],
+        });
+        let fitted = fitted(&recorded, &offer);
+        assert_eq!(fitted["accept"]["offer_ids"], json!([{"value": "new"}]));
+        let task = &fitted["accept"]["operations"][0]["launch"]["task_infos"][0];
+        assert_eq!(task["agent_id"]["value"], "S1");
+        assert_eq!(
+            task["resources"][0]["ranges"]["range"][0],
+            json!({"begin": 4001, "end": 4001})
+        );
+    }
+}

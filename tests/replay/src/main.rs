@@ -1,0 +1,113 @@
+//! `replay`: is that cluster manager like the one that was recorded?
+
+use anyhow::{Context, bail};
+use clap::{Parser, ValueEnum};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use transom_replay::{Outcome, replay};
+
+/// Replays recorded requests against a master and compares the answers with the recordings.
+///
+/// Exit code: 0 when all agree, 1 when something differs, 2 when it could not be run.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// The master: `http://host:port` or `host:port`.
+    #[arg(long)]
+    master: String,
+    /// The folder with the recordings.
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/cluster"))]
+    fixtures: PathBuf,
+    /// How to show the outcome.
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Output {
+    /// For people: passes in a line each, failures with their reasons.
+    Table,
+    /// For programs: a list of objects.
+    Json,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Arguments::parse()).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("replay: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> anyhow::Result<bool> {
+    let master = resolve(&arguments.master).await?;
+    let outcomes = replay(master, &arguments.fixtures).await?;
+    match arguments.output {
+        Output::Table => print_table(&outcomes),
+        Output::Json => print_json(&outcomes)?,
+    }
+    Ok(outcomes.iter().all(|outcome| outcome.differences.is_empty()))
+}
+
+async fn resolve(master: &str) -> anyhow::Result<SocketAddr> {
+    let authority = master
+        .strip_prefix("http://")
+        .unwrap_or(master)
+        .trim_end_matches('/');
+    let found = tokio::net::lookup_host(authority)
+        .await
+        .with_context(|| format!("--master {master}: expected http://host:port"))?;
+    let mut addresses: Vec<SocketAddr> = found.collect();
+    // Masters mostly listen on IPv4 only.
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    match addresses.first() {
+        Some(addr) => Ok(*addr),
+        None => bail!("--master {master}: the name has no address"),
+    }
+}
+
+fn print_table(outcomes: &[Outcome]) {
+    let width = outcomes
+        .iter()
+        .map(|outcome| outcome.recording.len())
+        .max()
+        .unwrap_or(0);
+    for outcome in outcomes {
+        let verdict = if outcome.differences.is_empty() {
+            "ok  "
+        } else {
+            "FAIL"
+        };
+        println!("{verdict}  {:width$}  {}", outcome.recording, outcome.step);
+        for difference in &outcome.differences {
+            println!("      {difference}");
+        }
+    }
+    let failed = outcomes
+        .iter()
+        .filter(|outcome| !outcome.differences.is_empty())
+        .count();
+    println!(
+        "\n{} compared, {} agree, {failed} differ",
+        outcomes.len(),
+        outcomes.len() - failed
+    );
+}
+
+fn print_json(outcomes: &[Outcome]) -> anyhow::Result<()> {
+    let outcomes: Vec<serde_json::Value> = outcomes
+        .iter()
+        .map(|outcome| {
+            serde_json::json!({
+                "recording": outcome.recording,
+                "step": outcome.step,
+                "ok": outcome.differences.is_empty(),
+                "differences": outcome.differences,
+            })
+        })
+        .collect();
+    println!("{}", serde_json::to_string_pretty(&outcomes)?);
+    Ok(())
+}

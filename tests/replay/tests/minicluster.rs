@@ -1,0 +1,60 @@
+//! The minicluster answers as the recordings say.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing test may say so"
+)]
+
+use std::{net::SocketAddr, path::Path};
+use tokio_util::sync::CancellationToken;
+use transom_minicluster::Config;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_minicluster_answers_as_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = Config::three_agents(dir.path());
+    // The recording has one agent.
+    config.agents.truncate(1);
+    let token = CancellationToken::new();
+    let cluster = config.start(token.clone()).await.unwrap();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/cluster");
+    let outcomes = transom_replay::replay(cluster.master(), &fixtures).await.unwrap();
+    token.cancel();
+    cluster.stopped().await;
+    let failures: Vec<String> = outcomes
+        .iter()
+        .filter(|outcome| !outcome.differences.is_empty())
+        .map(|outcome| {
+            format!(
+                "{} ({}):\n    {}",
+                outcome.recording,
+                outcome.step,
+                outcome.differences.join("\n    ")
+            )
+        })
+        .collect();
+    assert!(
+        failures.is_empty(),
+        "{} of {} differ:\n{}",
+        failures.len(),
+        outcomes.len(),
+        failures.join("\n")
+    );
+    assert!(
+        outcomes.len() > 200,
+        "only {} comparisons were made",
+        outcomes.len()
+    );
+}
+
+#[tokio::test]
+async fn a_master_that_is_not_there_is_an_error() {
+    // A port that was just free.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr: SocketAddr = listener.local_addr().unwrap();
+    drop(listener);
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/cluster");
+    assert!(transom_replay::replay(addr, &fixtures).await.is_err());
+}
