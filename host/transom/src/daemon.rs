@@ -22,7 +22,7 @@ use transom_scheduler::Scheduler;
 
 use crate::admin::{self, Admin};
 use crate::cli::{Misconfigured, Unavailable};
-use crate::config::{self, Settings};
+use crate::config::{self, Looker, Settings};
 
 /// How long the parts may take to stop before the daemon says which one did not.
 const DRAIN: Duration = Duration::from_secs(15);
@@ -85,7 +85,7 @@ impl Daemon {
             ..Addresses::default()
         };
 
-        let cluster = Client::new(cluster_config(&settings.cluster)).context(Misconfigured)?;
+        let cluster = Client::new(cluster_config(&settings.cluster).context(Misconfigured)?).context(Misconfigured)?;
         let plugins = plugins_config(settings.plugins)
             .start(&mut registry, token.child_token())
             .await
@@ -124,7 +124,7 @@ impl Daemon {
 
         let mut discovery = None;
         if let Some(section) = settings.discovery {
-            let job = discovery_config(section)
+            let job = discovery_config(section, masters(&settings.cluster))
                 .start(cluster.clone(), &mut registry, token.child_token())
                 .await
                 .context(Unavailable)?;
@@ -218,27 +218,27 @@ async fn ended(part: Option<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
     }
 }
 
-fn cluster_config(section: &config::Cluster) -> transom_cluster::Config {
-    let mut config = transom_cluster::Config::new(
-        section
-            .master
-            .split(',')
-            .map(str::trim)
-            .filter(|master| !master.is_empty())
-            .map(str::to_owned)
-            .collect(),
-    );
-    config.principal = section.principal.clone();
-    if let (Some(username), Some(password)) = (&section.username, &section.password) {
-        config.credentials = Some(transom_cluster::Credentials::new(username, password.reveal()));
-    }
-    if section.ssl {
-        config.tls = Some(transom_cluster::Tls {
-            verify: !section.skip_ssl,
-            ..transom_cluster::Tls::default()
-        });
-    }
-    config
+fn cluster_config(section: &config::Cluster) -> anyhow::Result<transom_cluster::Config> {
+    let credentials = match (&section.username, &section.password) {
+        (Some(username), Some(password)) => Some(transom_cluster::Credentials {
+            username: username.clone(),
+            password: password.reveal().to_owned(),
+        }),
+        (None, None) => None,
+        (Some(_), None) => bail!("cluster.username is set and cluster.password is not; set both or neither"),
+        (None, Some(_)) => bail!("cluster.password is set and cluster.username is not; set both or neither"),
+    };
+    Ok(transom_cluster::Config {
+        masters: masters(section),
+        principal: section.principal.clone(),
+        credentials,
+        tls: section.ssl.then_some(transom_cluster::Tls { verify: !section.skip_ssl, authorities: None }),
+        ..transom_cluster::Config::default()
+    })
+}
+
+fn masters(section: &config::Cluster) -> Vec<String> {
+    section.master.split(',').map(str::trim).filter(|master| !master.is_empty()).map(str::to_owned).collect()
 }
 
 fn plugins_config(section: config::Plugins) -> transom_plugins::Config {
@@ -279,25 +279,28 @@ fn hostname(section: &config::Apps) -> String {
 }
 
 fn apps_config(section: config::Apps) -> transom_apps::Config {
-    let looker = |looker| match looker {
-        config::Looker::Host => transom_apps::Looker::Host,
-        config::Looker::Cluster => transom_apps::Looker::Cluster,
-    };
     transom_apps::Config {
         listener: section.listener,
         port: section.port,
         hostname: hostname(&section),
-        prefix: section.framework_name,
+        prefix: section.framework_name.clone(),
+        framework_name: section.framework_name,
         role: section.role,
         checks: transom_apps::Checks {
-            network: looker(section.checks.network),
-            exec: looker(section.checks.exec),
+            network: match section.checks.network {
+                Looker::Host => transom_apps::Network::Host,
+                Looker::Cluster => transom_apps::Network::Cluster,
+            },
+            exec: match section.checks.exec {
+                Looker::Host => transom_apps::Exec::Host,
+                Looker::Cluster => transom_apps::Exec::Cluster,
+            },
         },
         ..transom_apps::Config::default()
     }
 }
 
-fn discovery_config(section: config::Discovery) -> transom_discovery::Config {
+fn discovery_config(section: config::Discovery, masters: Vec<String>) -> transom_discovery::Config {
     transom_discovery::Config {
         listener: section.listener,
         port: section.port,
@@ -308,6 +311,16 @@ fn discovery_config(section: config::Discovery) -> transom_discovery::Config {
         domain: section.domain,
         ttl: section.ttl,
         refresh_seconds: section.refresh_seconds,
+        masters,
+        enforce_rfc952: section.enforce_rfc952,
+        recurse_on: section.recurse_on,
+        enumeration_on: section.enumeration_on,
+        srv_record_default_weight: section.srv_record_default_weight,
+        soa_mname: section.soa_mname,
+        soa_rname: section.soa_rname,
+        soa_refresh: section.soa_refresh,
+        soa_retry: section.soa_retry,
+        soa_expire: section.soa_expire,
         ..transom_discovery::Config::default()
     }
 }

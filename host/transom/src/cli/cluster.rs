@@ -88,6 +88,7 @@ impl Shape {
                 let ip = IpAddr::V4(Ipv4Addr::new(127, 0, 0, index + 1));
                 Ok(AgentConfig {
                     ip,
+                    port: 0,
                     hostname: ip.to_string(),
                     cpus: self.cpus,
                     mem: self.mem,
@@ -113,12 +114,7 @@ impl Shape {
         token: CancellationToken,
     ) -> anyhow::Result<Minicluster> {
         let agents = self.agents().context(Misconfigured)?;
-        let config = transom_minicluster::Config {
-            listen,
-            agents,
-            work_dir,
-            ..transom_minicluster::Config::default()
-        };
+        let config = transom_minicluster::Config { listen, agents, ..transom_minicluster::Config::new(work_dir) };
         config.start(token).await.context(Unavailable)
     }
 }

@@ -8,5 +8,5 @@ mod report;
 mod settings;
 
 pub(crate) use load::{Overrides, load};
-pub(crate) use report::{Row, rows};
-pub(crate) use settings::{Admin, Apps, Cluster, Discovery, LogFormat, Plugins, Secret, Settings, Store};
+pub(crate) use report::rows;
+pub(crate) use settings::{Apps, Cluster, Discovery, LogFormat, Looker, Plugins, Settings};

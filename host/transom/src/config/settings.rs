@@ -231,8 +231,18 @@ pub(crate) struct Discovery {
     /// Seconds between full comparisons with the state document, and between polls where the cluster's event stream
     /// cannot be had.
     pub(crate) refresh_seconds: u64,
+    /// Short labels (24 characters, beginning with a letter) instead of the usual ones.
+    pub(crate) enforce_rfc952: bool,
+    /// Whether answers say that recursion is available.
+    pub(crate) recurse_on: bool,
+    /// Whether everything can be listed over HTTP.
+    pub(crate) enumeration_on: bool,
+    pub(crate) srv_record_default_weight: u16,
     pub(crate) soa_mname: String,
     pub(crate) soa_rname: String,
+    pub(crate) soa_refresh: u32,
+    pub(crate) soa_retry: u32,
+    pub(crate) soa_expire: u32,
 }
 
 impl Default for Discovery {
@@ -247,8 +257,15 @@ impl Default for Discovery {
             domain: "mesos".into(),
             ttl: 60,
             refresh_seconds: 60,
-            soa_mname: "ns1.mesos.".into(),
-            soa_rname: "root.ns1.mesos.".into(),
+            enforce_rfc952: false,
+            recurse_on: true,
+            enumeration_on: true,
+            srv_record_default_weight: 1,
+            soa_mname: "ns1.mesos".into(),
+            soa_rname: "root.ns1.mesos".into(),
+            soa_refresh: 60,
+            soa_retry: 600,
+            soa_expire: 86_400,
         }
     }
 }
