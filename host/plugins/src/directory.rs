@@ -40,6 +40,15 @@ pub(crate) struct Directory {
     pub(crate) changes: broadcast::Sender<Change>,
     /// What each component and its manifest were when last looked at.
     pub(crate) seen: BTreeMap<String, Option<Fingerprint>>,
+    /// Something was left for the next look.
+    pub(crate) skipped: bool,
+}
+
+/// Whether files that were touched a moment ago are left for the next look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Now,
+    Patient,
 }
 
 /// Digest of a component and its manifest.
@@ -72,7 +81,15 @@ impl Directory {
                         answer = asked.recv() => answers.extend(answer),
                     }
                 }
-                let changes = self.scan_or_log().await;
+                let patience = if answers.is_empty() {
+                    Patience::Patient
+                } else {
+                    Patience::Now
+                };
+                let changes = self.scan_or_log(patience).await;
+                if std::mem::take(&mut self.skipped) {
+                    watch.again();
+                }
                 for answer in answers {
                     // Whoever asked may have gone away.
                     drop(answer.send(changes.clone()));
@@ -84,8 +101,8 @@ impl Directory {
         self.table.store(Arc::default());
     }
 
-    async fn scan_or_log(&mut self) -> Vec<Change> {
-        match self.scan().await {
+    async fn scan_or_log(&mut self, patience: Patience) -> Vec<Change> {
+        match self.scan(patience).await {
             Ok(changes) => changes,
             Err(error) => {
                 let cause = std::error::Error::source(&error)
@@ -98,7 +115,7 @@ impl Directory {
     }
 
     /// Reads the directory and brings the table up to it.
-    pub(crate) async fn scan(&mut self) -> Result<Vec<Change>, Error> {
+    pub(crate) async fn scan(&mut self, patience: Patience) -> Result<Vec<Change>, Error> {
         let dir = self.config.dir.clone();
         let names = components(&dir).await.map_err(|source| Error::Directory {
             path: dir.clone(),
@@ -116,15 +133,20 @@ impl Directory {
             self.publish(&mut changes, Change::Removed { name });
         }
         for name in names {
-            self.look_at(&dir, &name, &mut changes).await;
+            self.look_at(&dir, &name, patience, &mut changes).await;
         }
         Ok(changes)
     }
 
-    async fn look_at(&mut self, dir: &Path, name: &str, changes: &mut Vec<Change>) {
+    async fn look_at(&mut self, dir: &Path, name: &str, patience: Patience, changes: &mut Vec<Change>) {
         let files = read(dir, name, self.config.limits.size.max(MAX_COMPONENT)).await;
         let fingerprint = files.as_ref().ok().map(fingerprint);
         if self.seen.get(name) == Some(&fingerprint) && fingerprint.is_some() {
+            return;
+        }
+        // Asked after reading: what was read came to rest before.
+        if patience == Patience::Patient && watch::in_motion(dir, name).await {
+            self.skipped = true;
             return;
         }
         // A manifest that is taken away takes its grants with it.

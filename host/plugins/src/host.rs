@@ -12,7 +12,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     CallError, Change, Config, Result, Status, attempt, bootstrap,
-    directory::{Directory, Rescan},
+    directory::{Directory, Patience, Rescan},
     engine::{
         Engine,
         worlds::{
@@ -55,8 +55,9 @@ impl Config {
             metrics: metrics.clone(),
             changes: changes.clone(),
             seen: std::collections::BTreeMap::new(),
+            skipped: false,
         };
-        directory.scan().await?;
+        directory.scan(Patience::Now).await?;
         let inner = Inner {
             table: Arc::clone(&directory.table),
             config,

@@ -48,6 +48,12 @@ impl Watch {
         let _ = self.touched.recv().await;
     }
 
+    /// Has [`Watch::touched`] return once more.
+    pub(super) fn again(&self) {
+        // Full: a notice waits already.
+        let _ = self.notice.try_send(());
+    }
+
     /// Watches the directory that now has the name, if it is not that one already.
     pub(super) fn renew(&mut self) {
         let identity = identity(&self.dir);
@@ -99,19 +105,31 @@ pub(super) async fn settled(dir: &Path) {
     }
 }
 
+/// Whether a component or its manifest was touched a moment ago.
+pub(super) async fn in_motion(dir: &Path, name: &str) -> bool {
+    for kind in ["wasm", "toml"] {
+        let age = age(&dir.join(format!("{name}.{kind}"))).await;
+        if age.is_some_and(|age| age < QUIET) {
+            return true;
+        }
+    }
+    false
+}
+
 /// The time since the last file was written or renamed.
 async fn youngest(dir: &Path) -> Option<Duration> {
     let mut entries = tokio::fs::read_dir(dir).await.ok()?;
     let mut youngest = None;
     while let Ok(Some(entry)) = entries.next_entry().await {
-        let Ok(meta) = tokio::fs::metadata(entry.path()).await else {
-            continue;
-        };
-        // A clock that was set back makes files of the future; those count as old.
-        let age = touched_at(&meta).and_then(|at| SystemTime::now().duration_since(at).ok());
-        youngest = youngest.into_iter().chain(age).min();
+        youngest = youngest.into_iter().chain(age(&entry.path()).await).min();
     }
     youngest
+}
+
+/// None where there is no such file. A clock that was set back makes files of the future; those count as old.
+async fn age(path: &Path) -> Option<Duration> {
+    let meta = tokio::fs::metadata(path).await.ok()?;
+    SystemTime::now().duration_since(touched_at(&meta)?).ok()
 }
 
 /// The change of the inode, which a rename updates too.
