@@ -32,6 +32,7 @@ impl IpSource {
 
 /// The settings of discovery. Times are seconds.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools)] // Switches that sites set one by one.
 pub struct Config {
     /// Where DNS listens, UDP and TCP.
     pub listener: IpAddr,

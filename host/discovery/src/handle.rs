@@ -48,17 +48,15 @@ impl Config {
         token: CancellationToken,
     ) -> Result<Discovery> {
         let config = Arc::new(self.checked()?);
-        let dns = match config.dns_on {
-            true => Some(dns::Sockets::bind((config.listener, config.port).into()).await?),
-            false => None,
-        };
-        let listener = match config.http_on {
-            true => Some(Listener::bind(
-                "discovery",
-                (config.http_listener, config.http_port).into(),
-            )?),
-            false => None,
-        };
+        let mut sockets = None;
+        if config.dns_on {
+            sockets = Some(dns::Sockets::bind((config.listener, config.port).into()).await?);
+        }
+        let mut listener = None;
+        if config.http_on {
+            let addr = (config.http_listener, config.http_port).into();
+            listener = Some(Listener::bind("discovery", addr)?);
+        }
         let shared = Arc::new(Shared {
             zone: ArcSwapOption::empty(),
             confirmed: Moment::now(),
@@ -67,12 +65,12 @@ impl Config {
         let tasks = TaskTracker::new();
         let discovery = Discovery {
             shared: Arc::clone(&shared),
-            dns: dns.as_ref().map(dns::Sockets::addr),
+            dns: sockets.as_ref().map(dns::Sockets::addr),
             http: listener.as_ref().map(Listener::local_addr),
             tasks: tasks.clone(),
         };
 
-        if let Some(sockets) = dns {
+        if let Some(sockets) = sockets {
             let handler = dns::Handler::new(&config, Arc::clone(&shared), metrics.clone());
             tasks.spawn(dns::serve(sockets, handler, token.clone()));
         }

@@ -37,7 +37,7 @@ pub(crate) fn router(
         shared,
         settings: Arc::new(Shown::of(config, dns, http)),
     };
-    let mut routes = vec![
+    let mut paths = vec![
         ("/v1/version", get(version)),
         ("/v1/config", get(shown_config)),
         ("/v1/hosts/{host}", get(hosts)),
@@ -48,9 +48,9 @@ pub(crate) fn router(
         ("/v1/services/{service}", get(services)),
     ];
     if config.enumeration_on {
-        routes.push(("/v1/enumerate", get(enumerate)));
+        paths.push(("/v1/enumerate", get(enumerate)));
     }
-    let router = routes.into_iter().fold(Router::new(), |router, (path, method)| {
+    let router = paths.into_iter().fold(Router::new(), |router, (path, method)| {
         router
             .route(path, method.clone())
             .route(&format!("{path}/"), method)
@@ -88,6 +88,7 @@ fn takes_json(headers: &HeaderMap) -> bool {
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
+#[allow(clippy::struct_field_names)] // The specification's names.
 struct Version {
     service: &'static str,
     #[serde(rename = "URL")]
@@ -141,6 +142,7 @@ async fn hosts(State(api): State<Api>, Path(host): Path<String>, RawQuery(query)
 
 /// A service record (specification, part A).
 #[derive(Default, Serialize)]
+#[allow(clippy::struct_field_names)] // The specification's names.
 struct Service {
     service: String,
     host: String,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use transom_cluster::{AgentId, TaskId};
 
-use crate::cluster::{Cluster, Discovery, Endpoint, Framework, Host, Task};
+use crate::cluster::{Cluster, Discovery, Endpoint, Framework, Host, Ordered, Task};
 use crate::config::IpSource;
 use crate::labels::{Rule, agent_tail, hash5};
 use crate::zone::{Builder, Listed, ListedFramework, ListedTask};
@@ -164,7 +164,7 @@ impl<'c> Make<'c> {
             let tasks = self.cluster.tasks.get(id);
             let running = tasks
                 .into_iter()
-                .flat_map(|tasks| tasks.iter())
+                .flat_map(Ordered::iter)
                 .filter(|(_, task)| task.running);
             let mut listed = Vec::new();
             for (id, task) in running {
@@ -289,8 +289,8 @@ impl<'c> Make<'c> {
                             .listed_service(&self.full(&service), target, port.number),
                     );
                     if !port.name.is_empty() {
-                        let named = self.full(&format!("_{name}.{service}"));
-                        listed.extend(self.zone.listed_service(&named, target, port.number));
+                        let by_port = self.full(&format!("_{name}.{service}"));
+                        listed.extend(self.zone.listed_service(&by_port, target, port.number));
                     }
                 }
             }

@@ -26,7 +26,7 @@ use crate::records::{self, Rules};
 use crate::resolve::Names;
 
 /// The stream begins with a snapshot of the whole cluster, which may take a large one some time to write.
-const SNAPSHOT_WITHIN: Duration = Duration::from_secs(120);
+const SNAPSHOT_WITHIN: Duration = Duration::from_mins(2);
 /// Who leads is worth less waiting than what runs.
 const LEADER_WITHIN: Duration = Duration::from_secs(10);
 /// From a change to its zone, so that a burst of events is one zone.

@@ -112,17 +112,26 @@ pub(super) fn answer(zone: &Zone, terms: &Terms, name: &Name, class: DNSClass, k
     answer
 }
 
-/// The name as the zone has it: lower case, and without `.*`, which older clients put in for "any".
+/// The name as the zone has it: lower case, and without `.*`, which older clients put in for "any". Labels with bytes that
+/// no name of a zone has become something that no name of a zone has.
 fn key(name: &Name) -> String {
-    let mut key = name.to_ascii();
-    key.make_ascii_lowercase();
-    if key.contains(".*") {
-        key = key.replace(".*", "");
-    }
-    if !key.ends_with('.') {
+    let mut key = String::with_capacity(name.len() + 1);
+    for label in name {
+        for byte in label {
+            let plain = byte.is_ascii_graphic() && *byte != b'.';
+            key.push(if plain {
+                char::from(byte.to_ascii_lowercase())
+            } else {
+                '\\'
+            });
+        }
         key.push('.');
     }
-    key
+    if key.contains(".*") {
+        key.replace(".*", "")
+    } else {
+        key
+    }
 }
 
 fn of_node(zone: &Zone, terms: &Terms, node: &Node, name: &Name, kind: RecordType) -> Answer {

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use hickory_proto::op::{Edns, Header, HeaderCounts, Metadata, OpCode, ResponseCode};
-use hickory_proto::rr::{Record, RecordType};
+use hickory_proto::ProtoError;
+use hickory_proto::op::{Edns, Header, HeaderCounts, LowerQuery, Metadata, OpCode, Query, ResponseCode};
+use hickory_proto::rr::RecordType;
+use hickory_proto::serialize::binary::{BinEncodable, BinEncoder};
 use hickory_server::net::runtime::Time;
 use hickory_server::net::xfer::Protocol;
 use hickory_server::server::{Request, RequestHandler, ResponseHandler, ResponseInfo};
@@ -13,7 +15,7 @@ use hickory_server::zone_handler::MessageResponseBuilder;
 use super::answer::{Answer, Terms, answer};
 use crate::Config;
 use crate::handle::Shared;
-use crate::metrics::{Metrics, Query};
+use crate::metrics::{self, Metrics};
 
 /// What an answer over UDP may have without EDNS, and at most with it: larger ones are lost on some paths.
 const UDP_SIZES: (u16, u16) = (512, 1232);
@@ -69,7 +71,7 @@ impl Handler {
             .queries
             .queries()
             .iter()
-            .map(|question| question.query_type())
+            .map(LowerQuery::query_type)
             .collect();
         let qtype = match kinds[..] {
             [RecordType::A] => "A",
@@ -90,7 +92,10 @@ impl Handler {
             ResponseCode::NotImp => "NOTIMP",
             _ => "other",
         };
-        self.metrics.queries.get_or_create(&Query { qtype, rcode }).inc();
+        self.metrics
+            .queries
+            .get_or_create(&metrics::Query { qtype, rcode })
+            .inc();
     }
 }
 
@@ -106,30 +111,35 @@ fn edns_for(request: &Request) -> Option<Edns> {
 
 /// Takes additional records away until the answer fits without being marked as cut: nobody needs to ask again over TCP
 /// for what is only a courtesy (RFC 2181, section 9).
-fn fit(answer: &mut Answer, limit: usize) {
-    /// The head, the question's type and class, and an OPT record.
-    const FIXED: usize = 12 + 4 + 11;
-    /// A record without its name and data, its name being a pointer.
-    const RECORD: usize = 2 + 10;
-    let name = |record: &Record| record.name.len() + 1;
-    let data = |record: &Record| match &record.data {
-        hickory_proto::rr::RData::A(_) => 4,
-        hickory_proto::rr::RData::AAAA(_) => 16,
-        hickory_proto::rr::RData::SRV(srv) => 6 + srv.target.len() + 1,
-        hickory_proto::rr::RData::NS(ns) => ns.len() + 1,
-        _ => 100,
-    };
-    let question = answer.answers.first().map_or(0, name);
-    let answers: usize = answer.answers.iter().map(|record| RECORD + data(record)).sum();
-    let mut left = limit.saturating_sub(FIXED + question + answers);
-    let fits = answer.additional.iter().take_while(|record| {
-        let size = RECORD + name(record) + data(record);
-        let fits = size <= left;
-        left = left.saturating_sub(size);
-        fits
-    });
-    let fits = fits.count();
-    answer.additional.truncate(fits);
+fn fit(answer: &mut Answer, question: &Query, limit: usize) {
+    /// More than any of these records takes on the wire: two names and some numbers.
+    const LARGEST: usize = 2 * 255 + 32;
+    let records = answer.answers.len() + answer.authority.len() + answer.additional.len();
+    if answer.additional.is_empty() || LARGEST * (records + 1) <= limit {
+        return;
+    }
+    let fitting = measure(answer, question, limit).unwrap_or_default();
+    answer.additional.truncate(fitting);
+}
+
+/// How many additional records fit: they are written one after the other, names compressed as they will be.
+fn measure(answer: &Answer, question: &Query, limit: usize) -> Result<usize, ProtoError> {
+    const HEAD: [u8; 12] = [0; 12];
+    const OPT: usize = 11;
+    let mut message = Vec::with_capacity(limit);
+    let mut encoder = BinEncoder::new(&mut message);
+    encoder.emit_vec(&HEAD)?;
+    question.emit(&mut encoder)?;
+    for record in answer.answers.iter().chain(&answer.authority) {
+        record.emit(&mut encoder)?;
+    }
+    for (fitting, record) in answer.additional.iter().enumerate() {
+        record.emit(&mut encoder)?;
+        if encoder.len() + OPT > limit {
+            return Ok(fitting);
+        }
+    }
+    Ok(answer.additional.len())
 }
 
 #[async_trait]
@@ -142,11 +152,9 @@ impl RequestHandler for Handler {
         let mut answer = self.decide(request);
         self.count(request, answer.code);
         let edns = edns_for(request);
-        if request.protocol() == Protocol::Udp {
-            fit(
-                &mut answer,
-                edns.as_ref().map_or(UDP_SIZES.0, Edns::max_payload).into(),
-            );
+        if let (Protocol::Udp, Some(question)) = (request.protocol(), request.queries.queries().first()) {
+            let limit = edns.as_ref().map_or(UDP_SIZES.0, Edns::max_payload);
+            fit(&mut answer, question.original(), limit.into());
         }
         let mut metadata = Metadata::response_from_request(&request.metadata);
         metadata.response_code = answer.code;

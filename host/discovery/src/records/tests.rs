@@ -143,7 +143,8 @@ fn srv(zone: &Zone, name: &str) -> Vec<String> {
 fn masters_are_numbered_and_the_leader_is_one_of_them() {
     let none: &[&str] = &[];
     // leader, masters -> master0.., as recorded of mesos-dns
-    let cases: [(Option<&str>, &[&str], &[&str], &[&str]); 8] = [
+    type Case<'c> = (Option<&'c str>, &'c [&'c str], &'c [&'c str], &'c [&'c str]);
+    let cases: [Case<'_>; 8] = [
         (None, &[], &[], none),
         (None, &["1.1.1.1:5050"], &["1.1.1.1"], &["1.1.1.1"]),
         (Some("m@1.1.1.1:5050"), &[], &["1.1.1.1"], &["1.1.1.1"]),

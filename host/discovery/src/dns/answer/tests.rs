@@ -16,6 +16,7 @@ fn zone() -> Zone {
         zone.address("web.fw.mesos.", ip.parse().unwrap());
     }
     zone.address("six.fw.mesos.", "2001:db8::1".parse().unwrap());
+    zone.address("-dash.fw.mesos.", "10.0.0.4".parse().unwrap());
     zone.address("ns1.mesos.", "127.0.0.1".parse().unwrap());
     let target: Arc<str> = "web.fw.mesos.".into();
     let six: Arc<str> = "six.fw.mesos.".into();
@@ -76,6 +77,8 @@ fn questions_get_the_right_kind_of_answer() {
         ("web.fw.mesos.", T::A, NoError, "A A A", ""),
         ("WEB.Fw.Mesos.", T::A, NoError, "A A A", ""),
         ("web.*.fw.mesos.", T::A, NoError, "A A A", ""),
+        ("-dash.fw.mesos.", T::A, NoError, "A", ""),
+        ("we\u{0}b.fw.mesos.", T::A, NXDomain, "", "SOA"),
         ("web.fw.mesos.", T::AAAA, NoError, "", "SOA"),
         ("six.fw.mesos.", T::AAAA, NoError, "AAAA", ""),
         ("web.fw.mesos.", T::TXT, NoError, "", "SOA"),
@@ -175,4 +178,13 @@ fn the_order_changes() {
         })
         .collect();
     assert_eq!(orders.len(), 6, "three addresses have six orders");
+}
+
+#[test]
+fn a_dot_within_a_label_is_no_border() {
+    let labels: [&[u8]; 2] = [b"web.fw", b"mesos"];
+    let name = hickory_proto::rr::Name::from_labels(labels).unwrap();
+    let config = Config::default().checked().unwrap();
+    let found = answer(&zone(), &Terms::new(&config), &name, DNSClass::IN, RecordType::A);
+    assert_eq!(found.code, ResponseCode::NXDomain);
 }

@@ -1,0 +1,268 @@
+//! A master that says what a test wants, and a client of both ports.
+#![allow(clippy::unwrap_used, clippy::panic, dead_code)] // Tests: a failure is their answer; not every test uses all.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use bytes::Bytes;
+use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query};
+use hickory_proto::rr::{Name, RecordType};
+use http::StatusCode;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use transom_discovery::{Config, Discovery};
+
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// What the master says now.
+#[derive(Default)]
+pub(crate) struct Says {
+    /// The state document; none: 503.
+    pub(crate) document: Option<Value>,
+    /// The snapshot of a subscription; none: subscriptions are refused with the status below.
+    pub(crate) snapshot: Option<Value>,
+    pub(crate) refusal: u16,
+    /// Open subscriptions, and how many there ever were.
+    pub(crate) streams: Vec<mpsc::Sender<Bytes>>,
+    pub(crate) subscribed: usize,
+    /// Subscriptions that were wanted, refused ones included.
+    pub(crate) asked: usize,
+}
+
+#[derive(Clone)]
+pub(crate) struct Master {
+    pub(crate) addr: SocketAddr,
+    pub(crate) says: Arc<Mutex<Says>>,
+}
+
+impl Master {
+    pub(crate) async fn start(says: Says) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let master = Self {
+            addr: listener.local_addr().unwrap(),
+            says: Arc::new(Mutex::new(says)),
+        };
+        let router = Router::new()
+            .route("/state", get(state))
+            .route("/api/v1", post(subscribe))
+            .with_state(master.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        master
+    }
+
+    /// Sends an event on every open subscription.
+    pub(crate) async fn send(&self, event: &Value) {
+        let streams = self.says.lock().unwrap().streams.clone();
+        for stream in streams {
+            // A subscription that its reader gave up is none any more.
+            let _ = stream.send(record(event)).await;
+        }
+    }
+
+    /// Ends every open subscription.
+    pub(crate) fn hang_up(&self) {
+        self.says.lock().unwrap().streams.clear();
+    }
+
+    pub(crate) fn subscribed(&self) -> usize {
+        self.says.lock().unwrap().subscribed
+    }
+
+    pub(crate) fn asked(&self) -> usize {
+        self.says.lock().unwrap().asked
+    }
+
+    pub(crate) fn set(&self, change: impl FnOnce(&mut Says)) {
+        change(&mut self.says.lock().unwrap());
+    }
+
+    /// Discovery that follows this master, on free ports.
+    pub(crate) async fn followed(&self, config: Config) -> Followed {
+        let client = transom_cluster::Client::new(transom_cluster::Config {
+            masters: vec![self.addr.to_string()],
+            ..transom_cluster::Config::default()
+        })
+        .unwrap();
+        let loopback = [127, 0, 0, 1].into();
+        let config = Config {
+            listener: loopback,
+            http_listener: loopback,
+            port: 0,
+            http_port: 0,
+            ..config
+        };
+        let (token, mut registry) = (CancellationToken::new(), Registry::default());
+        let discovery = config.start(client, &mut registry, token.clone()).await.unwrap();
+        Followed {
+            discovery,
+            token,
+            registry,
+        }
+    }
+}
+
+pub(crate) struct Followed {
+    pub(crate) discovery: Discovery,
+    pub(crate) token: CancellationToken,
+    pub(crate) registry: Registry,
+}
+
+impl Followed {
+    pub(crate) async fn stop(self) {
+        self.token.cancel();
+        tokio::time::timeout(LONG, self.discovery.stopped())
+            .await
+            .unwrap();
+    }
+
+    pub(crate) async fn ready(&self) {
+        until("a zone", async || self.discovery.ready()).await;
+    }
+
+    pub(crate) async fn udp(&self, query: &Message) -> Message {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        socket.connect(self.discovery.dns_addr().unwrap()).await.unwrap();
+        socket.send(&query.to_vec().unwrap()).await.unwrap();
+        let mut answer = vec![0; 4096];
+        let size = tokio::time::timeout(LONG, socket.recv(&mut answer))
+            .await
+            .unwrap()
+            .unwrap();
+        Message::from_vec(&answer[..size]).unwrap()
+    }
+
+    /// Several queries on one connection.
+    pub(crate) async fn tcp(&self, queries: &[Message]) -> Vec<Message> {
+        let mut stream = TcpStream::connect(self.discovery.dns_addr().unwrap())
+            .await
+            .unwrap();
+        let mut answers = Vec::new();
+        for query in queries {
+            let query = query.to_vec().unwrap();
+            stream.write_u16(query.len() as u16).await.unwrap();
+            stream.write_all(&query).await.unwrap();
+            let mut answer = vec![0; usize::from(stream.read_u16().await.unwrap())];
+            stream.read_exact(&mut answer).await.unwrap();
+            answers.push(Message::from_vec(&answer).unwrap());
+        }
+        answers
+    }
+
+    /// The IPv4 addresses of a name, sorted.
+    pub(crate) async fn a(&self, name: &str) -> Vec<String> {
+        let answer = self.udp(&query(name, RecordType::A)).await;
+        let mut ips: Vec<_> = answer
+            .answers
+            .iter()
+            .map(|record| record.data.to_string())
+            .collect();
+        ips.sort();
+        ips
+    }
+
+    /// Status, head in lower case, body.
+    pub(crate) async fn http(&self, request: &Value) -> (u16, String, String) {
+        let method = request["method"].as_str().unwrap_or("GET");
+        let mut stream = TcpStream::connect(self.discovery.http_addr().unwrap())
+            .await
+            .unwrap();
+        let path = request["path"].as_str().unwrap();
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+        for (name, value) in request["headers"].as_object().into_iter().flatten() {
+            head.extend([name, ": ", value.as_str().unwrap_or_default(), "\r\n"]);
+        }
+        stream.write_all((head + "\r\n").as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        tokio::time::timeout(LONG, stream.read_to_string(&mut answer))
+            .await
+            .unwrap()
+            .unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, head.to_ascii_lowercase(), body.to_owned())
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> (u16, String) {
+        let (status, _, body) = self.http(&json!({ "path": path })).await;
+        (status, body)
+    }
+
+    pub(crate) fn metrics(&self) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        text
+    }
+}
+
+pub(crate) fn query(name: &str, kind: RecordType) -> Message {
+    let mut query = Message::new(4660, MessageType::Query, OpCode::Query);
+    let labels = name.trim_end_matches('.').split('.').map(str::as_bytes);
+    query.add_query(Query::query(Name::from_labels(labels).unwrap(), kind));
+    query.metadata.recursion_desired = true;
+    query
+}
+
+pub(crate) fn with_edns(mut query: Message, payload: u16, version: u8) -> Message {
+    let mut edns = Edns::new();
+    edns.set_max_payload(payload).set_version(version);
+    query.set_edns(edns);
+    query
+}
+
+/// Waits for something to become true.
+pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(
+        tokio::time::timeout(LONG, waiting).await.is_ok(),
+        "waited in vain for {what}"
+    );
+}
+
+fn record(event: &Value) -> Bytes {
+    let text = event.to_string();
+    Bytes::from(format!("{}\n{text}", text.len()))
+}
+
+async fn state(State(master): State<Master>) -> Response {
+    match &master.says.lock().unwrap().document {
+        Some(document) => axum::Json(document.clone()).into_response(),
+        None => (StatusCode::SERVICE_UNAVAILABLE, "No leader elected").into_response(),
+    }
+}
+
+async fn subscribe(State(master): State<Master>, call: String) -> Response {
+    assert!(call.contains("SUBSCRIBE"), "the only call that is made: {call}");
+    let (sender, receiver) = mpsc::channel(64);
+    let first = {
+        let mut says = master.says.lock().unwrap();
+        says.asked += 1;
+        let Some(snapshot) = &says.snapshot else {
+            return (StatusCode::from_u16(says.refusal).unwrap(), "refused").into_response();
+        };
+        let body = json!({"get_state": snapshot, "heartbeat_interval_seconds": 15.0});
+        let first = record(&json!({"type": "SUBSCRIBED", "subscribed": body}));
+        says.streams.push(sender);
+        says.subscribed += 1;
+        first
+    };
+    let rest = futures::stream::unfold(receiver, async |mut receiver| {
+        receiver.recv().await.map(|event| (event, receiver))
+    });
+    let events = futures::StreamExt::chain(futures::stream::iter([first]), rest);
+    let body = Body::from_stream(futures::StreamExt::map(events, Ok::<_, std::io::Error>));
+    ([("content-type", "application/json")], body).into_response()
+}

@@ -1,0 +1,422 @@
+//! Discovery behind its ports while the cluster changes, fails and comes back.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+mod common;
+
+use common::{Followed, Master, Says, query, until, with_edns};
+use hickory_proto::op::{OpCode, ResponseCode};
+use hickory_proto::rr::{DNSClass, RecordType};
+use serde_json::{Value, json};
+use transom_discovery::Config;
+
+fn agent(n: u32) -> Value {
+    let id = format!("c1d2-S{n}");
+    json!({"agent_info": {"hostname": "a", "id": {"value": id}}, "active": true, "pid": format!("slave(1)@10.0.0.1{n}:5051")})
+}
+
+fn task(n: u32, state: &str) -> Value {
+    json!({
+        "name": "web", "task_id": {"value": format!("web.{n}")}, "framework_id": {"value": "F"},
+        "agent_id": {"value": "c1d2-S0"}, "state": state,
+        "resources": [{"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 31000 + n, "end": 31000 + n}]}}],
+    })
+}
+
+fn updated(n: u32, state: &str) -> Value {
+    let status = json!({"task_id": {"value": format!("web.{n}")}, "state": state, "timestamp": 1.0});
+    json!({"type": "TASK_UPDATED", "task_updated": {"framework_id": {"value": "F"}, "status": status, "state": state}})
+}
+
+fn snapshot(agents: u32, tasks: &[Value]) -> Value {
+    json!({
+        "get_agents": {"agents": (0..agents).map(agent).collect::<Vec<_>>()},
+        "get_frameworks": {"frameworks": [{"framework_info": {"user": "u", "name": "marathon", "id": {"value": "F"}, "hostname": "10.9.9.9"}}]},
+        "get_tasks": {"tasks": tasks},
+    })
+}
+
+fn document() -> Value {
+    json!({"leader": "master@127.0.0.1:5050", "pid": "master@127.0.0.1:5050", "slaves": [], "frameworks": []})
+}
+
+async fn started(snapshot: Value, config: Config) -> (Master, Followed) {
+    let says = Says {
+        document: Some(document()),
+        snapshot: Some(snapshot),
+        ..Says::default()
+    };
+    let master = Master::start(says).await;
+    let followed = master.followed(config).await;
+    followed.ready().await;
+    (master, followed)
+}
+
+#[tokio::test]
+async fn a_task_is_found_while_it_runs() {
+    let (master, discovery) = started(snapshot(1, &[]), Config::default()).await;
+    assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
+    assert_eq!(discovery.a("marathon.mesos.").await, ["10.9.9.9"]);
+    assert_eq!(discovery.a("slave.mesos.").await, ["10.0.0.10"]);
+    master
+        .send(&json!({"type": "TASK_ADDED", "task_added": {"task": task(0, "TASK_STAGING")}}))
+        .await;
+    master.send(&updated(0, "TASK_STARTING")).await;
+    // Another agent comes after it, so that it is known when these events have been followed.
+    master
+        .send(&json!({"type": "AGENT_ADDED", "agent_added": {"agent": agent(1)}}))
+        .await;
+    until("the agent", async || discovery.a("slave.mesos.").await.len() == 2).await;
+    assert!(
+        discovery.a("web.marathon.mesos.").await.is_empty(),
+        "not running yet"
+    );
+
+    master.send(&updated(0, "TASK_RUNNING")).await;
+    until("the task", async || {
+        discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
+    })
+    .await;
+    let (status, body) = discovery.get("/v1/services/_web._tcp.marathon.mesos.").await;
+    assert_eq!(status, 200);
+    let row = json!([{
+        "service": "_web._tcp.marathon.mesos.", "host": "web-q9rt1-s0.marathon.slave.mesos.", "ip": "10.0.0.10", "port": "31000",
+    }]);
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap(), row);
+
+    master.send(&updated(0, "TASK_FINISHED")).await;
+    until("its end", async || {
+        discovery.a("web.marathon.mesos.").await.is_empty()
+    })
+    .await;
+    master
+        .send(&json!({"type": "AGENT_REMOVED", "agent_removed": {"agent_id": {"value": "c1d2-S1"}}}))
+        .await;
+    until("the agent's end", async || {
+        discovery.a("slave.mesos.").await == ["10.0.0.10"]
+    })
+    .await;
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn before_the_cluster_was_heard_of_nobody_is_told_anything_wrong() {
+    let master = Master::start(Says {
+        refusal: 503,
+        ..Says::default()
+    })
+    .await;
+    let discovery = master.followed(Config::default()).await;
+    assert!(!discovery.discovery.ready());
+    let answer = discovery.udp(&query("leader.mesos.", RecordType::A)).await;
+    assert_eq!(
+        (answer.metadata.response_code, answer.metadata.authoritative),
+        (ResponseCode::ServFail, false)
+    );
+    for path in [
+        "/v1/hosts/leader.mesos",
+        "/v1/services/_x._tcp.y.mesos",
+        "/v1/enumerate",
+    ] {
+        assert_eq!(discovery.get(path).await.0, 503, "{path}");
+    }
+    for path in ["/v1/version", "/v1/config"] {
+        assert_eq!(discovery.get(path).await.0, 200, "{path}");
+    }
+    // The cluster comes up later.
+    master.set(|says| (says.document, says.snapshot) = (Some(document()), Some(snapshot(1, &[]))));
+    discovery.ready().await;
+    assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn the_last_zone_is_served_through_an_outage() {
+    let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), Config::default()).await;
+    assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
+    master.set(|says| (says.snapshot, says.refusal, says.document) = (None, 503, None));
+    master.hang_up();
+    until("attempts to follow again", async || master.asked() >= 3).await;
+    assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
+    assert_eq!(discovery.get("/v1/hosts/leader.mesos").await.0, 200);
+    // Back, with another task: what was missed shows.
+    let back = snapshot(1, &[task(0, "TASK_RUNNING"), task(1, "TASK_RUNNING")]);
+    master.set(|says| (says.snapshot, says.document) = (Some(back), Some(document())));
+    let services = async || {
+        discovery
+            .udp(&query("_web._tcp.marathon.mesos.", RecordType::SRV))
+            .await
+            .answers
+            .len()
+    };
+    until("the other task", async || services().await == 2).await;
+    assert!(
+        discovery
+            .metrics()
+            .contains("transom_discovery_reconnects_total 1"),
+        "{}",
+        discovery.metrics()
+    );
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_stream_does_not_tell_shows_with_the_next_comparison() {
+    let config = Config {
+        refresh_seconds: 1,
+        ..Config::default()
+    };
+    let (master, discovery) = started(snapshot(2, &[]), config).await;
+    assert_eq!(discovery.a("slave.mesos.").await.len(), 2);
+    // An agent became unreachable: no event.
+    master.set(|says| says.snapshot = Some(snapshot(1, &[])));
+    until("the comparison", async || {
+        discovery.a("slave.mesos.").await == ["10.0.0.10"]
+    })
+    .await;
+    // The second stream is the one that is followed now.
+    master
+        .send(&json!({"type": "TASK_ADDED", "task_added": {"task": task(0, "TASK_RUNNING")}}))
+        .await;
+    master.set(|says| says.snapshot = Some(snapshot(1, &[task(0, "TASK_RUNNING")])));
+    until("the task", async || {
+        discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
+    })
+    .await;
+    assert!(master.subscribed() >= 2);
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn an_event_that_makes_no_sense_is_left_out() {
+    let (master, discovery) = started(snapshot(1, &[]), Config::default()).await;
+    for event in [
+        json!({"type": "TASK_ADDED", "task_added": {"task": {"name": 5}}}),
+        json!({"type": "AGENT_ADDED"}),
+        json!({"type": "AGENT_ADDED", "agent_added": {"agent": {"agent_info": {"hostname": ""}}}}),
+        json!({"type": "NEWER_THAN_THIS"}),
+        json!({"type": "TASK_ADDED", "task_added": {"task": task(0, "TASK_RUNNING")}}),
+    ] {
+        master.send(&event).await;
+    }
+    until("the task behind them", async || {
+        discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
+    })
+    .await;
+    assert_eq!(master.subscribed(), 1, "the stream was not given up");
+    until("the count", async || {
+        discovery.metrics().contains("transom_discovery_zone_skipped 3")
+    })
+    .await;
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn a_master_without_streams_is_read() {
+    let mut state: Value = serde_json::from_str(include_str!("fixtures/state-fixture.json")).unwrap();
+    state["leader"] = json!("master@127.0.0.1:15050");
+    let master = Master::start(Says {
+        document: Some(state),
+        refusal: 404,
+        ..Says::default()
+    })
+    .await;
+    let discovery = master
+        .followed(Config {
+            refresh_seconds: 1,
+            ..Config::default()
+        })
+        .await;
+    discovery.ready().await;
+    assert_eq!(discovery.a("car-store.marathon.mesos.").await, ["1.2.3.11"]);
+    master.set(|says| says.document = Some(document()));
+    until("the next document", async || {
+        discovery.a("car-store.marathon.mesos.").await.is_empty()
+    })
+    .await;
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn answers_have_the_size_that_was_asked_for() {
+    let tasks: Vec<_> = (0..40).map(|n| task(n, "TASK_RUNNING")).collect();
+    let (_master, discovery) = started(snapshot(1, &tasks), Config::default()).await;
+    let srv = query("_web._tcp.marathon.mesos.", RecordType::SRV);
+    let plain = discovery.udp(&srv).await;
+    assert!(plain.metadata.truncation && plain.answers.len() < 10 && plain.edns.is_none());
+    assert!(plain.to_vec().unwrap().len() <= 512);
+    let larger = discovery.udp(&with_edns(srv.clone(), 4096, 0)).await;
+    assert!(larger.metadata.truncation && larger.answers.len() > plain.answers.len());
+    assert!(
+        larger.to_vec().unwrap().len() <= 1232,
+        "4096 is more than passes everywhere"
+    );
+    // Everything over TCP, several questions on one connection.
+    let all = discovery
+        .tcp(&[srv.clone(), query("web.marathon.mesos.", RecordType::A), srv])
+        .await;
+    assert_eq!(
+        all.iter().map(|answer| answer.answers.len()).collect::<Vec<_>>(),
+        [40, 1, 40]
+    );
+    assert!(all.iter().all(|answer| !answer.metadata.truncation));
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn a_courtesy_that_does_not_fit_is_left_out_without_a_mark() {
+    let tasks: Vec<_> = (0..8).map(|n| task(n, "TASK_RUNNING")).collect();
+    let (_master, discovery) = started(snapshot(1, &tasks), Config::default()).await;
+    let answer = discovery
+        .udp(&query("_web._tcp.marathon.mesos.", RecordType::SRV))
+        .await;
+    assert_eq!(answer.answers.len(), 8);
+    assert!(answer.additionals.len() < 8, "{answer:?}");
+    assert!(!answer.metadata.truncation);
+    let more = discovery
+        .udp(&with_edns(
+            query("_web._tcp.marathon.mesos.", RecordType::SRV),
+            1232,
+            0,
+        ))
+        .await;
+    assert_eq!(more.additionals.len(), 8, "{more:?}");
+    assert_eq!(more.edns.unwrap().max_payload(), 1232);
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn odd_queries_are_refused_by_the_book() {
+    let (_master, discovery) = started(snapshot(1, &[]), Config::default()).await;
+    let ask = || query("leader.mesos.", RecordType::A);
+    let mut notify = ask();
+    notify.metadata.op_code = OpCode::Notify;
+    let mut update = ask();
+    update.metadata.op_code = OpCode::Update;
+    let mut status = ask();
+    status.metadata.op_code = OpCode::Status;
+    let mut chaos = ask();
+    chaos.queries[0].set_query_class(DNSClass::CH);
+    let mut two = ask();
+    two.add_query(two.queries[0].clone());
+    let mut none = ask();
+    none.queries.clear();
+    let cases = [
+        (ask(), ResponseCode::NoError),
+        (notify, ResponseCode::Refused),
+        (update, ResponseCode::Refused),
+        (status, ResponseCode::NotImp),
+        (chaos, ResponseCode::Refused),
+        (two, ResponseCode::FormErr),
+        (none, ResponseCode::FormErr),
+        (query("example.com.", RecordType::A), ResponseCode::Refused),
+        (query("mesos.", RecordType::AXFR), ResponseCode::Refused),
+        (with_edns(ask(), 1232, 1), ResponseCode::BADVERS),
+    ];
+    for (query, code) in cases {
+        let answer = discovery.udp(&query).await;
+        // BADVERS and BADSIG are one number.
+        let (is, due) = (u16::from(answer.metadata.response_code), u16::from(code));
+        assert_eq!(is, due, "{query:?}");
+        assert_eq!(answer.metadata.id, 4660);
+        assert_eq!(answer.metadata.authoritative, code == ResponseCode::NoError);
+    }
+    let metrics = discovery.metrics();
+    for line in [
+        "transom_discovery_queries_total{qtype=\"A\",rcode=\"NOERROR\"} 1",
+        "transom_discovery_queries_total{qtype=\"A\",rcode=\"REFUSED\"} 4",
+        "transom_discovery_queries_total{qtype=\"other\",rcode=\"FORMERR\"} 2",
+        "transom_discovery_zone_records ",
+        "transom_discovery_zone_serial ",
+        "transom_discovery_zone_age_seconds ",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn ports_that_are_taken_and_settings_that_make_no_sense_are_told() {
+    let (_master, discovery) = started(snapshot(1, &[]), Config::default()).await;
+    let client = transom_cluster::Client::new(transom_cluster::Config::default()).unwrap();
+    let loopback = [127, 0, 0, 1].into();
+    let free = Config {
+        listener: loopback,
+        http_listener: loopback,
+        port: 0,
+        http_port: 0,
+        ..Config::default()
+    };
+    let (dns, http) = (
+        discovery.discovery.dns_addr().unwrap(),
+        discovery.discovery.http_addr().unwrap(),
+    );
+    let cases = [
+        (
+            Config {
+                port: dns.port(),
+                ..free.clone()
+            },
+            "--port dns=N",
+        ),
+        (
+            Config {
+                http_port: http.port(),
+                ..free.clone()
+            },
+            "--port discovery=N",
+        ),
+        (
+            Config {
+                domain: "a..b".into(),
+                ..free.clone()
+            },
+            "domain",
+        ),
+        (
+            Config {
+                domain: "mesos.".into(),
+                ..free.clone()
+            },
+            "domain",
+        ),
+        (
+            Config {
+                dns_on: false,
+                http_on: false,
+                ..free.clone()
+            },
+            "both are off",
+        ),
+        (
+            Config {
+                refresh_seconds: 0,
+                ..free.clone()
+            },
+            "refresh_seconds",
+        ),
+        (
+            Config {
+                ip_sources: vec![],
+                ..free.clone()
+            },
+            "ip_sources",
+        ),
+        (
+            Config {
+                soa_mname: "x".repeat(64),
+                ..free
+            },
+            "soa_mname",
+        ),
+    ];
+    for (config, part) in cases {
+        let mut registry = prometheus_client::registry::Registry::default();
+        let token = tokio_util::sync::CancellationToken::new();
+        let refused = config
+            .start(client.clone(), &mut registry, token)
+            .await
+            .unwrap_err();
+        assert!(refused.to_string().contains(part), "{refused}");
+    }
+    discovery.stop().await;
+}
