@@ -93,7 +93,7 @@ impl Matcher for Scripted {
 
     async fn judge(&mut self, _: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
         self.available()?;
-        let verdict = |candidate| {
+        let verdict = |candidate: &Candidate| {
             if self.refuses(*candidate) {
                 Verdict::Refused(1)
             } else {
@@ -111,7 +111,7 @@ impl Matcher for Scripted {
     ) -> Result<Vec<u32>, CallError> {
         *self.script.asked.lock().unwrap() = Some((task.clone(), self.fleet.clone()));
         self.available()?;
-        let fit = candidates.iter().filter(|candidate| !self.refuses(*candidate));
+        let fit = candidates.iter().filter(|candidate| !self.refuses(**candidate));
         let room = fit.flat_map(|candidate| std::iter::repeat_n(candidate.agent, candidate.room as usize));
         Ok(room.take(count as usize).collect())
     }
