@@ -9,6 +9,10 @@ use crate::core::snapshot::{AppView, Snapshot};
 
 /// What is shown besides the definition.
 #[derive(Clone, Copy, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own, as in the query"
+)]
 pub(super) struct Embed {
     pub(super) tasks: bool,
     pub(super) last_failure: bool,

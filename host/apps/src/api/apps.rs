@@ -13,7 +13,7 @@ use super::{Api, PATIENCE, error, task};
 use crate::core::command::{Change, Command, Killed, Origin, Refusal, Which, Written, ask};
 use crate::core::snapshot::{AppView, Snapshot};
 use crate::ids::AppId;
-use crate::model::{AppUpdate, Selector, read};
+use crate::model::{AppUpdate, Invalid, Selector, read};
 use crate::problems::Problems;
 use crate::task::condition;
 
@@ -51,13 +51,11 @@ pub(super) async fn create(
 ) -> Answer {
     let update = decode(&api, &body).await?;
     let Some(id) = update.id.clone() else {
-        // Something else is wrong with the id, and said already, or it is not there.
-        let problem = if update.broken.is_empty() {
-            "is undefined: an app needs its id"
-        } else {
-            "is no app id"
-        };
-        return Err(error::invalid("/id", problem));
+        // Either there is none, or what is wrong with it stands with whatever else is wrong.
+        if update.broken.is_empty() {
+            return Err(error::invalid("/id", "is undefined: an app needs its id"));
+        }
+        return Err(Invalid::Rules(update.broken).into());
     };
     let force = query.flag("force", false)?;
     let written = write(&api, id, Change::Create(Box::new(update)), force, origin).await?;

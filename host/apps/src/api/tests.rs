@@ -430,6 +430,32 @@ async fn errors_have_upstream_s_shapes() {
 }
 
 #[tokio::test]
+async fn an_id_is_needed_and_has_rules() {
+    let world = World::start().await;
+    for (body, text) in [
+        (
+            json!({"id": "/a/tasks", "cmd": "sleep 1"}),
+            "must not end with any of the following reserved keywords",
+        ),
+        (
+            json!({"id": "/", "cmd": "sleep 1"}),
+            "Path must contain at least one path element",
+        ),
+        (json!({"cmd": "sleep 1"}), "is undefined"),
+    ] {
+        let answer = world.send("POST", "/v2/apps", body).await;
+        let detail = &answer.body["details"][0];
+        assert_eq!(
+            (answer.status, &detail["path"]),
+            (422, &json!("/id")),
+            "{answer:?}"
+        );
+        assert!(detail["errors"][0].as_str().unwrap().contains(text), "{answer:?}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn constraints_are_the_component_s_business() {
     let world = World::start().await;
     let suite: Value =

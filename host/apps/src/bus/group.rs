@@ -62,7 +62,9 @@ impl Group {
     pub(super) fn close_all(&self, reason: &str) -> usize {
         self.stop.cancel();
         let subscribers = std::mem::take(&mut *self.subscribers());
-        subscribers.iter().for_each(|subscriber| subscriber.close(reason));
+        for subscriber in &subscribers {
+            subscriber.close(reason);
+        }
         subscribers.len()
     }
 
@@ -97,16 +99,17 @@ impl Group {
             let replaced = match decision {
                 Decision::Pass => None,
                 Decision::Drop => continue,
-                Decision::Replace(text) => match frame::replacement(body, text) {
-                    Some(replaced) => Some(replaced),
-                    None => {
+                Decision::Replace(text) => {
+                    let replaced = frame::replacement(body, text);
+                    if replaced.is_none() {
                         tracing::warn!(
                             kind = event.kind,
                             "the events component's replacement is no JSON object; the event is dropped"
                         );
                         continue;
                     }
-                },
+                    replaced
+                }
             };
             let id = self.wish.ids.then_some((term, event.sequence));
             frame::append(&mut text, event.kind, replaced.as_deref().unwrap_or(body), id);

@@ -216,8 +216,7 @@ pub(crate) fn group_changed(app: &AppId, version: Moment, failure: Option<&str>)
 pub(crate) fn deployment_step(kind: &'static str, deployment: &Deployment, form: PlanForm) -> Draft {
     let current = deployment
         .step()
-        .map(current_step)
-        .unwrap_or_else(|| json!({"actions": []}));
+        .map_or_else(|| json!({"actions": []}), current_step);
     of_deployment(kind, deployment, form, &json!({"currentStep": current}))
 }
 

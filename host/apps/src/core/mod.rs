@@ -234,7 +234,9 @@ impl Core {
         let ids: Vec<AppId> = self.apps.keys().cloned().collect();
         for id in ids {
             let running: Vec<InstanceId> = self.apps[&id].instances.keys().cloned().collect();
-            running.iter().for_each(|instance| self.look_after(&id, instance));
+            for instance in &running {
+                self.look_after(&id, instance);
+            }
         }
     }
 

@@ -118,9 +118,9 @@ impl Core {
             ));
         }
         self.deployments.insert(id.clone(), deployment);
-        sentenced
-            .iter()
-            .for_each(|instance| self.decommission(&id, instance));
+        for instance in sentenced {
+            self.decommission(&id, instance);
+        }
         self.reconcile(&id).await;
         Ok(written)
     }

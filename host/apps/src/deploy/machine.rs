@@ -81,7 +81,7 @@ pub(crate) fn keep(app: &App, instances: &[Seen]) -> Directive {
     let settled = proposal.decommission.is_empty() && proposal.start == 0;
     let quiet = instances
         .iter()
-        .all(|seen| !seen.counts() && seen.wanted || seen.condition == Condition::Running && seen.wanted);
+        .all(|seen| seen.wanted && (seen.condition == Condition::Running || !seen.counts()));
     Directive {
         done: settled && quiet,
         decommission: proposal.decommission,

@@ -20,6 +20,10 @@ pub(crate) struct Action {
 
 /// The kinds of actions, named as in the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::enum_variant_names,
+    reason = "these are the API's own names; those of pods will end otherwise"
+)]
 pub(crate) enum ActionKind {
     StartApplication,
     StopApplication,

@@ -193,6 +193,7 @@ pub(crate) struct VersionInfo {
 }
 
 /// Whole numbers without a fraction, as upstream writes them.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 fn short_number<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     if number.fract() == 0.0 && number.abs() < 1e15 {
         serializer.serialize_i64(*number as i64)

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::app::{Network, NetworkMode};
-use super::check::CheckScheme;
+use super::check_input::{self, CheckInput};
 use super::reader::Reader;
 use super::{
-    App, Artifact, Check, CheckCommand, CheckKind, CheckPort, Constraint, KillSelection, PortDefinition,
-    Protocol, UnreachableStrategy, UpgradeStrategy, app, unsupported,
+    App, Artifact, Constraint, KillSelection, PortDefinition, Protocol, UnreachableStrategy, UpgradeStrategy,
+    app, unsupported,
 };
 use crate::ids::{AppId, IdError};
 use crate::problems::Problems;
@@ -61,30 +61,6 @@ pub(crate) struct AppUpdate {
     pub(crate) broken: Problems,
 }
 
-/// A check before its port is known to exist.
-#[derive(Clone, Debug)]
-struct CheckInput {
-    kind: KindInput,
-    interval: u32,
-    timeout: u32,
-    delay: u32,
-}
-
-#[derive(Clone, Debug)]
-enum KindInput {
-    Http(PortInput, Option<String>),
-    Tcp(PortInput),
-    Exec(CheckCommand),
-    /// None or several were given; the problem is noted.
-    Unclear,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct PortInput {
-    port: Option<u16>,
-    index: Option<u16>,
-}
-
 /// Reads a document. Everything of the wrong shape is reported at once.
 pub(crate) fn read(document: &Value) -> Result<AppUpdate, Invalid> {
     let mut shape = Problems::default();
@@ -125,7 +101,7 @@ fn read_members(reader: &mut Reader<'_>, update: &mut AppUpdate, broken: &mut Pr
     read_times(reader, update);
     update.constraints = read_constraints(reader);
     update.fetch = read_fetch(reader, broken);
-    update.check = reader.nested("check", read_check);
+    update.check = reader.nested("check", check_input::read);
     update.dependencies = read_dependencies(reader, broken);
     update.upgrade_strategy = reader.nested("upgradeStrategy", read_upgrade).flatten();
     update.labels = reader.texts("labels");
@@ -339,92 +315,6 @@ fn legacy_artifact(uri: String) -> Artifact {
     }
 }
 
-fn read_check(check: &mut Reader<'_>) -> CheckInput {
-    let kinds: Vec<&str> = ["http", "tcp", "exec"]
-        .into_iter()
-        .filter(|kind| check.raw(kind).is_some())
-        .collect();
-    let kind = match kinds.as_slice() {
-        ["http"] => check.nested("http", read_http).unwrap_or(KindInput::Unclear),
-        ["tcp"] => check
-            .nested("tcp", |tcp| KindInput::Tcp(read_port(tcp)))
-            .unwrap_or(KindInput::Unclear),
-        ["exec"] => check.nested("exec", read_exec).unwrap_or(KindInput::Unclear),
-        [] if check.raw("plugin").is_some() => {
-            check.problem("plugin", "checks of the kind plugin are not supported yet");
-            KindInput::Unclear
-        }
-        [] => {
-            check.problem_here("exactly one of http, tcp or exec must be given; there is none");
-            KindInput::Unclear
-        }
-        several => {
-            check.problem_here(format!(
-                "exactly one of http, tcp or exec must be given; there are {}",
-                several.join(", ")
-            ));
-            KindInput::Unclear
-        }
-    };
-    CheckInput {
-        kind,
-        interval: check.count("intervalSeconds").unwrap_or(60),
-        timeout: check.count("timeoutSeconds").unwrap_or(20),
-        delay: check.count("delaySeconds").unwrap_or(15),
-    }
-}
-
-fn read_http(http: &mut Reader<'_>) -> KindInput {
-    let port = read_port(http);
-    let path = http.string("path");
-    if path.as_ref().is_some_and(String::is_empty) {
-        http.problem("path", "error.minLength");
-    }
-    if path.as_ref().is_some_and(|path| path.len() > 1024) {
-        http.problem("path", "error.maxLength");
-    }
-    if let Some(scheme) = http.string("scheme")
-        && scheme != "HTTP"
-    {
-        http.problem(
-            "scheme",
-            format!("got {scheme}; only HTTP is supported for checks"),
-        );
-    }
-    KindInput::Http(port, path)
-}
-
-fn read_port(check: &mut Reader<'_>) -> PortInput {
-    let input = PortInput {
-        port: check.port("port"),
-        index: check.port("portIndex"),
-    };
-    if input.port.is_some() && input.index.is_some() {
-        check.problem("port", "Check must specify either a port or a portIndex");
-    }
-    input
-}
-
-fn read_exec(exec: &mut Reader<'_>) -> KindInput {
-    let command = exec.nested("command", |command| {
-        let shell = command.string("shell").filter(|shell| !shell.is_empty());
-        let argv = command.strings("argv").filter(|argv| !argv.is_empty());
-        match (shell, argv) {
-            (Some(shell), None) => Some(CheckCommand::Shell(shell)),
-            (None, Some(argv)) => Some(CheckCommand::Argv(argv)),
-            _ => {
-                command
-                    .problem_here("exactly one of shell, a text, and argv, a list of texts, must be given");
-                None
-            }
-        }
-    });
-    if exec.raw("command").is_none() {
-        exec.problem("command", "is undefined: an exec check needs its command");
-    }
-    command.flatten().map_or(KindInput::Unclear, KindInput::Exec)
-}
-
 fn read_dependencies(reader: &mut Reader<'_>, broken: &mut Problems) -> Option<Vec<AppId>> {
     let texts = reader.strings("dependencies")?;
     let mut dependencies = Vec::new();
@@ -522,7 +412,7 @@ impl AppUpdate {
         app.user = self.user.take().or(app.user);
         app.task_kill_grace_period_seconds = self.grace.or(app.task_kill_grace_period_seconds);
         if let Some(check) = self.check.take() {
-            app.check = resolve(check, app.port_definitions.len(), &mut self.broken);
+            app.check = check_input::resolve(check, app.port_definitions.len(), &mut self.broken);
         }
         app
     }
@@ -574,38 +464,4 @@ fn defaults(id: AppId, role: &str, version: Moment) -> App {
         version,
         version_info: None,
     }
-}
-
-/// A check that names neither port nor index looks at the first port, and is shown so.
-fn resolve(input: CheckInput, ports: usize, broken: &mut Problems) -> Option<Check> {
-    let mut port = |input: PortInput, kind: &str| match (input.port, input.index) {
-        (Some(port), _) => Some(CheckPort::Port(port)),
-        (None, Some(index)) => Some(CheckPort::PortIndex(index)),
-        (None, None) if ports > 0 => Some(CheckPort::PortIndex(0)),
-        (None, None) => {
-            broken.add(
-                format!("/check/{kind}"),
-                "the app has no ports, so the check must specify a port",
-            );
-            None
-        }
-    };
-    let kind = match input.kind {
-        KindInput::Http(ports, path) => CheckKind::Http {
-            port: port(ports, "http")?,
-            path,
-            scheme: CheckScheme::Http,
-        },
-        KindInput::Tcp(ports) => CheckKind::Tcp {
-            port: port(ports, "tcp")?,
-        },
-        KindInput::Exec(command) => CheckKind::Exec { command },
-        KindInput::Unclear => return None,
-    };
-    Some(Check {
-        kind,
-        interval_seconds: input.interval,
-        timeout_seconds: input.timeout,
-        delay_seconds: input.delay,
-    })
 }

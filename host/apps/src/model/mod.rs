@@ -6,6 +6,7 @@
 
 mod app;
 mod check;
+mod check_input;
 mod input;
 mod label;
 pub(crate) mod ports;

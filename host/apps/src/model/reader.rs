@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
         });
         let number = self.expected(key, whole, "error.expected.jsnumber")?;
         match u32::try_from(number) {
-            Ok(number) if number <= i32::MAX as u32 => Some(number),
+            Ok(number) if i32::try_from(number).is_ok() => Some(number),
             _ if number < 0 => {
                 self.problem(key, "error.min");
                 self.problem(key, format!("got {number}, expected 0 or more"));
