@@ -271,7 +271,7 @@ async fn a_courtesy_that_does_not_fit_is_left_out_without_a_mark() {
         .await;
     assert_eq!(answer.answers.len(), 8);
     assert!(answer.additionals.len() < 8, "{answer:?}");
-    assert!(!answer.metadata.truncation);
+    assert!(!answer.metadata.truncation, "{answer:?}");
     let more = discovery
         .udp(&with_edns(
             query("_web._tcp.marathon.mesos.", RecordType::SRV),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hickory_proto::ProtoError;
-use hickory_proto::op::{Edns, Header, HeaderCounts, LowerQuery, Metadata, OpCode, Query, ResponseCode};
+use hickory_proto::op::{Edns, Header, HeaderCounts, LowerQuery, Metadata, OpCode, ResponseCode};
 use hickory_proto::rr::RecordType;
 use hickory_proto::serialize::binary::{BinEncodable, BinEncoder};
 use hickory_server::net::runtime::Time;
@@ -111,7 +111,7 @@ fn edns_for(request: &Request) -> Option<Edns> {
 
 /// Takes additional records away until the answer fits without being marked as cut: nobody needs to ask again over TCP
 /// for what is only a courtesy (RFC 2181, section 9).
-fn fit(answer: &mut Answer, question: &Query, limit: usize) {
+fn fit(answer: &mut Answer, question: &[u8], limit: usize) {
     /// More than any of these records takes on the wire: two names and some numbers.
     const LARGEST: usize = 2 * 255 + 32;
     let records = answer.answers.len() + answer.authority.len() + answer.additional.len();
@@ -123,19 +123,20 @@ fn fit(answer: &mut Answer, question: &Query, limit: usize) {
 }
 
 /// How many additional records fit: they are written one after the other, names compressed as they will be.
-fn measure(answer: &Answer, question: &Query, limit: usize) -> Result<usize, ProtoError> {
+fn measure(answer: &Answer, question: &[u8], limit: usize) -> Result<usize, ProtoError> {
     const HEAD: [u8; 12] = [0; 12];
     const OPT: usize = 11;
     let mut message = Vec::with_capacity(limit);
     let mut encoder = BinEncoder::new(&mut message);
     encoder.emit_vec(&HEAD)?;
-    question.emit(&mut encoder)?;
+    // The library sends the question back as it came; names are not compressed against it.
+    encoder.emit_vec(question)?;
     for record in answer.answers.iter().chain(&answer.authority) {
         record.emit(&mut encoder)?;
     }
     for (fitting, record) in answer.additional.iter().enumerate() {
         record.emit(&mut encoder)?;
-        if encoder.len() + OPT > limit {
+        if encoder.offset() + OPT > limit {
             return Ok(fitting);
         }
     }
@@ -152,9 +153,9 @@ impl RequestHandler for Handler {
         let mut answer = self.decide(request);
         self.count(request, answer.code);
         let edns = edns_for(request);
-        if let (Protocol::Udp, Some(question)) = (request.protocol(), request.queries.queries().first()) {
+        if request.protocol() == Protocol::Udp {
             let limit = edns.as_ref().map_or(UDP_SIZES.0, Edns::max_payload);
-            fit(&mut answer, question.original(), limit.into());
+            fit(&mut answer, request.queries.as_bytes(), limit.into());
         }
         let mut metadata = Metadata::response_from_request(&request.metadata);
         metadata.response_code = answer.code;

@@ -139,11 +139,12 @@ fn srv(zone: &Zone, name: &str) -> Vec<String> {
         .collect()
 }
 
+/// Leader, masters, the numbered ones, all of them: as recorded of mesos-dns.
+type Case<'c> = (Option<&'c str>, &'c [&'c str], &'c [&'c str], &'c [&'c str]);
+
 #[test]
 fn masters_are_numbered_and_the_leader_is_one_of_them() {
     let none: &[&str] = &[];
-    // leader, masters -> master0.., as recorded of mesos-dns
-    type Case<'c> = (Option<&'c str>, &'c [&'c str], &'c [&'c str], &'c [&'c str]);
     let cases: [Case<'_>; 8] = [
         (None, &[], &[], none),
         (None, &["1.1.1.1:5050"], &["1.1.1.1"], &["1.1.1.1"]),
