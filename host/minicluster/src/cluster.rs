@@ -70,7 +70,7 @@ impl Config {
             tracker.spawn(serve(listener, Arc::clone(&shared), move |shared, request| {
                 Box::pin(agent::http::answer(shared, own.clone(), request))
             }));
-            shared.with(|state| state.add_agent(id.clone(), config, addr, work_dir, Instant::now()));
+            shared.with(|state| state.add_agent(&id, config, addr, work_dir, Instant::now()));
             agents.push((id, addr));
         }
         tracker.spawn(keep_time(Arc::clone(&shared)));

@@ -15,14 +15,31 @@ use tokio::{net::TcpListener, sync::Semaphore};
 /// A whole or a streamed answer.
 pub(crate) type Body = BoxBody<Bytes, Infallible>;
 
+/// An answer that ends a request early.
+#[derive(Debug)]
+pub(crate) struct Refusal(Box<Response<Body>>);
+
+impl From<Response<Body>> for Refusal {
+    fn from(response: Response<Body>) -> Self {
+        Self(Box::new(response))
+    }
+}
+
+impl Refusal {
+    /// The answer to give.
+    pub(crate) fn into_response(self) -> Response<Body> {
+        *self.0
+    }
+}
+
 /// The largest request body.
 const LARGEST_BODY: usize = 8 << 20;
 /// Connections at a time, for each listener.
 const CONNECTIONS: usize = 2048;
 /// For the head, and between two requests of a connection.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(120);
+const HEADER_TIMEOUT: Duration = Duration::from_mins(2);
 /// For a body to arrive.
-const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Accepts connections until the cluster stops, then waits for those that are open.
 pub(crate) async fn serve<F>(listener: TcpListener, shared: Arc<Shared>, answer: F)
@@ -91,18 +108,18 @@ where
 }
 
 /// Reads a request's body; the error is the answer to give.
-pub(crate) async fn read_body(body: Incoming) -> Result<Bytes, Response<Body>> {
+pub(crate) async fn read_body(body: Incoming) -> Result<Bytes, Refusal> {
     match tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, LARGEST_BODY).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(text(
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(refusal(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("The body is larger than {LARGEST_BODY} bytes"),
         )),
-        Ok(Err(error)) => Err(text(
+        Ok(Err(error)) => Err(refusal(
             StatusCode::BAD_REQUEST,
             format!("Failed to read the body: {error}"),
         )),
-        Err(_) => Err(text(
+        Err(_) => Err(refusal(
             StatusCode::REQUEST_TIMEOUT,
             "The body did not arrive in time",
         )),
@@ -119,6 +136,11 @@ pub(crate) fn empty(status: StatusCode) -> Response<Body> {
 /// A text answer, as all errors are.
 pub(crate) fn text(status: StatusCode, body: impl Into<String>) -> Response<Body> {
     with_type(status, "text/plain; charset=utf-8", body.into())
+}
+
+/// A text answer in place of what was asked for.
+pub(crate) fn refusal(status: StatusCode, body: impl Into<String>) -> Refusal {
+    text(status, body).into()
 }
 
 /// A JSON document.
@@ -146,11 +168,11 @@ pub(crate) fn reply(reply: &crate::state::Reply) -> Response<Body> {
     }
 }
 
-pub(crate) fn not_found() -> Response<Body> {
-    text(StatusCode::NOT_FOUND, "404 Not Found.")
+pub(crate) fn not_found() -> Refusal {
+    refusal(StatusCode::NOT_FOUND, "404 Not Found.")
 }
 
-pub(crate) fn not_allowed(method: &Method) -> Response<Body> {
+pub(crate) fn not_allowed(method: &Method) -> Refusal {
     let mut response = text(
         StatusCode::METHOD_NOT_ALLOWED,
         format!("405 Method Not Allowed. Expecting one of {{ 'POST' }}, but received '{method}'."),
@@ -158,7 +180,7 @@ pub(crate) fn not_allowed(method: &Method) -> Response<Body> {
     response
         .headers_mut()
         .insert(header::ALLOW, HeaderValue::from_static("POST"));
-    response
+    response.into()
 }
 
 /// A chunked answer: every item is one chunk. It ends with the stream, or with the cluster.
@@ -235,8 +257,8 @@ fn decode(text: &str) -> String {
 }
 
 /// Refuses bodies that are not JSON: exactly `application/json`, nothing after it.
-pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Response<Body>> {
-    let refuse = |status, body: &str| Err(text(status, body));
+pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
+    let refuse = |status, body: &str| Err(refusal(status, body));
     match headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes) {
         None => refuse(StatusCode::BAD_REQUEST, "Expecting 'Content-Type' to be present"),
         Some(b"application/json") => Ok(()),
@@ -269,11 +291,11 @@ pub(crate) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
 }
 
 /// Refuses clients that do not take JSON.
-pub(crate) fn check_accept(headers: &HeaderMap) -> Result<(), Response<Body>> {
+pub(crate) fn check_accept(headers: &HeaderMap) -> Result<(), Refusal> {
     if accepts(headers, "application/json") {
         return Ok(());
     }
-    Err(text(
+    Err(refusal(
         StatusCode::NOT_ACCEPTABLE,
         "Expecting 'Accept' to allow 'application/x-protobuf' or 'application/json'",
     ))
@@ -284,7 +306,7 @@ pub(crate) fn authenticate(
     shared: &Shared,
     headers: &HeaderMap,
     realm: &str,
-) -> Result<Option<String>, Response<Body>> {
+) -> Result<Option<String>, Refusal> {
     if shared.config.credentials.is_empty() {
         return Ok(None);
     }
@@ -315,7 +337,7 @@ pub(crate) fn authenticate(
     if let Ok(challenge) = HeaderValue::from_str(&format!("Basic realm=\"{realm}\"")) {
         response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
     }
-    Err(response)
+    Err(response.into())
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@
 //!
 //! Not done
 //! * JSON only, no protobuf. No reservations, volumes, quota, maintenance, custom executors or offer constraints;
-//!   operations of that kind are answered with OPERATION_ERROR.
+//!   operations of that kind are answered with `OPERATION_ERROR`.
 //! * No isolation: no container images (such a task fails and says why), no limits on cpu or memory, no networks. A
 //!   process that leaves its process group escapes.
 //! * Tasks run as another user only when this process is root; else as itself.

@@ -250,9 +250,9 @@ async fn a_session_streams_its_output_and_its_status_can_be_waited_for() {
         assert_eq!(record["type"], "DATA");
         let data = record["data"]["data"].as_str().unwrap().to_owned();
         if record["data"]["type"] == "STDOUT" {
-            stdout += &data
+            stdout += &data;
         } else {
-            stderr += &data
+            stderr += &data;
         }
     }
     assert_eq!(stdout, "aGVsbG8K", "hello, in base64");

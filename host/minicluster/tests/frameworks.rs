@@ -119,7 +119,7 @@ async fn a_framework_that_does_not_come_back_is_removed_with_its_tasks() {
 
 #[tokio::test]
 async fn a_second_subscription_takes_over_and_gets_what_was_not_acknowledged() {
-    let cluster = Cluster::start(1, |config| config.update_retry = Duration::from_secs(3600)).await;
+    let cluster = Cluster::start(1, |config| config.update_retry = Duration::from_hours(1)).await;
     let mut first = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = first.offer().await;
     first.acknowledge = support::Acknowledge::None;
@@ -260,7 +260,7 @@ async fn operators_drain_reactivate_and_remove_agents() {
 #[tokio::test]
 async fn credentials_are_asked_for_when_there_are_any() {
     let cluster = Cluster::start(0, |config| {
-        config.credentials = vec![("marathon".to_owned(), "secret".to_owned())]
+        config.credentials = vec![("marathon".to_owned(), "secret".to_owned())];
     })
     .await;
     let cases = [

@@ -164,7 +164,7 @@ impl Request {
             self.body.len()
         );
         for (name, value) in &self.headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
+            head.extend([name, ": ", value, "\r\n"]);
         }
         head.push_str("\r\n");
         [head.as_bytes(), &self.body].concat()
@@ -247,16 +247,14 @@ pub struct Stream {
 
 impl Stream {
     async fn read(&mut self) -> Result<()> {
-        let mut buffer = [0; 16384];
         let read = self
             .socket
-            .read(&mut buffer)
+            .read_buf(&mut self.raw)
             .await
             .map_err(|source| Error::Connection {
                 addr: self.addr,
                 source,
             })?;
-        self.raw.extend_from_slice(&buffer[..read]);
         self.ended = read == 0;
         Ok(())
     }
@@ -286,6 +284,8 @@ impl Stream {
                     self.body.extend_from_slice(&self.raw[line + 2..line + 2 + size]);
                     self.raw.drain(..line + 2 + size + 2);
                     if size == 0 {
+                        // The connection may go on; this body does not.
+                        self.left = Left::Bytes(0);
                         return Ok(true);
                     }
                 }

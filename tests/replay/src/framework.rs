@@ -42,10 +42,10 @@ impl Framework {
             next: 0,
         };
         let first = framework.any("a first event").await?;
-        framework.id = first["subscribed"]["framework_id"]["value"]
+        first["subscribed"]["framework_id"]["value"]
             .as_str()
             .unwrap_or_default()
-            .to_owned();
+            .clone_into(&mut framework.id);
         Ok(framework)
     }
 
@@ -127,8 +127,32 @@ impl Framework {
         }
     }
 
-    /// Revives and gives the first offer that comes.
+    /// Gives back every offer and asks for no more, so that all of a cluster is free for whoever asks next.
+    pub(crate) async fn step_aside(&mut self) -> Result<(), Error> {
+        self.call(&json!({"type": "SUPPRESS"})).await?;
+        // When this is answered, every offer made before has been read.
+        let barrier = format!("barrier-{}", self.events.len());
+        let tasks = json!([{"task_id": {"value": barrier}}]);
+        self.call(&json!({"type": "RECONCILE", "reconcile": {"tasks": tasks}}))
+            .await?;
+        self.until("the answer to a RECONCILE", |event| {
+            event["update"]["status"]["task_id"]["value"] == barrier
+        })
+        .await?;
+        let offers = self.events.iter().filter(|event| event["type"] == "OFFERS");
+        let ids: Vec<&Value> = offers
+            .flat_map(|event| event["offers"]["offers"].as_array().into_iter().flatten())
+            .map(|offer| &offer["id"])
+            .collect();
+        // Those that were used are unknown by now, and no harm.
+        let decline = json!({"offer_ids": ids, "filters": {"refuse_seconds": 0}});
+        self.call(&json!({"type": "DECLINE", "decline": decline})).await?;
+        Ok(())
+    }
+
+    /// Asks for offers anew and gives the first that comes.
     pub(crate) async fn offer(&mut self) -> Result<Value, Error> {
+        self.step_aside().await?;
         self.call(&json!({"type": "REVIVE"})).await?;
         let event = self.until("an offer", |event| event["type"] == "OFFERS").await?;
         Ok(event["offers"]["offers"][0].clone())

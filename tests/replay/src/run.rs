@@ -87,7 +87,7 @@ impl Run {
         let mut why = error.to_string();
         let mut source = error.source();
         while let Some(error) = source {
-            why.push_str(&format!(": {error}"));
+            why = format!("{why}: {error}");
             source = error.source();
         }
         self.record(recording, step, vec![why]);

@@ -69,7 +69,7 @@ pub(crate) async fn run(
     };
     let seconds = |name: &str, default: f64| {
         let seconds = doc::number(check, &[name]).unwrap_or(default).max(0.0);
-        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(3600))
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_hours(1))
     };
     let (delay, interval, timeout) = (
         seconds("delay_seconds", 15.0),
@@ -78,7 +78,7 @@ pub(crate) async fn run(
     );
     // Zero means no limit; a day is as good and still ends.
     let timeout = if timeout.is_zero() {
-        Duration::from_secs(86400)
+        Duration::from_hours(24)
     } else {
         timeout
     };

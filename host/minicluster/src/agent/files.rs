@@ -140,7 +140,7 @@ pub(crate) fn browsed(path: &Path, metadata: &Metadata) -> Value {
     })
 }
 
-/// An entry as LIST_FILES shows it.
+/// An entry as `LIST_FILES` shows it.
 pub(crate) fn listed(path: &Path, metadata: &Metadata) -> Value {
     json!({
         "path": path.display().to_string(),

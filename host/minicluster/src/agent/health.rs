@@ -72,8 +72,9 @@ mod tests {
 
     #[test]
     fn results_become_reports_and_kills_as_recorded() {
+        type Steps = &'static [(bool, u64, Verdict)];
         use Verdict::{Kill, Nothing, Report};
-        let cases: [(&str, &[(bool, u64, Verdict)]); 4] = [
+        let cases: [(&str, Steps); 4] = [
             (
                 "fails from the start",
                 &[

@@ -3,8 +3,8 @@
 use super::{files, nested, views};
 use crate::{
     http::{
-        Body, accepts, authenticate, check_accept, check_content_type, empty, json, not_allowed, not_found,
-        query, queue, read_body, streamed, text, with_type,
+        Body, Refusal, accepts, authenticate, check_accept, check_content_type, empty, json, not_allowed,
+        not_found, query, queue, read_body, refusal, streamed, with_type,
     },
     master::{flags, http::shown, state_views},
     shared::Shared,
@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use serde_json::{Value, json as document};
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
-type Answer = Result<Response<Body>, Response<Body>>;
+type Answer = Result<Response<Body>, Refusal>;
 
 /// Answers one request.
 pub(crate) async fn answer(
@@ -46,7 +46,7 @@ pub(crate) async fn answer(
     } else {
         get(&shared, &agent, path, &parts.headers, &query)
     };
-    answer.unwrap_or_else(|refusal| refusal)
+    answer.unwrap_or_else(Refusal::into_response)
 }
 
 /// Looks at the agent; an agent that was marked gone no longer has anything to show.
@@ -54,12 +54,12 @@ fn look<R>(
     shared: &Arc<Shared>,
     agent: &AgentId,
     view: impl FnOnce(&State, &Agent) -> R,
-) -> Result<R, Response<Body>> {
+) -> Result<R, Refusal> {
     let seen = shared.with(|state| {
         let state: &State = state;
         state.agents.get(agent).map(|agent| view(state, agent))
     });
-    seen.ok_or_else(|| text(StatusCode::SERVICE_UNAVAILABLE, "Agent has been marked gone"))
+    seen.ok_or_else(|| refusal(StatusCode::SERVICE_UNAVAILABLE, "Agent has been marked gone"))
 }
 
 fn get(
@@ -115,15 +115,15 @@ async fn file(shared: &Arc<Shared>, agent: &AgentId, what: &str, query: &BTreeMa
         return Err(not_found());
     }
     let Some(path) = query.get("path") else {
-        return Err(text(
+        return Err(refusal(
             StatusCode::BAD_REQUEST,
             "Expecting 'path=value' in query.\n",
         ));
     };
     let refuse = |failure| match failure {
         files::Failure::NotFound if what == "download" => not_found(),
-        files::Failure::NotFound => text(StatusCode::NOT_FOUND, ""),
-        files::Failure::Bad(why) => text(StatusCode::BAD_REQUEST, why + ".\n"),
+        files::Failure::NotFound => refusal(StatusCode::NOT_FOUND, ""),
+        files::Failure::Bad(why) => refusal(StatusCode::BAD_REQUEST, why + ".\n"),
     };
     let path = sandbox_path(shared, agent, path).await.map_err(refuse)?;
     match what {
@@ -193,7 +193,7 @@ async fn call(
     }
     let body = read_body(body).await?;
     check_content_type(headers)?;
-    let bad = |why: String| text(StatusCode::BAD_REQUEST, why);
+    let bad = |why: String| refusal(StatusCode::BAD_REQUEST, why);
     let call = schema::read_body(&messages::AGENT_CALL, "Call", &body).map_err(bad)?;
     let Some(kind) = doc::text(&call, &["type"]) else {
         return Err(bad(
@@ -221,8 +221,8 @@ async fn call(
 
 async fn file_call(shared: &Arc<Shared>, agent: &AgentId, kind: &str, arguments: &Value) -> Answer {
     let refuse = |failure| match failure {
-        files::Failure::NotFound => text(StatusCode::NOT_FOUND, ""),
-        files::Failure::Bad(why) => text(StatusCode::BAD_REQUEST, why),
+        files::Failure::NotFound => refusal(StatusCode::NOT_FOUND, ""),
+        files::Failure::Bad(why) => refusal(StatusCode::BAD_REQUEST, why),
     };
     let path = doc::text(arguments, &["path"]).unwrap_or_default();
     let path = sandbox_path(shared, agent, path).await.map_err(refuse)?;
@@ -246,22 +246,22 @@ async fn file_call(shared: &Arc<Shared>, agent: &AgentId, kind: &str, arguments:
     ))
 }
 
-fn refuse_container(failure: nested::Failure) -> Response<Body> {
+fn refuse_container(failure: nested::Failure) -> Refusal {
     match failure {
-        nested::Failure::Unknown(why) => text(StatusCode::NOT_FOUND, why),
-        nested::Failure::Bad(why) => text(StatusCode::BAD_REQUEST, why),
-        nested::Failure::Failed(why) => text(StatusCode::INTERNAL_SERVER_ERROR, why),
+        nested::Failure::Unknown(why) => refusal(StatusCode::NOT_FOUND, why),
+        nested::Failure::Bad(why) => refusal(StatusCode::BAD_REQUEST, why),
+        nested::Failure::Failed(why) => refusal(StatusCode::INTERNAL_SERVER_ERROR, why),
     }
 }
 
-/// LAUNCH_NESTED_CONTAINER_SESSION: the records are JSON; the stream's own type follows `Accept`.
+/// `LAUNCH_NESTED_CONTAINER_SESSION`: the records are JSON; the stream's own type follows `Accept`.
 fn session(shared: &Arc<Shared>, headers: &HeaderMap, call: &Value) -> Answer {
     let kind = if accepts(headers, "application/json") {
         "application/json"
     } else if accepts(headers, "application/recordio") {
         "application/recordio"
     } else {
-        return Err(text(
+        return Err(refusal(
             StatusCode::NOT_ACCEPTABLE,
             "Expecting 'Accept' to allow application/json or application/x-protobuf or application/recordio",
         ));
@@ -269,7 +269,7 @@ fn session(shared: &Arc<Shared>, headers: &HeaderMap, call: &Value) -> Answer {
     let arguments = &call["launch_nested_container_session"];
     if arguments.is_null() {
         let why = "Failed to validate agent::Call: Expecting 'launch_nested_container_session' to be present";
-        return Err(text(StatusCode::BAD_REQUEST, why));
+        return Err(refusal(StatusCode::BAD_REQUEST, why));
     }
     let records = shared
         .sessions
@@ -298,7 +298,7 @@ async fn container_call(shared: &Arc<Shared>, kind: &str, arguments: &Value) -> 
         _ => {
             let waited = shared.token.run_until_cancelled(containers.wait(id)).await;
             let Some(status) = waited else {
-                return Err(text(StatusCode::SERVICE_UNAVAILABLE, "The cluster stops"));
+                return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, "The cluster stops"));
             };
             let status = status.map_err(refuse_container)?;
             let mut answer = doc::object(document!({ "type": kind }));

@@ -90,7 +90,7 @@ impl Containers {
         }
     }
 
-    /// Starts a command in a task and streams its output as ProcessIO records. The command is killed when the client
+    /// Starts a command in a task and streams its output as `ProcessIO` records. The command is killed when the client
     /// goes away.
     pub(crate) fn session(
         &self,

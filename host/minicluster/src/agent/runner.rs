@@ -26,7 +26,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 /// Deadlines that are not set are this far away.
-const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+const NEVER: Duration = Duration::from_hours(365 * 24);
 
 /// Runs the task and tells the state what becomes of it. Returns when its process group is gone, at once when the
 /// cluster stops.
@@ -93,7 +93,7 @@ fn set_pid(shared: &Arc<Shared>, launch: &Launch, pid: u32) {
 /// Ends when somebody wants the task killed.
 async fn killed(kills: &mut watch::Receiver<Option<KillOrder>>) {
     if kills.wait_for(Option::is_some).await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

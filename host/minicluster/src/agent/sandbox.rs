@@ -17,7 +17,7 @@ use tokio::io::AsyncWriteExt;
 /// The largest file that is fetched over HTTP.
 const LARGEST_FETCH: u64 = 1 << 30;
 /// For fetching one URI, unpacking included.
-const FETCH_TIMEOUT: Duration = Duration::from_secs(60);
+const FETCH_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Why a sandbox cannot be used.
 #[derive(Debug)]

@@ -59,7 +59,9 @@ fn executors<'a>(state: &'a State, agent: &Agent) -> Vec<Running<'a>> {
         for ((_, id), executor) in framework.executors.iter().filter(|((on, _), _)| *on == agent.id) {
             let tasks: Vec<&Task> = here().filter(|task| task.executor.as_ref() == Some(id)).collect();
             let mut resources = executor.resources.clone();
-            tasks.iter().for_each(|task| resources.add(&task.resources));
+            for task in &tasks {
+                resources.add(&task.resources);
+            }
             running.push(Running {
                 framework,
                 id: id.clone(),
@@ -94,9 +96,9 @@ fn executors<'a>(state: &'a State, agent: &Agent) -> Vec<Running<'a>> {
 /// GET /state of an agent.
 pub(crate) fn state(state: &State, agent: &Agent) -> Value {
     let mut used = Bundle::default();
-    executors(state, agent)
-        .iter()
-        .for_each(|executor| used.add(&executor.resources));
+    for executor in executors(state, agent) {
+        used.add(&executor.resources);
+    }
     let unreserved_full = agent.total.messages(Some("*"), None);
     json!({
         "version": VERSION,
@@ -395,7 +397,9 @@ fn get_frameworks(state: &State, agent: &Agent) -> Value {
 pub(crate) fn metrics(state: &State, agent: &Agent) -> Value {
     let running = executors(state, agent);
     let mut used = Bundle::default();
-    running.iter().for_each(|executor| used.add(&executor.resources));
+    for executor in &running {
+        used.add(&executor.resources);
+    }
     let mut metrics = Map::new();
     let mut put = |name: &str, value: f64| {
         metrics.insert(format!("slave/{name}"), json!(value));

@@ -70,7 +70,7 @@ pub(crate) fn agent(state: &State, agent: &Agent) -> Value {
     })
 }
 
-/// Flags as GET_FLAGS lists them.
+/// Flags as `GET_FLAGS` lists them.
 pub(crate) fn listed(flags: &Value) -> Value {
     let flags: Vec<Value> = flags
         .as_object()

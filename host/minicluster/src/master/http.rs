@@ -3,8 +3,8 @@
 use super::{flags, metrics, operator_views, state_views};
 use crate::{
     http::{
-        Body, authenticate, check_accept, check_content_type, empty, form, json, not_allowed, not_found,
-        query, queue, read_body, reply, streamed, text, with_type,
+        Body, Refusal, authenticate, check_accept, check_content_type, empty, form, json, not_allowed,
+        not_found, query, queue, read_body, refusal, reply, streamed, with_type,
     },
     shared::Shared,
     state::{AgentId, FrameworkId, Reply, State, scheduler_validate},
@@ -35,10 +35,10 @@ pub(crate) async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> R
         "/teardown" => teardown(&shared, &parts.method, &parts.headers, body).await,
         _ => get(&shared, path, &parts.headers, &query(&parts.uri)),
     };
-    answer.unwrap_or_else(|refusal| refusal)
+    answer.unwrap_or_else(Refusal::into_response)
 }
 
-type Answer = Result<Response<Body>, Response<Body>>;
+type Answer = Result<Response<Body>, Refusal>;
 
 /// `POST /api/v1/scheduler`.
 async fn scheduler(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> Answer {
@@ -48,7 +48,7 @@ async fn scheduler(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, b
     }
     let body = read_body(body).await?;
     check_content_type(headers)?;
-    let bad = |why: String| text(StatusCode::BAD_REQUEST, why);
+    let bad = |why: String| refusal(StatusCode::BAD_REQUEST, why);
     let call = schema::read_body(&messages::SCHEDULER_CALL, "Call", &body).map_err(bad)?;
     scheduler_validate(&call, principal.as_deref()).map_err(bad)?;
     let stream_id = headers
@@ -61,7 +61,7 @@ async fn scheduler(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, b
                 "Subscribe calls should not include the 'Mesos-Stream-Id' header".to_owned(),
             ));
         }
-        return subscribe(shared, &call);
+        return Ok(subscribe(shared, &call));
     }
     let answer = shared.with(|state| {
         state.scheduler_call(&call, stream_id.as_deref(), principal.as_deref(), Instant::now())
@@ -69,10 +69,8 @@ async fn scheduler(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, b
     Ok(reply(&answer))
 }
 
-fn subscribe(shared: &Arc<Shared>, call: &Value) -> Answer {
-    let subscribed = shared
-        .with(|state| state.subscribe(call, Instant::now()))
-        .map_err(|refusal| reply(&refusal))?;
+fn subscribe(shared: &Arc<Shared>, call: &Value) -> Response<Body> {
+    let subscribed = shared.with(|state| state.subscribe(call, Instant::now()));
     let (owner, stream_id) = (Arc::clone(shared), subscribed.stream_id.clone());
     let framework = subscribed.framework;
     let chunks = queue(subscribed.events, move || {
@@ -84,7 +82,7 @@ fn subscribe(shared: &Arc<Shared>, call: &Value) -> Answer {
     if let Ok(id) = HeaderValue::from_str(&subscribed.stream_id) {
         response.headers_mut().insert(STREAM_ID.clone(), id);
     }
-    Ok(response)
+    response
 }
 
 /// `POST /api/v1`.
@@ -95,7 +93,7 @@ async fn operator(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, bo
     }
     let body = read_body(body).await?;
     check_content_type(headers)?;
-    let bad = |why: String| text(StatusCode::BAD_REQUEST, why);
+    let bad = |why: String| refusal(StatusCode::BAD_REQUEST, why);
     let call = schema::read_body(&messages::MASTER_CALL, "Call", &body).map_err(bad)?;
     let Some(kind) = doc::text(&call, &["type"]) else {
         return Err(bad(
@@ -191,7 +189,7 @@ async fn teardown(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, bo
     let body = read_body(body).await?;
     let form = form(&String::from_utf8_lossy(&body));
     let Some(id) = form.get("frameworkId") else {
-        return Err(text(
+        return Err(refusal(
             StatusCode::BAD_REQUEST,
             "Missing 'frameworkId' query parameter in the request body",
         ));

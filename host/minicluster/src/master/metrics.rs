@@ -89,7 +89,7 @@ pub(crate) fn master(state: &State) -> Value {
     Value::Object(metrics)
 }
 
-/// Metrics as GET_METRICS lists them.
+/// Metrics as `GET_METRICS` lists them.
 pub(crate) fn listed(metrics: &Value) -> Value {
     let metrics: Vec<Value> = metrics
         .as_object()

@@ -30,6 +30,11 @@ pub(crate) fn task(task: &Task) -> Value {
         "resources": task.info.get("resources").cloned().unwrap_or_else(|| json!([])),
     }));
     doc::put(&mut message, "executor_id", task.executor.as_deref().map(doc::id));
+    doc::put(
+        &mut message,
+        "user",
+        doc::find(&task.info, &["command", "user"]).cloned(),
+    );
     if let Some(latest) = task.statuses.last() {
         message.insert("statuses".to_owned(), json!(task.statuses));
         message.insert("status_update_state".to_owned(), latest["state"].clone());
@@ -51,7 +56,7 @@ pub(crate) fn task(task: &Task) -> Value {
     Value::Object(message)
 }
 
-/// GET_TASKS.
+/// `GET_TASKS`.
 pub(crate) fn tasks(state: &State) -> Value {
     let completed = state
         .frameworks
@@ -69,7 +74,7 @@ pub(crate) fn tasks(state: &State) -> Value {
     })
 }
 
-/// GET_EXECUTORS: those of task groups; command tasks have none that the master knows.
+/// `GET_EXECUTORS`: those of task groups; command tasks have none that the master knows.
 pub(crate) fn executors(state: &State) -> Value {
     let executors: Vec<Value> = state
         .frameworks
@@ -80,7 +85,7 @@ pub(crate) fn executors(state: &State) -> Value {
     json!({ "executors": executors })
 }
 
-/// GET_FRAMEWORKS.
+/// `GET_FRAMEWORKS`.
 pub(crate) fn frameworks(state: &State) -> Value {
     json!({
         "frameworks": state.frameworks.values().map(|one| framework(state, one)).collect::<Vec<_>>(),
@@ -127,7 +132,7 @@ fn framework(state: &State, framework: &Framework) -> Value {
     Value::Object(message)
 }
 
-/// A framework in FRAMEWORK_ADDED and FRAMEWORK_UPDATED.
+/// A framework in `FRAMEWORK_ADDED` and `FRAMEWORK_UPDATED`.
 pub(crate) fn framework_of_event(framework: &Framework) -> Value {
     let mut message = common_framework(framework);
     message.insert("unregistered_time".to_owned(), time_info(framework.unregistered));
@@ -225,7 +230,7 @@ fn agent_base(agent: &Agent, checkpoint: bool) -> Map<String, Value> {
     }))
 }
 
-/// An agent in AGENT_ADDED.
+/// An agent in `AGENT_ADDED`.
 pub(crate) fn agent_of_event(agent: &Agent) -> Value {
     Value::Object(agent_base(agent, false))
 }
@@ -243,7 +248,7 @@ fn agent(state: &State, agent: &Agent) -> Value {
     Value::Object(message)
 }
 
-/// GET_AGENTS. Unreachable agents are not shown.
+/// `GET_AGENTS`. Unreachable agents are not shown.
 pub(crate) fn agents(state: &State) -> Value {
     let agents: Vec<Value> = state
         .agents
@@ -254,7 +259,7 @@ pub(crate) fn agents(state: &State) -> Value {
     json!({"agents": agents, "recovered_agents": []})
 }
 
-/// GET_STATE.
+/// `GET_STATE`.
 pub(crate) fn state(state: &State) -> Value {
     json!({
         "get_tasks": tasks(state),
@@ -292,7 +297,7 @@ pub(crate) fn role_usage(state: &State) -> BTreeMap<String, (BTreeSet<String>, B
     roles
 }
 
-/// GET_ROLES.
+/// `GET_ROLES`.
 pub(crate) fn roles(state: &State) -> Value {
     let roles: Vec<Value> = role_usage(state)
         .into_iter()

@@ -213,7 +213,7 @@ fn framework(state: &State, framework: &Framework) -> Value {
     Value::Object(document)
 }
 
-/// `roles` of a MULTI_ROLE framework, else `role`.
+/// `roles` of a `MULTI_ROLE` framework, else `role`.
 pub(crate) fn add_roles(framework: &Framework, document: &mut Map<String, Value>) {
     let mut roles = framework.roles();
     if framework.has("MULTI_ROLE") {
@@ -258,6 +258,11 @@ pub(crate) fn task_in(task: &Task, state: TaskState, statuses: &[Value]) -> Valu
         &mut document,
         "labels",
         doc::find(&task.info, &["labels", "labels"]).cloned(),
+    );
+    doc::put(
+        &mut document,
+        "user",
+        doc::find(&task.info, &["command", "user"]).cloned(),
     );
     doc::copy(&task.info, &mut document, &["discovery", "container"]);
     Value::Object(document)

@@ -231,8 +231,8 @@ impl State {
             parts.push(resources);
         }
         // Ports that two tasks of the group both ask for add up to fewer than they are together.
-        let ports: u64 = parts.iter().map(Bundle::port_count).sum();
-        if !accepted.left.contains(&needed) || needed.port_count() < ports {
+        let wanted: u64 = parts.iter().map(Bundle::port_count).sum();
+        if !accepted.left.contains(&needed) || needed.port_count() < wanted {
             return Err(format!(
                 "Total resources {} required by task group and its executor are more than available {}",
                 needed.describe(&accepted.role),
@@ -364,15 +364,14 @@ impl State {
             task: task_id,
         };
         let container = uuid::Uuid::new_v4().to_string();
-        let directory = match group {
-            Some(group) => group.directory.join("containers").join(&container),
-            None => {
-                let root = self.framework_dir(&accepted.agent, &accepted.framework);
-                root.join("executors")
-                    .join(key.task.as_str())
-                    .join("runs")
-                    .join(&container)
-            }
+        let directory = if let Some(group) = group {
+            group.directory.join("containers").join(&container)
+        } else {
+            let executor = self
+                .framework_dir(&accepted.agent, &accepted.framework)
+                .join("executors")
+                .join(key.task.as_str());
+            executor.join("runs").join(&container)
         };
         let executor_id = group.map_or_else(|| key.task.as_str().to_owned(), |group| group.id.clone());
         let task = Task {

@@ -12,7 +12,7 @@ impl State {
     /// An agent registers, and is offered.
     pub(crate) fn add_agent(
         &mut self,
-        id: AgentId,
+        id: &AgentId,
         config: AgentConfig,
         addr: SocketAddr,
         work_dir: PathBuf,
@@ -36,7 +36,7 @@ impl State {
             total,
         };
         self.agents.insert(id.clone(), agent);
-        self.announce_agent(&id);
+        self.announce_agent(id);
         self.allocate(now);
     }
 
@@ -47,7 +47,7 @@ impl State {
         }
     }
 
-    /// DEACTIVATE_AGENT and REACTIVATE_AGENT.
+    /// `DEACTIVATE_AGENT` and `REACTIVATE_AGENT`.
     pub(crate) fn set_deactivated(&mut self, id: &AgentId, deactivated: bool, now: Instant) -> Reply {
         let Some(agent) = self.agents.get_mut(id) else {
             return Reply::bad(format!("Agent {id} is not registered"));
@@ -64,7 +64,7 @@ impl State {
         Reply::ok()
     }
 
-    /// DRAIN_AGENT: no more offers, and every task is killed.
+    /// `DRAIN_AGENT`: no more offers, and every task is killed.
     pub(crate) fn drain(&mut self, id: &AgentId, drain: &Value) -> Reply {
         let Some(agent) = self.agents.get_mut(id) else {
             return Reply::bad(format!("Agent {id} is not registered"));
@@ -112,7 +112,7 @@ impl State {
         }
     }
 
-    /// MARK_AGENT_GONE: the agent and its tasks will never be back.
+    /// `MARK_AGENT_GONE`: the agent and its tasks will never be back.
     pub(crate) fn mark_gone(&mut self, id: &AgentId) -> Reply {
         if !self.agents.contains_key(id) {
             return Reply::bad(format!("Agent {id} is not registered"));

@@ -15,7 +15,7 @@ use std::{
 use tokio::sync::mpsc;
 
 /// The longest failover timeout that is kept as asked; longer ones are cut to it.
-const LONGEST_FAILOVER: Duration = Duration::from_secs(366 * 24 * 3600);
+const LONGEST_FAILOVER: Duration = Duration::from_hours(8784);
 
 /// An open stream. `framework` is absent on one that only carries an ERROR and ends.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Subscribed {
 
 impl State {
     /// SUBSCRIBE, first or again. Invalid frameworks get a stream too, with one ERROR event.
-    pub(crate) fn subscribe(&mut self, call: &Value, now: Instant) -> Result<Subscribed, Reply> {
+    pub(crate) fn subscribe(&mut self, call: &Value, now: Instant) -> Subscribed {
         let stream_id = uuid::Uuid::new_v4().to_string();
         let (sender, events) = mpsc::channel(STREAM_EVENTS);
         let asked = doc::text(call, &["framework_id", "value"])
@@ -45,11 +45,11 @@ impl State {
             let _ = sender.try_send(recordio::record(
                 &json!({"type": "ERROR", "error": {"message": message}}),
             ));
-            return Ok(Subscribed {
+            return Subscribed {
                 framework: None,
                 stream_id,
                 events,
-            });
+            };
         }
         let id = asked.unwrap_or_else(|| self.new_framework_id());
         let stream = Stream {
@@ -71,11 +71,11 @@ impl State {
         self.send(&id, &json!({"type": "HEARTBEAT"}));
         self.resend_pending(&id, now);
         self.allocate(now);
-        Ok(Subscribed {
+        Subscribed {
             framework: Some(id),
             stream_id,
             events,
-        })
+        }
     }
 
     fn subscribed_event(&self, id: &FrameworkId) -> Value {
@@ -256,7 +256,7 @@ impl State {
         }
     }
 
-    /// UPDATE_FRAMEWORK: 200, or 400 when something is changed that cannot be.
+    /// `UPDATE_FRAMEWORK`: 200, or 400 when something is changed that cannot be.
     pub(crate) fn update_framework(&mut self, id: &FrameworkId, update: &Value, now: Instant) -> Reply {
         let Some(framework) = self.frameworks.get_mut(id) else {
             return Reply::bad("Framework cannot be found");

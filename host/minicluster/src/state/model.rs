@@ -117,7 +117,7 @@ impl TaskState {
         )
     }
 
-    /// What a framework without PARTITION_AWARE is told instead.
+    /// What a framework without `PARTITION_AWARE` is told instead.
     pub(crate) const fn for_framework(self, partition_aware: bool) -> Self {
         match self {
             Self::Dropped | Self::Unreachable | Self::Gone | Self::GoneByOperator | Self::Unknown
@@ -329,6 +329,6 @@ pub(crate) struct Launch {
     pub(crate) container: String,
     pub(crate) directory: PathBuf,
     pub(crate) user: String,
-    /// The framework wants TASK_KILLING.
+    /// The framework wants `TASK_KILLING`.
     pub(crate) killing_state: bool,
 }

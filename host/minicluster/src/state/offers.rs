@@ -14,7 +14,7 @@ use std::{
 /// How long a refusal lasts when the call does not say.
 const REFUSE_DEFAULT: Duration = Duration::from_secs(5);
 /// The longest refusal.
-const REFUSE_LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+const REFUSE_LONGEST: Duration = Duration::from_hours(8784);
 
 impl State {
     /// Offers what is free, one event a framework.

@@ -48,7 +48,7 @@ impl State {
         }
     }
 
-    /// TASK_UPDATED: the status that was forwarded, and the latest state.
+    /// `TASK_UPDATED`: the status that was forwarded, and the latest state.
     pub(super) fn announce_update(&mut self, framework: &FrameworkId, status: &Value, latest: TaskState) {
         self.announce(&json!({"type": "TASK_UPDATED", "task_updated": {
             "framework_id": doc::id(framework.as_str()),

@@ -273,7 +273,8 @@ mod tests {
 
     #[test]
     fn taking_and_giving_back_ports() {
-        let cases: [(&[(u64, u64)], (u64, u64), &[(u64, u64)]); 5] = [
+        type Ranges = &'static [(u64, u64)];
+        let cases: [(Ranges, (u64, u64), Ranges); 5] = [
             (&[(10, 20)], (10, 10), &[(11, 20)]),
             (&[(10, 20)], (20, 20), &[(10, 19)]),
             (&[(10, 20)], (12, 14), &[(10, 11), (15, 20)]),

@@ -133,11 +133,12 @@ fn convert(message: &Message, mut object: Map<String, Value>) -> Result<Map<Stri
 /// One value by its kind; `None` for what reads as absent.
 fn convert_one(field: &Field, value: Value) -> Result<Option<Value>, String> {
     match (field.kind, value) {
-        (Kind::Any, value) => Ok(Some(value)),
         (Kind::Message(message), Value::Object(object)) => {
             convert(message, object).map(|read| Some(Value::Object(read)))
         }
-        (Kind::Text, value @ Value::String(_)) | (Kind::Bool, value @ Value::Bool(_)) => Ok(Some(value)),
+        (Kind::Any, value)
+        | (Kind::Text, value @ Value::String(_))
+        | (Kind::Bool, value @ Value::Bool(_)) => Ok(Some(value)),
         (Kind::Int, Value::Number(number)) => Ok(Some(match number.as_f64() {
             Some(float) if !number.is_i64() && !number.is_u64() => Value::from(float as i64),
             _ => Value::Number(number),

@@ -13,18 +13,18 @@ use tokio_util::sync::CancellationToken;
 use transom_minicluster::{AgentConfig, Config, Minicluster};
 use transom_replay::client::{self, Request, Response, Stream};
 
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running cluster in a directory of its own.
-pub struct Cluster {
-    pub running: Minicluster,
-    pub dir: TempDir,
+pub(crate) struct Cluster {
+    pub(crate) running: Minicluster,
+    pub(crate) dir: TempDir,
     token: CancellationToken,
 }
 
 impl Cluster {
     /// Agents on 127.0.0.1 with eight ports each, and everything quicker than a real master.
-    pub async fn start(agents: u16, change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn start(agents: u16, change: impl FnOnce(&mut Config)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::new(dir.path());
         config.allocation_interval = Duration::from_millis(100);
@@ -47,11 +47,11 @@ impl Cluster {
         Self { running, dir, token }
     }
 
-    pub fn master(&self) -> SocketAddr {
+    pub(crate) fn master(&self) -> SocketAddr {
         self.running.master()
     }
 
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.token.cancel();
         tokio::time::timeout(PATIENCE, self.running.stopped())
             .await
@@ -59,7 +59,7 @@ impl Cluster {
     }
 
     /// Stops, but leaves the directory to look at.
-    pub async fn stop_and_keep(self) -> TempDir {
+    pub(crate) async fn stop_and_keep(self) -> TempDir {
         self.token.cancel();
         tokio::time::timeout(PATIENCE, self.running.stopped())
             .await
@@ -67,7 +67,7 @@ impl Cluster {
         self.dir
     }
 
-    pub async fn get(&self, path: &str) -> Value {
+    pub(crate) async fn get(&self, path: &str) -> Value {
         let answer = client::exchange(self.master(), &Request::get(path))
             .await
             .unwrap();
@@ -75,7 +75,7 @@ impl Cluster {
         answer.json()
     }
 
-    pub async fn operate(&self, call: Value) -> Response {
+    pub(crate) async fn operate(&self, call: Value) -> Response {
         client::exchange(self.master(), &Request::post("/api/v1", &call))
             .await
             .unwrap()
@@ -90,22 +90,22 @@ fn free_ports(count: u16) -> u16 {
 
 /// Which updates a framework acknowledges by itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Acknowledge {
+pub(crate) enum Acknowledge {
     All,
     None,
 }
 
 /// A subscribed framework.
-pub struct Framework {
-    pub master: SocketAddr,
-    pub id: String,
-    pub stream_id: String,
-    pub stream: Stream,
-    pub acknowledge: Acknowledge,
+pub(crate) struct Framework {
+    pub(crate) master: SocketAddr,
+    pub(crate) id: String,
+    pub(crate) stream_id: String,
+    pub(crate) stream: Stream,
+    pub(crate) acknowledge: Acknowledge,
 }
 
 /// A framework that knows of everything.
-pub fn modern() -> Value {
+pub(crate) fn modern() -> Value {
     json!({
         "user": "root", "name": "test", "roles": ["test"], "checkpoint": true, "failover_timeout": 60.0,
         "capabilities": [{"type": "MULTI_ROLE"}, {"type": "PARTITION_AWARE"}, {"type": "TASK_KILLING_STATE"},
@@ -114,7 +114,7 @@ pub fn modern() -> Value {
 }
 
 impl Framework {
-    pub async fn subscribe(master: SocketAddr, info: &Value) -> Self {
+    pub(crate) async fn subscribe(master: SocketAddr, info: &Value) -> Self {
         let mut call = json!({"type": "SUBSCRIBE", "subscribe": {"framework_info": info}});
         if let Some(id) = info.get("id") {
             call["framework_id"] = id.clone();
@@ -133,15 +133,15 @@ impl Framework {
         };
         let first = framework.event().await;
         assert_eq!(first["type"], "SUBSCRIBED", "{first}");
-        framework.id = first["subscribed"]["framework_id"]["value"]
+        first["subscribed"]["framework_id"]["value"]
             .as_str()
             .unwrap()
-            .to_owned();
+            .clone_into(&mut framework.id);
         framework
     }
 
     /// The next event. Panics when none comes.
-    pub async fn event(&mut self) -> Value {
+    pub(crate) async fn event(&mut self) -> Value {
         let event = self
             .stream
             .record(PATIENCE)
@@ -154,7 +154,7 @@ impl Framework {
         event
     }
 
-    pub async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn until(&mut self, fits: impl Fn(&Value) -> bool) -> Value {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
             let event = self.event().await;
@@ -165,7 +165,7 @@ impl Framework {
         panic!("the event does not come")
     }
 
-    pub async fn acknowledge(&self, event: &Value) {
+    pub(crate) async fn acknowledge(&self, event: &Value) {
         let status = &event["update"]["status"];
         if status["uuid"].is_string() {
             let part =
@@ -175,28 +175,28 @@ impl Framework {
         }
     }
 
-    pub async fn call(&self, mut call: Value) -> Response {
+    pub(crate) async fn call(&self, mut call: Value) -> Response {
         call["framework_id"] = json!({"value": self.id});
         let request = Request::post("/api/v1/scheduler", &call).with("Mesos-Stream-Id", &self.stream_id);
         client::exchange(self.master, &request).await.unwrap()
     }
 
-    pub async fn accepted(&self, call: Value) {
+    pub(crate) async fn accepted(&self, call: Value) {
         let answer = self.call(call.clone()).await;
         assert_eq!(answer.head.code(), 202, "{call}: {}", answer.text());
     }
 
-    pub async fn offers(&mut self) -> Vec<Value> {
+    pub(crate) async fn offers(&mut self) -> Vec<Value> {
         let event = self.until(|event| event["type"] == "OFFERS").await;
         event["offers"]["offers"].as_array().unwrap().clone()
     }
 
-    pub async fn offer(&mut self) -> Value {
+    pub(crate) async fn offer(&mut self) -> Value {
         self.offers().await.remove(0)
     }
 
     /// The update that tells this state; those before it are dropped.
-    pub async fn state(&mut self, task: &str, state: &str) -> Value {
+    pub(crate) async fn state(&mut self, task: &str, state: &str) -> Value {
         let event = self
             .until(|event| {
                 let status = &event["update"]["status"];
@@ -206,13 +206,13 @@ impl Framework {
         event["update"]["status"].clone()
     }
 
-    pub async fn accept(&self, offer: &Value, operations: Value) {
+    pub(crate) async fn accept(&self, offer: &Value, operations: Value) {
         let accept =
             json!({"offer_ids": [offer["id"]], "operations": operations, "filters": {"refuse_seconds": 0}});
         self.accepted(json!({"type": "ACCEPT", "accept": accept})).await;
     }
 
-    pub async fn launch(&self, offer: &Value, tasks: Value) {
+    pub(crate) async fn launch(&self, offer: &Value, tasks: Value) {
         self.accept(
             offer,
             json!([{"type": "LAUNCH", "launch": {"task_infos": tasks}}]),
@@ -220,14 +220,14 @@ impl Framework {
         .await;
     }
 
-    pub async fn kill(&self, task: &str) {
+    pub(crate) async fn kill(&self, task: &str) {
         self.accepted(json!({"type": "KILL", "kill": {"task_id": {"value": task}}}))
             .await;
     }
 }
 
 /// A small shell task on the offer's agent.
-pub fn task(id: &str, offer: &Value, command: &str) -> Value {
+pub(crate) fn task(id: &str, offer: &Value, command: &str) -> Value {
     json!({
         "name": id,
         "task_id": {"value": id},
@@ -237,16 +237,16 @@ pub fn task(id: &str, offer: &Value, command: &str) -> Value {
     })
 }
 
-pub fn scalar(name: &str, value: f64) -> Value {
+pub(crate) fn scalar(name: &str, value: f64) -> Value {
     json!({"name": name, "type": "SCALAR", "scalar": {"value": value}})
 }
 
-pub fn ports(begin: u64, end: u64) -> Value {
+pub(crate) fn ports(begin: u64, end: u64) -> Value {
     json!({"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": begin, "end": end}]}})
 }
 
 /// The first port that is offered.
-pub fn first_port(offer: &Value) -> u64 {
+pub(crate) fn first_port(offer: &Value) -> u64 {
     let ports = offer["resources"]
         .as_array()
         .unwrap()
@@ -257,7 +257,7 @@ pub fn first_port(offer: &Value) -> u64 {
 }
 
 /// Does a process of that group still run? Zombies do not count.
-pub fn group_lives(leader: u64) -> bool {
+pub(crate) fn group_lives(leader: u64) -> bool {
     std::fs::read_dir("/proc")
         .unwrap()
         .filter_map(Result::ok)
@@ -271,7 +271,7 @@ pub fn group_lives(leader: u64) -> bool {
 }
 
 /// All lines of all agents' journals.
-pub fn journal(dir: &TempDir) -> Vec<Value> {
+pub(crate) fn journal(dir: &TempDir) -> Vec<Value> {
     let agents = std::fs::read_dir(dir.path().join("agents")).unwrap();
     let files = agents.map(|agent| agent.unwrap().path().join("journal.jsonl"));
     files
