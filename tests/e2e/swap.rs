@@ -89,7 +89,7 @@ async fn a_hundred_swaps_under_load_lose_nothing() {
 /// Changes the app again and again, at [`REQUESTS`] a second.
 async fn post(site: Arc<Site>, stop: Arc<AtomicBool>, posted: Arc<AtomicU64>) {
     let mut pace = tokio::time::interval(Duration::from_millis(1000 / REQUESTS));
-    let url = site.apps("/v2/apps/load");
+    let url = site.apps("/v2/apps/load?force=true");
     while !stop.load(Ordering::Relaxed) {
         pace.tick().await;
         let number = posted.fetch_add(1, Ordering::Relaxed);
@@ -97,7 +97,6 @@ async fn post(site: Arc<Site>, stop: Arc<AtomicBool>, posted: Arc<AtomicU64>) {
         let answer = site
             .http
             .put(&url)
-            .query(&[("force", "true")])
             .json(&body)
             .send()
             .await

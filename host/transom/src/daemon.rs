@@ -164,7 +164,9 @@ impl Daemon {
     /// # Errors
     /// A part ended by itself, or did not stop in time.
     pub(crate) async fn run(mut self, token: CancellationToken) -> anyhow::Result<()> {
+        // Parts stop when the token is cancelled, which is no reason to call them broken: it is looked at first.
         let ended = tokio::select! {
+            biased;
             () = token.cancelled() => None,
             name = self.first_to_end() => Some(name),
         };

@@ -9,6 +9,7 @@ use transom_scheduler::{Reason, Reasons, Waiting};
 use transom_web::Json;
 
 use super::Api;
+use super::query::Query;
 use crate::core::snapshot::AppView;
 use crate::ids::AppId;
 use crate::time::Moment;
@@ -27,8 +28,9 @@ const FUNNEL: [(&str, Option<Reason>); 10] = [
     ("DeclinedScarceResources", None),
 ];
 
-/// `GET /v2/queue`
-pub(super) async fn list(State(api): State<Api>) -> Response {
+/// `GET /v2/queue`; with `embed=reasons` each entry also has our own `reasons`: the last round's, and what the matcher said.
+pub(super) async fn list(State(api): State<Api>, query: Query) -> Response {
+    let embed_reasons = query.embeds("reasons");
     let snapshot = api.snapshot();
     let waiting = api.shared.scheduler.waiting();
     let mut by_app: BTreeMap<AppId, Vec<&Waiting>> = BTreeMap::new();
@@ -40,12 +42,12 @@ pub(super) async fn list(State(api): State<Api>) -> Response {
     let now = Moment::now();
     let queue: Vec<Value> = by_app
         .iter()
-        .filter_map(|(id, waiting)| Some(shown(snapshot.apps.get(id)?, waiting, now)))
+        .filter_map(|(id, waiting)| Some(shown(snapshot.apps.get(id)?, waiting, now, embed_reasons)))
         .collect();
     Json(json!({"queue": queue})).into_response()
 }
 
-fn shown(view: &AppView, waiting: &[&Waiting], now: Moment) -> Value {
+fn shown(view: &AppView, waiting: &[&Waiting], now: Moment, embed_reasons: bool) -> Value {
     let since = waiting.iter().map(|one| one.since).min().map(Moment::from);
     let left = waiting
         .iter()
@@ -53,14 +55,18 @@ fn shown(view: &AppView, waiting: &[&Waiting], now: Moment) -> Value {
         .max()
         .map(|until| Moment::from(until).millis_since(now));
     let left = left.filter(|left| *left > 0);
-    json!({
+    let mut shown = json!({
         "app": view.app,
         "count": waiting.len(),
         "role": view.app.role,
         "delay": {"timeLeftSeconds": left.map_or(0, |left| (left + 999) / 1000), "overdue": left.is_none()},
         "since": since.unwrap_or(now),
         "processedOffersSummary": waiting.first().map_or(Value::Null, |one| summary(&one.reasons)),
-    })
+    });
+    if let Some(one) = waiting.first().filter(|_| embed_reasons) {
+        shown["reasons"] = json!(*one.reasons);
+    }
+    shown
 }
 
 fn summary(reasons: &Reasons) -> Value {
