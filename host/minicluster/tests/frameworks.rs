@@ -189,6 +189,14 @@ async fn an_agent_that_breaks_away_is_rescinded_and_its_tasks_come_back_with_it(
     framework.until(|event| event["type"] == "FAILURE").await;
     assert_eq!(cluster.get("/state").await["unreachable_slaves"], 1.0);
     assert_eq!(cluster.get("/slaves").await["slaves"], json!([]));
+    let asked = json!([{"task_id": {"value": "t"}}]);
+    framework
+        .accepted(json!({"type": "RECONCILE", "reconcile": {"tasks": asked}}))
+        .await;
+    assert_eq!(
+        framework.state("t", "TASK_UNREACHABLE").await["reason"],
+        "REASON_RECONCILIATION"
+    );
     cluster.running.mend_agent(0);
     let back = framework.state("t", "TASK_RUNNING").await;
     assert_eq!(back["reason"], "REASON_AGENT_REREGISTERED");
@@ -218,6 +226,37 @@ async fn tasks_that_do_not_survive_their_agent_are_lost_with_it() {
     while group_lives(pid) {
         assert!(Instant::now() < end);
         tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn unreachable_tasks_end_with_their_framework_and_with_their_agent() {
+    let cluster = Cluster::start(1, |config| config.agent_timeout = Duration::from_millis(100)).await;
+    for by_operator in [false, true] {
+        let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+        let offer = framework.offer().await;
+        framework
+            .launch(&offer, json!([task("t", &offer, "sleep 600")]))
+            .await;
+        framework.state("t", "TASK_RUNNING").await;
+        let pid = journal(&cluster.dir).last().unwrap()["pid"].as_u64().unwrap();
+        cluster.running.break_agent(0);
+        framework.state("t", "TASK_UNREACHABLE").await;
+        assert!(group_lives(pid), "the task goes on while its agent is away");
+        if by_operator {
+            let gone = json!({"type": "MARK_AGENT_GONE", "mark_agent_gone": {"agent_id": offer["agent_id"]}});
+            assert_eq!(cluster.operate(gone).await.head.code(), 200);
+            assert_eq!(cluster.get("/state").await["unreachable_slaves"], 0.0);
+        } else {
+            framework.accepted(json!({"type": "TEARDOWN"})).await;
+        }
+        let end = Instant::now() + PATIENCE;
+        while group_lives(pid) {
+            assert!(Instant::now() < end);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        cluster.running.mend_agent(0);
     }
     cluster.stop().await;
 }

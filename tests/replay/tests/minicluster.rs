@@ -11,12 +11,11 @@ use std::{net::SocketAddr, path::Path};
 use tokio_util::sync::CancellationToken;
 use transom_minicluster::Config;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_minicluster_answers_as_recorded() {
+/// Replays against a minicluster of so many agents.
+async fn replay_against(agents: usize) {
     let dir = tempfile::tempdir().unwrap();
     let mut config = Config::three_agents(dir.path());
-    // The recording has one agent.
-    config.agents.truncate(1);
+    config.agents.truncate(agents);
     let token = CancellationToken::new();
     let cluster = config.start(token.clone()).await.unwrap();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/cluster");
@@ -27,12 +26,8 @@ async fn the_minicluster_answers_as_recorded() {
         .iter()
         .filter(|outcome| !outcome.differences.is_empty())
         .map(|outcome| {
-            format!(
-                "{} ({}):\n    {}",
-                outcome.recording,
-                outcome.step,
-                outcome.differences.join("\n    ")
-            )
+            let differences = outcome.differences.join("\n    ");
+            format!("{} ({}):\n    {differences}", outcome.recording, outcome.step)
         })
         .collect();
     assert!(
@@ -47,6 +42,17 @@ async fn the_minicluster_answers_as_recorded() {
         "only {} comparisons were made",
         outcomes.len()
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_minicluster_answers_as_recorded() {
+    // The recordings have one agent.
+    replay_against(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_it_does_with_three_agents() {
+    replay_against(3).await;
 }
 
 #[tokio::test]

@@ -135,12 +135,11 @@ impl State {
                 "Agent has been marked gone",
                 None,
             );
-            let order = KillOrder {
-                grace: Some(Duration::ZERO),
-                reason: None,
-                healthy: None,
-            };
-            self.effects.push(Effect::Kill(key.clone(), order));
+            self.kill_quietly(&key, Some(Duration::ZERO));
+            self.retire(&key, false);
+        }
+        for key in self.bring_back(id) {
+            self.kill_quietly(&key, Some(Duration::ZERO));
             self.retire(&key, false);
         }
         self.gone_agents.push(id.clone());
@@ -173,14 +172,7 @@ impl State {
                     "Agent disconnected",
                     None,
                 );
-                self.effects.push(Effect::Kill(
-                    key.clone(),
-                    KillOrder {
-                        grace: Some(Duration::ZERO),
-                        reason: None,
-                        healthy: None,
-                    },
-                ));
+                self.kill_quietly(&key, Some(Duration::ZERO));
                 self.settle(&key);
                 self.retire(&key, false);
             }
@@ -342,6 +334,7 @@ impl State {
 
     fn forget_agent(&mut self, id: &AgentId) {
         self.agents.remove(id);
+        self.unreachable_agents.remove(id);
         self.tell_failure(id);
     }
 

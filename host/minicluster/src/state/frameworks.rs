@@ -193,6 +193,17 @@ impl State {
         for key in keys {
             self.end_with_framework(&key);
         }
+        let unreachable: Vec<TaskKey> = self.frameworks.get(id).map_or_else(Vec::new, |framework| {
+            framework
+                .unreachable_tasks
+                .iter()
+                .map(|task| task.key.clone())
+                .collect()
+        });
+        for key in unreachable {
+            self.kill_quietly(&key, None);
+            self.settle(&key);
+        }
         let Some(mut framework) = self.frameworks.remove(id) else {
             return;
         };
@@ -226,14 +237,7 @@ impl State {
             });
             self.record_by_master(key, TaskState::Killed, &status);
         }
-        self.effects.push(Effect::Kill(
-            key.clone(),
-            KillOrder {
-                grace: None,
-                reason: None,
-                healthy: None,
-            },
-        ));
+        self.kill_quietly(key, None);
         self.settle(key);
         let Some(task) = self
             .frameworks
@@ -243,6 +247,16 @@ impl State {
             return;
         };
         self.remember(task);
+    }
+
+    /// Ends a process whose task is done with already.
+    pub(super) fn kill_quietly(&mut self, key: &TaskKey, grace: Option<Duration>) {
+        let order = KillOrder {
+            grace,
+            reason: None,
+            healthy: None,
+        };
+        self.effects.push(Effect::Kill(key.clone(), order));
     }
 
     /// Keeps a task that is done with among the framework's completed ones.

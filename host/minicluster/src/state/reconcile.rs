@@ -62,6 +62,9 @@ impl State {
 
     fn unknown_status(&self, key: &TaskKey, agent: Option<&AgentId>) -> Option<Value> {
         let framework = self.frameworks.get(&key.framework)?;
+        // The framework may not know, or not say, where its unreachable task was.
+        let lost = framework.unreachable_tasks.iter().find(|task| task.key == *key);
+        let agent = agent.or(lost.map(|task| &task.agent));
         let unreachable = agent.and_then(|agent| self.unreachable_agents.get(agent));
         let (state, message) = match agent {
             Some(agent) if self.gone_agents.contains(agent) => {
