@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail};
 use clap::{Parser, ValueEnum};
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{io::Write, net::SocketAddr, path::PathBuf, process::ExitCode};
 use transom_replay::{Outcome, replay};
 
 /// Replays recorded requests against a master and compares the answers with the recordings.
@@ -44,9 +44,14 @@ async fn main() -> ExitCode {
 async fn run(arguments: Arguments) -> anyhow::Result<bool> {
     let master = resolve(&arguments.master).await?;
     let outcomes = replay(master, &arguments.fixtures).await?;
-    match arguments.output {
-        Output::Table => print_table(&outcomes),
-        Output::Json => print_json(&outcomes)?,
+    let report = match arguments.output {
+        Output::Table => table(&outcomes),
+        Output::Json => json(&outcomes)?,
+    };
+    match std::io::stdout().write_all(report.as_bytes()) {
+        // `replay … | head` has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+        written => written.context("cannot write the report")?,
     }
     Ok(outcomes.iter().all(|outcome| outcome.differences.is_empty()))
 }
@@ -68,35 +73,43 @@ async fn resolve(master: &str) -> anyhow::Result<SocketAddr> {
     }
 }
 
-fn print_table(outcomes: &[Outcome]) {
+fn table(outcomes: &[Outcome]) -> String {
     let width = outcomes
         .iter()
         .map(|outcome| outcome.recording.len())
         .max()
         .unwrap_or(0);
+    let mut lines = Vec::with_capacity(outcomes.len() + 2);
     for outcome in outcomes {
         let verdict = if outcome.differences.is_empty() {
             "ok  "
         } else {
             "FAIL"
         };
-        println!("{verdict}  {:width$}  {}", outcome.recording, outcome.step);
-        for difference in &outcome.differences {
-            println!("      {difference}");
-        }
+        lines.push(format!(
+            "{verdict}  {:width$}  {}",
+            outcome.recording, outcome.step
+        ));
+        lines.extend(
+            outcome
+                .differences
+                .iter()
+                .map(|difference| format!("      {difference}")),
+        );
     }
     let failed = outcomes
         .iter()
         .filter(|outcome| !outcome.differences.is_empty())
         .count();
-    println!(
-        "\n{} compared, {} agree, {failed} differ",
+    lines.push(format!(
+        "\n{} compared, {} agree, {failed} differ\n",
         outcomes.len(),
         outcomes.len() - failed
-    );
+    ));
+    lines.join("\n")
 }
 
-fn print_json(outcomes: &[Outcome]) -> anyhow::Result<()> {
+fn json(outcomes: &[Outcome]) -> anyhow::Result<String> {
     let outcomes: Vec<serde_json::Value> = outcomes
         .iter()
         .map(|outcome| {
@@ -108,6 +121,5 @@ fn print_json(outcomes: &[Outcome]) -> anyhow::Result<()> {
             })
         })
         .collect();
-    println!("{}", serde_json::to_string_pretty(&outcomes)?);
-    Ok(())
+    Ok(serde_json::to_string_pretty(&outcomes)? + "\n")
 }
