@@ -1,4 +1,5 @@
 //! What is wrong is said clearly, and disturbs nothing else.
+#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::fs;
 use std::net::TcpListener;
@@ -80,13 +81,7 @@ async fn bad_components_are_refused_and_the_old_one_serves_on() {
         ("a wrong configuration", &refuses_config, "no-such-key"),
     ] {
         plugin.install(&site.plugins(), "events");
-        let answer = site
-            .http
-            .post(site.admin("/v1/plugins/rescan"))
-            .send()
-            .await
-            .expect("an answer");
-        assert!(answer.status().is_success());
+        site.rescan().await;
         let status = site
             .get(&site.admin("/v1/plugins/events"))
             .await
@@ -114,13 +109,7 @@ async fn hostile_probes_are_stopped_and_disturb_nothing() {
     ] {
         let odd = Plugin::odd("odd-probe").config(&format!("attempt = {{ do = \"{behaviour}\" }}"));
         odd.install(&site.plugins(), "check-tcp");
-        let answer = site
-            .http
-            .post(site.admin("/v1/plugins/rescan"))
-            .send()
-            .await
-            .expect("an answer");
-        assert!(answer.status().is_success());
+        site.rescan().await;
         site.post_app(&json!({
             "id": format!("/{behaviour}"), "cmd": "sleep 600", "cpus": 0.1, "mem": 32,
             "portDefinitions": [{"port": 0, "name": "p"}],

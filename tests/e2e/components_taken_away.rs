@@ -1,5 +1,6 @@
 //! No probe, match or filter has a native path: take a component away and its function stops, with a reason that names it;
 //! put it back and the function goes on.
+#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::time::Duration;
 
@@ -12,26 +13,12 @@ use transom_tests::site::Site;
 /// Takes `name` away and waits until the daemon has noticed.
 async fn take_away(site: &Site, name: &str) {
     remove(&site.plugins(), name);
-    rescan(site).await;
+    site.rescan().await;
 }
 
 async fn put_back(site: &Site, name: &str) {
     Plugin::first_party(name).install(&site.plugins(), name);
-    rescan(site).await;
-}
-
-async fn rescan(site: &Site) {
-    let answer = site
-        .http
-        .post(site.admin("/v1/plugins/rescan"))
-        .send()
-        .await
-        .expect("an answer");
-    assert!(
-        answer.status().is_success(),
-        "{}",
-        answer.text().await.unwrap_or_default()
-    );
+    site.rescan().await;
 }
 
 /// Waits until the app's one task says why its check has no new result.

@@ -1,4 +1,5 @@
 //! `transom dev`: one command serves everything, and leaves nothing behind.
+#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::fs;
 use std::path::Path;

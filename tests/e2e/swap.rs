@@ -1,5 +1,6 @@
 //! The `events` component is replaced a hundred times under load: no event is lost, doubled or out of order, and each
 //! version takes over where the one before left off.
+#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,13 +49,7 @@ async fn a_hundred_swaps_under_load_lose_nothing() {
         odd.stamped(version)
             .config(&format!("mark = \"{version}\""))
             .install(&site.plugins(), "events");
-        let changes = site
-            .http
-            .post(site.admin("/v1/plugins/rescan"))
-            .send()
-            .await
-            .expect("an answer");
-        assert!(changes.status().is_success());
+        site.rescan().await;
         let status = site
             .get(&site.admin("/v1/plugins/events"))
             .await
@@ -94,13 +89,7 @@ async fn post(site: Arc<Site>, stop: Arc<AtomicBool>, posted: Arc<AtomicU64>) {
         pace.tick().await;
         let number = posted.fetch_add(1, Ordering::Relaxed);
         let body = json!({"labels": {"n": number.to_string()}});
-        let answer = site
-            .http
-            .put(&url)
-            .json(&body)
-            .send()
-            .await
-            .expect("an answer");
+        let answer = site.http.put(&url).json(&body).send().await.expect("an answer");
         assert_eq!(
             answer.status().as_u16(),
             200,
@@ -147,13 +136,7 @@ async fn a_new_manifest_takes_over_while_streams_are_open() {
         "/../examples/plugins/quiet/events.toml"
     );
     std::fs::copy(quiet, site.plugins().join("events.toml")).expect("copied");
-    let answer = site
-        .http
-        .post(site.admin("/v1/plugins/rescan"))
-        .send()
-        .await
-        .expect("an answer");
-    assert!(answer.status().is_success());
+    site.rescan().await;
     // What was posted before the swap may still be on its way; what comes after the next request is the new version's.
     site.post_app(&json!({"id": "/after", "cmd": "true", "instances": 0}))
         .await;

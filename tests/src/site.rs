@@ -199,6 +199,21 @@ impl Site {
         self.daemon.take().expect("a daemon").kill();
     }
 
+    /// Has the daemon look at its plugins now, and waits until it has.
+    pub async fn rescan(&self) {
+        let answer = self
+            .http
+            .post(self.admin("/v1/plugins/rescan"))
+            .send()
+            .await
+            .expect("an answer");
+        assert!(
+            answer.status().is_success(),
+            "{}",
+            answer.text().await.unwrap_or_default()
+        );
+    }
+
     /// An address of the apps API.
     pub fn apps(&self, path: &str) -> String {
         format!("http://{}{path}", self.addresses["apps"])

@@ -21,8 +21,8 @@ use transom_plugins::Plugins;
 use transom_scheduler::Scheduler;
 
 use crate::admin::{self, Admin};
-use crate::cli::{Misconfigured, Unavailable};
 use crate::config::{self, Looker, Settings};
+use crate::exit::{Misconfigured, Unavailable};
 
 /// How long the parts may take to stop before the daemon says which one did not.
 const DRAIN: Duration = Duration::from_secs(15);
@@ -85,7 +85,8 @@ impl Daemon {
             ..Addresses::default()
         };
 
-        let cluster = Client::new(cluster_config(&settings.cluster).context(Misconfigured)?).context(Misconfigured)?;
+        let cluster =
+            Client::new(cluster_config(&settings.cluster).context(Misconfigured)?).context(Misconfigured)?;
         let plugins = plugins_config(settings.plugins)
             .start(&mut registry, token.child_token())
             .await
@@ -234,13 +235,22 @@ fn cluster_config(section: &config::Cluster) -> anyhow::Result<transom_cluster::
         masters: masters(section),
         principal: section.principal.clone(),
         credentials,
-        tls: section.ssl.then_some(transom_cluster::Tls { verify: !section.skip_ssl, authorities: None }),
+        tls: section.ssl.then_some(transom_cluster::Tls {
+            verify: !section.skip_ssl,
+            authorities: None,
+        }),
         ..transom_cluster::Config::default()
     })
 }
 
 fn masters(section: &config::Cluster) -> Vec<String> {
-    section.master.split(',').map(str::trim).filter(|master| !master.is_empty()).map(str::to_owned).collect()
+    section
+        .master
+        .split(',')
+        .map(str::trim)
+        .filter(|master| !master.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 fn plugins_config(section: config::Plugins) -> transom_plugins::Config {

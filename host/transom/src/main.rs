@@ -7,6 +7,7 @@ mod admin;
 mod cli;
 mod config;
 mod daemon;
+mod exit;
 mod output;
 mod telemetry;
 
@@ -27,7 +28,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("transom: {error:#}");
-            cli::exit_code(&error)
+            exit::code(&error)
         }
     }
 }

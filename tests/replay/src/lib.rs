@@ -5,8 +5,8 @@
 //! is a Mesos-Stream-Id), the keys and kinds of JSON values at every depth, the text of errors with ids left out.
 //! What is not: values, and what depends on the site; [`compare::SITE_KEYS`] and [`compare::OPTIONAL_KEYS`] list it.
 //!
-//! The master needs at least one agent with about two processors, 1 GB and a few hundred ports free, and should have
-//! no other frameworks: their documents would be compared too. The run subscribes frameworks of its own, launches
+//! The master needs at least one agent with about two processors, 1 GB and a few hundred ports free, and should be
+//! fresh: other frameworks' tasks, also those of an earlier run, stand in the same documents and are compared too. The run subscribes frameworks of its own, launches
 //! tasks that sleep, and tears everything down. It takes about ten seconds.
 //!
 //! A step that fails leaves an outcome that says why; later steps that need it fail too. [`replay`] itself only fails

@@ -9,9 +9,9 @@ use clap::Args;
 use tokio_util::sync::CancellationToken;
 use transom_minicluster::{AgentConfig, Minicluster};
 
-use super::serve::stop_on_signal;
-use super::{Misconfigured, Unavailable};
+use super::signals::stop_on_signal;
 use crate::config::LogFormat;
+use crate::exit::{Misconfigured, Unavailable};
 use crate::telemetry;
 
 /// Runs a one-node cluster manager for trying out: a master and several agents that run tasks as local processes.
@@ -114,7 +114,11 @@ impl Shape {
         token: CancellationToken,
     ) -> anyhow::Result<Minicluster> {
         let agents = self.agents().context(Misconfigured)?;
-        let config = transom_minicluster::Config { listen, agents, ..transom_minicluster::Config::new(work_dir) };
+        let config = transom_minicluster::Config {
+            listen,
+            agents,
+            ..transom_minicluster::Config::new(work_dir)
+        };
         config.start(token).await.context(Unavailable)
     }
 }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
-use super::Misconfigured;
 use super::ports::{self, Port};
 use crate::config;
+use crate::exit::Misconfigured;
 use crate::output::{self, Output};
 
 /// Looks at a configuration without starting anything.

@@ -9,11 +9,11 @@ use anyhow::{Context, bail};
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use super::Misconfigured;
 use super::cluster::Shape;
 use super::ports::{self, Port};
-use super::serve::stop_on_signal;
+use super::signals::stop_on_signal;
 use crate::daemon::{Addresses, Daemon};
+use crate::exit::Misconfigured;
 use crate::{config, telemetry};
 
 /// Tries everything out on this machine: a cluster of three agents, the store, and every job, on loopback.

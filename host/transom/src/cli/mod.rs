@@ -7,8 +7,7 @@ mod plugin;
 mod ports;
 mod serve;
 mod shell;
-
-use std::process::ExitCode;
+mod signals;
 
 use clap::{Parser, Subcommand};
 
@@ -53,36 +52,5 @@ impl CommandLine {
             Command::Completions(command) => command.run(),
             Command::Man(command) => command.run(),
         }
-    }
-}
-
-/// The command line or the configuration is wrong: nothing was started.
-#[derive(Debug)]
-pub(crate) struct Misconfigured;
-
-/// An address, a directory or a file that is needed cannot be had: what was started was stopped again.
-#[derive(Debug)]
-pub(crate) struct Unavailable;
-
-impl std::fmt::Display for Misconfigured {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("wrong configuration")
-    }
-}
-
-impl std::fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("cannot start")
-    }
-}
-
-/// What `--help` promises of exit codes.
-pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
-    if error.is::<Misconfigured>() {
-        ExitCode::from(2)
-    } else if error.is::<Unavailable>() {
-        ExitCode::from(3)
-    } else {
-        ExitCode::FAILURE
     }
 }

@@ -4,7 +4,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::Unavailable;
+use crate::exit::Unavailable;
 use crate::output::{self, Output};
 
 /// Looks at the plugins of a running daemon.

@@ -6,9 +6,10 @@ use anyhow::Context;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use super::Misconfigured;
 use super::ports::{self, Port};
+use super::signals::stop_on_signal;
 use crate::daemon::Daemon;
+use crate::exit::Misconfigured;
 use crate::{config, telemetry};
 
 /// Serves the jobs that the configuration switches on, until it is told to stop (Ctrl-C or SIGTERM).
@@ -35,19 +36,4 @@ impl Serve {
         tracing::info!(addresses = %daemon.addresses(), "serving");
         daemon.run(token).await
     }
-}
-
-/// Cancels `token` on Ctrl-C or SIGTERM; a second signal ends the process at once.
-pub(super) fn stop_on_signal(token: CancellationToken) -> anyhow::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::spawn(async move {
-        tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} }
-        eprintln!("stopping; once more to stop at once");
-        token.cancel();
-        tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} }
-        std::process::exit(1);
-    });
-    Ok(())
 }

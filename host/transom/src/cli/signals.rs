@@ -1,0 +1,18 @@
+//! How a running command is told to stop.
+
+use tokio_util::sync::CancellationToken;
+
+/// Cancels `token` on Ctrl-C or SIGTERM; a second signal ends the process at once.
+pub(super) fn stop_on_signal(token: CancellationToken) -> anyhow::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::spawn(async move {
+        tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} }
+        eprintln!("stopping; once more to stop at once");
+        token.cancel();
+        tokio::select! { _ = interrupt.recv() => {} _ = terminate.recv() => {} }
+        std::process::exit(1);
+    });
+    Ok(())
+}
