@@ -6,8 +6,9 @@
 //! What is not: values, and what depends on the site; [`compare::SITE_KEYS`] and [`compare::OPTIONAL_KEYS`] list it.
 //!
 //! The master needs at least one agent with about two processors, 1 GB and a few hundred ports free, and should be
-//! fresh: other frameworks' tasks, also those of an earlier run, stand in the same documents and are compared too. The run subscribes frameworks of its own, launches
-//! tasks that sleep, and tears everything down. It takes about ten seconds.
+//! fresh: other frameworks' tasks, also those of an earlier run, stand in the same documents and are compared too.
+//! The run subscribes frameworks of its own, launches tasks that sleep, and tears everything down. It takes a few
+//! seconds.
 //!
 //! A step that fails leaves an outcome that says why; later steps that need it fail too. [`replay`] itself only fails
 //! when there are no recordings or no master.
