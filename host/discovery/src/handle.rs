@@ -4,29 +4,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_web::{Limits, Listener};
 
-use crate::metrics::{Metrics, Moment};
+use crate::metrics::Metrics;
 use crate::records::Rules;
+use crate::shared::Shared;
 use crate::watch::Watch;
 use crate::zone::Zone;
 use crate::{Config, Result, dns, http};
 
 /// What requests being answered get to finish when the daemon stops.
 const GRACE: Duration = Duration::from_secs(5);
-
-/// What lookups read and the watcher writes.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    /// The zone being served; none before the first good one.
-    pub(crate) zone: ArcSwapOption<Zone>,
-    /// When the cluster last said something.
-    pub(crate) confirmed: Moment,
-}
 
 /// A running discovery. Clones are handles on the same one.
 #[derive(Clone, Debug)]
@@ -57,10 +48,7 @@ impl Config {
             let addr = (config.http_listener, config.http_port).into();
             listener = Some(Listener::bind("discovery", addr)?);
         }
-        let shared = Arc::new(Shared {
-            zone: ArcSwapOption::empty(),
-            confirmed: Moment::now(),
-        });
+        let shared = Arc::new(Shared::new());
         let metrics = Metrics::register(registry, &shared);
         let tasks = TaskTracker::new();
         let discovery = Discovery {

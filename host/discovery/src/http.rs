@@ -16,8 +16,8 @@ use serde::Serialize;
 use serde_json::ser::PrettyFormatter;
 
 use crate::Config;
-use crate::handle::Shared;
 use crate::http::settings::Shown;
+use crate::shared::Shared;
 use crate::zone::{ListedFramework, Zone};
 
 #[derive(Clone)]

@@ -29,6 +29,7 @@ pub mod labels;
 mod metrics;
 pub mod records;
 mod resolve;
+mod shared;
 mod watch;
 pub mod zone;
 

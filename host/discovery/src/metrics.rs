@@ -1,7 +1,6 @@
 //! What discovery counts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -10,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::handle::Shared;
+use crate::shared::Shared;
 
 /// Labels of an answered query.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
@@ -81,31 +80,5 @@ impl Collector for OfZone {
             "Time since the cluster last confirmed what the zone says",
             self.0.confirmed.age().as_secs_f64(),
         )
-    }
-}
-
-/// A moment that can be moved on from anywhere.
-#[derive(Debug)]
-pub(crate) struct Moment {
-    start: std::time::Instant,
-    millis: AtomicU64,
-}
-
-impl Moment {
-    pub(crate) fn now() -> Self {
-        Self {
-            start: std::time::Instant::now(),
-            millis: AtomicU64::new(0),
-        }
-    }
-
-    pub(crate) fn touch(&self) {
-        self.millis
-            .store(self.start.elapsed().as_millis() as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn age(&self) -> std::time::Duration {
-        let at = std::time::Duration::from_millis(self.millis.load(Ordering::Relaxed));
-        self.start.elapsed().saturating_sub(at)
     }
 }

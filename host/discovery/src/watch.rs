@@ -20,10 +20,10 @@ use transom_cluster::{Client, Error};
 
 use crate::cluster::operator::Effect;
 use crate::cluster::{Cluster, Endpoint, document};
-use crate::handle::Shared;
 use crate::metrics::Metrics;
 use crate::records::{self, Rules};
 use crate::resolve::Names;
+use crate::shared::Shared;
 
 /// The stream begins with a snapshot of the whole cluster, which may take a large one some time to write.
 const SNAPSHOT_WITHIN: Duration = Duration::from_mins(2);

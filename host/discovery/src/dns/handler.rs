@@ -14,8 +14,8 @@ use hickory_server::zone_handler::MessageResponseBuilder;
 
 use super::answer::{Answer, Terms, answer};
 use crate::Config;
-use crate::handle::Shared;
 use crate::metrics::{self, Metrics};
+use crate::shared::Shared;
 
 /// What an answer over UDP may have without EDNS, and at most with it: larger ones are lost on some paths.
 const UDP_SIZES: (u16, u16) = (512, 1232);
