@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use transom_cluster::v1::{ContainerStatus, Label, TaskState};
+use transom_cluster::v1::{ContainerStatus, Label, NetworkInfo, TaskState};
 
 const DOCKER: &str = "Docker.NetworkSettings.IPAddress";
 const MESOS: &str = "MesosContainerizer.NetworkSettings.IPAddress";
@@ -51,15 +51,22 @@ impl Addresses {
             .container
             .into_iter()
             .flat_map(|container| &container.network_infos);
-        let netinfo = networks.flat_map(|network| &network.ip_addresses);
         Self {
-            netinfo: netinfo
-                .filter_map(|ip| address(ip.ip_address.as_deref()?))
-                .collect(),
+            netinfo: networks.flat_map(of_network).collect(),
             docker: labelled(DOCKER),
             mesos: labelled(MESOS),
         }
     }
+}
+
+/// A network's addresses; the old form has one and counts where there is no list.
+fn of_network(network: &NetworkInfo) -> Vec<IpAddr> {
+    let listed = network.ip_addresses.iter().map(|ip| ip.ip_address.as_deref());
+    let old = network
+        .ip_address
+        .as_deref()
+        .filter(|_| network.ip_addresses.is_empty());
+    listed.chain([old]).flatten().filter_map(address).collect()
 }
 
 fn address(text: &str) -> Option<IpAddr> {
