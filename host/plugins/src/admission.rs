@@ -13,14 +13,16 @@ use sha2::{Digest, Sha256};
 use crate::{
     CallError, Limits,
     engine::{
-        CompileError, Compiled, ConfigError, Live, Mismatch, World, check_types, link, one_line,
+        CompileError, Compiled, ConfigError, Live, Mismatch, World, check_types, link,
         worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     },
-    manifest::{Manifest, ManifestError, WorldName},
+    manifest::{Manifest, ManifestError},
     metrics::Stats,
     plugin::Meta,
     pool::{Facts, Surroundings, Version},
     table::Serving,
+    text::{hex, one_line},
+    world::WorldName,
 };
 
 /// Why a component does not serve. Display is for an operator.
@@ -154,15 +156,4 @@ async fn serve<W: World>(
             .map_or(0, |since| since.as_secs()),
     };
     Ok(Arc::new(Version::start(around, &pre, meta, facts)))
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            // Writing into a String does not fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
 }

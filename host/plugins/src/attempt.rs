@@ -15,61 +15,16 @@ use crate::{
     engine::worlds::probe::{Job, Lease, Next, Probe},
     net::Network,
     pool::Version,
-    probe::{CommandLine, CommandOutput, Endpoint, Failure, IoError, Outcome, Reason, Request, Runner},
+    types::{
+        probe::{CommandLine, CommandOutput, Endpoint, Failure, IoError, Outcome, Reason, Request, Runner},
+        step::{Answer, Step},
+    },
 };
 
 /// How often an attempt begins again because its instance went away.
 const RESTARTS: u32 = 3;
 /// What a component sees of a command's output: the end.
 const COMMAND_TAIL: usize = 4096;
-
-/// What the host is to do next.
-#[derive(Debug)]
-pub(crate) enum Step {
-    Http(HttpRequest),
-    Connect(Endpoint, Option<Tls>),
-    Send(Vec<u8>),
-    Receive(u32),
-    Run(CommandLine),
-    Done(Outcome),
-    Failed(Failure),
-}
-
-/// What came of it.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    Http(Result<HttpResponse, IoError>),
-    Connected(Result<Duration, IoError>),
-    Sent(Result<(), IoError>),
-    Received(Result<Vec<u8>, IoError>),
-    Ran(Result<CommandOutput, IoError>),
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Tls {
-    pub(crate) server_name: String,
-    pub(crate) verify: bool,
-}
-
-#[derive(Debug)]
-pub(crate) struct HttpRequest {
-    pub(crate) method: String,
-    pub(crate) endpoint: Endpoint,
-    pub(crate) tls: Option<Tls>,
-    pub(crate) path: String,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Vec<u8>,
-    pub(crate) max_body: u32,
-    pub(crate) redirects: u8,
-}
-
-#[derive(Debug)]
-pub(crate) struct HttpResponse {
-    pub(crate) status: u16,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Vec<u8>,
-    pub(crate) elapsed: Duration,
-}
 
 /// Runs an attempt to its end on one version of a plugin.
 pub(crate) async fn look(
@@ -150,7 +105,7 @@ impl Attempt<'_> {
         let mut late_steps = 0;
         for taken in 0u32.. {
             match step {
-                Step::Done(outcome) => return Ending::Finished(self.checked(outcome)),
+                Step::Done(outcome) => return Ending::Finished(Ok(outcome)),
                 Step::Failed(why) => return Ending::Finished(Err(why)),
                 _ if taken >= limits.steps => return Ending::Finished(Err(self.endless(limits.steps))),
                 _ if Instant::now() >= self.deadline => late_steps += 1,
@@ -246,21 +201,6 @@ impl Attempt<'_> {
             );
         }
     }
-
-    fn checked(&self, outcome: Outcome) -> Result<Outcome, Failure> {
-        match &outcome {
-            Outcome::Custom(json) if !is_object(json) => {
-                let name = self.version.meta.name.clone();
-                let message = "a custom outcome that is no JSON object".to_owned();
-                Err(failure(&CallError::Malformed { name, message }))
-            }
-            _ => Ok(outcome),
-        }
-    }
-}
-
-pub(crate) fn is_object(json: &str) -> bool {
-    serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(json).is_ok()
 }
 
 fn late(limit: Duration) -> Failure {

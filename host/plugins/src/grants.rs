@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::probe::Endpoint;
+use crate::types::probe::Endpoint;
 
 /// The `[grants]` of a manifest. Default: nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,29 +5,31 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use arc_swap::ArcSwap;
 use prometheus_client::registry::Registry;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    CallError, Change, Config, Result, Status, attempt, bootstrap,
+    CallError, Change, Config, Result, Status, attempt,
     directory::{Directory, Patience, Rescan},
     engine::{
         Engine,
         worlds::{
-            bootstrap::{Bootstrap, Job as BootstrapJob},
-            events::{Filter, Job as FilterJob},
-            matcher::{Job as MatcherJob, Matcher},
-            probe::Probe,
+            bootstrap::Job as BootstrapJob,
+            events::{Job as FilterJob, Opened},
+            matcher::Job as MatcherJob,
         },
     },
-    events::{self, OpenError, OpenViews, Opened},
-    matcher,
+    fleet::Fleet,
     metrics::Metrics,
-    pool::{Surroundings, Version},
-    probe,
-    table::{Serving, Table},
+    points::Points,
+    pool::Surroundings,
+    types::{
+        bootstrap,
+        events::{self, OpenError},
+        matcher, probe,
+    },
+    views::{OpenViews, View},
 };
 
 /// Changes that a slow follower may be behind.
@@ -59,14 +61,16 @@ impl Config {
         };
         directory.scan(Patience::Now).await?;
         let inner = Inner {
-            table: Arc::clone(&directory.table),
-            config,
+            points: Arc::new(Points {
+                config,
+                table: Arc::clone(&directory.table),
+                token: around.token.clone(),
+            }),
             metrics,
             changes,
             rescan,
             views: Mutex::default(),
             tracker: around.tracker.clone(),
-            token: around.token.clone(),
             next_view: AtomicU64::new(1),
         };
         around.tracker.spawn(directory.run(asked));
@@ -80,8 +84,7 @@ impl Config {
 pub struct Plugins(Arc<Inner>);
 
 struct Inner {
-    config: Arc<Config>,
-    table: Arc<ArcSwap<Table>>,
+    points: Arc<Points>,
     metrics: Metrics,
     changes: broadcast::Sender<Change>,
     rescan: mpsc::Sender<Rescan>,
@@ -89,13 +92,12 @@ struct Inner {
     views: Mutex<OpenViews>,
     next_view: AtomicU64,
     tracker: TaskTracker,
-    token: CancellationToken,
 }
 
 impl std::fmt::Debug for Plugins {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Plugins")
-            .field("dir", &self.0.config.dir)
+            .field("dir", &self.0.points.config.dir)
             .finish_non_exhaustive()
     }
 }
@@ -103,7 +105,7 @@ impl std::fmt::Debug for Plugins {
 impl Plugins {
     /// Every plugin that serves or was refused, by name.
     pub fn list(&self) -> Vec<Status> {
-        self.0.table.load().status(&self.0.metrics)
+        self.0.points.table.load().status(&self.0.metrics)
     }
 
     /// What happens from now on. A follower that falls far behind is told how many changes it missed.
@@ -121,8 +123,8 @@ impl Plugins {
     }
 
     /// An empty fleet. `home_region` is the master's own.
-    pub fn fleet(&self, home_region: Option<String>) -> matcher::Fleet {
-        matcher::Fleet::new(self.clone(), home_region)
+    pub fn fleet(&self, home_region: Option<String>) -> Fleet {
+        Fleet::new(Arc::clone(&self.0.points), home_region)
     }
 
     /// What is wrong with these conditions. Empty: nothing.
@@ -130,7 +132,7 @@ impl Plugins {
         &self,
         conditions: &[matcher::Condition],
     ) -> Result<Vec<matcher::ConditionError>, CallError> {
-        let version = self.matcher()?;
+        let version = self.0.points.matcher()?;
         let _in_flight = version.meta.enter()?;
         let conditions = conditions.to_vec();
         version
@@ -142,8 +144,8 @@ impl Plugins {
     }
 
     /// Makes a query ready. Views of equal queries share one.
-    pub async fn open_view(&self, query: events::Query) -> Result<events::View, OpenError> {
-        let version = self.filter()?;
+    pub async fn open_view(&self, query: events::Query) -> Result<View, OpenError> {
+        let version = self.0.points.filter()?;
         let _in_flight = version.meta.enter()?;
         let opened = self.opened(query);
         let view = Arc::clone(&opened);
@@ -154,7 +156,7 @@ impl Plugins {
             })
             .await?
             .map_err(OpenError::Refused)?;
-        Ok(events::View::new(self.clone(), opened))
+        Ok(View::new(Arc::clone(&self.0.points), opened))
     }
 
     /// What a container runs first.
@@ -163,7 +165,7 @@ impl Plugins {
         context: bootstrap::Context,
         script: Vec<u8>,
     ) -> Result<bootstrap::Prepared, bootstrap::PrepareError> {
-        let version = self.bootstrap()?;
+        let version = self.0.points.bootstrap()?;
         let _in_flight = version.meta.enter()?;
         let job = |reply| BootstrapJob {
             context,
@@ -180,8 +182,12 @@ impl Plugins {
         request: probe::Request,
         runner: Option<Arc<dyn probe::Runner>>,
     ) -> Result<probe::Outcome, probe::Failure> {
-        let version = self.prober(&kind).map_err(|error| attempt::failure(&error))?;
-        attempt::look(&version, request, runner, &self.0.token).await
+        let version = self
+            .0
+            .points
+            .prober(&kind)
+            .map_err(|error| attempt::failure(&error))?;
+        attempt::look(&version, request, runner, &self.0.points.token).await
     }
 
     /// Returns when every task of the plugin host has ended, once the token given at start was cancelled.
@@ -192,61 +198,5 @@ impl Plugins {
     fn opened(&self, query: events::Query) -> Arc<Opened> {
         let mut views = self.0.views.lock().unwrap_or_else(PoisonError::into_inner);
         views.get_or_insert(query, || self.0.next_view.fetch_add(1, Relaxed))
-    }
-
-    pub(crate) fn matcher(&self) -> Result<Arc<Version<Matcher>>, CallError> {
-        self.find("matcher", &self.0.config.uses.matcher, |it| match it {
-            Serving::Matcher(version) => Some(Arc::clone(version)),
-            _ => None,
-        })
-    }
-
-    pub(crate) fn filter(&self) -> Result<Arc<Version<Filter>>, CallError> {
-        self.find("filter", &self.0.config.uses.filter, |it| match it {
-            Serving::Filter(version) => Some(Arc::clone(version)),
-            _ => None,
-        })
-    }
-
-    fn bootstrap(&self) -> Result<Arc<Version<Bootstrap>>, CallError> {
-        self.find("bootstrap", &self.0.config.uses.bootstrap, |it| match it {
-            Serving::Bootstrap(version) => Some(Arc::clone(version)),
-            _ => None,
-        })
-    }
-
-    fn prober(&self, kind: &probe::Kind) -> Result<Arc<Version<Probe>>, CallError> {
-        let uses = &self.0.config.uses;
-        let (point, name) = match kind {
-            probe::Kind::Http => ("http checks", &uses.http),
-            probe::Kind::Tcp => ("tcp checks", &uses.tcp),
-            probe::Kind::Exec => ("exec checks", &uses.exec),
-            probe::Kind::Named(name) => ("plugin checks", name),
-        };
-        self.find(point, name, |it| match it {
-            Serving::Probe(version) => Some(Arc::clone(version)),
-            _ => None,
-        })
-    }
-
-    fn find<W>(
-        &self,
-        point: &'static str,
-        name: &str,
-        of_world: impl Fn(&Serving) -> Option<W>,
-    ) -> Result<W, CallError> {
-        if self.0.token.is_cancelled() {
-            return Err(CallError::Stopped);
-        }
-        let table = self.0.table.load();
-        table
-            .serving
-            .get(name)
-            .and_then(of_world)
-            .ok_or_else(|| CallError::Missing {
-                point,
-                name: name.to_owned(),
-                dir: self.0.config.dir.clone(),
-            })
     }
 }

@@ -11,13 +11,14 @@
 //!
 //! Not here: keeping records of admissions, compiling in a process of its own, going back to the last version by itself.
 //!
-//! The crate, from the outside in:
+//! The crate, from the outside in; each line uses the lines below it:
 //!
-//! * `host` ([`Plugins`]), [`probe`], [`matcher`], [`events`], [`bootstrap`]: what is asked, in plain types
-//! * `directory`, `admission`, `manifest`, `table`: from files to versions that serve
+//! * `host` ([`Plugins`]), `fleet`, `views`, `attempt`: asking, and what is kept between two questions
+//! * `directory`, `admission`, `points`, `table`: from files to versions that serve, and from an extension point to one of them
 //! * `pool`: the instances of a version, each owned by one task
-//! * `attempt`, `net`, `grants`: the input and output that probes ask for
-//! * `engine`: the only place that names wasmtime
+//! * `engine`: the only place that names wasmtime; `net`: the input and output that probes ask for
+//! * `plugin`, `manifest`, `grants`, `limits`: what a plugin is and may do
+//! * [`probe`], [`matcher`], [`events`], [`bootstrap`]: what is asked and answered, in plain types
 
 #![deny(unsafe_code)]
 #![cfg_attr(
@@ -32,30 +33,50 @@
 
 mod admission;
 mod attempt;
-pub mod bootstrap;
 mod config;
 mod directory;
 mod engine;
 mod error;
-pub mod events;
+mod fault;
 mod fleet;
+mod fleet_copy;
 mod grants;
 mod guest_log;
 mod host;
 mod limits;
 mod manifest;
-pub mod matcher;
 mod metrics;
 mod net;
 mod plugin;
+mod points;
 mod pool;
-pub mod probe;
 mod status;
 mod table;
+mod text;
+mod types;
 mod units;
+mod views;
+mod world;
 
 pub use config::{Config, Uses};
 pub use error::{CallError, Error, Result};
 pub use host::Plugins;
 pub use limits::Limits;
 pub use status::{Change, State, Status};
+pub use types::{bootstrap, probe};
+
+pub mod matcher {
+    //! Which agents may run a task: what is asked of the `attribute-matcher` component.
+    //!
+    //! A [`Fleet`] holds the agents, the other types mirror the WIT package `transom:matcher`.
+
+    pub use crate::{fleet::Fleet, types::matcher::*};
+}
+
+pub mod events {
+    //! What a subscriber of the event stream sees: what is asked of the `event-filter` component.
+    //!
+    //! A [`View`] asks, the other types mirror the WIT package `transom:events`.
+
+    pub use crate::{types::events::*, views::View};
+}

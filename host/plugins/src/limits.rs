@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+/// The most linear memory that a manifest may grant; the engine's pool is made for it.
+pub(crate) const MAX_MEMORY: u64 = 512 << 20;
+/// The most table elements that a manifest may grant.
+pub(crate) const MAX_TABLE: u64 = 50_000;
+
 /// Limits of one plugin. Sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -18,50 +18,10 @@ use toml::{Table, Value};
 use crate::{
     Limits,
     grants::{Destination, Grants},
+    limits::{MAX_MEMORY, MAX_TABLE},
     units::{parse_duration, parse_size},
+    world::WorldName,
 };
-
-/// The worlds that a component can be of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WorldName {
-    CheckProbe,
-    AttributeMatcher,
-    BootstrapHandler,
-    EventFilter,
-}
-
-impl WorldName {
-    const ALL: [WorldName; 4] = [
-        WorldName::CheckProbe,
-        WorldName::AttributeMatcher,
-        WorldName::BootstrapHandler,
-        WorldName::EventFilter,
-    ];
-
-    pub(crate) fn short(self) -> &'static str {
-        match self {
-            WorldName::CheckProbe => "check-probe",
-            WorldName::AttributeMatcher => "attribute-matcher",
-            WorldName::BootstrapHandler => "bootstrap-handler",
-            WorldName::EventFilter => "event-filter",
-        }
-    }
-
-    fn full(self) -> &'static str {
-        match self {
-            WorldName::CheckProbe => "transom:probe/check-probe@0.1.0",
-            WorldName::AttributeMatcher => "transom:matcher/attribute-matcher@0.1.0",
-            WorldName::BootstrapHandler => "transom:bootstrap/bootstrap-handler@0.1.0",
-            WorldName::EventFilter => "transom:events/event-filter@0.1.0",
-        }
-    }
-
-    fn parse(text: &str) -> Option<WorldName> {
-        WorldName::ALL
-            .into_iter()
-            .find(|world| text == world.short() || text == world.full())
-    }
-}
 
 /// A manifest, parsed and checked.
 #[derive(Clone, Debug)]
@@ -167,8 +127,8 @@ fn limits(mut it: Section, defaults: &Limits) -> Result<Limits, ManifestError> {
     let limits = Limits {
         wall_clock: it.duration("wall-clock", defaults.wall_clock)?,
         cpu: it.duration("cpu", defaults.cpu)?,
-        memory: it.size("memory", defaults.memory, crate::engine::MAX_MEMORY)?,
-        table: it.number("table", defaults.table, crate::engine::MAX_TABLE)?,
+        memory: it.size("memory", defaults.memory, MAX_MEMORY)?,
+        table: it.number("table", defaults.table, MAX_TABLE)?,
         output: it.size("output", defaults.output, 1 << 30)?,
         instances: it.number("instances", defaults.instances as u64, 32)? as usize,
         calls: it.number("calls", defaults.calls, u64::MAX)?,

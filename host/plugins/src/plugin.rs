@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
-    CallError, Limits, engine::Fault, grants::Grants, guest_log::GuestLog, manifest::Manifest, metrics::Stats,
+    CallError, Limits, fault::Fault, grants::Grants, guest_log::GuestLog, manifest::Manifest, metrics::Stats,
 };
 
 #[derive(Debug)]

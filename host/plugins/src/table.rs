@@ -7,11 +7,11 @@ use crate::{
         World,
         worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     },
-    manifest::WorldName,
     metrics::Metrics,
     plugin::Meta,
     pool::{Facts, Version},
     status::{State, Status},
+    world::WorldName,
 };
 
 /// A version of any world.

@@ -4,9 +4,9 @@ pub(super) mod probe {
     use std::time::Duration;
 
     use super::super::bindings::probe::exports::transom::probe::probe as wit;
-    use crate::{
-        attempt::{Answer, HttpRequest, HttpResponse, Step, Tls},
+    use crate::types::{
         probe::{CommandLine, CommandOutput, Endpoint, Failure, IoError, Outcome, Reason, Request},
+        step::{Answer, HttpRequest, HttpResponse, Step, Tls},
     };
 
     pub(crate) fn request(it: &Request) -> wit::Request {
@@ -157,7 +157,7 @@ pub(super) mod probe {
 
 pub(super) mod matcher {
     use super::super::bindings::matcher::exports::transom::matcher::matcher as wit;
-    use crate::matcher::{Agent, AttributeValue, Candidate, Condition, Task, Verdict};
+    use crate::types::matcher::{Agent, AttributeValue, Candidate, Condition, Task, Verdict};
 
     pub(crate) fn condition(it: Condition) -> wit::Condition {
         match it {
@@ -227,7 +227,7 @@ pub(super) mod matcher {
 
 pub(super) mod events {
     use super::super::bindings::events::exports::transom::events::filter as wit;
-    use crate::events::{Decision, Event, Query};
+    use crate::types::events::{Decision, Event, Query};
 
     pub(crate) fn query(it: &Query) -> wit::Query {
         wit::Query {
@@ -258,7 +258,7 @@ pub(super) mod events {
 
 pub(super) mod bootstrap {
     use super::super::bindings::bootstrap::exports::transom::bootstrap::bootstrap as wit;
-    use crate::bootstrap::{Context, Prepared, Refusal, Role};
+    use crate::types::bootstrap::{Context, Prepared, Refusal, Role};
 
     pub(crate) fn context(it: Context) -> wit::Context {
         wit::Context {

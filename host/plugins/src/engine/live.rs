@@ -6,12 +6,11 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use wasmtime::{Store, component::InstancePre};
 
 use super::{
-    Compiled, Engine, Fault,
+    Compiled, Engine,
     gate::{Allowance, Gate},
     guest::{self, Guest},
-    one_line,
 };
-use crate::{CallError, plugin::Meta};
+use crate::{CallError, fault::Fault, plugin::Meta, text::one_line};
 
 /// Starting up (start functions of other languages' runtimes, `describe`, `configure`) may use at least this much.
 const STARTUP_CPU: Duration = Duration::from_secs(2);

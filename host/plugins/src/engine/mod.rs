@@ -21,10 +21,13 @@ use wasmtime::{
     component::{Component, Linker},
 };
 
-use crate::{CallError, Error};
+use crate::{
+    CallError, Error,
+    limits::{MAX_MEMORY, MAX_TABLE},
+    text::one_line,
+};
 use guest::Guest;
 
-pub(crate) use gate::Fault;
 pub(crate) use live::{ConfigError, Live, Reply, World, link};
 pub(crate) use types::{Mismatch, check_types};
 
@@ -32,10 +35,6 @@ pub(crate) use types::{Mismatch, check_types};
 const POOL_INSTANCES: u32 = 256;
 /// A component made from Python consists of 14 core instances; most have 1 to 4.
 const CORE_INSTANCES_PER_COMPONENT: u32 = 16;
-/// The most linear memory that a manifest may grant.
-pub(crate) const MAX_MEMORY: u64 = 512 << 20;
-/// The most table elements that a manifest may grant.
-pub(crate) const MAX_TABLE: u64 = 50_000;
 /// How often guests are interrupted.
 const TICK: Duration = Duration::from_millis(1);
 
@@ -133,21 +132,4 @@ fn tick(wasmtime: &Wasmtime) -> Result<(), Error> {
         })
         .map_err(Error::Thread)?;
     Ok(())
-}
-
-/// Text of the engine or of a guest as one line of bounded length.
-pub(crate) fn one_line(text: &str) -> String {
-    const MAX: usize = 500;
-    let mut line = String::new();
-    for word in text.split_whitespace() {
-        if line.len() + word.len() > MAX {
-            line.push_str(" ...");
-            break;
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    line
 }

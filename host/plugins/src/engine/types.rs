@@ -3,7 +3,7 @@
 use wasmtime::component::types::ComponentItem;
 
 use super::{Compiled, Engine};
-use crate::manifest::WorldName;
+use crate::world::WorldName;
 
 /// Why a component is not of its world.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -12,9 +12,11 @@ use url::Url;
 
 use super::{Connection, Network, charge, over_limit};
 use crate::{
-    attempt::{HttpRequest, HttpResponse, Tls},
-    engine::one_line,
-    probe::{Endpoint, IoError},
+    text::one_line,
+    types::{
+        probe::{Endpoint, IoError},
+        step::{HttpRequest, HttpResponse, Tls},
+    },
 };
 
 /// Bytes of the answer's head.

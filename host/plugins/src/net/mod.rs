@@ -18,9 +18,11 @@ use tokio::{
 };
 
 use crate::{
-    attempt::{HttpRequest, HttpResponse, Tls},
     grants::{Destination, Grants},
-    probe::{Endpoint, IoError},
+    types::{
+        probe::{Endpoint, IoError},
+        step::{HttpRequest, HttpResponse, Tls},
+    },
 };
 
 /// A connection, encrypted or not.

@@ -13,9 +13,11 @@ use tokio_rustls::TlsConnector;
 
 use super::{Connection, io_error};
 use crate::{
-    attempt::Tls,
-    engine::one_line,
-    probe::{Endpoint, IoError},
+    text::one_line,
+    types::{
+        probe::{Endpoint, IoError},
+        step::Tls,
+    },
 };
 
 /// Read from disk once, when first needed.

@@ -106,7 +106,7 @@ async fn traps_memory_stack_and_nonsense() {
     stopped(&site, r#"{"do":"recurse"}"#, "trapped").await;
     stopped(&site, r#"{"do":"output","bytes":100000}"#, "trapped").await;
     stopped(&site, r#"{"do":"bad-json"}"#, "no JSON object").await;
-    assert_eq!(status(&site, "odd").traps, 4);
+    assert_eq!(status(&site, "odd").traps, 5);
     let fine = site.look("odd", r#"{"do":"output","bytes":1000}"#, None).await;
     assert!(fine.is_ok(), "{fine:?}");
     site.stop().await;

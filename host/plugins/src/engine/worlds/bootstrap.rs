@@ -5,14 +5,15 @@ use std::sync::Arc;
 use super::common;
 use crate::{
     CallError,
-    bootstrap::{Context, Prepared, Refusal},
     engine::{
-        Fault, Live, World,
+        Live, World,
         bindings::bootstrap::{BootstrapHandler, BootstrapHandlerPre},
         convert::bootstrap as convert,
         guest::Guest,
         live::Reply,
     },
+    fault::Fault,
+    types::bootstrap::{Context, Prepared, Refusal},
 };
 
 pub(crate) struct Bootstrap;

@@ -7,21 +7,28 @@ use std::{
 
 use wasmtime::component::ResourceAny;
 
-use super::common;
+use super::{common, is_object};
 use crate::{
     CallError,
-    attempt::is_object,
     engine::{
-        Fault, Live, World,
+        Live, World,
         bindings::events::{EventFilter, EventFilterPre},
         convert::events as convert,
         guest::Guest,
         live::Reply,
     },
-    events::{Decision, Event, Opened},
+    fault::Fault,
+    types::events::{Decision, Event, Query},
 };
 
 pub(crate) struct Filter;
+
+/// A query that at least one view is held of. Instances open it when first asked, and free it when the last view is dropped.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) id: u64,
+    pub(crate) query: Query,
+}
 
 /// A refusal of the query comes back as `Err(text)` inside the answer: the instance is fine.
 pub(crate) enum Job {

@@ -11,14 +11,15 @@ use super::common;
 use crate::{
     CallError,
     engine::{
-        Fault, Live, World,
+        Live, World,
         bindings::matcher::{AttributeMatcher, AttributeMatcherPre},
         convert::matcher as convert,
         guest::Guest,
         live::Reply,
     },
-    fleet::{Changes, FleetCopy},
-    matcher::{Agent, Candidate, Condition, ConditionError, Task, Verdict},
+    fault::Fault,
+    fleet_copy::{Changes, FleetCopy},
+    types::matcher::{Agent, Candidate, Condition, ConditionError, Task, Verdict},
 };
 
 /// Agents handed over in one call, so that loading a large cluster is many short calls.

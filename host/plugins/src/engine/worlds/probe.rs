@@ -7,18 +7,21 @@ use std::{
 
 use wasmtime::component::ResourceAny;
 
-use super::common;
+use super::{common, is_object};
 use crate::{
     CallError,
-    attempt::{Answer, Step},
     engine::{
-        Fault, Live, World,
+        Live, World,
         bindings::probe::{CheckProbe, CheckProbePre},
         convert::probe as convert,
         guest::Guest,
         live::Reply,
     },
-    probe::Request,
+    fault::Fault,
+    types::{
+        probe::{Outcome, Request},
+        step::{Answer, Step},
+    },
 };
 
 pub(crate) struct Probe;
@@ -179,5 +182,11 @@ async fn next(live: &mut Live<Probe>, attempt: ResourceAny, answer: Option<Answe
     let answer = answer.map(convert::answer);
     let attempts = live.bindings.transom_probe_probe().attempt();
     let call = attempts.call_next(&mut live.store, attempt, answer.as_ref());
-    live.gate.run(allowance, call).await.map(convert::step)
+    let step = live.gate.run(allowance, call).await.map(convert::step)?;
+    match &step {
+        Step::Done(Outcome::Custom(json)) if !is_object(json) => Err(Fault::Malformed(
+            "a custom outcome that is no JSON object".to_owned(),
+        )),
+        _ => Ok(step),
+    }
 }

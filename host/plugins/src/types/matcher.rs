@@ -1,15 +1,6 @@
 //! Which agents may run a task: what is asked of the `attribute-matcher` component.
 //!
-//! The types mirror the WIT package `transom:matcher`. A [`Fleet`] keeps the host's copy of the agents; the copy inside an instance is
-//! loaded when first needed, kept up to date with what changed, and loaded again after the instance or the plugin is replaced.
-
-use std::sync::Arc;
-
-use crate::{
-    CallError, Plugins,
-    engine::worlds::matcher::{Job, Question},
-    fleet::FleetCopy,
-};
+//! The types mirror the WIT package `transom:matcher`.
 
 /// The value of an agent's attribute.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,77 +99,4 @@ pub enum Verdict {
     Fits,
     /// Index of the condition that refused.
     Refused(u32),
-}
-
-/// The agents that one framework knows, as the host keeps them. Owned by one scheduler; asks one question at a time.
-#[derive(Debug)]
-pub struct Fleet {
-    plugins: Plugins,
-    copy: Arc<FleetCopy>,
-}
-
-impl Fleet {
-    pub(crate) fn new(plugins: Plugins, home_region: Option<String>) -> Fleet {
-        Fleet {
-            plugins,
-            copy: Arc::new(FleetCopy::new(home_region)),
-        }
-    }
-
-    /// Adds agents or replaces those with the same handle, and takes `gone` away. Reaches the component with the next question.
-    pub fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
-        self.copy.update(changed, gone);
-    }
-
-    /// Agents known.
-    pub fn len(&self) -> usize {
-        self.copy.len()
-    }
-
-    /// Whether no agent is known.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// For each candidate, in order, whether one more instance may go there.
-    pub async fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
-        let version = self.plugins.matcher()?;
-        let _in_flight = version.meta.enter()?;
-        let question = self.question(task, candidates);
-        version
-            .ask(version.near(self.slot()), |reply| Job::Judge { question, reply })
-            .await
-    }
-
-    /// Chooses agents (by handle) for up to `count` further instances; fewer when no more fit.
-    pub async fn place(
-        &mut self,
-        task: &Task,
-        candidates: &[Candidate],
-        count: u32,
-    ) -> Result<Vec<u32>, CallError> {
-        let version = self.plugins.matcher()?;
-        let _in_flight = version.meta.enter()?;
-        let question = self.question(task, candidates);
-        version
-            .ask(version.near(self.slot()), |reply| Job::Place {
-                question,
-                count,
-                reply,
-            })
-            .await
-    }
-
-    fn question(&self, task: &Task, candidates: &[Candidate]) -> Question {
-        Question {
-            fleet: Arc::clone(&self.copy),
-            task: task.clone(),
-            candidates: candidates.to_vec(),
-        }
-    }
-
-    /// Questions go to the same instance, which has the fleet loaded.
-    fn slot(&self) -> usize {
-        self.copy.id() as usize
-    }
 }

@@ -1,0 +1,53 @@
+//! What a subscriber of the event stream sees: what is asked of the `event-filter` component.
+//!
+//! The types mirror the WIT package `transom:events`.
+
+use crate::CallError;
+
+/// An event of the bus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Position in the stream.
+    pub sequence: u64,
+    /// `status_update_event` and so on.
+    pub kind: String,
+    /// App, pod or group the event is about, where there is one.
+    pub subject: Option<String>,
+    /// The event's JSON document.
+    pub body: String,
+}
+
+/// What a subscriber asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Query {
+    /// `event_type` values, in order; empty: every kind that is not opt-in.
+    pub event_types: Vec<String>,
+    /// The `filter` parameter, as written; its language is the plugin's.
+    pub expression: Option<String>,
+    /// Who asks, where the host knows.
+    pub principal: Option<String>,
+    /// For what later versions may add.
+    pub extra: Vec<(String, String)>,
+}
+
+/// What becomes of one event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Sent as it is.
+    Pass,
+    /// Not sent.
+    Drop,
+    /// This JSON document is sent instead.
+    Replace(String),
+}
+
+/// Why a view could not be opened or asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The plugin refuses the query, with this text: a 400 for the subscriber.
+    #[error("{0}")]
+    Refused(String),
+    /// The plugin could not be asked.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
