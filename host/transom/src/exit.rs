@@ -1,30 +1,49 @@
-//! Exit codes that mean something: what kind of failure an error is, as `--help` promises.
+//! Exit codes that mean something: what kind of failure an error is, as `--help` promises, and how it is told.
 
 use std::fmt;
+use std::io;
 use std::process::ExitCode;
 
-/// The command line or the configuration is wrong: nothing was started.
+/// Marks an error: the command line or the configuration is wrong, nothing was started.
 #[derive(Debug)]
 pub(crate) struct Misconfigured;
 
-/// An address, a directory or a file that is needed cannot be had: what was started was stopped again.
+/// Marks an error: an address, a directory or a daemon that is needed cannot be had.
 #[derive(Debug)]
 pub(crate) struct Unavailable;
 
+/// A mark says nothing of its own: what happened stands below it.
 impl fmt::Display for Misconfigured {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("wrong configuration")
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
     }
 }
 
 impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("cannot start")
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
     }
 }
 
-/// What `--help` promises of exit codes.
-pub(crate) fn code(error: &anyhow::Error) -> ExitCode {
+/// Tells how a command ended, and turns it into the exit code.
+pub(crate) fn report(outcome: &anyhow::Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has seen enough, as `head` has.
+        Err(error) if is_broken_pipe(error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let told: Vec<String> = error
+                .chain()
+                .map(ToString::to_string)
+                .filter(|text| !text.is_empty())
+                .collect();
+            eprintln!("transom: {}", told.join(": "));
+            code(error)
+        }
+    }
+}
+
+fn code(error: &anyhow::Error) -> ExitCode {
     if error.is::<Misconfigured>() {
         ExitCode::from(2)
     } else if error.is::<Unavailable>() {
@@ -32,4 +51,10 @@ pub(crate) fn code(error: &anyhow::Error) -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -24,11 +24,5 @@ fn main() -> ExitCode {
         .build()
         .map_err(anyhow::Error::from)
         .and_then(|runtime| runtime.block_on(command_line.run()));
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("transom: {error:#}");
-            exit::code(&error)
-        }
-    }
+    exit::report(&outcome)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use figment::error::{Actual, Kind};
+use figment::error::Kind;
 use figment::providers::{Env, Format, Toml};
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
@@ -122,10 +122,11 @@ fn explain_one(error: &figment::Error) -> String {
     let path = error.path.join(".");
     match &error.kind {
         Kind::UnknownField(name, known) => {
-            let at = if path.is_empty() {
-                name.clone()
-            } else {
-                format!("{path}.{name}")
+            // The path ends with the key where figment knows it.
+            let at = match error.path.last() {
+                None => name.clone(),
+                Some(last) if last == name => path,
+                Some(_) => format!("{path}.{name}"),
             };
             let hint = nearest(name, known).map_or_else(
                 || format!("known here: {}", known.join(", ")),
@@ -134,7 +135,7 @@ fn explain_one(error: &figment::Error) -> String {
             format!("unknown key `{at}`{place}; {hint}")
         }
         Kind::InvalidType(found, wanted) | Kind::InvalidValue(found, wanted) => {
-            format!("`{path}` is {}{place}; expected {wanted}", describe(found))
+            format!("`{path}` is {}{place}; expected {wanted}", found)
         }
         Kind::UnknownVariant(found, known) => {
             format!(
@@ -145,10 +146,6 @@ fn explain_one(error: &figment::Error) -> String {
         kind if path.is_empty() => format!("{kind}{place}"),
         kind => format!("`{path}`: {kind}{place}"),
     }
-}
-
-fn describe(found: &Actual) -> String {
-    found.to_string()
 }
 
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
@@ -187,7 +184,7 @@ mod tests {
     #[test]
     fn mistakes_are_named_with_their_place() {
         for (text, expected) in [
-            ("[apps]\nprot = 1\n", "unknown key `apps.prot`"),
+            ("[apps]\nprot = 1\n", "unknown key `apps.prot` "),
             ("[apps]\nprot = 1\n", "did you mean `port`?"),
             ("[app]\nport = 1\n", "unknown key `app`"),
             ("[apps]\nport = \"x\"\n", "`apps.port`"),

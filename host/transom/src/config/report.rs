@@ -14,6 +14,7 @@ pub(crate) struct Row {
     /// As JSON writes it; secrets are masked.
     pub(crate) value: String,
     /// A file, `TRANSOM_ environment variable(s)`, the command line, or `default`.
+    #[serde(rename = "from")]
     pub(crate) source: String,
 }
 

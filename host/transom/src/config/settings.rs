@@ -217,7 +217,10 @@ pub(crate) enum Looker {
 /// `[discovery]`: DNS and HTTP lookups (specification, part A).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a switch of the specification")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the specification"
+)]
 pub(crate) struct Discovery {
     pub(crate) listener: IpAddr,
     /// DNS, UDP and TCP.

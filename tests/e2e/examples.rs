@@ -1,0 +1,94 @@
+//! Everything in `examples/` runs as it stands.
+#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use transom_tests::plugin::Plugin;
+use transom_tests::process::binary;
+use transom_tests::site::Site;
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_app_runs() {
+    let site = Site::start().await;
+    let mut names: Vec<String> = fs::read_dir(examples().join("apps"))
+        .expect("examples")
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    assert!(names.len() >= 4, "{names:?}");
+    for name in &names {
+        let posted = site.post_example(name).await;
+        let id = posted["id"].as_str().expect("an id").to_owned();
+        let instances = usize::try_from(posted["instances"].as_u64().expect("a count")).expect("few");
+        site.running(&id, instances).await;
+    }
+    // What `pinned.json` asks of the agents is met: the first agent is the one in rack r1.
+    let pinned = site.running("/pinned", 2).await;
+    let hosts: BTreeSet<&str> = pinned.iter().filter_map(|task| task["host"].as_str()).collect();
+    assert_eq!(hosts, BTreeSet::from(["127.0.0.1"]));
+    site.cluster.stop_after(site.daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_plugin_manifest_is_admitted() {
+    let site = Site::start().await;
+    for example in fs::read_dir(examples().join("plugins"))
+        .expect("examples")
+        .flatten()
+    {
+        for manifest in fs::read_dir(example.path()).expect("an example").flatten() {
+            let path = manifest.path();
+            let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            let plugin = Plugin {
+                manifest: fs::read_to_string(&path).expect("a manifest"),
+                ..Plugin::first_party(&name)
+            };
+            plugin.install(&site.plugins(), &name);
+            site.rescan().await;
+            let status = site
+                .get(&site.admin(&format!("/v1/plugins/{name}")))
+                .await
+                .expect("a status");
+            assert_eq!(status["refusal"], Value::Null, "{}: {status}", path.display());
+        }
+    }
+    site.cluster.stop_after(site.daemon);
+}
+
+#[test]
+fn the_configuration_is_valid() {
+    let file = examples().join("transom.toml");
+    let checked = Command::new(binary())
+        .args(["config", "check", "--output", "json", "--config"])
+        .arg(&file)
+        .output()
+        .expect("transom runs");
+    assert!(
+        checked.status.success(),
+        "{}",
+        String::from_utf8_lossy(&checked.stderr)
+    );
+    let rows: Value = serde_json::from_slice(&checked.stdout).expect("JSON");
+    let port = rows
+        .as_array()
+        .expect("rows")
+        .iter()
+        .find(|row| row["key"] == "discovery.port")
+        .expect("a row for it");
+    assert_eq!(port["value"], "53");
+    assert!(
+        port["from"]
+            .as_str()
+            .is_some_and(|from| from.ends_with("transom.toml")),
+        "{port}"
+    );
+}
