@@ -11,11 +11,12 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use crate::{
-    CallError, Limits,
     engine::{
         CompileError, Compiled, ConfigError, Live, Mismatch, World, check_types, link,
         worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     },
+    error::CallError,
+    limits::Limits,
     manifest::{Manifest, ManifestError},
     metrics::Stats,
     plugin::Meta,

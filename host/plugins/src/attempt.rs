@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    CallError,
     engine::worlds::probe::{Job, Lease, Next, Probe},
+    error::CallError,
     net::Network,
     pool::Version,
     types::{

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use crate::Limits;
+use crate::limits::Limits;
 
 /// Which plugin serves which extension point, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]

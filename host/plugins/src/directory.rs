@@ -21,10 +21,12 @@ use tokio::{
 };
 
 use crate::{
-    Change, Config, Error,
     admission::{Files, Refused, admit},
+    config::Config,
+    error::Error,
     metrics::Metrics,
     pool::Surroundings,
+    status::Change,
     table::Table,
 };
 use watch::Watch;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::CallError;
+use crate::error::CallError;
 
 /// Why a call failed. The instance cannot be entered again after any of these.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use crate::{
-    CallError,
     engine::worlds::matcher::{Job, Question},
+    error::CallError,
     fleet_copy::FleetCopy,
     points::Points,
     types::matcher::{Agent, Candidate, Task, Verdict},

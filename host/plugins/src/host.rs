@@ -10,7 +10,8 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    CallError, Change, Config, Result, Status, attempt,
+    attempt,
+    config::Config,
     directory::{Directory, Patience, Rescan},
     engine::{
         Engine,
@@ -20,10 +21,12 @@ use crate::{
             matcher::Job as MatcherJob,
         },
     },
+    error::{CallError, Result},
     fleet::Fleet,
     metrics::Metrics,
     points::Points,
     pool::Surroundings,
+    status::{Change, Status},
     types::{
         bootstrap,
         events::{self, OpenError},

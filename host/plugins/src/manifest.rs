@@ -16,9 +16,8 @@ use std::time::Duration;
 use toml::{Table, Value};
 
 use crate::{
-    Limits,
     grants::{Destination, Grants},
-    limits::{MAX_MEMORY, MAX_TABLE},
+    limits::{Limits, MAX_MEMORY, MAX_TABLE},
     units::{parse_duration, parse_size},
     world::WorldName,
 };

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
-    CallError, Limits, fault::Fault, grants::Grants, guest_log::GuestLog, manifest::Manifest, metrics::Stats,
+    error::CallError, fault::Fault, grants::Grants, guest_log::GuestLog, limits::Limits, manifest::Manifest,
+    metrics::Stats,
 };
 
 #[derive(Debug)]

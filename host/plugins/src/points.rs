@@ -6,8 +6,9 @@ use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    CallError, Config,
+    config::Config,
     engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
+    error::CallError,
     pool::Version,
     table::{Serving, Table},
     types::probe::Kind,

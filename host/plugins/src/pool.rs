@@ -20,8 +20,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    CallError,
     engine::{Engine, Live, Reply, World},
+    error::CallError,
     plugin::Meta,
 };
 

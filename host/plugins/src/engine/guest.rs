@@ -10,8 +10,8 @@ use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 
 use super::{Engine, bindings, gate::Gate, stdio::LogStream};
 use crate::{
-    Limits,
     guest_log::{GuestLog, Level},
+    limits::Limits,
 };
 
 /// Handles of WASI resources (streams, pollables) that a guest may hold.

@@ -10,7 +10,7 @@ use super::{
     gate::{Allowance, Gate},
     guest::{self, Guest},
 };
-use crate::{CallError, fault::Fault, plugin::Meta, text::one_line};
+use crate::{error::CallError, fault::Fault, plugin::Meta, text::one_line};
 
 /// Starting up (start functions of other languages' runtimes, `describe`, `configure`) may use at least this much.
 const STARTUP_CPU: Duration = Duration::from_secs(2);

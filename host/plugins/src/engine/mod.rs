@@ -22,7 +22,7 @@ use wasmtime::{
 };
 
 use crate::{
-    CallError, Error,
+    error::{CallError, Error},
     limits::{MAX_MEMORY, MAX_TABLE},
     text::one_line,
 };

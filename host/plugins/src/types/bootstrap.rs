@@ -2,7 +2,7 @@
 //!
 //! The types mirror the WIT package `transom:bootstrap`.
 
-use crate::CallError;
+use crate::error::CallError;
 
 /// What the container is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 //!
 //! The types mirror the WIT package `transom:events`.
 
-use crate::CallError;
+use crate::error::CallError;
 
 /// An event of the bus.
 #[derive(Clone, Debug, PartialEq, Eq)]

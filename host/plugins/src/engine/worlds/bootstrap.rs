@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::common;
 use crate::{
-    CallError,
     engine::{
         Live, World,
         bindings::bootstrap::{BootstrapHandler, BootstrapHandlerPre},
@@ -12,6 +11,7 @@ use crate::{
         guest::Guest,
         live::Reply,
     },
+    error::CallError,
     fault::Fault,
     types::bootstrap::{Context, Prepared, Refusal},
 };

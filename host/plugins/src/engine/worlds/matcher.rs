@@ -9,7 +9,6 @@ use wasmtime::component::ResourceAny;
 
 use super::common;
 use crate::{
-    CallError,
     engine::{
         Live, World,
         bindings::matcher::{AttributeMatcher, AttributeMatcherPre},
@@ -17,6 +16,7 @@ use crate::{
         guest::Guest,
         live::Reply,
     },
+    error::CallError,
     fault::Fault,
     fleet_copy::{Changes, FleetCopy},
     types::matcher::{Agent, Candidate, Condition, ConditionError, Task, Verdict},

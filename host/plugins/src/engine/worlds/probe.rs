@@ -9,7 +9,6 @@ use wasmtime::component::ResourceAny;
 
 use super::{common, is_object};
 use crate::{
-    CallError,
     engine::{
         Live, World,
         bindings::probe::{CheckProbe, CheckProbePre},
@@ -17,6 +16,7 @@ use crate::{
         guest::Guest,
         live::Reply,
     },
+    error::CallError,
     fault::Fault,
     types::{
         probe::{Outcome, Request},
