@@ -11,7 +11,10 @@ use crate::steps::{cargo, components, root, step, target};
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let components = components(None)?;
     // Selected from the whole workspace, so that it shares what `cargo xtask test` builds.
-    step("daemon", cargo().args(["build", "--workspace", "--bin", "transom"]))?;
+    step(
+        "daemon",
+        cargo().args(["build", "--workspace", "--bin", "transom"]),
+    )?;
     // The daemon takes this process's place: Ctrl-C reaches it alone, and nothing is left between.
     let error = Command::new(target().join("debug/transom"))
         .arg("dev")
