@@ -135,7 +135,7 @@ fn explain_one(error: &figment::Error) -> String {
             format!("unknown key `{at}`{place}; {hint}")
         }
         Kind::InvalidType(found, wanted) | Kind::InvalidValue(found, wanted) => {
-            format!("`{path}` is {}{place}; expected {wanted}", found)
+            format!("`{path}` is {found}{place}; expected {wanted}")
         }
         Kind::UnknownVariant(found, known) => {
             format!(
