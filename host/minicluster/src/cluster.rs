@@ -6,7 +6,7 @@ use crate::{
     error::{Error, Result},
     http::serve,
     master,
-    shared::Shared,
+    shared::{Run, Shared},
     state::{AgentId, Master, State, epoch},
 };
 use std::{
@@ -56,7 +56,10 @@ impl Config {
         };
         let master_id = master.id.clone();
         let state = State::new(config.clone(), master, Instant::now());
-        let shared = Shared::new(config, state, token, check_client()?);
+        let run: Run = Box::new(|shared, launch, kills| {
+            Box::pin(async move { agent::runner::run(&shared, launch, kills).await })
+        });
+        let shared = Shared::new(config, state, token, check_client()?, run);
         let tracker = shared.tracker.clone();
         tracker.spawn(serve(listener, Arc::clone(&shared), |shared, request| {
             Box::pin(master::http::answer(shared, request))

@@ -1,6 +1,6 @@
 //! The HTTP server under the master and the agents: connections, bodies, plain answers.
 
-use crate::shared::Shared;
+use crate::{shared::Shared, wire::schema};
 use base64::Engine;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, future::BoxFuture, stream};
@@ -124,6 +124,32 @@ pub(crate) async fn read_body(body: Incoming) -> Result<Bytes, Refusal> {
             "The body did not arrive in time",
         )),
     }
+}
+
+/// Reads a call: a POST whose body is JSON and fits the message.
+pub(crate) async fn read_call(
+    message: &schema::Message,
+    method: &Method,
+    headers: &HeaderMap,
+    body: Incoming,
+) -> Result<Value, Refusal> {
+    if method != Method::POST {
+        return Err(not_allowed(method));
+    }
+    let body = read_body(body).await?;
+    check_content_type(headers)?;
+    schema::read_body(message, "Call", &body).map_err(|why| refusal(StatusCode::BAD_REQUEST, why))
+}
+
+/// A path without the slash at its end and without the name of the process before it.
+pub(crate) fn route<'a>(path: &'a str, process: &str) -> &'a str {
+    let path = path
+        .strip_suffix('/')
+        .filter(|path| !path.is_empty())
+        .unwrap_or(path);
+    path.strip_prefix(process)
+        .filter(|rest| rest.starts_with('/'))
+        .unwrap_or(path)
 }
 
 /// An answer without body and type, as calls that succeed get.

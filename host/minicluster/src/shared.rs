@@ -1,10 +1,11 @@
 //! What the master's and the agents' sides share: the state under one lock, and what the state wants done.
 
 use crate::{
-    agent,
+    agent::{journal::Journals, nested::Containers},
     config::Config,
     state::{Effect, KillOrder, Launch, State, TaskKey},
 };
+use futures::future::BoxFuture;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -23,9 +24,16 @@ pub(crate) struct Shared {
     pub(crate) token: CancellationToken,
     /// For the agents' HTTP checks.
     pub(crate) http: reqwest::Client,
-    pub(crate) journals: agent::journal::Journals,
-    pub(crate) sessions: agent::nested::Containers,
+    pub(crate) journals: Journals,
+    pub(crate) sessions: Containers,
+    /// Runs one task until its process group is gone.
+    run: Run,
 }
+
+/// How a task is run. Handed in, because those who run tasks know [`Shared`].
+pub(crate) type Run = Box<
+    dyn Fn(Arc<Shared>, Launch, watch::Receiver<Option<KillOrder>>) -> BoxFuture<'static, ()> + Send + Sync,
+>;
 
 /// The tasks that have, or will have, a process.
 #[derive(Default)]
@@ -47,16 +55,19 @@ impl Shared {
         state: State,
         token: CancellationToken,
         http: reqwest::Client,
+        run: Run,
     ) -> Arc<Self> {
+        let tracker = TaskTracker::new();
         Arc::new(Self {
+            sessions: Containers::new(tracker.clone(), token.clone()),
             config,
             state: Mutex::new(state),
             runners: Mutex::default(),
-            tracker: TaskTracker::new(),
+            tracker,
             token,
             http,
-            journals: agent::journal::Journals::default(),
-            sessions: agent::nested::Containers::default(),
+            journals: Journals::default(),
+            run,
         })
     }
 
@@ -79,7 +90,7 @@ impl Shared {
         let shared = Arc::clone(self);
         self.tracker.spawn(async move {
             let key = launch.key.clone();
-            agent::runner::run(&shared, launch, kills).await;
+            (shared.run)(Arc::clone(&shared), launch, kills).await;
             shared.runners().kills.remove(&key);
             shared.with(|state| state.process_gone(&key));
         });

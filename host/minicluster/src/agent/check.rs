@@ -2,7 +2,6 @@
 
 use super::process::{self, Process};
 use crate::{
-    shared::Shared,
     state::{CheckResult, Launch},
     wire::json as doc,
 };
@@ -52,7 +51,7 @@ pub(crate) fn initial(info: &Value) -> Option<CheckResult> {
 
 /// Checks again and again until it is stopped. Ends at once when the check says nothing that could be done.
 pub(crate) async fn run(
-    shared: Arc<Shared>,
+    client: reqwest::Client,
     launch: Arc<Launch>,
     purpose: Purpose,
     findings: mpsc::Sender<Finding>,
@@ -84,7 +83,7 @@ pub(crate) async fn run(
     };
     let mut wait = delay;
     while stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_some() {
-        let Some(found) = probe.attempt(&shared, &launch, timeout, &stop).await else {
+        let Some(found) = probe.attempt(&client, &launch, timeout, &stop).await else {
             return;
         };
         let finding = match purpose {
@@ -129,7 +128,7 @@ impl Probe {
     /// One look; `None` when it was stopped meanwhile.
     async fn attempt(
         &self,
-        shared: &Shared,
+        client: &reqwest::Client,
         launch: &Launch,
         timeout: Duration,
         stop: &CancellationToken,
@@ -139,7 +138,7 @@ impl Probe {
                 .await
                 .map(CheckResult::Command),
             Self::Http { port, path, scheme } => {
-                let look = http_status(shared, launch.agent_addr.ip(), *port, path, scheme);
+                let look = http_status(client, launch.agent_addr.ip(), *port, path, scheme);
                 let status = stop
                     .run_until_cancelled(tokio::time::timeout(timeout, look))
                     .await?;
@@ -172,10 +171,16 @@ async fn connects(ip: IpAddr, port: u16) -> bool {
     false
 }
 
-async fn http_status(shared: &Shared, ip: IpAddr, port: u16, path: &str, scheme: &str) -> Option<u16> {
+async fn http_status(
+    client: &reqwest::Client,
+    ip: IpAddr,
+    port: u16,
+    path: &str,
+    scheme: &str,
+) -> Option<u16> {
     for ip in addresses(ip) {
         let url = format!("{scheme}://{}{path}", SocketAddr::new(ip, port));
-        if let Ok(response) = shared.http.get(url).send().await {
+        if let Ok(response) = client.get(url).send().await {
             return Some(response.status().as_u16());
         }
     }

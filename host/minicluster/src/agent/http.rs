@@ -3,13 +3,13 @@
 use super::{files, nested, views};
 use crate::{
     http::{
-        Body, Refusal, accepts, authenticate, check_accept, check_content_type, empty, json, not_allowed,
-        not_found, query, queue, read_body, refusal, streamed, with_type,
+        Body, Refusal, accepts, authenticate, check_accept, empty, json, not_found, query, queue, read_call,
+        refusal, route, streamed, with_type,
     },
     master::{flags, http::shown, state_views},
     shared::Shared,
     state::{Agent, AgentId, State},
-    wire::{json as doc, messages, schema},
+    wire::{json as doc, messages},
 };
 use base64::Engine;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -26,15 +26,7 @@ pub(crate) async fn answer(
     request: Request<Incoming>,
 ) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let path = parts.uri.path();
-    let path = path
-        .strip_suffix('/')
-        .filter(|path| !path.is_empty())
-        .unwrap_or(path);
-    let path = path
-        .strip_prefix("/slave(1)")
-        .filter(|rest| rest.starts_with('/'))
-        .unwrap_or(path);
+    let path = route(parts.uri.path(), "/slave(1)");
     let query = query(&parts.uri);
     let answer = if path == "/api/v1" {
         call(&shared, &agent, &parts.method, &parts.headers, body).await
@@ -188,18 +180,14 @@ async fn call(
     body: Incoming,
 ) -> Answer {
     authenticate(shared, headers, "mesos-agent-readwrite")?;
-    if method != Method::POST {
-        return Err(not_allowed(method));
-    }
-    let body = read_body(body).await?;
-    check_content_type(headers)?;
-    let bad = |why: String| refusal(StatusCode::BAD_REQUEST, why);
-    let call = schema::read_body(&messages::AGENT_CALL, "Call", &body).map_err(bad)?;
-    let Some(kind) = doc::text(&call, &["type"]) else {
-        return Err(bad(
-            "Failed to validate agent::Call: Expecting 'type' to be present".to_owned(),
-        ));
+    let call = read_call(&messages::AGENT_CALL, method, headers, body).await?;
+    let bad = |why: &str| {
+        refusal(
+            StatusCode::BAD_REQUEST,
+            format!("Failed to validate agent::Call: {why}"),
+        )
     };
+    let kind = doc::text(&call, &["type"]).ok_or_else(|| bad("Expecting 'type' to be present"))?;
     if kind == "LAUNCH_NESTED_CONTAINER_SESSION" {
         return session(shared, headers, &call);
     }
@@ -208,11 +196,9 @@ async fn call(
         return Ok(json(&answer));
     }
     let part = kind.to_ascii_lowercase();
-    let Some(arguments) = call.get(&part) else {
-        return Err(bad(format!(
-            "Failed to validate agent::Call: Expecting '{part}' to be present"
-        )));
-    };
+    let arguments = call
+        .get(&part)
+        .ok_or_else(|| bad(&format!("Expecting '{part}' to be present")))?;
     match kind {
         "LIST_FILES" | "READ_FILE" => file_call(shared, agent, kind, arguments).await,
         _ => container_call(shared, kind, arguments).await,
@@ -273,7 +259,7 @@ fn session(shared: &Arc<Shared>, headers: &HeaderMap, call: &Value) -> Answer {
     }
     let records = shared
         .sessions
-        .session(shared, &arguments["container_id"], &arguments["command"])
+        .session(&arguments["container_id"], &arguments["command"])
         .map_err(refuse_container)?;
     let mut response = streamed(kind, queue(records, || ()), shared);
     if kind == "application/recordio" {
@@ -290,9 +276,7 @@ async fn container_call(shared: &Arc<Shared>, kind: &str, arguments: &Value) -> 
     let containers = &shared.sessions;
     let id = &arguments["container_id"];
     let done = match kind {
-        "LAUNCH_NESTED_CONTAINER" | "LAUNCH_CONTAINER" => {
-            containers.launch(shared, id, &arguments["command"])
-        }
+        "LAUNCH_NESTED_CONTAINER" | "LAUNCH_CONTAINER" => containers.launch(id, &arguments["command"]),
         "KILL_NESTED_CONTAINER" | "KILL_CONTAINER" => containers.kill(id, arguments["signal"].as_i64()),
         "REMOVE_NESTED_CONTAINER" | "REMOVE_CONTAINER" => containers.remove(id),
         _ => {

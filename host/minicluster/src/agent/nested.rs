@@ -3,7 +3,7 @@
 //! Here that means: a process group in the task's sandbox, with the task's environment. It ends with its task.
 
 use super::process::{self, Process, signal_group};
-use crate::{shared::Shared, state::Launch, wire::recordio};
+use crate::{state::Launch, wire::recordio};
 use base64::Engine;
 use bytes::Bytes;
 use nix::sys::signal::Signal;
@@ -18,7 +18,7 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt},
     sync::{mpsc, watch},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// Nested containers known at a time, ended ones included until they are removed or their task ends.
 const CONTAINERS: usize = 1024;
@@ -26,8 +26,14 @@ const CONTAINERS: usize = 1024;
 const RECORDS: usize = 64;
 
 /// The tasks that have a process, and what runs inside them.
-#[derive(Debug, Default)]
-pub(crate) struct Containers(Mutex<Inner>);
+#[derive(Debug)]
+pub(crate) struct Containers {
+    inner: Mutex<Inner>,
+    /// Owns what attends to nested containers.
+    tracker: TaskTracker,
+    /// Ends them all.
+    token: CancellationToken,
+}
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -59,8 +65,17 @@ pub(crate) enum Failure {
 }
 
 impl Containers {
+    /// None yet. What runs is awaited by the tracker and ends with the token.
+    pub(crate) fn new(tracker: TaskTracker, token: CancellationToken) -> Self {
+        Self {
+            inner: Mutex::default(),
+            tracker,
+            token,
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Commands can be run in this task from now on.
@@ -92,26 +107,19 @@ impl Containers {
 
     /// Starts a command in a task and streams its output as `ProcessIO` records. The command is killed when the client
     /// goes away.
-    pub(crate) fn session(
-        &self,
-        shared: &Arc<Shared>,
-        id: &Value,
-        command: &Value,
-    ) -> Result<mpsc::Receiver<Bytes>, Failure> {
+    pub(crate) fn session(&self, id: &Value, command: &Value) -> Result<mpsc::Receiver<Bytes>, Failure> {
         let (process, nested) = self.start(id, command, true)?;
         let (records, receiver) = mpsc::channel(RECORDS);
-        shared
-            .tracker
-            .spawn(attend(Arc::clone(shared), process, nested, Some(records)));
+        self.tracker
+            .spawn(attend(self.token.clone(), process, nested, Some(records)));
         Ok(receiver)
     }
 
     /// Starts a command in a task; its output goes to the task's own files.
-    pub(crate) fn launch(&self, shared: &Arc<Shared>, id: &Value, command: &Value) -> Result<(), Failure> {
+    pub(crate) fn launch(&self, id: &Value, command: &Value) -> Result<(), Failure> {
         let (process, nested) = self.start(id, command, false)?;
-        shared
-            .tracker
-            .spawn(attend(Arc::clone(shared), process, nested, None));
+        self.tracker
+            .spawn(attend(self.token.clone(), process, nested, None));
         Ok(())
     }
 
@@ -216,7 +224,7 @@ fn spawn(info: &Value, launch: &Launch, piped: bool) -> io::Result<Process> {
 
 /// Until the command has ended and its output is sent.
 async fn attend(
-    shared: Arc<Shared>,
+    token: CancellationToken,
     mut process: Process,
     nested: Running,
     records: Option<mpsc::Sender<Bytes>>,
@@ -232,7 +240,7 @@ async fn attend(
         tokio::select! {
             ended = process.wait() => ended,
             () = nested.kill.cancelled() => process.destroy().await,
-            () = shared.token.cancelled() => process.destroy().await,
+            () = token.cancelled() => process.destroy().await,
             () = gone => process.destroy().await,
         }
     };

@@ -21,6 +21,8 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 pub(crate) struct Process {
     pub(crate) child: Child,
     pub(crate) pid: u32,
+    /// Clock ticks from the machine's start to the process's; with the pid it names one process for good.
+    pub(crate) started: u64,
 }
 
 impl Process {
@@ -31,7 +33,11 @@ impl Process {
         let pid = child
             .id()
             .ok_or_else(|| io::Error::other("the process has no id"))?;
-        Ok(Self { child, pid })
+        Ok(Self {
+            child,
+            pid,
+            started: start_time(pid).unwrap_or(0),
+        })
     }
 
     /// Signals the whole group. A group that is gone already is no error.
@@ -51,6 +57,12 @@ impl Process {
         self.signal(Signal::SIGKILL);
         self.wait().await
     }
+}
+
+/// The 22nd field of `/proc/<pid>/stat`. The second is a name in brackets that may hold anything.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
 /// Signals a process group by its leader.

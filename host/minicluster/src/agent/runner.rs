@@ -45,7 +45,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, launch: Launch, mut kills: watch::
         );
     }
     let prepared = tokio::select! {
-        prepared = sandbox::prepare(shared, &launch) => prepared,
+        prepared = sandbox::prepare(&shared.http, &launch) => prepared,
         () = killed(&mut kills) => {
             let mut update = AgentUpdate::new(TaskState::Killed);
             update.message = Some("Command was killed before it began".to_owned());
@@ -175,7 +175,9 @@ impl<'a> Running<'a> {
 
     async fn run(mut self, mut kills: watch::Receiver<Option<KillOrder>>) {
         let (launch, pid) = (self.launch, self.process.pid);
-        self.shared.journals.launched(&launch.agent, &launch.key, pid);
+        self.shared
+            .journals
+            .launched(&launch.agent, &launch.key, &self.process);
         set_pid(self.shared, launch, pid);
         self.shared.sessions.task_began(launch);
         self.tell(TaskState::Starting, None);
@@ -186,7 +188,7 @@ impl<'a> Running<'a> {
         let mut checks = JoinSet::new();
         for purpose in [Purpose::Check, Purpose::Health] {
             checks.spawn(check::run(
-                Arc::clone(self.shared),
+                self.shared.http.clone(),
                 Arc::clone(launch),
                 purpose,
                 findings.clone(),
@@ -204,7 +206,9 @@ impl<'a> Running<'a> {
             |error| format!("Failed to wait for the command: {error}"),
             |status| process::describe(*status),
         );
-        self.shared.journals.exited(&launch.agent, &launch.key, pid, &how);
+        self.shared
+            .journals
+            .exited(&launch.agent, &launch.key, &self.process, &how);
         if !self.shared.token.is_cancelled() {
             self.tell_end(ended.ok(), how);
         }
@@ -241,7 +245,7 @@ impl<'a> Running<'a> {
                 }
                 () = sleep_until(kill_at.into()) => {
                     self.kill_at = None;
-                    self.process.signal(Signal::SIGKILL);
+                    self.signal(Signal::SIGKILL);
                 }
                 () = sleep_until(limit.into()), if !ending => {
                     stop_checks.cancel();
@@ -280,10 +284,18 @@ impl<'a> Running<'a> {
 
     fn terminate(&mut self, grace: Duration) {
         if grace.is_zero() {
-            return self.process.signal(Signal::SIGKILL);
+            return self.signal(Signal::SIGKILL);
         }
-        self.process.signal(Signal::SIGTERM);
+        self.signal(Signal::SIGTERM);
         self.kill_at = Some(Instant::now() + grace.min(NEVER));
+    }
+
+    fn signal(&self, signal: Signal) {
+        let Launch { agent, key, .. } = self.launch.as_ref();
+        self.shared
+            .journals
+            .killed(agent, key, &self.process, signal.as_str());
+        self.process.signal(signal);
     }
 
     /// Takes what a check found. True: kill the task.

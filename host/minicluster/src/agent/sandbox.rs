@@ -1,7 +1,7 @@
 //! Sandboxes: a directory for each run of a task, what is fetched into it, and its output files.
 
 use super::process::switch_to;
-use crate::{shared::Shared, state::Launch, wire::json as doc};
+use crate::{state::Launch, wire::json as doc};
 use futures::StreamExt;
 use serde_json::Value;
 use std::{
@@ -29,10 +29,10 @@ pub(crate) enum Trouble {
 }
 
 /// Makes the sandbox and fetches what the command names.
-pub(crate) async fn prepare(shared: &Shared, launch: &Launch) -> Result<(), Trouble> {
+pub(crate) async fn prepare(client: &reqwest::Client, launch: &Launch) -> Result<(), Trouble> {
     make(launch).await?;
     for uri in doc::list(&launch.info, &["command", "uris"]) {
-        let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch(shared, launch, uri)).await;
+        let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch(client, launch, uri)).await;
         if let Err(error) = fetched.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut))) {
             let uri = doc::text(uri, &["value"]).unwrap_or_default();
             // As the real fetcher, into the sandbox's own stderr.
@@ -95,7 +95,7 @@ pub(crate) async fn note(directory: &Path, line: &str) -> io::Result<()> {
     file.flush().await
 }
 
-async fn fetch(shared: &Shared, launch: &Launch, uri: &Value) -> io::Result<()> {
+async fn fetch(client: &reqwest::Client, launch: &Launch, uri: &Value) -> io::Result<()> {
     let source = doc::text(uri, &["value"]).unwrap_or_default();
     let name = match doc::text(uri, &["output_file"]) {
         Some(name) => name,
@@ -115,7 +115,7 @@ async fn fetch(shared: &Shared, launch: &Launch, uri: &Value) -> io::Result<()> 
         tokio::fs::create_dir_all(parent).await?;
     }
     if source.starts_with("http://") || source.starts_with("https://") {
-        download(shared, source, &target).await?;
+        download(client, source, &target).await?;
     } else {
         let path = source.strip_prefix("file://").unwrap_or(source);
         if !path.starts_with('/') {
@@ -140,9 +140,8 @@ fn base_name(source: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-async fn download(shared: &Shared, url: &str, target: &PathBuf) -> io::Result<()> {
-    let response = shared
-        .http
+async fn download(client: &reqwest::Client, url: &str, target: &PathBuf) -> io::Result<()> {
+    let response = client
         .get(url)
         .send()
         .await

@@ -411,14 +411,6 @@ pub(crate) fn metrics(state: &State, agent: &Agent) -> Value {
         "tasks_running",
         running.iter().map(|executor| executor.tasks.len()).sum::<usize>() as f64,
     );
-    for name in ["cpus", "mem", "disk", "gpus"] {
-        let (total, used) = (agent.total.scalar(name), used.scalar(name));
-        put(&format!("{name}_total"), total);
-        put(&format!("{name}_used"), used);
-        put(
-            &format!("{name}_percent"),
-            if total > 0.0 { used / total } else { 0.0 },
-        );
-    }
+    crate::master::metrics::usage(&agent.total, &used, put);
     Value::Object(metrics)
 }

@@ -3,12 +3,12 @@
 use super::{flags, metrics, operator_views, state_views};
 use crate::{
     http::{
-        Body, Refusal, authenticate, check_accept, check_content_type, empty, form, json, not_allowed,
-        not_found, query, queue, read_body, refusal, reply, streamed, with_type,
+        Body, Refusal, authenticate, check_accept, empty, form, json, not_allowed, not_found, query, queue,
+        read_body, read_call, refusal, reply, route, streamed, with_type,
     },
     shared::Shared,
     state::{AgentId, FrameworkId, Reply, State, scheduler_validate},
-    wire::{json as doc, messages, schema},
+    wire::{json as doc, messages},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
@@ -20,15 +20,7 @@ static STREAM_ID: HeaderName = HeaderName::from_static("mesos-stream-id");
 /// Answers one request.
 pub(crate) async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let path = parts.uri.path();
-    let path = path
-        .strip_suffix('/')
-        .filter(|path| !path.is_empty())
-        .unwrap_or(path);
-    let path = path
-        .strip_prefix("/master")
-        .filter(|rest| rest.starts_with('/'))
-        .unwrap_or(path);
+    let path = route(parts.uri.path(), "/master");
     let answer = match path {
         "/api/v1/scheduler" => scheduler(&shared, &parts.method, &parts.headers, body).await,
         "/api/v1" => operator(&shared, &parts.method, &parts.headers, body).await,
@@ -43,13 +35,8 @@ type Answer = Result<Response<Body>, Refusal>;
 /// `POST /api/v1/scheduler`.
 async fn scheduler(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> Answer {
     let principal = authenticate(shared, headers, "mesos-master-scheduler")?;
-    if method != Method::POST {
-        return Err(not_allowed(method));
-    }
-    let body = read_body(body).await?;
-    check_content_type(headers)?;
+    let call = read_call(&messages::SCHEDULER_CALL, method, headers, body).await?;
     let bad = |why: String| refusal(StatusCode::BAD_REQUEST, why);
-    let call = schema::read_body(&messages::SCHEDULER_CALL, "Call", &body).map_err(bad)?;
     scheduler_validate(&call, principal.as_deref()).map_err(bad)?;
     let stream_id = headers
         .get(&STREAM_ID)
@@ -88,18 +75,14 @@ fn subscribe(shared: &Arc<Shared>, call: &Value) -> Response<Body> {
 /// `POST /api/v1`.
 async fn operator(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, body: Incoming) -> Answer {
     authenticate(shared, headers, "mesos-master-readwrite")?;
-    if method != Method::POST {
-        return Err(not_allowed(method));
-    }
-    let body = read_body(body).await?;
-    check_content_type(headers)?;
-    let bad = |why: String| refusal(StatusCode::BAD_REQUEST, why);
-    let call = schema::read_body(&messages::MASTER_CALL, "Call", &body).map_err(bad)?;
-    let Some(kind) = doc::text(&call, &["type"]) else {
-        return Err(bad(
-            "Failed to validate master::Call: Expecting 'type' to be present".to_owned(),
-        ));
+    let call = read_call(&messages::MASTER_CALL, method, headers, body).await?;
+    let bad = |why: &str| {
+        refusal(
+            StatusCode::BAD_REQUEST,
+            format!("Failed to validate master::Call: {why}"),
+        )
     };
+    let kind = doc::text(&call, &["type"]).ok_or_else(|| bad("Expecting 'type' to be present"))?;
     check_accept(headers)?;
     if kind == "SUBSCRIBE" {
         let events = shared.with(|state| state.watch(Instant::now()));

@@ -77,6 +77,12 @@ pub(crate) fn master(state: &State) -> Value {
         .frameworks
         .keys()
         .for_each(|id| used.add(&state.used_by(id)));
+    usage(&total, &used, put);
+    Value::Object(metrics)
+}
+
+/// Totals and what is used of them.
+pub(crate) fn usage(total: &Bundle, used: &Bundle, mut put: impl FnMut(&str, f64)) {
     for name in ["cpus", "mem", "disk", "gpus"] {
         let (total, used) = (total.scalar(name), used.scalar(name));
         put(&format!("{name}_total"), total);
@@ -86,7 +92,6 @@ pub(crate) fn master(state: &State) -> Value {
             if total > 0.0 { used / total } else { 0.0 },
         );
     }
-    Value::Object(metrics)
 }
 
 /// Metrics as `GET_METRICS` lists them.

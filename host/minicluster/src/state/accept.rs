@@ -141,32 +141,23 @@ impl State {
     }
 
     fn launch(&mut self, accepted: &mut Accepted, task: &Value) {
-        let resources = match self.check_task(accepted, task, false) {
-            Ok(resources) => resources,
-            Err(why) => {
-                return self.reject(
-                    &accepted.framework,
-                    task,
-                    TaskState::Error,
-                    "REASON_TASK_INVALID",
-                    &why,
-                );
+        let checked = self.check_task(accepted, task, false).and_then(|resources| {
+            if accepted.left.contains(&resources) {
+                return Ok(resources);
             }
-        };
-        if !accepted.left.contains(&resources) {
-            let why = format!(
+            Err(format!(
                 "Total resources {} required by task and its executor is more than available {}",
                 resources.describe(&accepted.role),
                 accepted.left.describe(&accepted.role)
-            );
-            return self.reject(
-                &accepted.framework,
-                task,
-                TaskState::Error,
-                "REASON_TASK_INVALID",
-                &why,
-            );
-        }
+            ))
+        });
+        let resources = match checked {
+            Ok(resources) => resources,
+            Err(why) => {
+                let reason = "REASON_TASK_INVALID";
+                return self.reject(&accepted.framework, task, TaskState::Error, reason, &why);
+            }
+        };
         accepted.left.subtract(&resources);
         self.start_task(accepted, task, resources, None);
     }

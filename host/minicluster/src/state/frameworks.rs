@@ -184,13 +184,7 @@ impl State {
     /// Ends a framework: its stream, its tasks and, after them, their processes.
     pub(crate) fn remove_framework(&mut self, id: &FrameworkId) {
         self.withdraw_offers_of(id);
-        let keys: Vec<TaskKey> = self
-            .frameworks
-            .get(id)
-            .into_iter()
-            .flat_map(|f| f.tasks.values().map(|task| task.key.clone()))
-            .collect();
-        for key in keys {
+        for key in self.tasks_of(id) {
             self.end_with_framework(&key);
         }
         let unreachable: Vec<TaskKey> = self.frameworks.get(id).map_or_else(Vec::new, |framework| {

@@ -117,6 +117,16 @@ impl State {
             .or_else(|| unreachable.iter_mut().find(|task| task.key == *key))
     }
 
+    /// The framework's tasks that are not done with.
+    fn tasks_of(&self, id: &FrameworkId) -> Vec<TaskKey> {
+        let tasks = self
+            .frameworks
+            .get(id)
+            .into_iter()
+            .flat_map(|one| one.tasks.values());
+        tasks.map(|task| task.key.clone()).collect()
+    }
+
     /// All tasks that are not done with.
     pub(crate) fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.frameworks

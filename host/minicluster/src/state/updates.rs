@@ -278,13 +278,7 @@ impl State {
 
     /// After a framework came back: its unacknowledged updates again, at once.
     pub(super) fn resend_pending(&mut self, id: &FrameworkId, now: Instant) {
-        let keys: Vec<TaskKey> = self
-            .frameworks
-            .get(id)
-            .into_iter()
-            .flat_map(|f| f.tasks.values().map(|task| task.key.clone()))
-            .collect();
-        for key in keys {
+        for key in self.tasks_of(id) {
             self.forward(&key, now);
         }
     }

@@ -2,167 +2,119 @@
 
 use super::schema::{
     Kind::{Any, Bool, Bytes, Enum, Float, Int, Message as Sub, Text},
-    Message, opt, rep, req,
+    Message, message, opt, rep, req,
 };
 
-static ID: Message = Message {
-    fields: &[req("value", Text)],
-};
-static DURATION: Message = Message {
-    fields: &[req("nanoseconds", Int)],
-};
-static LABELS: Message = Message {
-    fields: &[rep("labels", Sub(&LABEL))],
-};
-static LABEL: Message = Message {
-    fields: &[req("key", Text), opt("value", Text)],
-};
-static CONTAINER_ID: Message = Message {
-    fields: &[req("value", Text), opt("parent", Sub(&CONTAINER_ID))],
-};
+static ID: Message = message(&[req("value", Text)]);
+static DURATION: Message = message(&[req("nanoseconds", Int)]);
+static LABELS: Message = message(&[rep("labels", Sub(&LABEL))]);
+static LABEL: Message = message(&[req("key", Text), opt("value", Text)]);
+static CONTAINER_ID: Message = message(&[req("value", Text), opt("parent", Sub(&CONTAINER_ID))]);
 
-static SCALAR: Message = Message {
-    fields: &[req("value", Float)],
-};
-static RANGE: Message = Message {
-    fields: &[req("begin", Int), req("end", Int)],
-};
-static RANGES: Message = Message {
-    fields: &[rep("range", Sub(&RANGE))],
-};
-static SET: Message = Message {
-    fields: &[rep("item", Text)],
-};
-static ALLOCATION: Message = Message {
-    fields: &[opt("role", Text)],
-};
-static RESOURCE: Message = Message {
-    fields: &[
-        req("name", Text),
-        req("type", Enum(&["SCALAR", "RANGES", "SET", "TEXT"])),
-        opt("scalar", Sub(&SCALAR)),
-        opt("ranges", Sub(&RANGES)),
-        opt("set", Sub(&SET)),
-        opt("role", Text),
-        opt("allocation_info", Sub(&ALLOCATION)),
-        rep("reservations", Any),
-        opt("reservation", Any),
-        opt("disk", Any),
-        opt("revocable", Any),
-        opt("shared", Any),
-    ],
-};
+static SCALAR: Message = message(&[req("value", Float)]);
+static RANGE: Message = message(&[req("begin", Int), req("end", Int)]);
+static RANGES: Message = message(&[rep("range", Sub(&RANGE))]);
+static SET: Message = message(&[rep("item", Text)]);
+static ALLOCATION: Message = message(&[opt("role", Text)]);
+static RESOURCE: Message = message(&[
+    req("name", Text),
+    req("type", Enum(&["SCALAR", "RANGES", "SET", "TEXT"])),
+    opt("scalar", Sub(&SCALAR)),
+    opt("ranges", Sub(&RANGES)),
+    opt("set", Sub(&SET)),
+    opt("role", Text),
+    opt("allocation_info", Sub(&ALLOCATION)),
+    rep("reservations", Any),
+    opt("reservation", Any),
+    opt("disk", Any),
+    opt("revocable", Any),
+    opt("shared", Any),
+]);
 
-static VARIABLE: Message = Message {
-    fields: &[
-        req("name", Text),
-        opt("type", Enum(&["UNKNOWN", "VALUE", "SECRET"])),
-        opt("value", Text),
-        opt("secret", Any),
-    ],
-};
-static ENVIRONMENT: Message = Message {
-    fields: &[rep("variables", Sub(&VARIABLE))],
-};
-static URI: Message = Message {
-    fields: &[
-        req("value", Text),
-        opt("executable", Bool),
-        opt("extract", Bool),
-        opt("cache", Bool),
-        opt("output_file", Text),
-    ],
-};
-static COMMAND: Message = Message {
-    fields: &[
-        rep("uris", Sub(&URI)),
-        opt("environment", Sub(&ENVIRONMENT)),
-        opt("shell", Bool),
-        opt("value", Text),
-        rep("arguments", Text),
-        opt("user", Text),
-    ],
-};
-static CHECK: Message = Message {
-    fields: &[
-        opt("type", Enum(&["COMMAND", "HTTP", "TCP"])),
-        opt("command", Sub(&CHECK_COMMAND)),
-        opt("http", Sub(&HTTP_CHECK)),
-        opt("tcp", Sub(&TCP_CHECK)),
-        opt("delay_seconds", Float),
-        opt("interval_seconds", Float),
-        opt("timeout_seconds", Float),
-    ],
-};
-static CHECK_COMMAND: Message = Message {
-    fields: &[req("command", Sub(&COMMAND))],
-};
-static HTTP_CHECK: Message = Message {
-    fields: &[
-        req("port", Int),
-        opt("path", Text),
-        opt("scheme", Text),
-        rep("statuses", Int),
-        opt("protocol", Text),
-    ],
-};
-static TCP_CHECK: Message = Message {
-    fields: &[req("port", Int), opt("protocol", Text)],
-};
-static HEALTH_CHECK: Message = Message {
-    fields: &[
-        opt("type", Enum(&["COMMAND", "HTTP", "TCP"])),
-        opt("command", Sub(&COMMAND)),
-        opt("http", Sub(&HTTP_CHECK)),
-        opt("tcp", Sub(&TCP_CHECK)),
-        opt("delay_seconds", Float),
-        opt("interval_seconds", Float),
-        opt("timeout_seconds", Float),
-        opt("consecutive_failures", Int),
-        opt("grace_period_seconds", Float),
-    ],
-};
-static KILL_POLICY: Message = Message {
-    fields: &[opt("grace_period", Sub(&DURATION))],
-};
-static EXECUTOR: Message = Message {
-    fields: &[
-        opt("type", Enum(&["DEFAULT", "CUSTOM"])),
-        req("executor_id", Sub(&ID)),
-        opt("framework_id", Sub(&ID)),
-        opt("command", Sub(&COMMAND)),
-        opt("container", Any),
-        rep("resources", Sub(&RESOURCE)),
-        opt("name", Text),
-        opt("source", Text),
-        opt("data", Bytes),
-        opt("discovery", Any),
-        opt("shutdown_grace_period", Sub(&DURATION)),
-        opt("labels", Sub(&LABELS)),
-    ],
-};
-static TASK: Message = Message {
-    fields: &[
-        req("name", Text),
-        req("task_id", Sub(&ID)),
-        req("agent_id", Sub(&ID)),
-        rep("resources", Sub(&RESOURCE)),
-        opt("executor", Sub(&EXECUTOR)),
-        opt("command", Sub(&COMMAND)),
-        opt("container", Any),
-        opt("health_check", Sub(&HEALTH_CHECK)),
-        opt("check", Sub(&CHECK)),
-        opt("kill_policy", Sub(&KILL_POLICY)),
-        opt("data", Bytes),
-        opt("labels", Sub(&LABELS)),
-        opt("discovery", Any),
-        opt("max_completion_time", Sub(&DURATION)),
-        opt("limits", Any),
-    ],
-};
-static TASK_GROUP: Message = Message {
-    fields: &[rep("tasks", Sub(&TASK))],
-};
+static VARIABLE: Message = message(&[
+    req("name", Text),
+    opt("type", Enum(&["UNKNOWN", "VALUE", "SECRET"])),
+    opt("value", Text),
+    opt("secret", Any),
+]);
+static ENVIRONMENT: Message = message(&[rep("variables", Sub(&VARIABLE))]);
+static URI: Message = message(&[
+    req("value", Text),
+    opt("executable", Bool),
+    opt("extract", Bool),
+    opt("cache", Bool),
+    opt("output_file", Text),
+]);
+static COMMAND: Message = message(&[
+    rep("uris", Sub(&URI)),
+    opt("environment", Sub(&ENVIRONMENT)),
+    opt("shell", Bool),
+    opt("value", Text),
+    rep("arguments", Text),
+    opt("user", Text),
+]);
+static CHECK: Message = message(&[
+    opt("type", Enum(&["COMMAND", "HTTP", "TCP"])),
+    opt("command", Sub(&CHECK_COMMAND)),
+    opt("http", Sub(&HTTP_CHECK)),
+    opt("tcp", Sub(&TCP_CHECK)),
+    opt("delay_seconds", Float),
+    opt("interval_seconds", Float),
+    opt("timeout_seconds", Float),
+]);
+static CHECK_COMMAND: Message = message(&[req("command", Sub(&COMMAND))]);
+static HTTP_CHECK: Message = message(&[
+    req("port", Int),
+    opt("path", Text),
+    opt("scheme", Text),
+    rep("statuses", Int),
+    opt("protocol", Text),
+]);
+static TCP_CHECK: Message = message(&[req("port", Int), opt("protocol", Text)]);
+static HEALTH_CHECK: Message = message(&[
+    opt("type", Enum(&["COMMAND", "HTTP", "TCP"])),
+    opt("command", Sub(&COMMAND)),
+    opt("http", Sub(&HTTP_CHECK)),
+    opt("tcp", Sub(&TCP_CHECK)),
+    opt("delay_seconds", Float),
+    opt("interval_seconds", Float),
+    opt("timeout_seconds", Float),
+    opt("consecutive_failures", Int),
+    opt("grace_period_seconds", Float),
+]);
+static KILL_POLICY: Message = message(&[opt("grace_period", Sub(&DURATION))]);
+static EXECUTOR: Message = message(&[
+    opt("type", Enum(&["DEFAULT", "CUSTOM"])),
+    req("executor_id", Sub(&ID)),
+    opt("framework_id", Sub(&ID)),
+    opt("command", Sub(&COMMAND)),
+    opt("container", Any),
+    rep("resources", Sub(&RESOURCE)),
+    opt("name", Text),
+    opt("source", Text),
+    opt("data", Bytes),
+    opt("discovery", Any),
+    opt("shutdown_grace_period", Sub(&DURATION)),
+    opt("labels", Sub(&LABELS)),
+]);
+static TASK: Message = message(&[
+    req("name", Text),
+    req("task_id", Sub(&ID)),
+    req("agent_id", Sub(&ID)),
+    rep("resources", Sub(&RESOURCE)),
+    opt("executor", Sub(&EXECUTOR)),
+    opt("command", Sub(&COMMAND)),
+    opt("container", Any),
+    opt("health_check", Sub(&HEALTH_CHECK)),
+    opt("check", Sub(&CHECK)),
+    opt("kill_policy", Sub(&KILL_POLICY)),
+    opt("data", Bytes),
+    opt("labels", Sub(&LABELS)),
+    opt("discovery", Any),
+    opt("max_completion_time", Sub(&DURATION)),
+    opt("limits", Any),
+]);
+static TASK_GROUP: Message = message(&[rep("tasks", Sub(&TASK))]);
 
 const CAPABILITIES: &[&str] = &[
     "REVOCABLE_RESOURCES",
@@ -174,29 +126,23 @@ const CAPABILITIES: &[&str] = &[
     "RESERVATION_REFINEMENT",
     "REGION_AWARE",
 ];
-static CAPABILITY: Message = Message {
-    fields: &[opt("type", Enum(CAPABILITIES))],
-};
-static FRAMEWORK: Message = Message {
-    fields: &[
-        req("user", Text),
-        req("name", Text),
-        opt("id", Sub(&ID)),
-        opt("failover_timeout", Float),
-        opt("checkpoint", Bool),
-        opt("role", Text),
-        rep("roles", Text),
-        opt("hostname", Text),
-        opt("principal", Text),
-        opt("webui_url", Text),
-        rep("capabilities", Sub(&CAPABILITY)),
-        opt("labels", Sub(&LABELS)),
-        opt("offer_filters", Any),
-    ],
-};
-static FILTERS: Message = Message {
-    fields: &[opt("refuse_seconds", Float)],
-};
+static CAPABILITY: Message = message(&[opt("type", Enum(CAPABILITIES))]);
+static FRAMEWORK: Message = message(&[
+    req("user", Text),
+    req("name", Text),
+    opt("id", Sub(&ID)),
+    opt("failover_timeout", Float),
+    opt("checkpoint", Bool),
+    opt("role", Text),
+    rep("roles", Text),
+    opt("hostname", Text),
+    opt("principal", Text),
+    opt("webui_url", Text),
+    rep("capabilities", Sub(&CAPABILITY)),
+    opt("labels", Sub(&LABELS)),
+    opt("offer_filters", Any),
+]);
+static FILTERS: Message = message(&[opt("refuse_seconds", Float)]);
 
 const OPERATIONS: &[&str] = &[
     "LAUNCH",
@@ -210,261 +156,205 @@ const OPERATIONS: &[&str] = &[
     "CREATE_DISK",
     "DESTROY_DISK",
 ];
-static LAUNCH: Message = Message {
-    fields: &[rep("task_infos", Sub(&TASK))],
-};
-static LAUNCH_GROUP: Message = Message {
-    fields: &[
-        req("executor", Sub(&EXECUTOR)),
-        req("task_group", Sub(&TASK_GROUP)),
-    ],
-};
-static OPERATION: Message = Message {
-    fields: &[
-        opt("type", Enum(OPERATIONS)),
-        opt("id", Sub(&ID)),
-        opt("launch", Sub(&LAUNCH)),
-        opt("launch_group", Sub(&LAUNCH_GROUP)),
-    ],
-};
+static LAUNCH: Message = message(&[rep("task_infos", Sub(&TASK))]);
+static LAUNCH_GROUP: Message = message(&[
+    req("executor", Sub(&EXECUTOR)),
+    req("task_group", Sub(&TASK_GROUP)),
+]);
+static OPERATION: Message = message(&[
+    opt("type", Enum(OPERATIONS)),
+    opt("id", Sub(&ID)),
+    opt("launch", Sub(&LAUNCH)),
+    opt("launch_group", Sub(&LAUNCH_GROUP)),
+]);
 
-static SUBSCRIBE: Message = Message {
-    fields: &[
-        req("framework_info", Sub(&FRAMEWORK)),
-        rep("suppressed_roles", Text),
-        opt("offer_constraints", Any),
-        opt("force", Bool),
-    ],
-};
-static ACCEPT: Message = Message {
-    fields: &[
-        rep("offer_ids", Sub(&ID)),
-        rep("operations", Sub(&OPERATION)),
-        opt("filters", Sub(&FILTERS)),
-    ],
-};
-static DECLINE: Message = Message {
-    fields: &[rep("offer_ids", Sub(&ID)), opt("filters", Sub(&FILTERS))],
-};
-static ROLES: Message = Message {
-    fields: &[opt("role", Text), rep("roles", Text)],
-};
-static KILL: Message = Message {
-    fields: &[
-        req("task_id", Sub(&ID)),
-        opt("agent_id", Sub(&ID)),
-        opt("kill_policy", Sub(&KILL_POLICY)),
-    ],
-};
-static SHUTDOWN: Message = Message {
-    fields: &[req("executor_id", Sub(&ID)), req("agent_id", Sub(&ID))],
-};
-static ACKNOWLEDGE: Message = Message {
-    fields: &[
-        req("agent_id", Sub(&ID)),
-        req("task_id", Sub(&ID)),
-        req("uuid", Bytes),
-    ],
-};
-static ACKNOWLEDGE_OPERATION: Message = Message {
-    fields: &[
-        opt("agent_id", Sub(&ID)),
-        opt("resource_provider_id", Sub(&ID)),
-        req("uuid", Bytes),
-        req("operation_id", Sub(&ID)),
-    ],
-};
-static RECONCILE_TASK: Message = Message {
-    fields: &[req("task_id", Sub(&ID)), opt("agent_id", Sub(&ID))],
-};
-static RECONCILE: Message = Message {
-    fields: &[rep("tasks", Sub(&RECONCILE_TASK))],
-};
-static RECONCILE_OPERATION: Message = Message {
-    fields: &[
-        req("operation_id", Sub(&ID)),
-        opt("agent_id", Sub(&ID)),
-        opt("resource_provider_id", Sub(&ID)),
-    ],
-};
-static RECONCILE_OPERATIONS: Message = Message {
-    fields: &[rep("operations", Sub(&RECONCILE_OPERATION))],
-};
-static MESSAGE: Message = Message {
-    fields: &[
-        req("agent_id", Sub(&ID)),
-        req("executor_id", Sub(&ID)),
-        req("data", Bytes),
-    ],
-};
-static REQUEST: Message = Message {
-    fields: &[rep("requests", Any)],
-};
-static UPDATE_FRAMEWORK: Message = Message {
-    fields: &[
-        req("framework_info", Sub(&FRAMEWORK)),
-        rep("suppressed_roles", Text),
-        opt("offer_constraints", Any),
-    ],
-};
+static SUBSCRIBE: Message = message(&[
+    req("framework_info", Sub(&FRAMEWORK)),
+    rep("suppressed_roles", Text),
+    opt("offer_constraints", Any),
+    opt("force", Bool),
+]);
+static ACCEPT: Message = message(&[
+    rep("offer_ids", Sub(&ID)),
+    rep("operations", Sub(&OPERATION)),
+    opt("filters", Sub(&FILTERS)),
+]);
+static DECLINE: Message = message(&[rep("offer_ids", Sub(&ID)), opt("filters", Sub(&FILTERS))]);
+static ROLES: Message = message(&[opt("role", Text), rep("roles", Text)]);
+static KILL: Message = message(&[
+    req("task_id", Sub(&ID)),
+    opt("agent_id", Sub(&ID)),
+    opt("kill_policy", Sub(&KILL_POLICY)),
+]);
+static SHUTDOWN: Message = message(&[req("executor_id", Sub(&ID)), req("agent_id", Sub(&ID))]);
+static ACKNOWLEDGE: Message = message(&[
+    req("agent_id", Sub(&ID)),
+    req("task_id", Sub(&ID)),
+    req("uuid", Bytes),
+]);
+static ACKNOWLEDGE_OPERATION: Message = message(&[
+    opt("agent_id", Sub(&ID)),
+    opt("resource_provider_id", Sub(&ID)),
+    req("uuid", Bytes),
+    req("operation_id", Sub(&ID)),
+]);
+static RECONCILE_TASK: Message = message(&[req("task_id", Sub(&ID)), opt("agent_id", Sub(&ID))]);
+static RECONCILE: Message = message(&[rep("tasks", Sub(&RECONCILE_TASK))]);
+static RECONCILE_OPERATION: Message = message(&[
+    req("operation_id", Sub(&ID)),
+    opt("agent_id", Sub(&ID)),
+    opt("resource_provider_id", Sub(&ID)),
+]);
+static RECONCILE_OPERATIONS: Message = message(&[rep("operations", Sub(&RECONCILE_OPERATION))]);
+static MESSAGE: Message = message(&[
+    req("agent_id", Sub(&ID)),
+    req("executor_id", Sub(&ID)),
+    req("data", Bytes),
+]);
+static REQUEST: Message = message(&[rep("requests", Any)]);
+static UPDATE_FRAMEWORK: Message = message(&[
+    req("framework_info", Sub(&FRAMEWORK)),
+    rep("suppressed_roles", Text),
+    opt("offer_constraints", Any),
+]);
 
 /// `POST /api/v1/scheduler`.
-pub(crate) static SCHEDULER_CALL: Message = Message {
-    fields: &[
-        opt("framework_id", Sub(&ID)),
-        opt(
-            "type",
-            Enum(&[
-                "SUBSCRIBE",
-                "TEARDOWN",
-                "ACCEPT",
-                "DECLINE",
-                "ACCEPT_INVERSE_OFFERS",
-                "DECLINE_INVERSE_OFFERS",
-                "REVIVE",
-                "KILL",
-                "SHUTDOWN",
-                "ACKNOWLEDGE",
-                "ACKNOWLEDGE_OPERATION_STATUS",
-                "RECONCILE",
-                "RECONCILE_OPERATIONS",
-                "MESSAGE",
-                "REQUEST",
-                "SUPPRESS",
-                "UPDATE_FRAMEWORK",
-            ]),
-        ),
-        opt("subscribe", Sub(&SUBSCRIBE)),
-        opt("accept", Sub(&ACCEPT)),
-        opt("decline", Sub(&DECLINE)),
-        opt("accept_inverse_offers", Any),
-        opt("decline_inverse_offers", Any),
-        opt("revive", Sub(&ROLES)),
-        opt("suppress", Sub(&ROLES)),
-        opt("kill", Sub(&KILL)),
-        opt("shutdown", Sub(&SHUTDOWN)),
-        opt("acknowledge", Sub(&ACKNOWLEDGE)),
-        opt("acknowledge_operation_status", Sub(&ACKNOWLEDGE_OPERATION)),
-        opt("reconcile", Sub(&RECONCILE)),
-        opt("reconcile_operations", Sub(&RECONCILE_OPERATIONS)),
-        opt("message", Sub(&MESSAGE)),
-        opt("request", Sub(&REQUEST)),
-        opt("update_framework", Sub(&UPDATE_FRAMEWORK)),
-    ],
-};
+pub(crate) static SCHEDULER_CALL: Message = message(&[
+    opt("framework_id", Sub(&ID)),
+    opt(
+        "type",
+        Enum(&[
+            "SUBSCRIBE",
+            "TEARDOWN",
+            "ACCEPT",
+            "DECLINE",
+            "ACCEPT_INVERSE_OFFERS",
+            "DECLINE_INVERSE_OFFERS",
+            "REVIVE",
+            "KILL",
+            "SHUTDOWN",
+            "ACKNOWLEDGE",
+            "ACKNOWLEDGE_OPERATION_STATUS",
+            "RECONCILE",
+            "RECONCILE_OPERATIONS",
+            "MESSAGE",
+            "REQUEST",
+            "SUPPRESS",
+            "UPDATE_FRAMEWORK",
+        ]),
+    ),
+    opt("subscribe", Sub(&SUBSCRIBE)),
+    opt("accept", Sub(&ACCEPT)),
+    opt("decline", Sub(&DECLINE)),
+    opt("accept_inverse_offers", Any),
+    opt("decline_inverse_offers", Any),
+    opt("revive", Sub(&ROLES)),
+    opt("suppress", Sub(&ROLES)),
+    opt("kill", Sub(&KILL)),
+    opt("shutdown", Sub(&SHUTDOWN)),
+    opt("acknowledge", Sub(&ACKNOWLEDGE)),
+    opt("acknowledge_operation_status", Sub(&ACKNOWLEDGE_OPERATION)),
+    opt("reconcile", Sub(&RECONCILE)),
+    opt("reconcile_operations", Sub(&RECONCILE_OPERATIONS)),
+    opt("message", Sub(&MESSAGE)),
+    opt("request", Sub(&REQUEST)),
+    opt("update_framework", Sub(&UPDATE_FRAMEWORK)),
+]);
 
-static AGENT_ONLY: Message = Message {
-    fields: &[req("agent_id", Sub(&ID))],
-};
-static DRAIN: Message = Message {
-    fields: &[
-        req("agent_id", Sub(&ID)),
-        opt("max_grace_period", Any),
-        opt("mark_gone", Bool),
-    ],
-};
+static AGENT_ONLY: Message = message(&[req("agent_id", Sub(&ID))]);
+static DRAIN: Message = message(&[
+    req("agent_id", Sub(&ID)),
+    opt("max_grace_period", Any),
+    opt("mark_gone", Bool),
+]);
 
 /// `POST /api/v1` of the master.
-pub(crate) static MASTER_CALL: Message = Message {
-    fields: &[
-        opt(
-            "type",
-            Enum(&[
-                "GET_HEALTH",
-                "GET_FLAGS",
-                "GET_VERSION",
-                "GET_METRICS",
-                "GET_LOGGING_LEVEL",
-                "GET_STATE",
-                "GET_AGENTS",
-                "GET_FRAMEWORKS",
-                "GET_EXECUTORS",
-                "GET_OPERATIONS",
-                "GET_TASKS",
-                "GET_ROLES",
-                "GET_WEIGHTS",
-                "GET_MASTER",
-                "SUBSCRIBE",
-                "GET_MAINTENANCE_STATUS",
-                "GET_MAINTENANCE_SCHEDULE",
-                "GET_QUOTA",
-                "TEARDOWN",
-                "DRAIN_AGENT",
-                "DEACTIVATE_AGENT",
-                "REACTIVATE_AGENT",
-                "MARK_AGENT_GONE",
-            ]),
-        ),
-        opt("drain_agent", Sub(&DRAIN)),
-        opt("deactivate_agent", Sub(&AGENT_ONLY)),
-        opt("reactivate_agent", Sub(&AGENT_ONLY)),
-        opt("mark_agent_gone", Sub(&AGENT_ONLY)),
-        opt("teardown", Sub(&TEARDOWN)),
-        opt("get_metrics", Any),
-    ],
-};
-static TEARDOWN: Message = Message {
-    fields: &[req("framework_id", Sub(&ID))],
-};
+pub(crate) static MASTER_CALL: Message = message(&[
+    opt(
+        "type",
+        Enum(&[
+            "GET_HEALTH",
+            "GET_FLAGS",
+            "GET_VERSION",
+            "GET_METRICS",
+            "GET_LOGGING_LEVEL",
+            "GET_STATE",
+            "GET_AGENTS",
+            "GET_FRAMEWORKS",
+            "GET_EXECUTORS",
+            "GET_OPERATIONS",
+            "GET_TASKS",
+            "GET_ROLES",
+            "GET_WEIGHTS",
+            "GET_MASTER",
+            "SUBSCRIBE",
+            "GET_MAINTENANCE_STATUS",
+            "GET_MAINTENANCE_SCHEDULE",
+            "GET_QUOTA",
+            "TEARDOWN",
+            "DRAIN_AGENT",
+            "DEACTIVATE_AGENT",
+            "REACTIVATE_AGENT",
+            "MARK_AGENT_GONE",
+        ]),
+    ),
+    opt("drain_agent", Sub(&DRAIN)),
+    opt("deactivate_agent", Sub(&AGENT_ONLY)),
+    opt("reactivate_agent", Sub(&AGENT_ONLY)),
+    opt("mark_agent_gone", Sub(&AGENT_ONLY)),
+    opt("teardown", Sub(&TEARDOWN)),
+    opt("get_metrics", Any),
+]);
+static TEARDOWN: Message = message(&[req("framework_id", Sub(&ID))]);
 
-static PATH: Message = Message {
-    fields: &[req("path", Text)],
-};
-static READ_FILE: Message = Message {
-    fields: &[req("path", Text), req("offset", Int), opt("length", Int)],
-};
-static SESSION: Message = Message {
-    fields: &[
-        req("container_id", Sub(&CONTAINER_ID)),
-        opt("command", Sub(&COMMAND)),
-        opt("container", Any),
-    ],
-};
-static CONTAINER: Message = Message {
-    fields: &[req("container_id", Sub(&CONTAINER_ID)), opt("signal", Int)],
-};
+static PATH: Message = message(&[req("path", Text)]);
+static READ_FILE: Message = message(&[req("path", Text), req("offset", Int), opt("length", Int)]);
+static SESSION: Message = message(&[
+    req("container_id", Sub(&CONTAINER_ID)),
+    opt("command", Sub(&COMMAND)),
+    opt("container", Any),
+]);
+static CONTAINER: Message = message(&[req("container_id", Sub(&CONTAINER_ID)), opt("signal", Int)]);
 
 /// `POST /api/v1` of an agent.
-pub(crate) static AGENT_CALL: Message = Message {
-    fields: &[
-        opt(
-            "type",
-            Enum(&[
-                "GET_HEALTH",
-                "GET_FLAGS",
-                "GET_VERSION",
-                "GET_METRICS",
-                "GET_LOGGING_LEVEL",
-                "GET_STATE",
-                "GET_CONTAINERS",
-                "GET_FRAMEWORKS",
-                "GET_EXECUTORS",
-                "GET_OPERATIONS",
-                "GET_TASKS",
-                "GET_AGENT",
-                "LIST_FILES",
-                "READ_FILE",
-                "LAUNCH_NESTED_CONTAINER",
-                "WAIT_NESTED_CONTAINER",
-                "KILL_NESTED_CONTAINER",
-                "REMOVE_NESTED_CONTAINER",
-                "LAUNCH_NESTED_CONTAINER_SESSION",
-                "LAUNCH_CONTAINER",
-                "WAIT_CONTAINER",
-                "KILL_CONTAINER",
-                "REMOVE_CONTAINER",
-            ]),
-        ),
-        opt("list_files", Sub(&PATH)),
-        opt("read_file", Sub(&READ_FILE)),
-        opt("launch_nested_container", Sub(&SESSION)),
-        opt("wait_nested_container", Sub(&CONTAINER)),
-        opt("kill_nested_container", Sub(&CONTAINER)),
-        opt("remove_nested_container", Sub(&CONTAINER)),
-        opt("launch_nested_container_session", Sub(&SESSION)),
-        opt("launch_container", Sub(&SESSION)),
-        opt("wait_container", Sub(&CONTAINER)),
-        opt("kill_container", Sub(&CONTAINER)),
-        opt("remove_container", Sub(&CONTAINER)),
-    ],
-};
+pub(crate) static AGENT_CALL: Message = message(&[
+    opt(
+        "type",
+        Enum(&[
+            "GET_HEALTH",
+            "GET_FLAGS",
+            "GET_VERSION",
+            "GET_METRICS",
+            "GET_LOGGING_LEVEL",
+            "GET_STATE",
+            "GET_CONTAINERS",
+            "GET_FRAMEWORKS",
+            "GET_EXECUTORS",
+            "GET_OPERATIONS",
+            "GET_TASKS",
+            "GET_AGENT",
+            "LIST_FILES",
+            "READ_FILE",
+            "LAUNCH_NESTED_CONTAINER",
+            "WAIT_NESTED_CONTAINER",
+            "KILL_NESTED_CONTAINER",
+            "REMOVE_NESTED_CONTAINER",
+            "LAUNCH_NESTED_CONTAINER_SESSION",
+            "LAUNCH_CONTAINER",
+            "WAIT_CONTAINER",
+            "KILL_CONTAINER",
+            "REMOVE_CONTAINER",
+        ]),
+    ),
+    opt("list_files", Sub(&PATH)),
+    opt("read_file", Sub(&READ_FILE)),
+    opt("launch_nested_container", Sub(&SESSION)),
+    opt("wait_nested_container", Sub(&CONTAINER)),
+    opt("kill_nested_container", Sub(&CONTAINER)),
+    opt("remove_nested_container", Sub(&CONTAINER)),
+    opt("launch_nested_container_session", Sub(&SESSION)),
+    opt("launch_container", Sub(&SESSION)),
+    opt("wait_container", Sub(&CONTAINER)),
+    opt("kill_container", Sub(&CONTAINER)),
+    opt("remove_container", Sub(&CONTAINER)),
+]);

@@ -37,6 +37,11 @@ pub(crate) struct Message {
     pub(crate) fields: &'static [Field],
 }
 
+/// A message of these fields.
+pub(crate) const fn message(fields: &'static [Field]) -> Message {
+    Message { fields }
+}
+
 /// An optional field.
 pub(crate) const fn opt(name: &'static str, kind: Kind) -> Field {
     Field {
