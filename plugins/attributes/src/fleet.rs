@@ -1,107 +1,17 @@
-//! The agents: loaded once, kept in the form that conditions compare, asked about in batches.
+//! What the host asks about the agents: candidates judged, and places chosen, in batches.
 
-use std::collections::BTreeMap;
-use std::rc::Rc;
-
-use transom_sdk::log;
 use transom_sdk::matcher::{Agent, Candidate, Fleet, Task, Verdict};
 
-use crate::constraint::{Field, Found};
-use crate::expression::Texts;
-use crate::pattern::Cache;
+use crate::agents::Agents;
 use crate::placement::Question;
-
-/// What conditions can see of an agent.
-#[derive(Debug)]
-pub struct Known {
-    hostname: Found,
-    region: Option<Found>,
-    zone: Option<Found>,
-    attributes: Vec<(String, Found)>,
-    /// For expressions.
-    pub texts: Texts,
-}
-
-impl Known {
-    fn new(agent: Agent) -> Self {
-        Self {
-            hostname: Found::name(&agent.hostname),
-            region: agent.region.as_deref().map(Found::name),
-            zone: agent.zone.as_deref().map(Found::name),
-            texts: Texts::of(&agent),
-            attributes: agent
-                .attributes
-                .into_iter()
-                .map(|attribute| (attribute.name, Found::attribute(&attribute.value)))
-                .collect(),
-        }
-    }
-
-    /// The value of a field; the first one where an attribute stands twice.
-    pub fn value(&self, field: &Field) -> Option<&Found> {
-        match field {
-            Field::Hostname => Some(&self.hostname),
-            Field::Region => self.region.as_ref(),
-            Field::Zone => self.zone.as_ref(),
-            Field::Attribute(name) => self
-                .attributes
-                .iter()
-                .find(|(other, _)| other == name)
-                .map(|(_, found)| found),
-        }
-    }
-}
-
-/// The cluster's agents.
-#[derive(Debug)]
-pub struct Agents {
-    home_region: Option<String>,
-    patterns: Rc<Cache>,
-    known: BTreeMap<u32, Known>,
-}
-
-impl Agents {
-    /// None yet.
-    pub fn new(home_region: Option<String>, patterns: Rc<Cache>) -> Self {
-        Self {
-            home_region,
-            patterns,
-            known: BTreeMap::new(),
-        }
-    }
-
-    /// An agent, if it was loaded. The host loads every agent that it asks about; one that is not here is refused.
-    pub fn get(&self, handle: u32) -> Option<&Known> {
-        let found = self.known.get(&handle);
-        if found.is_none() {
-            log::warn!("asked about agent {handle}, which is not in the fleet");
-        }
-        found
-    }
-
-    /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = &Known> {
-        self.known.values()
-    }
-
-    /// The master's own region.
-    pub fn home_region(&self) -> Option<&str> {
-        self.home_region.as_deref()
-    }
-}
 
 impl Fleet for Agents {
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
-        for handle in gone {
-            self.known.remove(&handle);
-        }
-        for agent in changed {
-            self.known.insert(agent.handle, Known::new(agent));
-        }
+        self.take_up(changed, gone);
     }
 
     fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict> {
-        let question = Question::new(self, task, &self.patterns);
+        let question = Question::new(self, task, self.patterns());
         candidates
             .iter()
             .map(|candidate| match self.get(candidate.agent) {
@@ -117,6 +27,6 @@ impl Fleet for Agents {
         let known = candidates
             .iter()
             .filter_map(|candidate| Some((*candidate, self.get(candidate.agent)?)));
-        Question::new(self, task, &self.patterns).place(known.collect(), count)
+        Question::new(self, task, self.patterns()).place(known.collect(), count)
     }
 }

@@ -8,7 +8,7 @@
 //! Besides, an agent outside the home region runs only tasks that name `@region` or `@zone` in a constraint.
 //!
 //! A condition that cannot be understood is told by `check` when a definition is posted; one that came past it refuses every agent,
-//! so that a task waits with a reason and never runs where it should not. [`fleet`] keeps the agents; nothing here does input
+//! so that a task waits with a reason and never runs where it should not. [`agents`] keeps the agents; nothing here does input
 //! or output, knows the time or fails otherwise.
 
 #![forbid(unsafe_code)]
@@ -27,9 +27,10 @@ use std::rc::Rc;
 use transom_sdk::matcher::{Condition, ConditionError, Matcher};
 use transom_sdk::{ConfigError, Description, NoConfig, Plugin, export_matcher};
 
+pub mod agents;
 pub mod constraint;
 pub mod expression;
-pub mod fleet;
+mod fleet;
 pub mod pattern;
 pub mod placement;
 pub mod value;
@@ -60,7 +61,7 @@ impl Plugin for Attributes {
 }
 
 impl Matcher for Attributes {
-    type Fleet = fleet::Agents;
+    type Fleet = agents::Agents;
 
     fn check(&self, conditions: &[Condition]) -> Vec<ConditionError> {
         let wrong = |condition: &Condition| match condition {
@@ -78,8 +79,8 @@ impl Matcher for Attributes {
             .collect()
     }
 
-    fn fleet(self: Rc<Self>, home_region: Option<String>) -> fleet::Agents {
-        fleet::Agents::new(home_region, Rc::clone(&self.patterns))
+    fn fleet(self: Rc<Self>, home_region: Option<String>) -> agents::Agents {
+        agents::Agents::new(home_region, Rc::clone(&self.patterns))
     }
 }
 

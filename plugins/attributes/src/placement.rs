@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use transom_sdk::matcher::{Candidate, Condition, Task};
 
+use crate::agents::{Agents, Known};
 use crate::constraint::{AgentTest, Field, PlacedTest, Rule, Spread, Test};
 use crate::expression::Expression;
-use crate::fleet::{Agents, Known};
 use crate::pattern::Cache;
 
 /// A task's conditions, ready, with what is placed counted.

@@ -9,7 +9,7 @@
 )]
 
 use attributes::Attributes;
-use attributes::fleet::Agents;
+use attributes::agents::Agents;
 use transom_sdk::matcher::{Agent, Candidate, Condition, Fleet, Matcher, Value, Verdict};
 use transom_sdk::testing::{agent, constraint, logs, plugin, task};
 
