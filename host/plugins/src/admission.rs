@@ -1,7 +1,7 @@
 //! From two files to a version that serves, aside from traffic: what fails here never answers a call.
 //!
-//! Manifest, size, digest, compilation, the world's exports and the imports by name, linking, a trial instance that describes and
-//! configures itself.
+//! Manifest, size, digest, compilation, the world's exports and the imports by name, linking, a trial instance that describes
+//! itself, the configuration against its schema, and the instance's own word on it.
 
 use std::{
     sync::Arc,
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     engine::{
-        CompileError, Compiled, ConfigError, Live, Mismatch, World, check_types, link,
+        CompileError, Compiled, Live, Mismatch, World, check_types, link,
         worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     },
     error::CallError,
@@ -21,8 +21,10 @@ use crate::{
     metrics::Stats,
     plugin::Meta,
     pool::{Facts, Surroundings, Version},
+    schema::{self, SchemaError},
     table::Serving,
     text::{hex, one_line},
+    types::about::ConfigError,
     world::WorldName,
 };
 
@@ -47,30 +49,16 @@ pub(crate) enum Refused {
     Link(String),
     #[error("its trial instance failed: {0}")]
     Trial(#[from] CallError),
-    #[error("it refuses its configuration: {}", config_errors(.0))]
+    #[error("{0}")]
+    Schema(#[from] SchemaError),
+    #[error("it refuses its configuration: {}", ConfigError::list(.0))]
     Config(Vec<ConfigError>),
+    #[error("looking at it failed within the plugin host, which is a mistake there")]
+    Broke,
+    #[error("there are {0} components in the directory already, and no more are looked at")]
+    TooMany(usize),
     #[error("the daemon is stopping")]
     Stopped,
-}
-
-fn config_errors(errors: &[ConfigError]) -> String {
-    let lines: Vec<String> = errors
-        .iter()
-        .take(10)
-        .map(|error| {
-            let place = if error.pointer.is_empty() {
-                "the whole of [config]"
-            } else {
-                &error.pointer
-            };
-            format!("{}: {}", one_line(place), one_line(&error.message))
-        })
-        .collect();
-    if lines.is_empty() {
-        "without saying why".to_owned()
-    } else {
-        lines.join("; ")
-    }
 }
 
 /// The two files as they were read.
@@ -123,9 +111,20 @@ pub(crate) async fn admit(
 
 async fn compile(around: &Surroundings, component: Vec<u8>) -> Result<Compiled, Refused> {
     let engine = around.engine.clone();
-    let compiled = tokio::task::spawn_blocking(move || engine.compile(&component));
-    // The runtime is going down when it drops the work.
-    Ok(compiled.await.map_err(|_| Refused::Stopped)??)
+    Ok(aside(move || engine.compile(&component)).await??)
+}
+
+/// Does what takes the processor for long outside the runtime's own threads.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refused> {
+    let done = tokio::task::spawn_blocking(work).await;
+    // The runtime drops work when it goes down.
+    done.map_err(|error| {
+        if error.is_panic() {
+            Refused::Broke
+        } else {
+            Refused::Stopped
+        }
+    })
 }
 
 /// Links, tries an instance, and starts the version.
@@ -146,11 +145,17 @@ async fn serve<W: World>(
         "trial instance"
     );
     meta.log.set_version(&version);
-    trial.configure(&meta.config).await?.map_err(Refused::Config)?;
+    let summary = one_line(&said.summary);
+    let config = Arc::clone(meta);
+    aside(move || schema::check(said.config_schema.as_deref(), &config.config)).await??;
+    trial
+        .configure(&meta.config.to_string())
+        .await?
+        .map_err(Refused::Config)?;
     drop(trial);
     let facts = Facts {
         version,
-        summary: one_line(&said.summary),
+        summary,
         digest: format!("sha256:{digest}"),
         admitted_at: SystemTime::now()
             .duration_since(UNIX_EPOCH)

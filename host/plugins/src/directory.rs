@@ -16,6 +16,7 @@ use std::{
 use arc_swap::ArcSwap;
 use sha2::{Digest, Sha256};
 use tokio::{
+    io::AsyncReadExt,
     sync::{broadcast, mpsc, oneshot},
     time::{MissedTickBehavior, interval},
 };
@@ -24,6 +25,7 @@ use crate::{
     admission::{Files, Refused, admit},
     config::Config,
     error::Error,
+    limits::MAX_SIZE,
     metrics::Metrics,
     pool::Surroundings,
     status::Change,
@@ -134,14 +136,29 @@ impl Directory {
             self.remove(&name);
             self.publish(&mut changes, Change::Removed { name });
         }
-        for name in names {
-            self.look_at(&dir, &name, patience, &mut changes).await;
+        // Those that were read before go first: what is added does not drive out what serves.
+        let (known, new): (Vec<String>, Vec<String>) = names
+            .into_iter()
+            .partition(|name| self.seen.get(name).is_some_and(Option::is_some));
+        for (place, name) in known.into_iter().chain(new).enumerate() {
+            let files = if place < MAX_COMPONENTS {
+                read(&dir, &name).await
+            } else {
+                Err(Refused::TooMany(MAX_COMPONENTS))
+            };
+            self.look_at(&dir, &name, files, patience, &mut changes).await;
         }
         Ok(changes)
     }
 
-    async fn look_at(&mut self, dir: &Path, name: &str, patience: Patience, changes: &mut Vec<Change>) {
-        let files = read(dir, name, self.config.limits.size.max(MAX_COMPONENT)).await;
+    async fn look_at(
+        &mut self,
+        dir: &Path,
+        name: &str,
+        files: Result<Files, Refused>,
+        patience: Patience,
+        changes: &mut Vec<Change>,
+    ) {
         let fingerprint = files.as_ref().ok().map(fingerprint);
         if self.seen.get(name) == Some(&fingerprint) && fingerprint.is_some() {
             return;
@@ -237,8 +254,9 @@ impl Directory {
     }
 }
 
-/// Files beyond this are not even read.
-const MAX_COMPONENT: u64 = 256 << 20;
+/// Components in a directory. As many instances live at once, over all plugins.
+const MAX_COMPONENTS: usize = 256;
+/// Bytes of a manifest.
 const MAX_MANIFEST: u64 = 1 << 20;
 
 /// Names of the components in a directory.
@@ -262,10 +280,10 @@ async fn components(dir: &Path) -> io::Result<BTreeSet<String>> {
     Ok(names)
 }
 
-async fn read(dir: &Path, name: &str, most: u64) -> Result<Files, Refused> {
+async fn read(dir: &Path, name: &str) -> Result<Files, Refused> {
     let component = dir.join(format!("{name}.wasm"));
     let manifest = dir.join(format!("{name}.toml"));
-    let component = read_file(&component, most).await?;
+    let component = read_file(&component, MAX_SIZE).await?;
     let manifest = match tokio::fs::metadata(&manifest).await {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         _ => {
@@ -278,18 +296,29 @@ async fn read(dir: &Path, name: &str, most: u64) -> Result<Files, Refused> {
 }
 
 async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, Refused> {
-    let meta = tokio::fs::metadata(path)
-        .await
-        .map_err(|error| unreadable(path, &error.to_string()))?;
-    if meta.len() > most {
-        return Err(Refused::TooLarge {
-            found: meta.len(),
-            limit: most,
-        });
+    let failed = |error: io::Error| unreadable(path, &error.to_string());
+    // Opening a pipe would wait for its other end.
+    if !tokio::fs::metadata(path).await.map_err(failed)?.is_file() {
+        return Err(unreadable(path, "it is no file"));
     }
-    tokio::fs::read(path)
-        .await
-        .map_err(|error| unreadable(path, &error.to_string()))
+    let file = tokio::fs::File::open(path).await.map_err(failed)?;
+    let found = file.metadata().await.map_err(failed)?.len();
+    let mut bytes = Vec::new();
+    if found <= most {
+        // It may grow meanwhile.
+        file.take(most + 1)
+            .read_to_end(&mut bytes)
+            .await
+            .map_err(failed)?;
+    }
+    let found = found.max(bytes.len() as u64);
+    if found > most {
+        return Err(unreadable(
+            path,
+            &format!("it has {found} bytes, at most {most} are read"),
+        ));
+    }
+    Ok(bytes)
 }
 
 fn unreadable(path: &Path, message: &str) -> Refused {

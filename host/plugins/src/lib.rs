@@ -14,7 +14,7 @@
 //! The crate, from the outside in; each line uses the lines below it:
 //!
 //! * `host` ([`Plugins`]), `fleet`, `views`, `attempt`: asking, and what is kept between two questions
-//! * `directory`, `admission`, `points`, `table`: from files to versions that serve, and from an extension point to one of them
+//! * `directory`, `admission`, `schema`, `points`, `table`: from files to versions that serve, and from an extension point to one of them
 //! * `pool`: the instances of a version, each owned by one task
 //! * `engine`: the only place that names wasmtime; `net`: the input and output that probes ask for
 //! * `plugin`, `manifest`, `grants`, `limits`: what a plugin is and may do
@@ -50,6 +50,7 @@ mod net;
 mod plugin;
 mod points;
 mod pool;
+mod schema;
 mod status;
 mod table;
 mod text;

@@ -7,6 +7,13 @@ pub(crate) const MAX_MEMORY: u64 = 512 << 20;
 /// The most table elements that a manifest may grant.
 pub(crate) const MAX_TABLE: u64 = 50_000;
 
+/// The longest that a manifest may let a call take.
+pub(crate) const MAX_CALL: Duration = Duration::from_hours(1);
+/// The longest that a manifest may let an attempt take.
+pub(crate) const MAX_ATTEMPT: Duration = Duration::from_hours(24);
+/// The largest component that a manifest may admit; larger files are not even read.
+pub(crate) const MAX_SIZE: u64 = 256 << 20;
+
 /// Limits of one plugin. Sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {

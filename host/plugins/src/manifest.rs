@@ -11,16 +11,18 @@
 //! [config]                         # any table: handed to `configure` as JSON
 //! ```
 
-use std::time::Duration;
+mod section;
 
 use toml::{Table, Value};
 
 use crate::{
     grants::{Destination, Grants},
-    limits::{Limits, MAX_MEMORY, MAX_TABLE},
-    units::{parse_duration, parse_size},
+    limits::{Limits, MAX_ATTEMPT, MAX_CALL, MAX_MEMORY, MAX_SIZE, MAX_TABLE},
     world::WorldName,
 };
+
+pub(crate) use section::ManifestError;
+use section::Section;
 
 /// A manifest, parsed and checked.
 #[derive(Clone, Debug)]
@@ -31,27 +33,7 @@ pub(crate) struct Manifest {
     pub(crate) grants: Grants,
     pub(crate) limits: Limits,
     /// A JSON object.
-    pub(crate) config: String,
-}
-
-/// What is wrong with a manifest, and where.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ManifestError {
-    #[error("it is no TOML: {0}")]
-    Syntax(String),
-    #[error("unknown key `{key}`{}", nearest.map(|it| format!("; did you mean `{it}`?")).unwrap_or_default())]
-    UnknownKey {
-        key: String,
-        nearest: Option<&'static str>,
-    },
-    #[error("`{0}` is missing")]
-    Missing(&'static str),
-    #[error("`{key}` is {found}; expected {expected}")]
-    Value {
-        key: String,
-        found: String,
-        expected: String,
-    },
+    pub(crate) config: serde_json::Value,
 }
 
 impl Manifest {
@@ -81,7 +63,7 @@ impl Manifest {
         let limits = limits(top.section("limits")?, defaults)?;
         let config = top.table("config")?;
         top.finish(&["world", "digest", "grants", "limits", "config"])?;
-        let config = to_json("config", Value::Table(config))?.to_string();
+        let config = to_json("config", Value::Table(config))?;
         Ok(Manifest {
             world,
             digest,
@@ -124,8 +106,8 @@ fn grants(mut it: Section) -> Result<Grants, ManifestError> {
 
 fn limits(mut it: Section, defaults: &Limits) -> Result<Limits, ManifestError> {
     let limits = Limits {
-        wall_clock: it.duration("wall-clock", defaults.wall_clock)?,
-        cpu: it.duration("cpu", defaults.cpu)?,
+        wall_clock: it.duration("wall-clock", defaults.wall_clock, MAX_CALL)?,
+        cpu: it.duration("cpu", defaults.cpu, MAX_CALL)?,
         memory: it.size("memory", defaults.memory, MAX_MEMORY)?,
         table: it.number("table", defaults.table, MAX_TABLE)?,
         output: it.size("output", defaults.output, 1 << 30)?,
@@ -133,13 +115,13 @@ fn limits(mut it: Section, defaults: &Limits) -> Result<Limits, ManifestError> {
         calls: it.number("calls", defaults.calls, u64::MAX)?,
         concurrency: it.number("concurrency", defaults.concurrency as u64, 1_000_000)? as usize,
         steps: u32::try_from(it.number("steps", defaults.steps.into(), 1_000_000)?).unwrap_or(u32::MAX),
-        attempt_time: it.duration("attempt-time", defaults.attempt_time)?,
+        attempt_time: it.duration("attempt-time", defaults.attempt_time, MAX_ATTEMPT)?,
         attempt_input: it.size("attempt-input", defaults.attempt_input, 1 << 30)?,
         attempt_output: it.size("attempt-output", defaults.attempt_output, 1 << 30)?,
         log_lines: u32::try_from(it.number("log-lines", defaults.log_lines.into(), 1_000_000)?)
             .unwrap_or(u32::MAX),
         log_line: it.size("log-line", defaults.log_line as u64, 1 << 20)? as usize,
-        size: it.size("size", defaults.size, 1 << 30)?,
+        size: it.size("size", defaults.size, MAX_SIZE)?,
     };
     it.finish(&[
         "wall-clock",
@@ -159,132 +141,6 @@ fn limits(mut it: Section, defaults: &Limits) -> Result<Limits, ManifestError> {
         "size",
     ])?;
     Ok(limits)
-}
-
-/// A table whose keys are taken one by one; what is left is unknown.
-struct Section {
-    path: &'static str,
-    table: Table,
-}
-
-impl Section {
-    fn new(path: &'static str, table: Table) -> Section {
-        Section { path, table }
-    }
-
-    fn key(&self, key: &str) -> String {
-        if self.path.is_empty() {
-            key.to_owned()
-        } else {
-            format!("{}.{key}", self.path)
-        }
-    }
-
-    fn wrong(&self, key: &str, found: impl std::fmt::Debug, expected: impl Into<String>) -> ManifestError {
-        ManifestError::Value {
-            key: self.key(key),
-            found: format!("{found:?}"),
-            expected: expected.into(),
-        }
-    }
-
-    fn mistyped(&self, key: &str, found: &Value, expected: &str) -> ManifestError {
-        ManifestError::Value {
-            key: self.key(key),
-            found: format!("of type {}", found.type_str()),
-            expected: expected.into(),
-        }
-    }
-
-    fn string(&mut self, key: &'static str) -> Result<Option<String>, ManifestError> {
-        match self.table.remove(key) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(self.mistyped(key, &other, "a text")),
-        }
-    }
-
-    fn strings(&mut self, key: &'static str) -> Result<Vec<String>, ManifestError> {
-        let list = match self.table.remove(key) {
-            None => return Ok(Vec::new()),
-            Some(Value::Array(list)) => list,
-            Some(other) => return Err(self.mistyped(key, &other, "a list of texts")),
-        };
-        list.into_iter()
-            .map(|item| match item {
-                Value::String(text) => Ok(text),
-                other => Err(self.mistyped(key, &other, "a list of texts")),
-            })
-            .collect()
-    }
-
-    fn flag(&mut self, key: &'static str) -> Result<bool, ManifestError> {
-        match self.table.remove(key) {
-            None => Ok(false),
-            Some(Value::Boolean(flag)) => Ok(flag),
-            Some(other) => Err(self.mistyped(key, &other, "true or false")),
-        }
-    }
-
-    fn table(&mut self, key: &'static str) -> Result<Table, ManifestError> {
-        match self.table.remove(key) {
-            None => Ok(Table::new()),
-            Some(Value::Table(table)) => Ok(table),
-            Some(other) => Err(self.mistyped(key, &other, "a table")),
-        }
-    }
-
-    fn section(&mut self, key: &'static str) -> Result<Section, ManifestError> {
-        Ok(Section::new(key, self.table(key)?))
-    }
-
-    fn number(&mut self, key: &'static str, default: u64, most: u64) -> Result<u64, ManifestError> {
-        match self.table.remove(key) {
-            None => Ok(default),
-            Some(Value::Integer(number)) => match u64::try_from(number) {
-                Ok(number) if (1..=most).contains(&number) => Ok(number),
-                _ => Err(self.wrong(key, number, format!("1 to {most}"))),
-            },
-            Some(other) => Err(self.mistyped(key, &other, "a whole number")),
-        }
-    }
-
-    fn size(&mut self, key: &'static str, default: u64, most: u64) -> Result<u64, ManifestError> {
-        if !matches!(self.table.get(key), Some(Value::String(_))) {
-            return self.number(key, default, most);
-        }
-        let text = self.string(key)?.unwrap_or_default();
-        match parse_size(&text) {
-            Some(size) if (1..=most).contains(&size) => Ok(size),
-            Some(_) => Err(self.wrong(key, text, format!("at most {most} bytes"))),
-            None => Err(self.wrong(key, text, "a size such as \"64MiB\", or bytes")),
-        }
-    }
-
-    fn duration(&mut self, key: &'static str, default: Duration) -> Result<Duration, ManifestError> {
-        let Some(text) = self.string(key)? else {
-            return Ok(default);
-        };
-        parse_duration(&text)
-            .filter(|it| !it.is_zero())
-            .ok_or_else(|| self.wrong(key, text, "a duration such as \"50ms\", \"5s\" or \"1m\""))
-    }
-
-    fn finish(&self, known: &[&'static str]) -> Result<(), ManifestError> {
-        let Some(key) = self.table.keys().next() else {
-            return Ok(());
-        };
-        let nearest = known
-            .iter()
-            .map(|it| (strsim::jaro_winkler(key, it), *it))
-            .filter(|(score, _)| *score > 0.7)
-            .max_by(|a, b| a.0.total_cmp(&b.0))
-            .map(|(_, it)| it);
-        Err(ManifestError::UnknownKey {
-            key: self.key(key),
-            nearest,
-        })
-    }
 }
 
 /// TOML as JSON; dates become text.
@@ -318,6 +174,8 @@ fn to_json(path: &str, value: Value) -> Result<serde_json::Value, ManifestError>
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn parse(text: &str) -> Result<Manifest, String> {
@@ -355,7 +213,7 @@ mod tests {
         assert_eq!(manifest.limits.steps, 7);
         assert_eq!(manifest.limits.calls, Limits::default().calls);
         assert_eq!(
-            manifest.config,
+            manifest.config.to_string(),
             r#"{"list":[1,2.5,"x",true],"since":"2026-01-02"}"#
         );
     }
@@ -364,7 +222,7 @@ mod tests {
     fn nothing_is_granted_unless_said() {
         let manifest = parse("world = \"event-filter\"").unwrap();
         assert_eq!(manifest.grants, Grants::default());
-        assert_eq!(manifest.config, "{}");
+        assert_eq!(manifest.config.to_string(), "{}");
     }
 
     #[test]
@@ -392,6 +250,14 @@ mod tests {
             (
                 "world = \"event-filter\"\n[limits]\ncpu = 5",
                 "`limits.cpu` is of type integer",
+            ),
+            (
+                "world = \"event-filter\"\n[limits]\nwall-clock = \"5000000000000h\"",
+                "`limits.wall-clock` is \"5000000000000h\"; expected at most 3600s",
+            ),
+            (
+                "world = \"event-filter\"\n[limits]\nattempt-time = \"25h\"",
+                "`limits.attempt-time` is \"25h\"; expected at most 86400s",
             ),
             (
                 "world = \"event-filter\"\n[limits]\ninstances = 0",

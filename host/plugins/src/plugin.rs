@@ -15,7 +15,7 @@ pub(crate) struct Meta {
     pub(crate) limits: Limits,
     pub(crate) grants: Grants,
     /// The JSON document for `configure`.
-    pub(crate) config: String,
+    pub(crate) config: serde_json::Value,
     pub(crate) log: Arc<GuestLog>,
     pub(crate) stats: Stats,
     /// A permit for each call or attempt in progress.

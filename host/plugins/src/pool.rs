@@ -277,7 +277,7 @@ impl<W: World> Owner<W> {
         }
         self.made += 1;
         let mut live = Live::instantiate(&self.engine, &self.pre, &self.meta, self.made).await?;
-        if let Err(errors) = live.configure(&self.meta.config).await? {
+        if let Err(errors) = live.configure(&self.meta.config.to_string()).await? {
             let name = self.meta.name.clone();
             let first = errors.first().map(|it| it.message.clone()).unwrap_or_default();
             let message = format!("it now refuses the configuration that it took when admitted: {first}");

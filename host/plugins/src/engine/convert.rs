@@ -4,6 +4,7 @@ pub(super) mod probe {
     use std::time::Duration;
 
     use super::super::bindings::probe::exports::transom::probe::probe as wit;
+    use crate::text::one_line;
     use crate::types::{
         probe::{CommandLine, CommandOutput, Endpoint, Failure, IoError, Outcome, Reason, Request},
         step::{Answer, HttpRequest, HttpResponse, Step, Tls},
@@ -115,7 +116,7 @@ pub(super) mod probe {
         };
         Failure {
             reason,
-            message: it.message,
+            message: one_line(&it.message),
         }
     }
 
@@ -258,6 +259,7 @@ pub(super) mod events {
 
 pub(super) mod bootstrap {
     use super::super::bindings::bootstrap::exports::transom::bootstrap::bootstrap as wit;
+    use crate::text::one_line;
     use crate::types::bootstrap::{Context, Prepared, Refusal, Role};
 
     pub(crate) fn context(it: Context) -> wit::Context {
@@ -292,7 +294,7 @@ pub(super) mod bootstrap {
 
     pub(crate) fn refusal(it: wit::Refusal) -> Refusal {
         Refusal {
-            message: it.message,
+            message: one_line(&it.message),
             retry: it.retry,
         }
     }

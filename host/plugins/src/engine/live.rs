@@ -3,14 +3,23 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use wasmtime::{Store, component::InstancePre};
+use wasmtime::{
+    Store,
+    component::{InstancePre, ResourceAny},
+};
 
 use super::{
     Compiled, Engine,
     gate::{Allowance, Gate},
     guest::{self, Guest},
 };
-use crate::{error::CallError, fault::Fault, plugin::Meta, text::one_line};
+use crate::{
+    error::CallError,
+    fault::Fault,
+    plugin::Meta,
+    text::one_line,
+    types::about::{ConfigError, Description},
+};
 
 /// Starting up (start functions of other languages' runtimes, `describe`, `configure`) may use at least this much.
 const STARTUP_CPU: Duration = Duration::from_secs(2);
@@ -18,22 +27,6 @@ const STARTUP_WALL_CLOCK: Duration = Duration::from_secs(20);
 
 /// Where an answer goes. Dropping it unanswered means that the plugin host is stopping.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, CallError>>;
-
-/// What a component says of itself.
-#[derive(Clone, Debug)]
-pub(crate) struct Description {
-    pub(crate) name: String,
-    pub(crate) version: String,
-    pub(crate) summary: String,
-}
-
-/// What a component says is wrong with its configuration.
-#[derive(Clone, Debug)]
-pub(crate) struct ConfigError {
-    /// JSON Pointer into the manifest's `[config]`.
-    pub(crate) pointer: String,
-    pub(crate) message: String,
-}
 
 /// One of the worlds of `wit/`: how its components are entered.
 pub(crate) trait World: Sized + Send + Sync + 'static {
@@ -197,6 +190,14 @@ impl<W: World> Live<W> {
             wall_clock: self.meta.limits.wall_clock,
             cpu: self.meta.limits.cpu,
         }
+    }
+
+    /// Frees a resource of the guest's.
+    pub(super) async fn free(&mut self, resource: ResourceAny) -> Result<(), Fault> {
+        let allowance = self.allowance();
+        self.gate
+            .run(allowance, resource.resource_drop_async(&mut self.store))
+            .await
     }
 
     /// Sends an answer and passes on what it means for the instance.

@@ -28,7 +28,7 @@ use crate::{
 };
 use guest::Guest;
 
-pub(crate) use live::{ConfigError, Live, Reply, World, link};
+pub(crate) use live::{Live, Reply, World, link};
 pub(crate) use types::{Mismatch, check_types};
 
 /// Component instances that can live at once, over all plugins.

@@ -22,6 +22,8 @@ use crate::{
 /// Bytes of the answer's head.
 const MAX_HEAD: usize = 64 << 10;
 const MAX_REDIRECTS: u8 = 10;
+/// Headers of a request; as many as the client reads of an answer.
+const MAX_HEADERS: usize = 100;
 
 pub(super) async fn exchange(
     network: &mut Network<'_>,
@@ -113,6 +115,7 @@ impl Hop {
     async fn send(&self, connection: Connection) -> Result<(Response<Incoming>, Driver), IoError> {
         let (mut sender, driver) = http1::Builder::new()
             .max_buf_size(MAX_HEAD)
+            .max_headers(MAX_HEADERS)
             .handshake(TokioIo::new(connection))
             .await
             .map_err(|error| http_error(&error))?;
@@ -224,6 +227,12 @@ async fn read_body(network: &mut Network<'_>, mut body: Incoming, most: u32) -> 
 
 /// What a probe may say in a head; framing and connection are the host's.
 fn headers(given: &[(String, String)]) -> Result<HeaderMap, IoError> {
+    if given.len() > MAX_HEADERS {
+        return Err(IoError::Protocol(format!(
+            "{} headers, {MAX_HEADERS} are allowed",
+            given.len()
+        )));
+    }
     let mut headers = HeaderMap::new();
     for (name, value) in given {
         let name = HeaderName::from_bytes(name.as_bytes())

@@ -117,3 +117,23 @@ async fn nothing_is_sent_or_received_without_a_connection() {
     assert_eq!(network.send(b"x").await, Err(IoError::Closed));
     assert_eq!(network.receive(1).await, Err(IoError::Closed));
 }
+
+#[tokio::test]
+async fn a_request_of_too_many_headers_is_not_sent() {
+    let grants = Grants::default();
+    let endpoint = Endpoint {
+        host: "127.0.0.1".into(),
+        port: 1,
+    };
+    // Nothing is granted: what may be sent is denied when it comes to connecting.
+    for (headers, error) in [
+        (100, IoError::Denied),
+        (101, IoError::Protocol("101 headers, 100 are allowed".into())),
+        (40_000, IoError::Protocol("40000 headers, 100 are allowed".into())),
+    ] {
+        let mut request = get(&endpoint, true);
+        request.headers = (0..headers).map(|n| (format!("x-{n}"), String::new())).collect();
+        let found = network(&grants).http(request).await;
+        assert_eq!(found.map(|it| it.status), Err(error));
+    }
+}

@@ -23,6 +23,20 @@ async fn refused(site: &Site, change: &Change, reason: &str) {
     );
 }
 
+/// The odd probe with a schema that is none.
+fn with_bad_schema() -> Vec<u8> {
+    let mut bytes = std::fs::read(component("tests/odd-probe")).unwrap();
+    let (schema, none) = (br#"{"type": "object"}"#, br#"{"type": "objekt"}"#);
+    let places: Vec<usize> = (0..bytes.len())
+        .filter(|at| bytes[*at..].starts_with(schema))
+        .collect();
+    let [at] = places[..] else {
+        panic!("the schema stands at {places:?}")
+    };
+    bytes[at..at + none.len()].copy_from_slice(none);
+    bytes
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_successor_leaves_the_old_version_serving() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(MANIFEST))]).await;
@@ -31,7 +45,18 @@ async fn a_bad_successor_leaves_the_old_version_serving() {
         (
             "check-http",
             "world = \"check-probe\"\n[config]\nredirect = 1\n",
-            "refuses its configuration",
+            "does not pass the plugin's config-schema: the whole of [config]: Additional properties are not allowed \
+             ('redirect' was unexpected)",
+        ),
+        (
+            "check-http",
+            "world = \"check-probe\"\n[config]\nredirects = 99\n",
+            "config-schema: /redirects: value is greater than the maximum of 10",
+        ),
+        (
+            "check-tcp",
+            "world = \"check-probe\"\n[config]\nredirects = 1\n",
+            "it takes no configuration (it states no config-schema), and the manifest's [config] has `redirects`",
         ),
         (
             "events",
@@ -94,8 +119,10 @@ async fn a_bad_successor_leaves_the_old_version_serving() {
     }
     site.change(|| put(site.dir.path(), "odd.toml", MANIFEST.as_bytes()))
         .await;
+    let bad_schema = with_bad_schema();
     for (bytes, reason) in [
-        (&b"not a component"[..], "does not compile"),
+        (&bad_schema[..], "its config-schema cannot be used: /type: "),
+        (b"not a component", "does not compile"),
         (b"", "does not compile"),
         (b"\0asm\x01\0\0\0", "does not compile"),
     ] {
@@ -174,4 +201,34 @@ async fn after_the_stop_calls_say_so() {
     assert_eq!(plugins.check_conditions(&[]).await, Err(CallError::Stopped));
     assert_eq!(fleet.judge(&Task::default(), &[]).await, Err(CallError::Stopped));
     assert!(plugins.rescan().await.is_empty());
+}
+
+/// A directory, and what is in it, is bounded; what serves is not driven out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_than_a_directory_may_hold() {
+    let site = Site::with(&[("tests/odd-probe", "odd", Some(MANIFEST))]).await;
+    for n in 0..256 {
+        put(site.dir.path(), &format!("a{n:03}.wasm"), b"");
+    }
+    site.plugins.rescan().await;
+    let refused = |name: &str| {
+        let list = site.plugins.list();
+        let status = list.into_iter().find(|it| it.name == name);
+        status.unwrap().refusal.unwrap_or_default()
+    };
+    assert_eq!(refused("odd"), "");
+    assert!(refused("a254").contains("a254.toml"), "{}", refused("a254"));
+    assert!(refused("a255").contains("256 components"), "{}", refused("a255"));
+    assert!(site.plugins.rescan().await.is_empty(), "said once");
+
+    std::fs::remove_file(site.dir.path().join("a000.wasm")).unwrap();
+    put(site.dir.path(), "a255.toml", &vec![b'#'; (1 << 20) + 1]);
+    site.plugins.rescan().await;
+    let reason = refused("a255");
+    assert!(
+        reason.contains("1048577 bytes, at most 1048576 are read"),
+        "{reason}"
+    );
+    assert!(site.look("odd", "{}", None).await.is_ok());
+    site.stop().await;
 }

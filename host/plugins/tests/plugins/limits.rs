@@ -8,7 +8,7 @@ use transom_plugins::{
     probe::{Failure, Kind, Outcome, Reason},
 };
 
-use crate::support::{Server, Site, custom, request, response};
+use crate::support::{Server, Site, Waiting, custom, request, response};
 
 fn manifest(limits: &str) -> String {
     format!("world = \"check-probe\"\n[grants]\nnetwork = [\"task\"]\n[limits]\nmemory = \"16MiB\"\n{limits}")
@@ -194,29 +194,34 @@ async fn steps_after_the_time_end_the_attempt() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrency() {
     let site = odd("concurrency = 1").await;
-    let (arrived, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
-    let release = std::sync::Arc::new(tokio::sync::Notify::new());
-    let gate = release.clone();
-    let server = Server::http(move |_| {
-        let (arrived, gate) = (arrived.clone(), gate.clone());
-        async move {
-            arrived.send(()).unwrap();
-            gate.notified().await;
-            response(200, "", "")
-        }
-    })
-    .await;
+    let (server, mut waiting) = Waiting::server().await;
     let slow = site.look("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint));
     let meanwhile = async {
-        arrivals.recv().await.unwrap();
+        waiting.arrived().await;
         let refused = site.look("odd", "{}", None).await.unwrap_err();
         assert!(refused.message.contains("limits.concurrency"), "{refused}");
         assert_eq!(status(&site, "odd").in_flight, 1);
-        release.notify_one();
+        waiting.release();
     };
     let (slow, ()) = tokio::join!(slow, meanwhile);
     assert_eq!(slow, Ok(custom(r#"{"status": 200, "bytes": 0}"#)));
     assert_eq!(status(&site, "odd").in_flight, 0);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_queue_of_an_instance() {
+    let site = odd("instances = 1\ncpu = \"30s\"\nwall-clock = \"1s\"").await;
+    let looping = || site.look("odd", r#"{"do":"loop"}"#, None);
+    // The first uses up the time that all of them have; whoever is last has waited for longer than that.
+    let (first, second, third) = tokio::join!(looping(), looping(), looping());
+    let messages = [first, second, third].map(|it| it.unwrap_err().message);
+    for limit in ["limits.wall-clock)", "no instance was free within 1s"] {
+        assert!(
+            messages.iter().any(|it| it.contains(limit)),
+            "{limit}: {messages:?}"
+        );
+    }
     site.stop().await;
 }
 
@@ -246,25 +251,14 @@ async fn an_instance_is_replaced_after_so_many_calls() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attempts_that_lose_their_instance_begin_again() {
     let site = odd("instances = 1").await;
-    let (arrived, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
-    let release = std::sync::Arc::new(tokio::sync::Notify::new());
-    let gate = release.clone();
-    let server = Server::http(move |_| {
-        let (arrived, gate) = (arrived.clone(), gate.clone());
-        async move {
-            arrived.send(()).unwrap();
-            gate.notified().await;
-            response(200, "", "")
-        }
-    })
-    .await;
+    let (server, mut waiting) = Waiting::server().await;
     let innocent = site.look("odd", r#"{"do":"http","path":"/"}"#, Some(&server.endpoint));
     let culprit = async {
-        arrivals.recv().await.unwrap();
+        waiting.arrived().await;
         stopped(&site, r#"{"do":"trap"}"#, "trapped").await;
-        release.notify_one();
-        arrivals.recv().await.unwrap();
-        release.notify_one();
+        waiting.release();
+        waiting.arrived().await;
+        waiting.release();
     };
     let (found, ()) = tokio::join!(innocent, culprit);
     assert_eq!(found, Ok(custom(r#"{"status": 200, "bytes": 0}"#)));

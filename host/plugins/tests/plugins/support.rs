@@ -2,6 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -10,6 +11,7 @@ use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    sync::{Notify, mpsc},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -219,6 +221,41 @@ impl Server {
         .await
         .unwrap();
         endpoint
+    }
+}
+
+/// The requests that wait at a server.
+pub(crate) struct Waiting {
+    arrivals: mpsc::UnboundedReceiver<()>,
+    release: Arc<Notify>,
+}
+
+impl Waiting {
+    /// A server that answers a request, with 200 and nothing, when it is released.
+    pub(crate) async fn server() -> (Server, Waiting) {
+        let (arrived, arrivals) = mpsc::unbounded_channel();
+        let release = Arc::new(Notify::new());
+        let gate = Arc::clone(&release);
+        let server = Server::http(move |_| {
+            let (arrived, gate) = (arrived.clone(), gate.clone());
+            async move {
+                arrived.send(()).unwrap();
+                gate.notified().await;
+                response(200, "", "")
+            }
+        })
+        .await;
+        (server, Waiting { arrivals, release })
+    }
+
+    /// Returns when one more has come.
+    pub(crate) async fn arrived(&mut self) {
+        self.arrivals.recv().await.unwrap();
+    }
+
+    /// Has one answered.
+    pub(crate) fn release(&self) {
+        self.release.notify_one();
     }
 }
 

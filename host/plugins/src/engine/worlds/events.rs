@@ -1,13 +1,14 @@
 //! World `event-filter`: a guest resource for each distinct query, opened when first asked about.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Weak},
-};
+use std::sync::Arc;
 
 use wasmtime::component::ResourceAny;
 
-use super::{common, is_object};
+use super::{
+    common,
+    held::{self, Resources},
+    is_object,
+};
 use crate::{
     engine::{
         Live, World,
@@ -43,18 +44,10 @@ pub(crate) enum Job {
     },
 }
 
-struct Loaded {
-    resource: ResourceAny,
-    owner: Weak<Opened>,
-}
-
-#[derive(Default)]
-pub(crate) struct Held(HashMap<u64, Loaded>);
-
 impl World for Filter {
     type Pre = EventFilterPre<Guest>;
     type Bindings = EventFilter;
-    type Held = Held;
+    type Held = Resources<Opened>;
     type Shared = ();
     type Job = Job;
 
@@ -74,24 +67,7 @@ impl World for Filter {
     }
 
     async fn tidy(live: &mut Live<Self>, _shared: &()) -> Result<(), Fault> {
-        let gone: Vec<u64> = live
-            .held
-            .0
-            .iter()
-            .filter(|(_, it)| it.owner.strong_count() == 0)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in gone {
-            if let Some(loaded) = live.held.0.remove(&id) {
-                let allowance = live.allowance();
-                let call = loaded.resource.resource_drop_async(&mut live.store);
-                live.gate
-                    .run(allowance, call)
-                    .await
-                    .inspect_err(|fault| live.meta.count(fault))?;
-            }
-        }
-        Ok(())
+        held::tidy(live).await
     }
 
     fn refuse(job: Job, error: CallError) {
@@ -103,8 +79,8 @@ impl World for Filter {
 }
 
 async fn open(live: &mut Live<Filter>, view: &Arc<Opened>) -> Result<Result<ResourceAny, String>, Fault> {
-    if let Some(loaded) = live.held.0.get(&view.id) {
-        return Ok(Ok(loaded.resource));
+    if let Some((resource, ())) = live.held.get(view.id) {
+        return Ok(Ok(resource));
     }
     let query = convert::query(&view.query);
     let allowance = live.allowance();
@@ -114,13 +90,7 @@ async fn open(live: &mut Live<Filter>, view: &Arc<Opened>) -> Result<Result<Reso
         .run(allowance, views.call_open(&mut live.store, &query))
         .await?;
     if let Ok(resource) = opened {
-        live.held.0.insert(
-            view.id,
-            Loaded {
-                resource,
-                owner: Arc::downgrade(view),
-            },
-        );
+        live.held.put(view.id, view, resource, ());
     }
     Ok(opened)
 }

@@ -1,13 +1,13 @@
 //! World `attribute-matcher`: fleets are loaded when first asked about and kept up to date with what changed.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Weak},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use wasmtime::component::ResourceAny;
 
-use super::common;
+use super::{
+    common,
+    held::{self, Resources},
+};
 use crate::{
     engine::{
         Live, World,
@@ -19,6 +19,7 @@ use crate::{
     error::CallError,
     fault::Fault,
     fleet_copy::{Changes, FleetCopy},
+    text::one_line,
     types::matcher::{Agent, Candidate, Condition, ConditionError, Task, Verdict},
 };
 
@@ -50,20 +51,11 @@ pub(crate) enum Job {
     },
 }
 
-struct Loaded {
-    resource: ResourceAny,
-    /// Of the host's copy when it was last handed over.
-    revision: u64,
-    owner: Weak<FleetCopy>,
-}
-
-#[derive(Default)]
-pub(crate) struct Held(HashMap<u64, Loaded>);
-
 impl World for Matcher {
     type Pre = AttributeMatcherPre<Guest>;
     type Bindings = AttributeMatcher;
-    type Held = Held;
+    /// With the revision of the host's copy when it was last handed over.
+    type Held = Resources<FleetCopy, u64>;
     type Shared = ();
     type Job = Job;
 
@@ -91,19 +83,7 @@ impl World for Matcher {
     }
 
     async fn tidy(live: &mut Live<Self>, _shared: &()) -> Result<(), Fault> {
-        let gone: Vec<u64> = live
-            .held
-            .0
-            .iter()
-            .filter(|(_, it)| it.owner.strong_count() == 0)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in gone {
-            unload(live, id)
-                .await
-                .inspect_err(|fault| live.meta.count(fault))?;
-        }
-        Ok(())
+        held::tidy(live).await
     }
 
     fn refuse(job: Job, error: CallError) {
@@ -134,7 +114,7 @@ async fn check(live: &mut Live<Matcher>, conditions: Vec<Condition>) -> Result<V
         .into_iter()
         .map(|error| ConditionError {
             condition: error.condition,
-            message: error.message,
+            message: one_line(&error.message),
         })
         .collect())
 }
@@ -205,17 +185,19 @@ fn check_choice(chosen: &[u32], candidates: &[Candidate], count: u32) -> Result<
 
 /// The guest's fleet, brought up to the host's copy.
 async fn load(live: &mut Live<Matcher>, copy: &Arc<FleetCopy>) -> Result<ResourceAny, Fault> {
-    let known = live.held.0.get(&copy.id()).map(|loaded| loaded.revision);
+    let known = live.held.get(copy.id()).map(|(_, revision)| revision);
     let (revision, news) = copy.changes_since(known);
     let (changed, gone) = match news {
         Changes::Since { changed, gone } => (changed, gone),
         Changes::Everything(agents) => {
-            unload(live, copy.id()).await?;
+            if let Some(resource) = live.held.take(copy.id()) {
+                live.free(resource).await?;
+            }
             (agents, Vec::new())
         }
     };
-    let resource = if let Some(loaded) = live.held.0.get(&copy.id()) {
-        loaded.resource
+    let resource = if let Some((resource, _)) = live.held.get(copy.id()) {
+        resource
     } else {
         let allowance = live.allowance();
         let fleets = live.bindings.transom_matcher_matcher().fleet();
@@ -223,14 +205,7 @@ async fn load(live: &mut Live<Matcher>, copy: &Arc<FleetCopy>) -> Result<Resourc
         live.gate.run(allowance, call).await?
     };
     // Until all of it is handed over the guest's copy is at no revision; a fault throws it away with the instance.
-    live.held.0.insert(
-        copy.id(),
-        Loaded {
-            resource,
-            revision,
-            owner: Arc::downgrade(copy),
-        },
-    );
+    live.held.put(copy.id(), copy, resource, revision);
     for gone in gone.chunks(AGENTS_PER_CALL * 10) {
         update(live, resource, &[], gone).await?;
     }
@@ -251,16 +226,6 @@ async fn update(
     let fleets = live.bindings.transom_matcher_matcher().fleet();
     let call = fleets.call_update(&mut live.store, fleet, &changed, gone);
     live.gate.run(allowance, call).await
-}
-
-async fn unload(live: &mut Live<Matcher>, id: u64) -> Result<(), Fault> {
-    let Some(loaded) = live.held.0.remove(&id) else {
-        return Ok(());
-    };
-    let allowance = live.allowance();
-    live.gate
-        .run(allowance, loaded.resource.resource_drop_async(&mut live.store))
-        .await
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 pub(crate) mod bootstrap;
 pub(crate) mod events;
+mod held;
 pub(crate) mod matcher;
 pub(crate) mod probe;
 
@@ -22,12 +23,13 @@ macro_rules! common {
         async fn describe(
             bindings: &Self::Bindings,
             store: &mut wasmtime::Store<Guest>,
-        ) -> wasmtime::Result<$crate::engine::live::Description> {
+        ) -> wasmtime::Result<$crate::types::about::Description> {
             let it = bindings.$about().call_describe(store).await?;
-            Ok($crate::engine::live::Description {
+            Ok($crate::types::about::Description {
                 name: it.name,
                 version: it.version,
                 summary: it.summary,
+                config_schema: it.config_schema,
             })
         }
 
@@ -35,12 +37,12 @@ macro_rules! common {
             bindings: &Self::Bindings,
             store: &mut wasmtime::Store<Guest>,
             config: &str,
-        ) -> wasmtime::Result<Result<(), Vec<$crate::engine::live::ConfigError>>> {
+        ) -> wasmtime::Result<Result<(), Vec<$crate::types::about::ConfigError>>> {
             let result = bindings.$about().call_configure(store, config).await?;
             Ok(result.map_err(|errors| {
                 errors
                     .into_iter()
-                    .map(|e| $crate::engine::live::ConfigError {
+                    .map(|e| $crate::types::about::ConfigError {
                         pointer: e.pointer,
                         message: e.message,
                     })

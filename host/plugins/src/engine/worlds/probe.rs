@@ -116,10 +116,7 @@ impl World for Probe {
         };
         for key in mine {
             if let Some(attempt) = live.held.attempts.remove(&key.attempt) {
-                let allowance = live.allowance();
-                let call = attempt.resource_drop_async(&mut live.store);
-                live.gate
-                    .run(allowance, call)
+                live.free(attempt)
                     .await
                     .inspect_err(|fault| live.meta.count(fault))?;
             }

@@ -1,0 +1,170 @@
+//! Reading a manifest's tables key by key: what is wrong is said with its place and what was expected there.
+
+use std::time::Duration;
+
+use toml::{Table, Value};
+
+use crate::units::{parse_duration, parse_size};
+
+/// What is wrong with a manifest, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ManifestError {
+    #[error("it is no TOML: {0}")]
+    Syntax(String),
+    #[error("unknown key `{key}`{}", nearest.map(|it| format!("; did you mean `{it}`?")).unwrap_or_default())]
+    UnknownKey {
+        key: String,
+        nearest: Option<&'static str>,
+    },
+    #[error("`{0}` is missing")]
+    Missing(&'static str),
+    #[error("`{key}` is {found}; expected {expected}")]
+    Value {
+        key: String,
+        found: String,
+        expected: String,
+    },
+}
+
+/// A table whose keys are taken one by one; what is left is unknown.
+pub(super) struct Section {
+    path: &'static str,
+    table: Table,
+}
+
+impl Section {
+    pub(super) fn new(path: &'static str, table: Table) -> Section {
+        Section { path, table }
+    }
+
+    fn key(&self, key: &str) -> String {
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
+    }
+
+    pub(super) fn wrong(
+        &self,
+        key: &str,
+        found: impl std::fmt::Debug,
+        expected: impl Into<String>,
+    ) -> ManifestError {
+        ManifestError::Value {
+            key: self.key(key),
+            found: format!("{found:?}"),
+            expected: expected.into(),
+        }
+    }
+
+    fn mistyped(&self, key: &str, found: &Value, expected: &str) -> ManifestError {
+        ManifestError::Value {
+            key: self.key(key),
+            found: format!("of type {}", found.type_str()),
+            expected: expected.into(),
+        }
+    }
+
+    pub(super) fn string(&mut self, key: &'static str) -> Result<Option<String>, ManifestError> {
+        match self.table.remove(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(self.mistyped(key, &other, "a text")),
+        }
+    }
+
+    pub(super) fn strings(&mut self, key: &'static str) -> Result<Vec<String>, ManifestError> {
+        let list = match self.table.remove(key) {
+            None => return Ok(Vec::new()),
+            Some(Value::Array(list)) => list,
+            Some(other) => return Err(self.mistyped(key, &other, "a list of texts")),
+        };
+        list.into_iter()
+            .map(|item| match item {
+                Value::String(text) => Ok(text),
+                other => Err(self.mistyped(key, &other, "a list of texts")),
+            })
+            .collect()
+    }
+
+    pub(super) fn flag(&mut self, key: &'static str) -> Result<bool, ManifestError> {
+        match self.table.remove(key) {
+            None => Ok(false),
+            Some(Value::Boolean(flag)) => Ok(flag),
+            Some(other) => Err(self.mistyped(key, &other, "true or false")),
+        }
+    }
+
+    pub(super) fn table(&mut self, key: &'static str) -> Result<Table, ManifestError> {
+        match self.table.remove(key) {
+            None => Ok(Table::new()),
+            Some(Value::Table(table)) => Ok(table),
+            Some(other) => Err(self.mistyped(key, &other, "a table")),
+        }
+    }
+
+    pub(super) fn section(&mut self, key: &'static str) -> Result<Section, ManifestError> {
+        Ok(Section::new(key, self.table(key)?))
+    }
+
+    pub(super) fn number(
+        &mut self,
+        key: &'static str,
+        default: u64,
+        most: u64,
+    ) -> Result<u64, ManifestError> {
+        match self.table.remove(key) {
+            None => Ok(default),
+            Some(Value::Integer(number)) => match u64::try_from(number) {
+                Ok(number) if (1..=most).contains(&number) => Ok(number),
+                _ => Err(self.wrong(key, number, format!("1 to {most}"))),
+            },
+            Some(other) => Err(self.mistyped(key, &other, "a whole number")),
+        }
+    }
+
+    pub(super) fn size(&mut self, key: &'static str, default: u64, most: u64) -> Result<u64, ManifestError> {
+        if !matches!(self.table.get(key), Some(Value::String(_))) {
+            return self.number(key, default, most);
+        }
+        let text = self.string(key)?.unwrap_or_default();
+        match parse_size(&text) {
+            Some(size) if (1..=most).contains(&size) => Ok(size),
+            Some(_) => Err(self.wrong(key, text, format!("at most {most} bytes"))),
+            None => Err(self.wrong(key, text, "a size such as \"64MiB\", or bytes")),
+        }
+    }
+
+    pub(super) fn duration(
+        &mut self,
+        key: &'static str,
+        default: Duration,
+        most: Duration,
+    ) -> Result<Duration, ManifestError> {
+        let Some(text) = self.string(key)? else {
+            return Ok(default);
+        };
+        match parse_duration(&text).filter(|it| !it.is_zero()) {
+            Some(duration) if duration <= most => Ok(duration),
+            Some(_) => Err(self.wrong(key, text, format!("at most {}s", most.as_secs()))),
+            None => Err(self.wrong(key, text, "a duration such as \"50ms\", \"5s\" or \"1m\"")),
+        }
+    }
+
+    pub(super) fn finish(&self, known: &[&'static str]) -> Result<(), ManifestError> {
+        let Some(key) = self.table.keys().next() else {
+            return Ok(());
+        };
+        let nearest = known
+            .iter()
+            .map(|it| (strsim::jaro_winkler(key, it), *it))
+            .filter(|(score, _)| *score > 0.7)
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .map(|(_, it)| it);
+        Err(ManifestError::UnknownKey {
+            key: self.key(key),
+            nearest,
+        })
+    }
+}
