@@ -72,10 +72,28 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
     match figment.extract::<Settings>() {
         Ok(mut settings) => {
             settings.plugins.dir = beside(file, &settings.plugins.dir);
+            refuse_exposure(&settings)?;
             Ok((settings, figment))
         }
         Err(error) => bail!("{}", explain(&error)),
     }
+}
+
+/// A port that can change something and asks nobody for credentials listens on loopback only.
+fn refuse_exposure(settings: &Settings) -> anyhow::Result<()> {
+    let listeners = [
+        ("admin.listener", Some(settings.admin.listener)),
+        ("apps.listener", settings.apps.as_ref().map(|apps| apps.listener)),
+    ];
+    for (key, listener) in listeners {
+        if let Some(address) = listener.filter(|address| !address.is_loopback()) {
+            bail!(
+                "`{key}` is {address}: this port can change things and has no credentials yet, so it listens on \
+                 loopback only; use 127.0.0.1 and put a proxy that asks for credentials in front"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// `TRANSOM_APPS_PORT=8081` is `apps.port`. A variable that names no section (`TRANSOM_STATE`) is not a setting.
@@ -194,6 +212,11 @@ mod tests {
                 "expected one of host, cluster",
             ),
             ("[apps\n", "TOML parse error"),
+            ("[apps]\nlistener = \"0.0.0.0\"\n", "`apps.listener` is 0.0.0.0"),
+            (
+                "[admin]\nlistener = \"10.0.0.1\"\n",
+                "`admin.listener` is 10.0.0.1",
+            ),
         ] {
             let error = read(text).expect_err(text);
             assert!(
