@@ -1,12 +1,18 @@
-//! Lookups over DNS: sockets, and the bridge to the server library. What is answered is decided in [`answer`].
+//! Lookups over DNS. What is answered is decided in [`answer`]; packets become questions and answers packets in
+//! [`handler`] and [`wire`]; [`udp`] and [`tcp`] carry them.
+//!
+//! Work is bounded where it comes in: a packet is answered before the next one is taken from the same socket or
+//! connection, connections are so many at a time, and nobody is waited for without a deadline.
 
 mod answer;
 mod handler;
+mod tcp;
+mod udp;
+mod wire;
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::Arc;
 
-use hickory_server::Server;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio_util::sync::CancellationToken;
 
@@ -14,10 +20,6 @@ pub(crate) use handler::Handler;
 
 use crate::{Error, Result};
 
-/// A TCP connection that asks nothing for so long is closed.
-const IDLE: Duration = Duration::from_secs(30);
-/// Answers that may wait on one TCP connection for its client to read them.
-const WAITING: usize = 64;
 /// Free ports that are tried: UDP and TCP need the same one.
 const TRIES: usize = 16;
 
@@ -64,18 +66,9 @@ impl Sockets {
 /// Answers until the token is cancelled.
 pub(crate) async fn serve(sockets: Sockets, handler: Handler, token: CancellationToken) {
     tracing::info!(listener = "dns", addr = %sockets.addr, "listening");
-    let mut server = Server::new(handler);
-    server.register_socket(sockets.udp);
-    server.register_listener(sockets.tcp, IDLE, WAITING);
-    tokio::select! {
-        () = token.cancelled() => {}
-        ended = server.block_until_done() => {
-            // Nothing but a socket that the system took away ends it.
-            tracing::error!(?ended, "lookups over DNS have ended");
-            return;
-        }
-    }
-    if let Err(error) = server.shutdown_gracefully().await {
-        tracing::debug!(%error, "the DNS port was not closed cleanly");
-    }
+    let handler = Arc::new(handler);
+    tokio::join!(
+        udp::serve(sockets.udp, Arc::clone(&handler), token.clone()),
+        tcp::serve(sockets.tcp, handler, tcp::Limits::default(), token),
+    );
 }
