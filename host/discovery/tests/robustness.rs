@@ -1,0 +1,226 @@
+//! Whatever arrives on the DNS port: a request is answered once, in no more bytes than it allows; what is no request is
+//! not answered; nothing panics.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::{Followed, LONG, Master, Says, query, with_edns};
+use hickory_proto::op::{Message, MessageType, ResponseCode};
+use hickory_proto::rr::RecordType;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, RngCore, SeedableRng};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::timeout;
+use transom_discovery::Config;
+
+const OVER_UDP: usize = 6000;
+const OVER_TCP: usize = 1500;
+/// Packets in flight: few enough for the smallest socket buffer.
+const BATCH: usize = 30;
+
+/// Forty tasks of one name, so that many answers are too large.
+async fn started() -> Followed {
+    let task = |n: u32| {
+        json!({
+            "name": "web", "task_id": {"value": format!("web.{n}")}, "framework_id": {"value": "F"},
+            "agent_id": {"value": format!("c1d2-S{n}")}, "state": "TASK_RUNNING",
+            "resources": [{"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 31000, "end": 31000}]}}],
+        })
+    };
+    let agent = |n: u32| {
+        let id = json!({"value": format!("c1d2-S{n}")});
+        json!({"agent_info": {"hostname": "a", "id": id}, "pid": format!("slave(1)@10.0.1.{n}:5051")})
+    };
+    let framework = json!({"framework_info": {"user": "u", "name": "marathon", "id": {"value": "F"}}});
+    let snapshot = json!({
+        "get_agents": {"agents": (0..40).map(agent).collect::<Vec<Value>>()},
+        "get_frameworks": {"frameworks": [framework]},
+        "get_tasks": {"tasks": (0..40).map(task).collect::<Vec<Value>>()},
+    });
+    let master = Master::start(Says {
+        document: Some(json!({"leader": "master@127.0.0.1:5050", "slaves": [], "frameworks": []})),
+        snapshot: Some(snapshot),
+        ..Says::default()
+    })
+    .await;
+    let discovery = master.followed(Config::default()).await;
+    discovery.ready().await;
+    discovery
+}
+
+/// Good queries that the bad ones are made of.
+fn good() -> Vec<Vec<u8>> {
+    let mut good = Vec::new();
+    for name in [
+        "_web._tcp.marathon.mesos.",
+        "web.marathon.mesos.",
+        "mesos.",
+        "nothing.mesos.",
+        "example.com.",
+    ] {
+        for kind in [
+            RecordType::A,
+            RecordType::SRV,
+            RecordType::ANY,
+            RecordType::NS,
+            RecordType::AXFR,
+        ] {
+            good.push(query(name, kind));
+            for payload in [0, 512, 800, 65535] {
+                good.push(with_edns(query(name, kind), payload, 0));
+            }
+        }
+    }
+    good.iter().map(|query| query.to_vec().unwrap()).collect()
+}
+
+/// Bytes as they come from a broken or hostile client: noise, or a good query with some damage.
+fn packet(random: &mut StdRng, good: &[Vec<u8>]) -> Vec<u8> {
+    if random.random_ratio(1, 5) {
+        let mut noise = vec![0; random.random_range(0..600)];
+        random.fill_bytes(&mut noise);
+        return noise;
+    }
+    let mut packet = good.choose(random).unwrap().clone();
+    for _ in 0..random.random_range(0..5) {
+        let at = random.random_range(0..=packet.len());
+        let other = good.choose(random).unwrap();
+        match random.random_range(0..7) {
+            0 => packet.truncate(at),
+            1 => packet.insert(at, random.random()),
+            2 => packet.extend_from_slice(&other[at.min(other.len())..]),
+            // A pointer to anywhere: loops, the header, beyond the end.
+            3 => packet
+                .splice(at..at, [0xc0 | random.random_range(0..4), random.random()])
+                .for_each(drop),
+            // A count or a flag.
+            4 if packet.len() >= 12 => packet[random.random_range(2..12)] = random.random_range(0..4),
+            _ if at < packet.len() => packet[at] ^= 1 << random.random_range(0..8),
+            _ => packet.push(random.random()),
+        }
+    }
+    packet
+}
+
+/// Whether there must be an answer: to what has a header that does not say it is an answer itself.
+fn is_answerable(packet: &[u8]) -> bool {
+    packet.len() >= 12 && packet[2] & 0x80 == 0
+}
+
+/// How large an answer over UDP may be.
+fn allowed(packet: &[u8]) -> usize {
+    let request = Message::from_vec(packet).ok();
+    let edns = request.and_then(|request| request.edns);
+    edns.map_or(512, |edns| usize::from(edns.max_payload()).clamp(512, 1232))
+}
+
+fn check(packet: &[u8], reply: &[u8]) -> Message {
+    let reply =
+        Message::from_vec(reply).unwrap_or_else(|error| panic!("{error}: {packet:02x?} {reply:02x?}"));
+    assert_eq!(reply.metadata.message_type, MessageType::Response);
+    assert_eq!(reply.metadata.id.to_be_bytes(), packet[..2], "{packet:02x?}");
+    if Message::from_vec(packet).is_err() {
+        assert_eq!(
+            reply.metadata.response_code,
+            ResponseCode::FormErr,
+            "{packet:02x?}"
+        );
+    }
+    reply
+}
+
+/// Sends packets of different ids, and takes what comes back until everything that must has come.
+async fn over_udp(discovery: &Followed, socket: &UdpSocket, batch: &[Vec<u8>]) {
+    let mut due: HashMap<_, _> = batch
+        .iter()
+        .filter(|packet| is_answerable(packet))
+        .map(|packet| (&packet[..2], packet))
+        .collect();
+    for packet in batch {
+        socket.send(packet).await.unwrap();
+    }
+    let mut reply = vec![0; 65536];
+    while !due.is_empty() {
+        let Ok(size) = timeout(LONG, socket.recv(&mut reply)).await else {
+            panic!("no answer to {due:02x?}");
+        };
+        let reply = &reply[..size.unwrap()];
+        let packet = due.remove(&reply[..2]).unwrap();
+        assert!(reply.len() <= allowed(packet), "{} to {packet:02x?}", reply.len());
+        check(packet, reply);
+    }
+    // Still there, and nothing more has come.
+    assert_eq!(discovery.a("web.marathon.mesos.").await.len(), 29);
+    assert!(socket.try_recv(&mut reply).is_err(), "an answer too many");
+}
+
+/// A packet on a connection; a connection that had what is no request is at its end.
+async fn over_tcp(discovery: &Followed, kept: &mut Option<TcpStream>, packet: &[u8]) {
+    let addr = discovery.discovery.dns_addr().unwrap();
+    let mut stream = match kept.take() {
+        Some(stream) => stream,
+        None => TcpStream::connect(addr).await.unwrap(),
+    };
+    let size = u16::try_from(packet.len()).unwrap();
+    stream
+        .write_all(&[&size.to_be_bytes()[..], packet].concat())
+        .await
+        .unwrap();
+    let size = timeout(LONG, stream.read_u16()).await.unwrap();
+    if !is_answerable(packet) {
+        assert!(size.is_err(), "{packet:02x?}");
+        return;
+    }
+    let mut reply = vec![0; size.unwrap().into()];
+    timeout(LONG, stream.read_exact(&mut reply))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(!check(packet, &reply).metadata.truncation, "{packet:02x?}");
+    *kept = Some(stream);
+}
+
+#[tokio::test]
+async fn any_bytes_are_answered_by_the_book_or_not_at_all() {
+    static PANICS: AtomicUsize = AtomicUsize::new(0);
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        PANICS.fetch_add(1, Ordering::Relaxed);
+        usual(panic);
+    }));
+
+    let discovery = started().await;
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    socket
+        .connect(discovery.discovery.dns_addr().unwrap())
+        .await
+        .unwrap();
+    let good = good();
+    // Another seed every time finds more; the one that found something is told.
+    let seed = rand::random();
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    for _ in 0..OVER_UDP / BATCH {
+        let mut batch: Vec<_> = (0..BATCH).map(|_| packet(&mut random, &good)).collect();
+        for (id, packet) in batch
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, packet)| packet.len() >= 2)
+        {
+            packet[..2].copy_from_slice(&u16::try_from(id).unwrap().to_be_bytes());
+        }
+        over_udp(&discovery, &socket, &batch).await;
+    }
+    let mut stream = None;
+    for _ in 0..OVER_TCP {
+        over_tcp(&discovery, &mut stream, &packet(&mut random, &good)).await;
+    }
+    discovery.stop().await;
+    assert_eq!(PANICS.load(Ordering::Relaxed), 0);
+}
