@@ -226,21 +226,24 @@ impl Watch {
         let serial = next_serial(self.shared.zone.load().as_ref().map(|zone| zone.serial()));
         let (rules, hosts) = (Arc::clone(&self.rules), self.names.known.clone());
         let cluster = std::mem::take(&mut self.cluster);
+        let shared = Arc::clone(&self.shared);
         let making = tokio::task::spawn_blocking(move || {
             let mut builder = records::make(&cluster, &hosts, &rules);
             builder.skipped += cluster.skipped;
-            (builder.build(&rules.domain, serial), cluster)
+            let zone = builder.build(&rules.domain, serial);
+            tracing::debug!(
+                serial,
+                records = zone.records(),
+                skipped = zone.skipped(),
+                "a new zone"
+            );
+            // The zone before it is taken down here too: a large one takes its time.
+            drop(shared.zone.swap(Some(Arc::new(zone))));
+            cluster
         });
         match making.await {
-            Ok((zone, cluster)) => {
+            Ok(cluster) => {
                 self.cluster = cluster;
-                tracing::debug!(
-                    serial,
-                    records = zone.records(),
-                    skipped = zone.skipped(),
-                    "a new zone"
-                );
-                self.shared.zone.store(Some(Arc::new(zone)));
                 self.metrics.zones.inc();
             }
             // Only when the runtime ends or the making itself panicked; the next snapshot brings the model back.
