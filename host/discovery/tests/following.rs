@@ -211,6 +211,42 @@ async fn an_event_that_makes_no_sense_is_left_out() {
 }
 
 #[tokio::test]
+async fn entries_that_make_no_sense_hide_no_others() {
+    let mut odd = snapshot(1, &[json!({"name": 5}), task(0, "TASK_RUNNING"), json!(null)]);
+    let agents = odd["get_agents"]["agents"].as_array_mut().unwrap();
+    agents.insert(0, json!({"agent_info": "S1"}));
+    let (_master, discovery) = started(odd, Config::default()).await;
+    assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
+    let metrics = discovery.metrics();
+    assert!(metrics.contains("transom_discovery_zone_skipped 3"), "{metrics}");
+    discovery.stop().await;
+
+    // The same where there is a state document alone.
+    let mut odd: Value = serde_json::from_str(include_str!("fixtures/state-fixture.json")).unwrap();
+    let before = odd["frameworks"].as_array().unwrap().len();
+    odd["frameworks"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "no id"}));
+    odd["frameworks"][0]["tasks"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"id": 5}));
+    odd["slaves"].as_array_mut().unwrap().push(json!([]));
+    let master = Master::start(Says {
+        document: Some(odd),
+        refusal: 404,
+        ..Says::default()
+    })
+    .await;
+    let discovery = master.followed(Config::default()).await;
+    discovery.ready().await;
+    assert_eq!(discovery.discovery.zone().unwrap().frameworks().len(), before);
+    assert_eq!(discovery.discovery.zone().unwrap().skipped(), 3);
+    discovery.stop().await;
+}
+
+#[tokio::test]
 async fn a_master_without_streams_is_read() {
     let mut state: Value = serde_json::from_str(include_str!("fixtures/state-fixture.json")).unwrap();
     state["leader"] = json!("master@127.0.0.1:15050");
@@ -246,6 +282,10 @@ async fn answers_have_the_size_that_was_asked_for() {
     assert!(plain.to_vec().unwrap().len() <= 512);
     let larger = discovery.udp(&with_edns(srv.clone(), 4096, 0)).await;
     assert!(larger.metadata.truncation && larger.answers.len() > plain.answers.len());
+    assert!(
+        larger.edns.is_some(),
+        "who speaks EDNS is answered in it, cut or not"
+    );
     assert!(
         larger.to_vec().unwrap().len() <= 1232,
         "4096 is more than passes everywhere"

@@ -75,7 +75,30 @@ fn address(text: &str) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use transom_cluster::v1::IpAddress;
+
     use super::*;
+
+    #[test]
+    fn an_address_in_the_old_form_counts_where_there_is_no_list() {
+        let network = |listed: &[&str], old: Option<&str>| NetworkInfo {
+            ip_addresses: listed
+                .iter()
+                .map(|ip| IpAddress {
+                    ip_address: Some((*ip).into()),
+                    ..IpAddress::default()
+                })
+                .collect(),
+            ip_address: old.map(Into::into),
+            ..NetworkInfo::default()
+        };
+        let (one, two) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        assert_eq!(of_network(&network(&["10.0.0.1"], Some("10.0.0.2"))), [one]);
+        assert_eq!(of_network(&network(&[], Some("10.0.0.2"))), [two]);
+        assert_eq!(of_network(&network(&["no address", "10.0.0.1"], None)), [one]);
+        assert!(of_network(&network(&[], Some("no address"))).is_empty());
+        assert!(of_network(&network(&[], None)).is_empty());
+    }
 
     #[test]
     fn the_newest_running_status_counts() {
