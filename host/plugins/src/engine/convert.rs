@@ -63,7 +63,7 @@ pub(super) mod probe {
             wit::Step::Run(wit::CommandLine::Shell(line)) => Step::Run(CommandLine::Shell(line)),
             wit::Step::Run(wit::CommandLine::Argv(words)) => Step::Run(CommandLine::Argv(words)),
             wit::Step::Done(found) => Step::Done(outcome(found)),
-            wit::Step::Failed(why) => Step::Failed(failure(why)),
+            wit::Step::Failed(why) => Step::Failed(failure(&why)),
         }
     }
 
@@ -106,7 +106,7 @@ pub(super) mod probe {
         }
     }
 
-    fn failure(it: wit::Failure) -> Failure {
+    fn failure(it: &wit::Failure) -> Failure {
         let reason = match it.reason {
             wit::Reason::TimedOut => Reason::TimedOut,
             wit::Reason::Denied => Reason::Denied,
@@ -292,7 +292,7 @@ pub(super) mod bootstrap {
         }
     }
 
-    pub(crate) fn refusal(it: wit::Refusal) -> Refusal {
+    pub(crate) fn refusal(it: &wit::Refusal) -> Refusal {
         Refusal {
             message: one_line(&it.message),
             retry: it.retry,

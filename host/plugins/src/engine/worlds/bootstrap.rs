@@ -41,7 +41,7 @@ impl World for Bootstrap {
         let result = live.gate.run(allowance, call).await;
         live.answer(
             job.reply,
-            result.map(|it| it.map(convert::prepared).map_err(convert::refusal)),
+            result.map(|it| it.map(convert::prepared).map_err(|it| convert::refusal(&it))),
         )
     }
 
