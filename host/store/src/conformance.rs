@@ -4,6 +4,10 @@
 //! own under `conformance/`, which must be empty before.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc)] // A test suite: failing is its answer.
 
+mod bounds;
+mod leases;
+mod watches;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -24,6 +28,9 @@ pub async fn run(store: Arc<dyn Store>) {
     one_of_many_racers_wins(store).await;
     concurrent_commits_all_happen(store).await;
     holds_odd_keys_and_values(store).await;
+    bounds::run(store).await;
+    leases::run(store).await;
+    watches::run(store).await;
 }
 
 fn conflict<T: std::fmt::Debug>(result: Result<T, Error>, key: &str, found: Option<u64>) {

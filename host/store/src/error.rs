@@ -1,6 +1,7 @@
 //! Everything that can go wrong with a store.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The crate's result.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -18,6 +19,53 @@ pub enum Error {
         key: String,
         /// The version it has now; `None` when it is not there.
         found: Option<u64>,
+    },
+    /// A fence of the batch does not hold, or the lease to renew is not the caller's any more: it ran out, was given back,
+    /// or was given to somebody else. Nothing was done.
+    #[error("the lease `{lease}` is not held under number {fencing} any more: {}", holder(*.current))]
+    Fenced {
+        /// The lease's name.
+        lease: String,
+        /// The number that was shown.
+        fencing: u64,
+        /// The number it is held under now; `None` when nobody holds it.
+        current: Option<u64>,
+    },
+    /// Somebody else holds the lease.
+    #[error("the lease `{lease}` is held by {holder}")]
+    Held {
+        /// The lease's name.
+        lease: String,
+        /// Who holds it, as they named themselves.
+        holder: String,
+        /// How long it is theirs if they do not renew it.
+        left: Duration,
+    },
+    /// Something is larger than a store takes; see [`limits`](crate::limits). Nothing was done.
+    #[error("{what} is too large for the store: {size}, at most {limit}")]
+    TooLarge {
+        /// What is too large, and in which unit it is counted.
+        what: String,
+        /// How large it is.
+        size: usize,
+        /// How large it may be.
+        limit: usize,
+    },
+    /// A lease was asked for with a time to live that no store grants.
+    #[error(
+        "a lease lives from {:?} to {:?} at a time, not {ttl:?}",
+        crate::limits::MIN_TTL,
+        crate::limits::MAX_TTL
+    )]
+    TimeToLive {
+        /// What was asked for.
+        ttl: Duration,
+    },
+    /// This kind of store does not do what was asked.
+    #[error("this store has no {what}")]
+    Missing {
+        /// What it does not have.
+        what: &'static str,
     },
     /// The store could not be reached or could not write. Whether a commit happened is not known.
     #[error("the store cannot {what}")]
@@ -40,13 +88,16 @@ pub enum Error {
     /// The store was closed, or its writer ended after a failure that was reported to someone else.
     #[error("the store is closed")]
     Closed,
-    /// The configured address is not of a kind that this version can open.
+    /// The configured address, or what belongs to it, is not of a kind that this version can open.
     #[error(
-        "`{server}` is no store this version can open: it has the embedded store only, written as `file:DIR`"
+        "`{server}` is no store that can be opened: {reason}; write `file:DIR` for the embedded store, or `HOST:PORT`, \
+         `redis://HOST:PORT/DATABASE` or `rediss://…` (TLS) for a Redis"
     )]
     Unsupported {
-        /// The address as configured.
+        /// The address as configured, without user and password.
         server: String,
+        /// What is wrong with it.
+        reason: String,
     },
     /// Another process has the directory open.
     #[error("the store in {} is in use by another process; stop that one or choose another directory", .path.display())]
@@ -60,5 +111,12 @@ fn describe(found: Option<u64>) -> String {
     found.map_or_else(
         || "it is not there".to_owned(),
         |version| format!("it has version {version}"),
+    )
+}
+
+fn holder(current: Option<u64>) -> String {
+    current.map_or_else(
+        || "nobody holds it".to_owned(),
+        |current| format!("it is held under number {current}"),
     )
 }

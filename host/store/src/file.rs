@@ -8,9 +8,12 @@
 //! which the system lets go of when its holder dies, however it dies. A file left behind by a kill is repaired while it
 //! is opened.
 //!
+//! Leases end with the process that holds the store: no other can be there to respect them. Their numbers go on.
+//!
 //! After a failed write (disk full, I/O error) the waiting callers get [`Error::Unavailable`] and the database refuses to
 //! write until the store is opened again; reading goes on.
 
+mod leases;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -21,13 +24,16 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use redb::{Builder, Database, DatabaseError, StorageError};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{Batch, Entry, Error, Result, Store};
-use writer::Request;
+use crate::watch::Feed;
+use crate::{Batch, Entry, Error, Lease, Result, Store, Watch, limits};
+use leases::{Held, Leases, Work};
+use writer::{Request, Writer};
 
 /// Batches that may wait for the writer before [`Store::commit`] itself waits.
 const WAITING: usize = 1024;
@@ -41,6 +47,7 @@ const FILE: &str = "store.redb";
 pub struct FileStore {
     path: PathBuf,
     database: Arc<Database>,
+    feed: Feed,
     // Both are `Some` until the store is dropped.
     requests: Option<mpsc::Sender<Request>>,
     writer: Option<thread::JoinHandle<()>>,
@@ -54,13 +61,22 @@ impl FileStore {
     /// file is not one of ours; [`Error::Unavailable`] when the directory cannot be used.
     pub async fn open(dir: PathBuf) -> Result<Self> {
         let path = dir.clone();
-        let database = blocking("open its directory", move || open_database(&dir)).await?;
-        let database = Arc::new(database);
+        let (database, fencing) = blocking("open its directory", move || {
+            let database = open_database(&dir)?;
+            let fencing = table::last_fencing(&database)?;
+            Ok((Arc::new(database), fencing))
+        })
+        .await?;
+        let feed = Feed::new();
         let (requests, waiting) = mpsc::channel(WAITING);
-        let owned = Arc::clone(&database);
+        let writer = Writer {
+            database: Arc::clone(&database),
+            leases: Leases::new(fencing),
+            feed: feed.clone(),
+        };
         let writer = thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || writer::run(&owned, waiting))
+            .spawn(move || writer.run(waiting))
             .map_err(|source| Error::Unavailable {
                 what: "start its writer",
                 source: source.into(),
@@ -68,6 +84,7 @@ impl FileStore {
         Ok(Self {
             path,
             database,
+            feed,
             requests: Some(requests),
             writer: Some(writer),
         })
@@ -77,16 +94,31 @@ impl FileStore {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Hands a request to the writer and waits for what becomes of it.
+    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<Result<T>>) -> Request) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let requests = self.requests.as_ref().ok_or(Error::Closed)?;
+        requests.send(request(reply)).await.map_err(|_| Error::Closed)?;
+        answer.await.map_err(|_| Error::Closed)?
+    }
+
+    async fn lease_work(&self, name: &str, work: Work) -> Result<Option<Held>> {
+        let name = name.to_owned();
+        self.ask(|reply| Request::Lease { name, work, reply }).await
+    }
 }
 
 #[async_trait]
 impl Store for FileStore {
     async fn get(&self, key: &str) -> Result<Option<Entry>> {
+        limits::key(key)?;
         let (database, key) = (Arc::clone(&self.database), key.to_owned());
         blocking("read", move || table::get(&database, &key)).await
     }
 
     async fn scan(&self, prefix: &str) -> Result<Vec<Entry>> {
+        limits::prefix(prefix)?;
         let (database, prefix) = (Arc::clone(&self.database), prefix.to_owned());
         blocking("read", move || table::scan(&database, &prefix)).await
     }
@@ -95,13 +127,59 @@ impl Store for FileStore {
         if batch.is_empty() {
             return Ok(Vec::new());
         }
-        let (reply, answer) = oneshot::channel();
-        let requests = self.requests.as_ref().ok_or(Error::Closed)?;
-        requests
-            .send(Request { batch, reply })
+        limits::batch(&batch)?;
+        self.ask(|reply| Request::Commit { batch, reply }).await
+    }
+
+    async fn acquire(&self, name: &str, holder: &str, ttl: Duration) -> Result<Lease> {
+        limits::acquire(name, holder, ttl)?;
+        let expires = Instant::now() + ttl;
+        let holder = holder.to_owned();
+        let held = self.lease_work(name, Work::Acquire { holder, ttl }).await?;
+        let held = held.ok_or(Error::Closed)?;
+        Ok(Lease {
+            name: name.to_owned(),
+            holder: held.holder,
+            fencing: held.fencing,
+            ttl,
+            expires,
+        })
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Lease> {
+        limits::acquire(&lease.name, &lease.holder, lease.ttl)?;
+        let (fencing, ttl) = (lease.fencing, lease.ttl);
+        let expires = Instant::now() + ttl;
+        self.lease_work(&lease.name, Work::Renew { fencing, ttl }).await?;
+        Ok(Lease {
+            expires,
+            ..lease.clone()
+        })
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<()> {
+        limits::lease(&lease.name)?;
+        let fencing = lease.fencing;
+        self.lease_work(&lease.name, Work::Release { fencing })
             .await
-            .map_err(|_| Error::Closed)?;
-        answer.await.map_err(|_| Error::Closed)?
+            .map(drop)
+    }
+
+    async fn lease(&self, name: &str) -> Result<Option<Lease>> {
+        limits::lease(name)?;
+        let held = self.lease_work(name, Work::Look).await?;
+        Ok(held.map(|held| Lease {
+            name: name.to_owned(),
+            holder: held.holder,
+            fencing: held.fencing,
+            ttl: held.until.saturating_duration_since(Instant::now()),
+            expires: held.until,
+        }))
+    }
+
+    async fn watch(&self, prefix: &str) -> Result<Watch> {
+        limits::prefix(prefix)?;
+        Ok(self.feed.watch(prefix))
     }
 }
 

@@ -11,30 +11,45 @@
 //!   value of one key for ever, also when the key was deleted and made again. [`Expect`] compares against it.
 //! * **Snapshots.** A [`Store::scan`] sees the store as it was at one moment.
 //!
-//! What it does not do: no watches, no expiry, no values beyond what fits in memory, no queries but by key prefix.
+//! * **Leases.** At most one holder at a time, each with a fencing number greater than every one before it; a batch can
+//!   demand that its lease is still held ([`Batch::fenced`]). What was put cannot be changed by a holder that was replaced.
+//! * **Watches.** A [`Watch`] tells which keys change, or says that it missed some.
+//!
+//! What it does not do: no expiry, no values beyond what fits in memory (see [`limits`]), no queries but by key prefix.
 //!
 //! How it fails: a lost race is [`Error::Conflict`] and changed nothing. After [`Error::Unavailable`] from a commit it is
 //! not known whether the batch happened; read before trying again.
 //!
-//! [`open`] picks the store from the configured address; the embedded one ([`file`]) is what this version has.
+//! [`open`] picks the store from the configured address, [`Config`] says more: the embedded one ([`file`]) or a Redis
+//! ([`redis`](mod@redis)). Both pass the same suite (module `conformance`).
 
 #![forbid(unsafe_code)]
 
 mod batch;
+mod config;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod error;
+mod fenced;
 pub mod file;
+mod lease;
+pub mod limits;
+pub mod redis;
+mod watch;
 
 use std::fmt::Debug;
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
-pub use batch::{Batch, Change};
+pub use batch::{Batch, Change, Fence};
+pub use config::{Config, Password, Tls};
 pub use error::{Cause, Error, Result};
+pub use fenced::Fenced;
+pub use lease::Lease;
+pub use watch::{Notice, Watch};
 
 /// One key with its value, as [`Store::get`] and [`Store::scan`] return it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +86,8 @@ impl Expect {
 
 /// A durable ordered map; see the crate's documentation for what it promises.
 ///
-/// Handles are shared as `Arc<dyn Store>`; calls may be made from any number of tasks at once.
+/// Handles are shared as `Arc<dyn Store>`; calls may be made from any number of tasks at once. Leases and watches have
+/// defaults that answer [`Error::Missing`], for wrappers in tests that need neither; both stores of this crate have them.
 #[async_trait]
 pub trait Store: Debug + Send + Sync {
     /// The entry under `key`, if there is one.
@@ -84,7 +100,51 @@ pub trait Store: Debug + Send + Sync {
     /// each delete, in the batch's order. Deleting a key that is not there is no error unless a version was expected.
     ///
     /// Dropping the future does not withdraw a batch that was already handed over.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`], [`Error::Fenced`], [`Error::TooLarge`]: nothing happened. [`Error::Unavailable`]: not known.
     async fn commit(&self, batch: Batch) -> Result<Vec<u64>>;
+
+    /// Takes the lease `name` for `ttl`. `holder` says who asks, in words that no two processes share. Whoever holds the
+    /// lease already gets it again with a new number, and the old number is void: so a call whose answer was lost can be
+    /// made again.
+    ///
+    /// # Errors
+    /// [`Error::Held`] when somebody else holds it.
+    async fn acquire(&self, name: &str, holder: &str, ttl: Duration) -> Result<Lease> {
+        let _ = (name, holder, ttl);
+        Err(Error::Missing { what: "leases" })
+    }
+
+    /// Prolongs a lease by its whole time to live, from now on. It keeps its number.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] when it is not held under its number any more, also when it merely ran out: then it may be
+    /// acquired again.
+    async fn renew(&self, lease: &Lease) -> Result<Lease> {
+        let _ = lease;
+        Err(Error::Missing { what: "leases" })
+    }
+
+    /// Gives a lease back, so that others need not wait for its end. Nothing happens if it is not held any more.
+    async fn release(&self, lease: &Lease) -> Result<()> {
+        let _ = lease;
+        Err(Error::Missing { what: "leases" })
+    }
+
+    /// Who holds the lease `name` at this moment.
+    async fn lease(&self, name: &str) -> Result<Option<Lease>> {
+        let _ = name;
+        Err(Error::Missing { what: "leases" })
+    }
+
+    /// Watches the keys that begin with `prefix`. What is committed from now on, by whomever, will be told.
+    ///
+    /// To follow the store: watch first, then scan, then apply what is told; scan again after [`Notice::Missed`].
+    async fn watch(&self, prefix: &str) -> Result<Watch> {
+        let _ = prefix;
+        Err(Error::Missing { what: "watches" })
+    }
 
     /// Puts one value; returns its version.
     async fn put(&self, key: &str, value: Bytes, expect: Expect) -> Result<u64> {
@@ -98,16 +158,11 @@ pub trait Store: Debug + Send + Sync {
     }
 }
 
-/// Opens the store that `server` names: `file:DIR` is the embedded store in that directory, which is made when missing.
+/// Opens the store that `server` names: `file:DIR` is the embedded store in that directory, which is made when missing;
+/// `HOST:PORT`, `redis://…` and `rediss://…` are a Redis. Short for [`Config::open`].
 ///
 /// # Errors
-/// [`Error::Unsupported`] for every other address (`host:port` would be a Redis, which this version does not speak),
-/// [`Error::Locked`] when another process has the directory open.
+/// [`Error::Unsupported`] for every other address, [`Error::Locked`] when another process has the directory open.
 pub async fn open(server: &str) -> Result<Arc<dyn Store>> {
-    match server.strip_prefix("file:") {
-        Some(dir) if !dir.trim().is_empty() => Ok(Arc::new(file::FileStore::open(PathBuf::from(dir)).await?)),
-        _ => Err(Error::Unsupported {
-            server: server.to_owned(),
-        }),
-    }
+    Config::new(server).open().await
 }

@@ -1,7 +1,8 @@
 //! How entries lie in the database, and reading them.
 //!
 //! Table `entries`: key to eight bytes of version, big-endian, followed by the value. Table `counters`: `version` is the
-//! last version given out; it is written in the same transaction as the entries that use it.
+//! last version given out, written in the same transaction as the entries that use it; `fencing` is the last number given
+//! out with a lease.
 
 use bytes::Bytes;
 use redb::{Database, ReadableDatabase, Table, TableDefinition, WriteTransaction};
@@ -11,6 +12,7 @@ use crate::{Entry, Error, Result};
 const ENTRIES: TableDefinition<&str, &[u8]> = TableDefinition::new("entries");
 const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("counters");
 const LAST_VERSION: &str = "version";
+const LAST_FENCING: &str = "fencing";
 const VERSION_BYTES: usize = 8;
 
 /// What cannot be read or written, as the crate's error.
@@ -60,6 +62,15 @@ pub(super) fn scan(database: &Database, prefix: &str) -> Result<Vec<Entry>> {
     read().map_err(unavailable("read"))?
 }
 
+/// The last number given out with a lease.
+pub(super) fn last_fencing(database: &Database) -> Result<u64> {
+    let read = || -> std::result::Result<u64, redb::Error> {
+        let table = database.begin_read()?.open_table(COUNTERS)?;
+        Ok(table.get(LAST_FENCING)?.map_or(0, |last| last.value()))
+    };
+    read().map_err(unavailable("read"))
+}
+
 /// The tables within one write transaction.
 pub(super) struct Open<'t> {
     entries: Table<'t, &'static str, &'static [u8]>,
@@ -81,6 +92,11 @@ impl<'t> Open<'t> {
 
     pub(super) fn set_last_version(&mut self, version: u64) -> std::result::Result<(), redb::Error> {
         self.counters.insert(LAST_VERSION, version)?;
+        Ok(())
+    }
+
+    pub(super) fn set_last_fencing(&mut self, fencing: u64) -> std::result::Result<(), redb::Error> {
+        self.counters.insert(LAST_FENCING, fencing)?;
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -54,16 +55,38 @@ async fn a_second_opener_is_told_who_is_in_the_way() {
     open(&address(&dir)).await.unwrap();
 }
 
+/// A lease ends with the process that held the store, but its number is never given out again.
 #[tokio::test]
-async fn refuses_addresses_it_cannot_open() {
-    for server in ["127.0.0.1:6379", "redis://h:1", "file:", "file: ", ""] {
-        let refused = open(server).await.unwrap_err();
-        assert!(
-            matches!(&refused, Error::Unsupported { server: told } if told == server),
-            "{refused:?}"
-        );
-        assert!(refused.to_string().contains("file:DIR"), "{refused}");
-    }
+async fn fencing_numbers_go_on_over_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&address(&dir)).await.unwrap();
+    let hour = Duration::from_hours(1);
+    let before = store.acquire("l", "a", hour).await.unwrap();
+    drop(store);
+
+    let store = open(&address(&dir)).await.unwrap();
+    let late = Batch::new()
+        .put("k", "x", Expect::Any)
+        .fenced("l", before.fencing);
+    let refused = store.commit(late).await;
+    assert!(
+        matches!(refused, Err(Error::Fenced { current: None, .. })),
+        "{refused:?}"
+    );
+    let after = store.acquire("l", "b", hour).await.unwrap();
+    assert!(after.fencing > before.fencing);
+    assert_eq!(store.get("k").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_its_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&address(&dir)).await.unwrap();
+    let mut watch = store.watch("").await.unwrap();
+    store.put("a", "1".into(), Expect::Any).await.unwrap();
+    drop(store);
+    assert!(matches!(watch.next().await, Some(crate::Notice::Changed { .. })));
+    assert_eq!(watch.next().await, None);
 }
 
 #[tokio::test]

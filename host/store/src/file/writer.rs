@@ -1,88 +1,175 @@
-//! The one thread that writes: many batches, one transaction, one sync.
+//! The one thread that writes: many batches, one transaction, one sync. It also keeps the leases, so that a fence is
+//! looked at in the same order as everything else.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
 
 use redb::Database;
 use tokio::sync::{mpsc, oneshot};
 
+use super::leases::{Held, Leases, Work};
 use super::table::Open;
-use crate::{Batch, Change, Error, Result};
+use crate::watch::Feed;
+use crate::{Batch, Change, Error, Notice, Result};
 
-/// Batches that go into one transaction at most, so that the first of them does not wait for ever.
+/// Requests that go into one transaction at most, so that the first of them does not wait for ever.
 const GROUP: usize = 256;
 
-/// A batch and whoever waits for it.
-pub(super) struct Request {
-    pub(super) batch: Batch,
-    pub(super) reply: oneshot::Sender<Result<Vec<u64>>>,
+/// What is asked of the writer, and whoever waits for it.
+pub(super) enum Request {
+    Commit {
+        batch: Batch,
+        reply: oneshot::Sender<Result<Vec<u64>>>,
+    },
+    Lease {
+        name: String,
+        work: Work,
+        reply: oneshot::Sender<Result<Option<Held>>>,
+    },
 }
 
-/// Serves batches until every sender is gone.
-pub(super) fn run(database: &Database, mut waiting: mpsc::Receiver<Request>) {
-    let mut group = Vec::with_capacity(GROUP);
-    while waiting.blocking_recv_many(&mut group, GROUP) > 0 {
-        let (batches, replies): (Vec<_>, Vec<_>) = group.drain(..).map(|r| (r.batch, r.reply)).unzip();
-        match commit(database, &batches) {
-            Ok(outcomes) => {
-                for (reply, outcome) in replies.into_iter().zip(outcomes) {
-                    // A caller that went away still had its batch made; nobody is left to be told.
-                    let _ = reply.send(outcome);
-                }
-            }
-            Err(failure) => {
-                tracing::error!(error = %failure, batches = batches.len(), "the store could not write");
-                let failure = std::sync::Arc::new(failure);
-                for reply in replies {
-                    let source = Box::new(std::sync::Arc::clone(&failure));
-                    let _ = reply.send(Err(Error::Unavailable {
-                        what: "write",
-                        source,
-                    }));
-                }
-            }
+impl Request {
+    /// Tells whoever waits that nothing of its group happened.
+    fn fail(self, failure: &Arc<redb::Error>) {
+        let error = Error::Unavailable {
+            what: "write",
+            source: Box::new(Arc::clone(failure)),
+        };
+        match self {
+            Self::Commit { reply, .. } => drop(reply.send(Err(error))),
+            Self::Lease { reply, .. } => drop(reply.send(Err(error))),
         }
     }
 }
 
-/// Makes every batch that finds what it expects, in order, in one durable transaction. The inner results are each
-/// batch's own; the outer error means that none of them happened, refusals included: what a batch was compared with may
-/// have been an earlier batch's change that is now gone.
-fn commit(database: &Database, batches: &[Batch]) -> std::result::Result<Vec<Result<Vec<u64>>>, redb::Error> {
+/// What became of a request.
+enum Outcome {
+    Commit(Result<Vec<u64>>),
+    Lease(Result<Option<Held>>),
+}
+
+/// The writer's own state.
+pub(super) struct Writer {
+    pub(super) database: Arc<Database>,
+    pub(super) leases: Leases,
+    pub(super) feed: Feed,
+}
+
+impl Writer {
+    /// Serves requests until every sender is gone.
+    pub(super) fn run(mut self, mut waiting: mpsc::Receiver<Request>) {
+        let mut group = Vec::with_capacity(GROUP);
+        while waiting.blocking_recv_many(&mut group, GROUP) > 0 {
+            let mut leases = self.leases.clone();
+            match commit(&self.database, &mut leases, &group) {
+                Ok(outcomes) => {
+                    self.leases = leases;
+                    for (request, outcome) in group.drain(..).zip(outcomes) {
+                        self.settle(request, outcome);
+                    }
+                }
+                Err(failure) => {
+                    tracing::error!(error = %failure, requests = group.len(), "the store could not write");
+                    let failure = Arc::new(failure);
+                    group.drain(..).for_each(|request| request.fail(&failure));
+                }
+            }
+        }
+    }
+
+    /// Tells watchers and whoever waits.
+    fn settle(&self, request: Request, outcome: Outcome) {
+        // A caller that went away still had its request done; nobody is left to be told.
+        match (request, outcome) {
+            (Request::Commit { batch, reply }, Outcome::Commit(outcome)) => {
+                if let Ok(versions) = &outcome {
+                    self.feed.publish(notices(batch, versions));
+                }
+                let _ = reply.send(outcome);
+            }
+            (Request::Lease { reply, .. }, Outcome::Lease(outcome)) => drop(reply.send(outcome)),
+            // Outcomes are made one by one from the requests; a dropped sender tells its caller that the store is gone.
+            (Request::Commit { .. }, Outcome::Lease(_)) | (Request::Lease { .. }, Outcome::Commit(_)) => {}
+        }
+    }
+}
+
+fn notices(batch: Batch, versions: &[u64]) -> impl Iterator<Item = Notice> {
+    let changes = batch.into_changes().into_iter().zip(versions);
+    changes.map(|(change, version)| Notice::Changed {
+        key: change.key,
+        version: change.value.is_some().then_some(*version),
+    })
+}
+
+/// Does every request that can be done, in order, in one durable transaction. The inner results are each request's own;
+/// the outer error means that none of them happened, refusals included: what a batch was compared with may have been an
+/// earlier batch's change that is now gone.
+fn commit(
+    database: &Database,
+    leases: &mut Leases,
+    group: &[Request],
+) -> std::result::Result<Vec<Outcome>, redb::Error> {
     let transaction = database.begin_write()?;
-    let mut outcomes = Vec::with_capacity(batches.len());
+    let mut outcomes = Vec::with_capacity(group.len());
+    let (fencing, changed);
     {
         let mut tables = Open::new(&transaction)?;
         let before = tables.last_version()?;
-        let mut last = before;
-        for batch in batches {
-            outcomes.push(match check(&tables, batch.changes(), last)? {
-                Ok(versions) => {
-                    apply(&mut tables, batch.changes(), &versions)?;
-                    last = versions.iter().copied().max().unwrap_or(0).max(last);
-                    Ok(versions)
+        let (mut last, mut deleted) = (before, false);
+        fencing = leases.last();
+        for request in group {
+            outcomes.push(match request {
+                Request::Lease { name, work, .. } => Outcome::Lease(leases.apply(name, work, Instant::now())),
+                Request::Commit { batch, .. } => {
+                    Outcome::Commit(match check(&tables, leases, batch, last)? {
+                        Ok(versions) => {
+                            apply(&mut tables, batch.changes(), &versions)?;
+                            last = versions.iter().copied().max().unwrap_or(0).max(last);
+                            deleted |= versions.contains(&0);
+                            Ok(versions)
+                        }
+                        Err(refusal) => Err(refusal),
+                    })
                 }
-                Err(refusal) => Err(refusal),
             });
         }
         if last != before {
             tables.set_last_version(last)?;
         }
+        if leases.last() != fencing {
+            tables.set_last_fencing(leases.last())?;
+        }
+        changed = deleted || last != before || leases.last() != fencing;
     }
-    transaction.commit()?;
+    if changed {
+        transaction.commit()?;
+    } else {
+        // Renewals and refusals alone are not worth a sync.
+        transaction.abort()?;
+    }
     Ok(outcomes)
 }
 
-/// Compares every change with what it would find, and says which version each would get. Changes nothing, so a refused
-/// batch leaves no trace in the transaction it shares.
+/// Looks at the fences, compares every change with what it would find, and says which version each would get. Changes
+/// nothing, so a refused batch leaves no trace in the transaction it shares.
 fn check(
     tables: &Open<'_>,
-    changes: &[Change],
+    leases: &Leases,
+    batch: &Batch,
     last: u64,
 ) -> std::result::Result<Result<Vec<u64>>, redb::Error> {
-    let mut versions = Vec::with_capacity(changes.len());
+    let now = Instant::now();
+    for fence in batch.fences() {
+        if let Err(refusal) = leases.check(fence, now) {
+            return Ok(Err(refusal));
+        }
+    }
+    let mut versions = Vec::with_capacity(batch.changes().len());
     let mut left_by_earlier: HashMap<&str, Option<u64>> = HashMap::new();
     let mut next = last;
-    for Change { key, value, expect } in changes {
+    for Change { key, value, expect } in batch.changes() {
         let found = match left_by_earlier.get(key.as_str()) {
             Some(found) => *found,
             None => match tables.version(key)? {

@@ -1,0 +1,343 @@
+//! Where a store is and how it is reached.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+
+use crate::file::FileStore;
+use crate::redis::RedisStore;
+use crate::{Error, Result, Store};
+
+/// How a store is configured. What is `None` here is as the address says, if it says it.
+#[derive(Clone)]
+pub struct Config {
+    /// The address: `file:DIR`, `HOST:PORT` (a Redis; an IPv6 address in square brackets), or
+    /// `redis://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]`, with `rediss` for TLS.
+    pub server: String,
+    /// The Redis user; without one the password is the server's own.
+    pub user: Option<String>,
+    /// The Redis password.
+    pub password: Option<Password>,
+    /// The number of the Redis database, from 0.
+    pub database: Option<u16>,
+    /// TLS to the Redis; `rediss://` alone is TLS that trusts the system's authorities.
+    pub tls: Option<Tls>,
+    /// How long one call to a Redis may take, waiting for its connection included.
+    pub call_timeout: Duration,
+    /// How long one attempt to connect to a Redis may take.
+    pub connect_timeout: Duration,
+}
+
+/// A password, which [`fmt::Debug`] does not show.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(String);
+
+impl<T: Into<String>> From<T> for Password {
+    fn from(password: T) -> Self {
+        Self(password.into())
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(***)")
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("server", &without_secrets(&self.server))
+            .field("user", &self.user)
+            .field("password", &self.password)
+            .field("database", &self.database)
+            .field("tls", &self.tls)
+            .field("call_timeout", &self.call_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .finish()
+    }
+}
+
+/// TLS to a Redis.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// Whether the server's certificate is checked, name included. Switching it off makes the connection open to whoever
+    /// is between.
+    pub verify: bool,
+    /// The authorities to trust, as PEM; without them those that the system trusts.
+    pub authorities: Option<Vec<u8>>,
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        Self {
+            verify: true,
+            authorities: None,
+        }
+    }
+}
+
+impl Config {
+    /// What `server` says, with the usual times.
+    pub fn new(server: impl Into<String>) -> Self {
+        Self {
+            server: server.into(),
+            user: None,
+            password: None,
+            database: None,
+            tls: None,
+            call_timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(2),
+        }
+    }
+
+    /// Opens the store.
+    ///
+    /// A Redis that cannot be reached is no error: the store keeps trying, says so in the log, and answers
+    /// [`Error::Unavailable`] until it is connected.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for what is no address of a store; from the embedded store [`Error::Locked`] when another
+    /// process has it open, and what else [`FileStore::open`] says.
+    pub async fn open(self) -> Result<Arc<dyn Store>> {
+        match self.place()? {
+            Place::File(dir) => Ok(Arc::new(FileStore::open(dir).await?)),
+            Place::Redis(server) => Ok(Arc::new(RedisStore::open(
+                *server,
+                self.tls.and_then(|tls| tls.authorities),
+                self.call_timeout,
+                self.connect_timeout,
+            )?)),
+        }
+    }
+
+    /// What the configuration names, without asking anybody.
+    fn place(&self) -> Result<Place> {
+        let server = self.server.trim();
+        if let Some(dir) = server.strip_prefix("file:") {
+            if dir.trim().is_empty() {
+                return Err(self.unsupported("no directory is named"));
+            }
+            return Ok(Place::File(PathBuf::from(dir)));
+        }
+        let (addr, from_url) = if server.contains("://") {
+            let info = server
+                .into_connection_info()
+                .map_err(|source| self.unsupported(&source.to_string()))?;
+            (info.addr().clone(), info.redis_settings().clone())
+        } else {
+            let (host, port) = host_and_port(server).map_err(|reason| self.unsupported(reason))?;
+            (ConnectionAddr::Tcp(host, port), RedisConnectionInfo::default())
+        };
+        let info = self
+            .secured(addr)?
+            .into_connection_info()
+            .map_err(|source| self.unsupported(&source.to_string()))?
+            .set_redis_settings(self.settings(from_url)?);
+        Ok(Place::Redis(Box::new(info)))
+    }
+
+    /// The address, over TLS if it is to be.
+    fn secured(&self, addr: ConnectionAddr) -> Result<ConnectionAddr> {
+        Ok(match (addr, &self.tls) {
+            (ConnectionAddr::Unix(_), _) => return Err(self.unsupported("it is a socket file")),
+            (ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }, Some(tls)) => {
+                ConnectionAddr::TcpTls {
+                    host,
+                    port,
+                    insecure: !tls.verify,
+                    tls_params: None,
+                }
+            }
+            (addr, _) => addr,
+        })
+    }
+
+    fn settings(&self, mut settings: RedisConnectionInfo) -> Result<RedisConnectionInfo> {
+        if let Some(user) = &self.user {
+            settings = settings.set_username(user);
+        }
+        if let Some(Password(password)) = &self.password {
+            settings = settings.set_password(password);
+        }
+        if let Some(database) = self.database {
+            settings = settings.set_db(database.into());
+        }
+        if u16::try_from(settings.db()).is_err() {
+            return Err(self.unsupported("the number of the database is out of range"));
+        }
+        if settings.username().is_some() && settings.password().is_none() {
+            return Err(self.unsupported("it has a user without a password"));
+        }
+        Ok(settings)
+    }
+
+    fn unsupported(&self, reason: &str) -> Error {
+        Error::Unsupported {
+            server: without_secrets(&self.server),
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+/// What an address names.
+enum Place {
+    File(PathBuf),
+    Redis(Box<ConnectionInfo>),
+}
+
+/// Takes `HOST:PORT` apart.
+fn host_and_port(server: &str) -> std::result::Result<(String, u16), &'static str> {
+    let (host, port) = server.rsplit_once(':').ok_or("the port is missing")?;
+    let port = port
+        .parse()
+        .ok()
+        .filter(|port| *port != 0)
+        .ok_or("what follows the last colon is no port")?;
+    let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host = match bracketed {
+        Some(host) if host.parse::<std::net::Ipv6Addr>().is_ok() => host,
+        Some(_) => return Err("what is in the brackets is no IPv6 address"),
+        None if host.is_empty() => return Err("the host is missing"),
+        None if host.chars().all(|c| c.is_alphanumeric() || "-._".contains(c)) => host,
+        None => return Err("what precedes the last colon is no host"),
+    };
+    Ok((host.to_owned(), port))
+}
+
+/// The address without what stands before the last `@`, where a user and a password would be.
+fn without_secrets(server: &str) -> String {
+    match server.rsplit_once('@') {
+        None => server.to_owned(),
+        Some((before, after)) => {
+            let scheme = before.split_once("://").map_or("", |(scheme, _)| scheme);
+            format!(
+                "{scheme}{}***@{after}",
+                if scheme.is_empty() { "" } else { "://" }
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redis(config: &Config) -> ConnectionInfo {
+        match config.place() {
+            Ok(Place::Redis(info)) => *info,
+            Ok(Place::File(dir)) => panic!("{} is no directory", dir.display()),
+            Err(refused) => panic!("{refused}"),
+        }
+    }
+
+    #[test]
+    fn reads_addresses() {
+        for (server, address, user, password, database) in [
+            ("127.0.0.1:6379", "127.0.0.1:6379", None, None, 0),
+            (" store.example:1 ", "store.example:1", None, None, 0),
+            ("[::1]:6380", "::1:6380", None, None, 0),
+            ("redis://h", "h:6379", None, None, 0),
+            ("redis://:se%40cret@h:1/3", "h:1", None, Some("se@cret"), 3),
+            ("redis://me:secret@h:1", "h:1", Some("me"), Some("secret"), 0),
+        ] {
+            let info = redis(&Config::new(server));
+            assert!(matches!(info.addr(), ConnectionAddr::Tcp(..)), "{server}");
+            let settings = info.redis_settings();
+            assert_eq!(
+                (
+                    info.addr().to_string().as_str(),
+                    settings.username(),
+                    settings.password(),
+                    settings.db()
+                ),
+                (address, user, password, database),
+                "{server}"
+            );
+        }
+    }
+
+    #[test]
+    fn settings_come_before_the_address() {
+        let mut config = Config::new("redis://a:b@h:1/3");
+        config.user = Some("me".to_owned());
+        config.password = Some("se@cret/".into());
+        config.database = Some(7);
+        let info = redis(&config);
+        let settings = info.redis_settings();
+        assert_eq!(
+            (settings.username(), settings.password(), settings.db()),
+            (Some("me"), Some("se@cret/"), 7)
+        );
+    }
+
+    #[test]
+    fn tls_is_checked_unless_it_is_switched_off() {
+        let insecure = |config: &Config| match redis(config).addr() {
+            ConnectionAddr::TcpTls { insecure, .. } => *insecure,
+            other => panic!("{other} without TLS"),
+        };
+        let with = |server: &str, tls: Option<Tls>| Config {
+            tls,
+            ..Config::new(server)
+        };
+        let unchecked = Tls {
+            verify: false,
+            authorities: None,
+        };
+        assert!(!insecure(&with("rediss://h", None)));
+        assert!(!insecure(&with("h:1", Some(Tls::default()))));
+        assert!(!insecure(&with("redis://h", Some(Tls::default()))));
+        assert!(!insecure(&with("rediss://h/#insecure", Some(Tls::default()))));
+        assert!(insecure(&with("rediss://h", Some(unchecked.clone()))));
+        assert!(insecure(&with("h:1", Some(unchecked))));
+    }
+
+    #[test]
+    fn refuses_what_is_no_address() {
+        for (server, reason) in [
+            ("", "port is missing"),
+            ("file:", "no directory"),
+            ("file: ", "no directory"),
+            ("localhost", "port is missing"),
+            ("localhost:0", "no port"),
+            ("localhost:65536", "no port"),
+            (":6379", "host is missing"),
+            ("a b:6379", "no host"),
+            ("::1:6379", "no host"),
+            ("[::g]:6379", "no IPv6 address"),
+            ("http://h:1", "did not parse"),
+            ("unix:///run/redis.sock", "socket file"),
+            ("redis://h:1/x", "database number"),
+            ("redis://h:1/-1", "out of range"),
+            ("redis://h:1/70000", "out of range"),
+            ("redis://me@h:1", "without a password"),
+        ] {
+            let Err(refused) = Config::new(server).place() else {
+                panic!("`{server}` is an address")
+            };
+            assert!(
+                matches!(&refused, Error::Unsupported { reason: told, .. }
+                    if told.to_lowercase().contains(&reason.to_lowercase())),
+                "`{server}`: {refused}"
+            );
+            assert!(refused.to_string().contains("file:DIR"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn never_tells_a_password() {
+        for server in ["redis://me:secret@h:1/x", "http://:secret@h", "me:secret@h"] {
+            let Err(refused) = Config::new(server).place() else {
+                panic!("`{server}` is an address")
+            };
+            assert!(!format!("{refused} {refused:?}").contains("secret"), "{refused}");
+        }
+        let mut config = Config::new("redis://me:secret@h:1");
+        config.password = Some("secret".into());
+        assert!(!format!("{config:?}").contains("secret"), "{config:?}");
+    }
+}

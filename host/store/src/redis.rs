@@ -1,0 +1,285 @@
+//! The store in a Redis server, version 6 or later, shared by any number of daemons.
+//!
+//! Everything lies under `{transom}:` in one database: the hashes `values` and `versions` by key, the sorted set `index`
+//! that keeps keys in byte order, the counters `version` and `fencing`, and a hash `lease:NAME` for each lease, which
+//! expires by the server's clock. Each call is one Lua script (`redis/lua`), so nothing is ever half done; only a long
+//! scan takes several, and still sees one moment.
+//!
+//! One connection carries everything, watches too: scripts publish what they changed on a channel of their database.
+//! When it breaks it is made anew, with growing pauses, for as long as the store exists; see [`link`]. Until it is back
+//! calls answer [`Error::Unavailable`]; every call has a deadline. A commit whose answer did not come may still happen.
+//!
+//! **Durable** means what the server makes of it: with `appendonly yes` and `appendfsync always` an acknowledged batch is
+//! on disk, with less a crash of the server may lose the last ones. That and a `maxmemory-policy` that throws keys away
+//! are told in the log. Versions and fencing numbers follow the server's clock, in microseconds, so that not even a
+//! server that forgot everything gives one out again.
+
+mod link;
+mod scan;
+mod scripts;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ::redis::{Client, ConnectionInfo, ProtocolVersion, ScriptInvocation, TlsCertificates};
+use async_trait::async_trait;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use crate::watch::Feed;
+use crate::{Batch, Cause, Entry, Error, Expect, Lease, Result, Store, Watch, limits};
+use link::{Link, Outage};
+use scripts::{Reply, SCRIPTS};
+
+const VALUES: &str = "{transom}:values";
+const VERSIONS: &str = "{transom}:versions";
+const INDEX: &str = "{transom}:index";
+const COUNTER: &str = "{transom}:version";
+const FENCING: &str = "{transom}:fencing";
+
+fn lease_key(name: &str) -> String {
+    format!("{{transom}}:lease:{name}")
+}
+
+/// The store in a Redis. Dropping it closes the connection and ends every watch.
+#[derive(Debug)]
+pub struct RedisStore {
+    link: Link,
+    feed: Feed,
+    /// Where scripts publish. Channels know no databases, so the database's number is part of the name.
+    channel: Arc<str>,
+    call_timeout: Duration,
+}
+
+impl RedisStore {
+    /// Starts connecting to `server` and returns at once. Must be called within a Tokio runtime.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when `authorities` are no certificates.
+    pub(crate) fn open(
+        server: ConnectionInfo,
+        authorities: Option<Vec<u8>>,
+        call_timeout: Duration,
+        connect_timeout: Duration,
+    ) -> Result<Self> {
+        // Somebody else may have chosen the process's provider already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let address: Arc<str> = server.addr().to_string().into();
+        let settings = server.redis_settings().clone();
+        let channel: Arc<str> = format!("{{transom}}:{}:changes", settings.db()).into();
+        let settings = settings
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_skip_set_lib_name();
+        let client = client(server.set_redis_settings(settings), authorities).map_err(|source| {
+            Error::Unsupported {
+                server: address.to_string(),
+                reason: source.to_string(),
+            }
+        })?;
+        let feed = Feed::new();
+        let link = Link::start(
+            client,
+            address,
+            Arc::clone(&channel),
+            feed.clone(),
+            connect_timeout,
+        );
+        Ok(Self {
+            link,
+            feed,
+            channel,
+            call_timeout,
+        })
+    }
+
+    /// Runs a script within the deadline. `what` ends the sentence "the store cannot …".
+    async fn run(&self, what: &'static str, script: &ScriptInvocation<'_>) -> Result<Reply> {
+        let call = async {
+            let mut connection = self.link.connection().await?;
+            let reply = script.invoke_async::<::redis::Value>(&mut connection).await;
+            reply.map_err(|source| {
+                self.link.failed(&source);
+                Cause::from(source)
+            })
+        };
+        match tokio::time::timeout(self.call_timeout, call).await {
+            Ok(Ok(value)) => Reply::new(value),
+            Ok(Err(source)) => Err(Error::Unavailable { what, source }),
+            Err(_) => {
+                self.link.silent();
+                let source = Outage::Silent {
+                    address: self.link.address(),
+                    after: self.call_timeout,
+                };
+                Err(Error::Unavailable {
+                    what,
+                    source: source.into(),
+                })
+            }
+        }
+    }
+
+    fn committing<'s>(&self, batch: &Batch) -> ScriptInvocation<'s> {
+        let mut script = SCRIPTS.commit.prepare_invoke();
+        script.key(VALUES).key(VERSIONS).key(INDEX).key(COUNTER);
+        script.arg(&*self.channel).arg(batch.fences().len());
+        for fence in batch.fences() {
+            script.key(lease_key(&fence.lease)).arg(fence.fencing);
+        }
+        for change in batch.changes() {
+            let (action, value) = match &change.value {
+                Some(value) => ("put", value.as_ref()),
+                None => ("delete", [].as_slice()),
+            };
+            script.arg(change.key.as_bytes()).arg(action);
+            match change.expect {
+                Expect::Any => script.arg("any"),
+                Expect::Absent => script.arg("absent"),
+                Expect::Version(version) => script.arg(version),
+            };
+            script.arg(value);
+        }
+        script
+    }
+}
+
+#[async_trait]
+impl Store for RedisStore {
+    async fn get(&self, key: &str) -> Result<Option<Entry>> {
+        limits::key(key)?;
+        let mut script = SCRIPTS.get.prepare_invoke();
+        script.key(VALUES).key(VERSIONS).arg(key);
+        let mut reply = self.run("read", &script).await?;
+        scripts::entry(key.to_owned(), reply.next()?, reply.next()?)
+    }
+
+    async fn scan(&self, prefix: &str) -> Result<Vec<Entry>> {
+        limits::prefix(prefix)?;
+        scan::scan(self, prefix, scan::PAGE).await
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<Vec<u64>> {
+        if batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        limits::batch(&batch)?;
+        let mut reply = self.run("write", &self.committing(&batch)).await?;
+        match reply.text()?.as_str() {
+            "ok" => batch.changes().iter().map(|_| reply.number()).collect(),
+            "conflict" => Err(Error::Conflict {
+                key: reply.text()?,
+                found: reply.perhaps_number()?,
+            }),
+            "fenced" => {
+                let at = reply.number()?;
+                let fence = usize::try_from(at).ok().and_then(|at| batch.fences().get(at - 1));
+                let fence = fence.ok_or_else(|| scripts::unreadable("which fence does not hold"))?;
+                Err(Error::Fenced {
+                    lease: fence.lease.clone(),
+                    fencing: fence.fencing,
+                    current: reply.perhaps_number()?,
+                })
+            }
+            _ => Err(scripts::unreadable("the outcome of a commit")),
+        }
+    }
+
+    async fn acquire(&self, name: &str, holder: &str, ttl: Duration) -> Result<Lease> {
+        limits::acquire(name, holder, ttl)?;
+        let mut script = SCRIPTS.acquire.prepare_invoke();
+        script.key(lease_key(name)).key(FENCING);
+        script.arg(holder).arg(milliseconds(ttl));
+        let expires = Instant::now() + ttl;
+        let mut reply = self.run("give out a lease", &script).await?;
+        match reply.text()?.as_str() {
+            "ok" => Ok(Lease {
+                name: name.to_owned(),
+                holder: holder.to_owned(),
+                fencing: reply.number()?,
+                ttl,
+                expires,
+            }),
+            "held" => Err(Error::Held {
+                lease: name.to_owned(),
+                holder: reply.text()?,
+                left: Duration::from_millis(reply.number()?),
+            }),
+            _ => Err(scripts::unreadable("the outcome of an acquisition")),
+        }
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Lease> {
+        limits::acquire(&lease.name, &lease.holder, lease.ttl)?;
+        let mut script = SCRIPTS.renew.prepare_invoke();
+        script.key(lease_key(&lease.name));
+        script.arg(lease.fencing).arg(milliseconds(lease.ttl));
+        let expires = Instant::now() + lease.ttl;
+        let mut reply = self.run("renew a lease", &script).await?;
+        match reply.text()?.as_str() {
+            "ok" => Ok(Lease {
+                expires,
+                ..lease.clone()
+            }),
+            "fenced" => Err(Error::Fenced {
+                lease: lease.name.clone(),
+                fencing: lease.fencing,
+                current: reply.perhaps_number()?,
+            }),
+            _ => Err(scripts::unreadable("the outcome of a renewal")),
+        }
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<()> {
+        limits::lease(&lease.name)?;
+        let mut script = SCRIPTS.release.prepare_invoke();
+        script.key(lease_key(&lease.name)).arg(lease.fencing);
+        self.run("take back a lease", &script).await.map(drop)
+    }
+
+    async fn lease(&self, name: &str) -> Result<Option<Lease>> {
+        limits::lease(name)?;
+        let mut script = SCRIPTS.look.prepare_invoke();
+        script.key(lease_key(name));
+        let mut reply = self.run("look at a lease", &script).await?;
+        let Some(holder) = reply.perhaps_text()? else {
+            return Ok(None);
+        };
+        let fencing = reply.number()?;
+        let ttl = Duration::from_millis(reply.number()?);
+        Ok(Some(Lease {
+            name: name.to_owned(),
+            holder,
+            fencing,
+            ttl,
+            expires: Instant::now() + ttl,
+        }))
+    }
+
+    async fn watch(&self, prefix: &str) -> Result<Watch> {
+        limits::prefix(prefix)?;
+        Ok(self.feed.watch(prefix))
+    }
+}
+
+/// Rounded up, so that the server never takes a lease back before its holder expects it.
+fn milliseconds(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+fn client(server: ConnectionInfo, authorities: Option<Vec<u8>>) -> std::result::Result<Client, Cause> {
+    let Some(authorities) = authorities else {
+        return Ok(Client::open(server)?);
+    };
+    let certificates =
+        CertificateDer::pem_slice_iter(&authorities).collect::<std::result::Result<Vec<_>, _>>()?;
+    if certificates.is_empty() {
+        return Err("the authorities to trust hold no certificate".into());
+    }
+    let trust = TlsCertificates {
+        client_tls: None,
+        root_cert: Some(authorities),
+    };
+    Ok(Client::build_with_tls(server, trust)?)
+}

@@ -1,0 +1,64 @@
+-- Makes a batch, all of it or nothing.
+-- KEYS: values, versions, index, counter; then the lease of each fence.
+-- ARGV: channel, number of fences, their fencing numbers; then for each change: key, 'put' or 'delete', what is expected
+-- ('any', 'absent' or a version), value.
+-- Returns {'ok', version...}, {'fenced', number of the fence, its number now} or {'conflict', key, version found}.
+local values, versions, index, counter = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local fences = tonumber(ARGV[2])
+for i = 1, fences do
+  local current = redis.call('HGET', KEYS[4 + i], 'fencing')
+  if current ~= ARGV[2 + i] then
+    return {'fenced', tostring(i), current or ''}
+  end
+end
+
+-- Once something is written, nothing may fail any more: a key of another type is found here.
+redis.call('HLEN', values)
+redis.call('ZCARD', index)
+
+-- Versions follow the clock, so that none is used again by a server that lost its last writes; and they grow even if the
+-- clock does not. Microseconds fit into a Lua number until the year 2255.
+local time = redis.call('TIME')
+local next = math.max(tonumber(redis.call('GET', counter) or '0'), tonumber(time[1]) * 1000000 + tonumber(time[2]))
+local reply, left = {'ok'}, {}
+for i = 3 + fences, #ARGV, 4 do
+  local key, expected = ARGV[i], ARGV[i + 2]
+  local found = left[key]
+  if found == nil then
+    found = redis.call('HGET', versions, key)
+  end
+  if expected == 'absent' and found or expected ~= 'absent' and expected ~= 'any' and expected ~= found then
+    return {'conflict', key, found or ''}
+  end
+  next = next + 1
+  if ARGV[i + 1] == 'put' then
+    left[key] = string.format('%.0f', next)
+    reply[#reply + 1] = left[key]
+  else
+    left[key] = false
+    reply[#reply + 1] = '0'
+  end
+end
+
+local told, at = {}, 1
+for i = 3 + fences, #ARGV, 4 do
+  local key = ARGV[i]
+  at = at + 1
+  if ARGV[i + 1] == 'put' then
+    redis.call('HSET', values, key, ARGV[i + 3])
+    redis.call('HSET', versions, key, reply[at])
+    redis.call('ZADD', index, 0, key)
+  else
+    redis.call('HDEL', values, key)
+    redis.call('HDEL', versions, key)
+    redis.call('ZREM', index, key)
+  end
+  told[#told + 1] = reply[at] .. ' ' .. #key .. ' ' .. key .. '\n'
+end
+if at > 1 then
+  redis.call('SET', counter, string.format('%.0f', next))
+  local message = table.concat(told)
+  -- A message that is too large could cost the watchers their connection.
+  redis.call('PUBLISH', ARGV[1], #message <= 1048576 and message or 'missed')
+end
+return reply

@@ -1,0 +1,98 @@
+//! Scans: page by page, and yet as of one moment.
+//!
+//! Every commit moves the counter of versions on. If it stands after the last page where it stood before the first one,
+//! the pages are a snapshot already. If not, one last script tells every key of the range with its version, and the
+//! values that were put since the first page. What was put before and is still there was on the page it belongs to.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use super::scripts::{self, SCRIPTS};
+use super::{COUNTER, INDEX, RedisStore, VALUES, VERSIONS};
+use crate::{Entry, Result};
+
+/// What one page holds at most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Page {
+    pub(super) entries: usize,
+    /// Bytes after which a page is full; the value that crosses the line is still on it.
+    pub(super) bytes: usize,
+}
+
+/// Small enough that the server serves others in between.
+pub(super) const PAGE: Page = Page {
+    entries: 512,
+    bytes: 1 << 20,
+};
+
+pub(super) async fn scan(store: &RedisStore, prefix: &str, size: Page) -> Result<Vec<Entry>> {
+    // No text holds the byte 0xFF, so this is behind every key that begins with the prefix and before all others.
+    let to = [b"(", prefix.as_bytes(), b"\xFF"].concat();
+    let mut from = [b"[", prefix.as_bytes()].concat();
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut began = None;
+    loop {
+        let page = page(store, &from, &to, size).await?;
+        entries.extend(page.entries);
+        let began = *began.get_or_insert(page.counter);
+        match entries.last() {
+            Some(last) if page.more => from = [b"(", last.key.as_bytes()].concat(),
+            _ if page.counter == began => return Ok(entries),
+            _ => return recheck(store, prefix, &to, began, entries).await,
+        }
+    }
+}
+
+struct Read {
+    counter: u64,
+    more: bool,
+    entries: Vec<Entry>,
+}
+
+async fn page(store: &RedisStore, from: &[u8], to: &[u8], size: Page) -> Result<Read> {
+    let mut script = SCRIPTS.page.prepare_invoke();
+    script.key(VALUES).key(VERSIONS).key(INDEX).key(COUNTER);
+    script.arg(from).arg(to).arg(size.entries).arg(size.bytes);
+    let mut reply = store.run("read", &script).await?;
+    let counter = reply.number()?;
+    let more = reply.text()? == "more";
+    let mut entries = Vec::new();
+    while !reply.is_done() {
+        let key = reply.text()?;
+        let entry = scripts::entry(key.clone(), reply.next()?, reply.next()?)?;
+        entries.push(entry.ok_or_else(|| scripts::unreadable(key))?);
+    }
+    Ok(Read {
+        counter,
+        more,
+        entries,
+    })
+}
+
+async fn recheck(
+    store: &RedisStore,
+    prefix: &str,
+    to: &[u8],
+    began: u64,
+    seen: Vec<Entry>,
+) -> Result<Vec<Entry>> {
+    let mut script = SCRIPTS.recheck.prepare_invoke();
+    script.key(VALUES).key(VERSIONS).key(INDEX);
+    script.arg([b"[", prefix.as_bytes()].concat()).arg(to).arg(began);
+    let mut reply = store.run("read", &script).await?;
+    let mut seen: HashMap<(String, u64), Bytes> = seen
+        .into_iter()
+        .map(|entry| ((entry.key, entry.version), entry.value))
+        .collect();
+    let mut entries = Vec::new();
+    while !reply.is_done() {
+        let (key, version, newer) = (reply.text()?, reply.number()?, reply.next()?);
+        let name = (key, version);
+        let value = newer.or_else(|| seen.remove(&name));
+        let value = value.ok_or_else(|| scripts::unreadable(&name.0))?;
+        let (key, version) = name;
+        entries.push(Entry { key, value, version });
+    }
+    Ok(entries)
+}

@@ -1,0 +1,246 @@
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+mod server;
+mod trouble;
+
+use std::collections::BTreeSet;
+use std::error::Error as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::scan::{self, Page};
+use crate::{Batch, Config, Error, Expect, Notice, Store, Tls, conformance};
+use server::{PASSWORD, Server};
+
+/// How long a change for the better may take; only what stays broken takes it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn config(server: &Server) -> Config {
+    Config {
+        password: Some(PASSWORD.into()),
+        ..Config::new(server.address())
+    }
+}
+
+async fn open(server: &Server) -> Arc<dyn Store> {
+    config(server).open().await.unwrap()
+}
+
+/// The store itself, for what the trait does not show.
+fn own(server: &Server) -> super::RedisStore {
+    let settings = ::redis::RedisConnectionInfo::default().set_password(PASSWORD);
+    let info = ::redis::IntoConnectionInfo::into_connection_info(format!("redis://{}", server.address()));
+    let (call, connect) = (Duration::from_secs(5), Duration::from_secs(2));
+    super::RedisStore::open(info.unwrap().set_redis_settings(settings), None, call, connect).unwrap()
+}
+
+/// An error with everything behind it.
+fn whole(error: &Error) -> String {
+    let mut told = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        told = format!("{told}: {cause}");
+        source = cause.source();
+    }
+    told
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn does_what_every_store_does() {
+    let server = Server::start();
+    let mut config = config(&server);
+    config.database = Some(3);
+    conformance::run(config.open().await.unwrap()).await;
+}
+
+/// A certificate for this host, its key, and the authority that made it.
+fn certificate() -> (String, String, String) {
+    let authority_key = rcgen::KeyPair::generate().unwrap();
+    let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let issuer = rcgen::CertifiedIssuer::self_signed(authority, authority_key).unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let leaf = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let certificate = leaf.signed_by(&key, &issuer).unwrap();
+    (certificate.pem(), key.serialize_pem(), issuer.pem())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn speaks_tls() {
+    let (certificate, key, authority) = certificate();
+    let server = Server::start_tls(&certificate, &key);
+    let with = |verify: bool, authorities: Option<&str>| {
+        let authorities = authorities.map(|pem| pem.as_bytes().to_vec());
+        let tls = Some(Tls { verify, authorities });
+        Config {
+            tls,
+            ..config(&server)
+        }
+    };
+    let store = with(true, Some(&authority)).open().await.unwrap();
+    conformance::run(store).await;
+
+    // Without the check, and named by a URL.
+    let unchecked = Config {
+        password: Some(PASSWORD.into()),
+        ..Config::new(format!("rediss://{}/#insecure", server.address()))
+    };
+    for config in [with(false, None), unchecked] {
+        let store = config.open().await.unwrap();
+        assert!(store.get("conformance/follow/end").await.unwrap().is_some());
+    }
+
+    // An authority that nobody told us to trust, and no TLS at all.
+    let stranger = self::certificate().2;
+    for config in [with(true, None), with(true, Some(&stranger)), config(&server)] {
+        let refused = config.open().await.unwrap().get("a").await.unwrap_err();
+        assert!(matches!(refused, Error::Unavailable { .. }), "{refused:?}");
+    }
+    let refused = with(true, Some("no certificate")).open().await.unwrap_err();
+    assert!(
+        matches!(&refused, Error::Unsupported { reason, .. } if reason.contains("no certificate")),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn keeps_databases_apart() {
+    let server = Server::start();
+    let in_database = |n: u16| {
+        let password = PASSWORD
+            .replace('%', "%25")
+            .replace(' ', "%20")
+            .replace('@', "%40");
+        let password = password.replace('/', "%2F").replace(':', "%3A");
+        Config::new(format!("redis://:{password}@{}/{n}", server.address()))
+    };
+    let (one, two) = (
+        in_database(1).open().await.unwrap(),
+        in_database(2).open().await.unwrap(),
+    );
+    one.put("a", "1".into(), Expect::Absent).await.unwrap();
+    assert_eq!(two.get("a").await.unwrap(), None);
+    let mut watch = two.watch("").await.unwrap();
+    one.put("a", "2".into(), Expect::Any).await.unwrap();
+    let version = two.put("b", "2".into(), Expect::Any).await.unwrap();
+    let first = watch.next().await.unwrap();
+    assert!(
+        matches!(&first, Notice::Changed { key, version: Some(told) } if key == "b" && *told == version),
+        "{first:?}"
+    );
+    let hour = Duration::from_hours(1);
+    one.acquire("l", "one", hour).await.unwrap();
+    two.acquire("l", "two", hour).await.unwrap();
+}
+
+/// Two daemons at one store: what one does the other sees, is told of, and respects.
+#[tokio::test]
+async fn is_shared_by_many() {
+    let server = Server::start();
+    let (one, two) = (open(&server).await, open(&server).await);
+    let mut watch = two.watch("").await.unwrap();
+    two.get("a").await.unwrap();
+    let version = one.put("a", "1".into(), Expect::Absent).await.unwrap();
+    let expected = Notice::Changed {
+        key: "a".to_owned(),
+        version: Some(version),
+    };
+    while watch.next().await.unwrap() != expected {}
+    let refused = two.put("a", "2".into(), Expect::Absent).await.unwrap_err();
+    assert!(matches!(refused, Error::Conflict { found: Some(told), .. } if told == version));
+    let lease = one.acquire("l", "one", Duration::from_hours(1)).await.unwrap();
+    let refused = two
+        .acquire("l", "two", Duration::from_hours(1))
+        .await
+        .unwrap_err();
+    assert!(matches!(refused, Error::Held { holder, .. } if holder == "one"));
+    one.release(&lease).await.unwrap();
+    two.acquire("l", "two", Duration::from_hours(1)).await.unwrap();
+    let late = Batch::new().put("a", "3", Expect::Any).fenced("l", lease.fencing);
+    let refused = one.commit(late).await.unwrap_err();
+    assert!(matches!(refused, Error::Fenced { current: Some(now), .. } if now > lease.fencing));
+    assert_eq!(two.get("a").await.unwrap().unwrap().version, version);
+}
+
+/// A writer gives twenty keys the same value in each batch, and puts and deletes another; every scan, in pages much
+/// smaller than that, must find one value only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_of_many_pages_sees_one_moment() {
+    let server = Server::start();
+    let store = Arc::new(own(&server));
+    let put_all = |n: u32| {
+        let batch = (0..20).fold(Batch::new(), |batch, key| {
+            batch.put(format!("s/{key:02}"), n.to_string(), Expect::Any)
+        });
+        let odd = format!("s/{:02}x", n % 20);
+        let earlier = format!("s/{:02}x", (n + 19) % 20);
+        batch
+            .put(odd, n.to_string(), Expect::Any)
+            .delete(earlier, Expect::Any)
+    };
+    store.commit(put_all(0)).await.unwrap();
+    store.put("t", "outside".into(), Expect::Any).await.unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let writer = tokio::spawn({
+        let (store, done) = (Arc::clone(&store), Arc::clone(&done));
+        async move {
+            let mut n = 0;
+            while !done.load(Ordering::Relaxed) {
+                n += 1;
+                store.commit(put_all(n)).await.unwrap();
+            }
+        }
+    });
+    let mut seen = BTreeSet::new();
+    for n in 0..200 {
+        let page = Page {
+            entries: 1 + n % 7,
+            bytes: 1 + n % 50,
+        };
+        let entries = scan::scan(&store, "s/", page).await.unwrap();
+        assert_eq!(entries.len(), 21, "one moment has 21 keys");
+        assert!(entries.is_sorted_by(|a, b| a.key < b.key));
+        let values: BTreeSet<Bytes> = entries.into_iter().map(|entry| entry.value).collect();
+        assert_eq!(values.len(), 1, "one moment has one value: {values:?}");
+        seen.extend(values);
+    }
+    done.store(true, Ordering::Relaxed);
+    writer.await.unwrap();
+    assert!(seen.len() > 10, "the writer wrote meanwhile");
+    let big = Page {
+        entries: 4,
+        bytes: 1 << 20,
+    };
+    assert_eq!(
+        scan::scan(&store, "", big).await.unwrap().len(),
+        22,
+        "without a writer"
+    );
+}
+
+#[tokio::test]
+async fn watchers_of_a_huge_batch_are_told_that_they_missed_it() {
+    let server = Server::start();
+    let store = open(&server).await;
+    store.get("a").await.unwrap();
+    let mut watch = store.watch("k").await.unwrap();
+    let batch = (0..400).fold(Batch::new(), |batch, n| {
+        batch.put(format!("k{n:04}{}", "k".repeat(4000)), "", Expect::Any)
+    });
+    store.commit(batch).await.unwrap();
+    let version = store.put("k", "".into(), Expect::Any).await.unwrap();
+    let mut told = Vec::new();
+    loop {
+        match watch.next().await.unwrap() {
+            Notice::Changed {
+                key,
+                version: Some(told),
+            } if key == "k" && told == version => break,
+            notice => told.push(notice),
+        }
+    }
+    assert_eq!(told, [Notice::Missed]);
+}

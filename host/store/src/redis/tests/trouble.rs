@@ -1,0 +1,242 @@
+//! What happens when the server is away, slow, strange or wrong.
+
+use super::*;
+
+/// Tries until it works, as users of the store do.
+async fn recovered(store: &Arc<dyn Store>, key: &str) -> u64 {
+    let start = Instant::now();
+    loop {
+        match store.put(key, "again".into(), Expect::Any).await {
+            Ok(version) => return version,
+            Err(Error::Unavailable { .. }) if start.elapsed() < PATIENCE => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(other) => panic!("{}", whole(&other)),
+        }
+    }
+}
+
+fn unavailable<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+    match result {
+        Err(error @ Error::Unavailable { .. }) => whole(&error),
+        other => panic!("it cannot be reached, not {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn opens_before_there_is_a_server() {
+    let mut server = Server::stopped();
+    server.reserve();
+    let store = open(&server).await;
+    let mut watch = store.watch("").await.unwrap();
+    let told = unavailable(store.get("a").await);
+    assert!(
+        told.contains("cannot read") && told.contains(&server.address()),
+        "{told}"
+    );
+    unavailable(store.scan("").await);
+    unavailable(store.put("a", "x".into(), Expect::Any).await);
+    unavailable(store.acquire("l", "a", Duration::from_secs(1)).await);
+    server.resume();
+    recovered(&store, "a").await;
+    assert_eq!(
+        watch.next().await,
+        Some(Notice::Missed),
+        "nobody knows what was before"
+    );
+}
+
+#[tokio::test]
+async fn goes_on_when_the_server_is_started_again() {
+    let mut server = Server::start();
+    let store = open(&server).await;
+    let first = store.put("a", "1".into(), Expect::Absent).await.unwrap();
+    let lease = store.acquire("l", "me", Duration::from_hours(1)).await.unwrap();
+    let mut watch = store.watch("").await.unwrap();
+    server.stop();
+    unavailable(store.get("a").await);
+    server.resume();
+    let again = recovered(&store, "b").await;
+    assert!(again > first);
+    assert_eq!(
+        store.get("a").await.unwrap().unwrap().version,
+        first,
+        "it was on disk"
+    );
+    let lease = store.renew(&lease).await.unwrap();
+    let batch = Batch::new().put("a", "2", Expect::Version(first));
+    store.commit(batch.fenced("l", lease.fencing)).await.unwrap();
+    while watch.next().await.unwrap() != Notice::Missed {}
+}
+
+#[tokio::test]
+async fn no_number_is_used_again_by_a_server_that_forgets() {
+    let mut server = Server::forgetful();
+    server.resume();
+    let store = open(&server).await;
+    let version = store.put("a", "1".into(), Expect::Absent).await.unwrap();
+    let lease = store.acquire("l", "one", Duration::from_hours(1)).await.unwrap();
+    server.stop();
+    server.resume();
+    let later = recovered(&store, "b").await;
+    assert_eq!(store.get("a").await.unwrap(), None, "it forgot");
+    assert!(later > version, "{later} after {version}");
+    let next = store.acquire("l", "two", Duration::from_hours(1)).await.unwrap();
+    assert!(next.fencing > lease.fencing, "{next:?} after {lease:?}");
+    let late = Batch::new().put("a", "2", Expect::Any);
+    let refused = store.commit(late.fenced("l", lease.fencing)).await;
+    assert!(matches!(refused, Err(Error::Fenced { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_costs_no_more_than_the_deadline() {
+    let server = Server::start();
+    let store = Config {
+        call_timeout: Duration::from_millis(300),
+        connect_timeout: Duration::from_millis(300),
+        ..config(&server)
+    };
+    let store = store.open().await.unwrap();
+    store.put("a", "1".into(), Expect::Absent).await.unwrap();
+    let mut watch = store.watch("").await.unwrap();
+    server.tell(&["CLIENT", "PAUSE", "3000", "ALL"]).await;
+    let paused = Instant::now();
+    let told = unavailable(store.get("a").await);
+    assert!(
+        paused.elapsed() < Duration::from_millis(1500),
+        "{:?}",
+        paused.elapsed()
+    );
+    assert!(told.contains("did not answer within 300ms"), "{told}");
+    let before = Instant::now();
+    unavailable(store.put("b", "x".into(), Expect::Any).await);
+    assert!(
+        before.elapsed() < Duration::from_millis(1500),
+        "{:?}",
+        before.elapsed()
+    );
+    recovered(&store, "c").await;
+    assert!(paused.elapsed() >= Duration::from_secs(2), "it did hang");
+    while watch.next().await.unwrap() != Notice::Missed {}
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_is_made_anew() {
+    let server = Server::start();
+    let store = open(&server).await;
+    store.put("a", "1".into(), Expect::Absent).await.unwrap();
+    let mut watch = store.watch("").await.unwrap();
+    server.tell(&["CLIENT", "KILL", "SKIPME", "yes"]).await;
+    assert_eq!(
+        tokio::time::timeout(PATIENCE, watch.next()).await.unwrap(),
+        Some(Notice::Missed)
+    );
+    let version = store.put("b", "1".into(), Expect::Absent).await.unwrap();
+    let expected = Notice::Changed {
+        key: "b".to_owned(),
+        version: Some(version),
+    };
+    assert_eq!(watch.next().await, Some(expected));
+    server.tell(&["SCRIPT", "FLUSH"]).await;
+    assert_eq!(store.get("b").await.unwrap().unwrap().version, version);
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_told_but_not_shown() {
+    let server = Server::start();
+    let mut config = config(&server);
+    config.password = Some("hunter2".into());
+    let told = unavailable(config.clone().open().await.unwrap().get("a").await);
+    assert!(
+        told.to_lowercase().contains("auth") || told.contains("WRONGPASS"),
+        "{told}"
+    );
+    assert!(!told.contains("hunter2"), "{told}");
+    config.password = None;
+    let told = unavailable(config.clone().open().await.unwrap().get("a").await);
+    assert!(told.contains("NOAUTH"), "{told}");
+}
+
+#[tokio::test]
+async fn a_server_that_becomes_a_replica_is_left() {
+    let server = Server::start();
+    let store = open(&server).await;
+    store.put("a", "1".into(), Expect::Absent).await.unwrap();
+    let nobody = {
+        std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+    };
+    let port = nobody.port().to_string();
+    server.tell(&["REPLICAOF", "127.0.0.1", &port]).await;
+    let start = Instant::now();
+    loop {
+        let told = unavailable(store.put("a", "2".into(), Expect::Any).await);
+        if told.contains("is a replica") {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "{told}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    server.tell(&["REPLICAOF", "NO", "ONE"]).await;
+    recovered(&store, "a").await;
+}
+
+#[tokio::test]
+async fn what_others_spoiled_is_told_and_left_alone() {
+    let server = Server::start();
+    let store = open(&server).await;
+    for key in ["a", "b", "c"] {
+        store.put(key, "1".into(), Expect::Absent).await.unwrap();
+    }
+    server.tell(&["HDEL", "{transom}:values", "a"]).await;
+    server.tell(&["HSET", "{transom}:versions", "b", "one"]).await;
+    for (result, place) in [
+        (store.get("a").await.map(drop), "a"),
+        (store.get("b").await.map(drop), "b"),
+        (store.scan("a").await.map(drop), "a"),
+        (store.scan("").await.map(drop), "a"),
+    ] {
+        assert!(
+            matches!(&result, Err(Error::Corrupt { place: told, .. }) if told == place),
+            "{result:?}"
+        );
+    }
+    assert!(store.get("c").await.unwrap().is_some());
+
+    // A key of another type refuses the whole batch before anything is written.
+    server.tell(&["DEL", "{transom}:index"]).await;
+    server.tell(&["SET", "{transom}:index", "not ours"]).await;
+    let batch = Batch::new().put("c", "2", Expect::Any).put("d", "2", Expect::Any);
+    let told = unavailable(store.commit(batch).await);
+    assert!(told.contains("WRONGTYPE"), "{told}");
+    assert_eq!(store.get("c").await.unwrap().unwrap().value, "1");
+    assert_eq!(store.get("d").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_server_without_memory_refuses_whole_batches() {
+    let server = Server::start();
+    let store = open(&server).await;
+    store.put("a", "1".into(), Expect::Absent).await.unwrap();
+    server.tell(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    let batch = Batch::new().put("a", "2", Expect::Any).put("b", "2", Expect::Any);
+    let told = unavailable(store.commit(batch).await);
+    assert!(told.contains("OOM"), "{told}");
+    assert_eq!(store.get("a").await.unwrap().unwrap().value, "1");
+    assert_eq!(store.get("b").await.unwrap(), None);
+    server.tell(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    store.put("a", "2".into(), Expect::Any).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_its_store() {
+    let server = Server::start();
+    let store = open(&server).await;
+    let mut watch = store.watch("").await.unwrap();
+    store.put("a", "1".into(), Expect::Any).await.unwrap();
+    drop(store);
+    let all = async { while watch.next().await.is_some() {} };
+    tokio::time::timeout(PATIENCE, all).await.unwrap();
+}
