@@ -5,6 +5,9 @@
 //! the subscription, when the cluster gives a new one. "Framework has been removed" (it was away for longer
 //! than its failover timeout) makes the next registration a fresh one: its tasks are dead by then, and
 //! reconciliation says so.
+//!
+//! When ZooKeeper names another leader, the subscription moves there at once, and so does one that is being
+//! waited for: a leader that is news is worth a try without delay.
 
 use std::fmt::Write as _;
 
@@ -60,6 +63,8 @@ pub(crate) struct Link {
 enum End {
     /// Before or after it was up, for a reason worth another try.
     Broken { was_up: bool },
+    /// Another master leads.
+    Moved,
     /// The cluster has removed the framework.
     Removed,
     /// Somebody else subscribed with our id.
@@ -97,6 +102,7 @@ impl Link {
     /// Until cancelled.
     pub(crate) async fn run(mut self, token: CancellationToken) {
         let mut attempt = 0;
+        let mut leaders = self.cluster.leader_changes();
         loop {
             let end = tokio::select! {
                 () = token.cancelled() => return,
@@ -111,6 +117,10 @@ impl Link {
                     );
                     attempt = u32::MAX;
                 }
+                End::Moved => {
+                    attempt = 0;
+                    continue;
+                }
                 End::Broken { was_up: true } => attempt = 0,
                 End::Broken { was_up: false } => {}
             }
@@ -119,6 +129,10 @@ impl Link {
             tokio::select! {
                 () = token.cancelled() => return,
                 () = tokio::time::sleep(wait) => {}
+                leader = leaders.next() => {
+                    tracing::info!(%leader, "another master leads; subscribing with it");
+                    attempt = 0;
+                }
             }
         }
     }
@@ -136,8 +150,13 @@ impl Link {
         self.framework.id = known.as_ref().map(|(id, _)| id.clone());
         let subscription = match self.cluster.subscribe(&self.framework).await {
             Ok(subscription) => subscription,
-            Err(error) => {
+            Err(error) if error.is_transient() => {
                 tracing::warn!(error = chain(&error), "cannot subscribe");
+                return End::Broken { was_up: false };
+            }
+            // A master that is too old, credentials it does not accept: somebody has to do something.
+            Err(error) => {
+                tracing::error!(error = chain(&error), "cannot subscribe");
                 return End::Broken { was_up: false };
             }
         };
@@ -170,6 +189,10 @@ impl Link {
                 Err(error @ (Error::Decode { .. } | Error::Incomplete { .. })) => {
                     tracing::error!(error = chain(&error), "an event of the cluster was skipped");
                     continue;
+                }
+                Err(error @ Error::LeaderMoved { .. }) => {
+                    tracing::info!(error = chain(&error), "the subscription moves");
+                    return End::Moved;
                 }
                 Err(error) => {
                     tracing::warn!(error = chain(&error), "the subscription broke");

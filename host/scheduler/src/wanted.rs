@@ -60,6 +60,8 @@ pub enum PortRequest {
     Random,
     /// Exactly this one.
     Fixed(u16),
+    /// Any one from first to last, both included. One whose last comes before its first is never on offer.
+    Range(u16, u16),
 }
 
 /// How a job turns a placement into a task.

@@ -13,13 +13,13 @@ use transom_plugins::matcher::{Candidate, Task, Verdict};
 use super::{Actor, SIDE_BY_SIDE};
 use crate::ledger::conflict;
 use crate::link::chain;
-use crate::matching::{self, Bin, Need, Taken};
+use crate::matching::{Assigned, Need, Offers};
 use crate::queue::{Finding, Group};
 use crate::{Event, Phase, Placement, Reason, RunSpec, TaskRecord};
 
 /// One round's working state.
 struct Round {
-    bins: Vec<Bin>,
+    offers: Offers,
     /// Handles of the agents that run something, by run spec id; grows as the round places.
     placed: HashMap<String, Vec<u32>>,
     planned: Vec<Planned>,
@@ -28,11 +28,8 @@ struct Round {
 
 /// A task that has found its place.
 struct Planned {
-    task: TaskId,
     spec: Arc<RunSpec>,
-    offer: OfferId,
-    agent: u32,
-    taken: Taken,
+    assigned: Assigned,
 }
 
 impl Actor {
@@ -60,7 +57,7 @@ impl Actor {
         let (changed, gone) = self.agents.take_news();
         self.matcher.update(changed, gone);
         let mut round = Round {
-            bins: self.pool.bins().to_vec(),
+            offers: Offers::new(self.pool.bins().to_vec()),
             placed,
             planned: Vec::new(),
             now,
@@ -98,7 +95,7 @@ impl Actor {
         let spec = &group.spec;
         let wanted = u32::try_from(group.tasks.len()).unwrap_or(u32::MAX);
         let need = Need::of(spec, &self.roles);
-        let survey = matching::survey(&round.bins, &need, wanted, nanoseconds(round.now));
+        let survey = round.offers.survey(&need, wanted, nanoseconds(round.now));
         let before = round.planned.len();
         let mut failed = None;
         if !survey.candidates.is_empty() {
@@ -106,13 +103,13 @@ impl Actor {
         }
         let used: BTreeSet<_> = round.planned[before..]
             .iter()
-            .map(|planned| &planned.offer)
+            .map(|planned| &planned.assigned.offer)
             .collect();
         let placed = round.planned.len() - before;
         if placed == group.tasks.len() {
             return;
         }
-        let offers = round.bins.len() as u32;
+        let offers = round.offers.len() as u32;
         let mut finding = Finding {
             offers,
             refused_offers: offers - used.len() as u32,
@@ -151,22 +148,11 @@ impl Actor {
             Ok(chosen) => chosen,
             Err(error) => return Err(self.matcher_failed(chain(&error))),
         };
-        let (assigned, misfit) =
-            matching::assign(&mut round.bins, need, &group.tasks, &chosen, &mut self.rng);
+        let (assigned, misfit) = round.offers.assign(need, &group.tasks, &chosen, &mut self.rng);
         for assigned in assigned {
-            let (offer, agent) = (
-                round.bins[assigned.bin].offer.clone(),
-                round.bins[assigned.bin].agent,
-            );
-            placed.push(agent);
+            placed.push(assigned.agent);
             let spec = Arc::clone(spec);
-            round.planned.push(Planned {
-                task: assigned.task,
-                spec,
-                offer,
-                agent,
-                taken: assigned.taken,
-            });
+            round.planned.push(Planned { spec, assigned });
         }
         if let Some(agent) = misfit {
             let message = format!(
@@ -192,7 +178,7 @@ impl Actor {
 
     /// Why the rest of the group has no place: what the offers lack, and what the conditions refuse.
     async fn explain(&mut self, group: &Group, need: &Need, left: u32, round: &Round, finding: &mut Finding) {
-        let survey = matching::survey(&round.bins, need, left, nanoseconds(round.now));
+        let survey = round.offers.survey(need, left, nanoseconds(round.now));
         finding.reasons = survey.refused;
         if survey.candidates.is_empty() {
             return;
@@ -247,7 +233,7 @@ impl Actor {
                 continue;
             };
             intents.push(Arc::new(record));
-            launches.entry(planned.offer).or_default().push(info);
+            launches.entry(planned.assigned.offer).or_default().push(info);
         }
         if intents.is_empty() {
             return;
@@ -296,22 +282,24 @@ impl Actor {
     /// The record and the launch of a task. `None` only if the agent was forgotten meanwhile, which a round
     /// does not do.
     fn compose(&self, planned: &Planned, now: Timestamp) -> Option<(TaskRecord, v1::TaskInfo)> {
-        let (agent, attributes) = self.agents.get(planned.agent)?;
-        let build = &self.queue.get(&planned.task)?.spec.build;
-        let host_ports = planned.taken.host_ports.clone();
+        let assigned = &planned.assigned;
+        let (agent, attributes) = self.agents.get(assigned.agent)?;
+        let build = &self.queue.get(&assigned.id)?.spec.build;
+        let share = assigned.taken.parts.first()?;
+        let host_ports = share.host_ports.clone();
         let placement = Placement {
-            task: planned.task.clone(),
+            task: assigned.id.clone(),
             agent: agent.clone(),
             host_ports,
         };
         let info = v1::TaskInfo {
-            task_id: planned.task.clone(),
+            task_id: assigned.id.clone(),
             agent_id: agent.id.clone(),
-            resources: planned.taken.resources.clone(),
+            resources: share.resources.clone(),
             ..build.build(&placement)
         };
         let record = TaskRecord {
-            id: planned.task.clone(),
+            id: assigned.id.clone(),
             run_spec: planned.spec.id.clone(),
             version: planned.spec.version.clone(),
             agent_attributes: attributes.to_vec(),

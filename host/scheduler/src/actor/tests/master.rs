@@ -12,7 +12,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -75,6 +75,7 @@ impl Master {
             token: token.clone(),
         });
         let router = Router::new()
+            .route("/version", get(async || axum::Json(json!({"version": "1.11.0"}))))
             .route("/api/v1/scheduler", post(scheduler))
             .with_state(Arc::clone(&shared));
         tokio::spawn(async move {

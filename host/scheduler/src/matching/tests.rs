@@ -1,0 +1,573 @@
+use std::collections::BTreeSet;
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+use super::*;
+use crate::testing::{offer, spec};
+
+fn rng() -> StdRng {
+    StdRng::seed_from_u64(7)
+}
+
+fn need(change: impl FnOnce(&mut RunSpec)) -> Need {
+    let mut spec = spec("/app");
+    change(&mut spec);
+    Need::of(&spec, &["prod".to_owned(), "*".to_owned()])
+}
+
+fn reserved(mut resource: v1::Resource, role: &str) -> v1::Resource {
+    resource.reservations = vec![v1::ReservationInfo {
+        role: Some(role.to_owned()),
+        ..v1::ReservationInfo::default()
+    }];
+    resource
+}
+
+fn bin(resources: Vec<v1::Resource>) -> Bin {
+    let mut offer = offer("o", "a", 0.0, &[]);
+    offer.resources = resources;
+    Bin::new(&offer, 0)
+}
+
+/// An offer of 2 CPUs, 1000 MB memory and disk, ports 100 to 109.
+fn plain() -> Bin {
+    Bin::new(&offer("o", "a", 2.0, &[(100, 109)]), 0)
+}
+
+fn assert_room(case: &str, bin: &Bin, need: &Need, expected: Result<u32, Vec<Reason>>) {
+    assert_eq!(bin.room(need, 100, 0), expected, "{case}");
+    // What room says is what can be taken.
+    let (mut bin, mut rng) = (bin.clone(), rng());
+    let taken = std::iter::from_fn(|| bin.take(need, &mut rng)).take(101).count();
+    assert_eq!(taken.min(100), expected.unwrap_or(0) as usize, "{case}: taken");
+}
+
+#[test]
+fn room_is_what_the_scarcest_resource_allows() {
+    use PortRequest::{Fixed, Random, Range};
+    use Reason::{
+        InsufficientCpus, InsufficientDisk, InsufficientGpus, InsufficientMemory, InsufficientPorts,
+    };
+    type Change = fn(&mut RunSpec);
+    type Case = (&'static str, Change, Result<u32, Vec<Reason>>);
+    let table: [Case; 33] = [
+        ("half a CPU", |_| {}, Ok(4)),
+        ("a tenth, without float dust", |s| s.cpus = 0.1, Ok(10)),
+        (
+            "a tenth of CPU, no memory",
+            |s| (s.cpus, s.mem) = (0.1, 0.0),
+            Ok(20),
+        ),
+        (
+            "all of it",
+            |s| (s.cpus, s.mem, s.disk) = (2.0, 1000.0, 1000.0),
+            Ok(1),
+        ),
+        ("memory is scarce", |s| s.mem = 400.0, Ok(2)),
+        ("disk is scarce", |s| s.disk = 334.0, Ok(2)),
+        (
+            "a thousandth too much",
+            |s| s.cpus = 2.001,
+            Err(vec![InsufficientCpus]),
+        ),
+        ("less than a thousandth too much", |s| s.cpus = 2.0004, Ok(1)),
+        ("no GPUs here", |s| s.gpus = 1.0, Err(vec![InsufficientGpus])),
+        (
+            "every shortfall counts",
+            |s| {
+                (s.cpus, s.mem, s.disk) = (3.0, 2000.0, 2000.0);
+                s.ports = vec![Fixed(80)];
+            },
+            Err(vec![
+                InsufficientCpus,
+                InsufficientMemory,
+                InsufficientDisk,
+                InsufficientPorts,
+            ]),
+        ),
+        ("needs nothing", |s| (s.cpus, s.mem) = (0.0, 0.0), Ok(100)),
+        (
+            "negative is nothing",
+            |s| (s.cpus, s.mem) = (-1.0, f64::NAN),
+            Ok(100),
+        ),
+        ("a random port each", |s| s.ports = vec![Random], Ok(4)),
+        ("four random ports each", |s| s.ports = vec![Random; 4], Ok(2)),
+        (
+            "a fixed port can be had once",
+            |s| s.ports = vec![Fixed(105)],
+            Ok(1),
+        ),
+        (
+            "a fixed one and all others",
+            |s| s.ports = [vec![Random; 9], vec![Fixed(105)]].concat(),
+            Ok(1),
+        ),
+        (
+            "one too many",
+            |s| s.ports = vec![Random; 11],
+            Err(vec![InsufficientPorts]),
+        ),
+        (
+            "the same fixed one twice",
+            |s| s.ports = vec![Fixed(105), Fixed(105)],
+            Err(vec![InsufficientPorts]),
+        ),
+        (
+            "not on offer",
+            |s| s.ports = vec![Fixed(110), Random],
+            Err(vec![InsufficientPorts]),
+        ),
+        (
+            "one of a range",
+            |s| (s.cpus, s.ports) = (0.0, vec![Range(101, 103)]),
+            Ok(3),
+        ),
+        (
+            "a range that is partly on offer",
+            |s| (s.cpus, s.ports) = (0.0, vec![Range(108, 200)]),
+            Ok(2),
+        ),
+        (
+            "a range of which nothing is on offer",
+            |s| s.ports = vec![Range(110, 200)],
+            Err(vec![InsufficientPorts]),
+        ),
+        (
+            "a range that ends before it begins",
+            |s| s.ports = vec![Range(105, 101)],
+            Err(vec![InsufficientPorts]),
+        ),
+        (
+            "a range of one is fixed",
+            |s| s.ports = vec![Range(105, 105)],
+            Ok(1),
+        ),
+        (
+            "the same range twice",
+            |s| s.ports = vec![Range(101, 104); 2],
+            Ok(2),
+        ),
+        (
+            "a range too small for all who want it",
+            |s| s.ports = vec![Range(101, 102); 3],
+            Err(vec![InsufficientPorts]),
+        ),
+        (
+            "a fixed one inside of a range",
+            |s| s.ports = vec![Range(104, 105), Fixed(104)],
+            Ok(1),
+        ),
+        (
+            "one way only to give them out",
+            |s| s.ports = vec![Range(100, 103), Range(101, 102), Range(100, 102), Fixed(101)],
+            Ok(1),
+        ),
+        (
+            "no way to give them out",
+            |s| s.ports = vec![Range(101, 102), Range(101, 102), Fixed(101)],
+            Err(vec![InsufficientPorts]),
+        ),
+        (
+            "random ones keep out of a range",
+            |s| (s.cpus, s.ports) = (0.0, vec![Random, Range(100, 104)]),
+            Ok(5),
+        ),
+        (
+            "and go into it when there are no others",
+            |s| (s.cpus, s.ports) = (0.0, vec![Random, Random, Range(100, 107)]),
+            Ok(3),
+        ),
+        (
+            "and leave fixed ones alone",
+            |s| s.ports = [vec![Random; 7], vec![Fixed(100), Range(101, 102), Fixed(109)]].concat(),
+            Ok(1),
+        ),
+        (
+            "ranges side by side",
+            |s| (s.cpus, s.ports) = (0.0, vec![Range(100, 102), Range(103, 109)]),
+            Ok(3),
+        ),
+    ];
+    for (case, change, expected) in table {
+        assert_room(case, &plain(), &need(change), expected);
+    }
+    assert_eq!(plain().room(&need(|_| {}), 3, 0), Ok(3), "no more than asked for");
+}
+
+#[test]
+fn roles_decide_what_may_be_used() {
+    let cpus = |amount| v1::Resource::scalar("cpus", amount);
+    let mem = || v1::Resource::scalar("mem", 1000.0);
+    let mixed = bin(vec![
+        cpus(0.3),
+        reserved(cpus(0.9), "prod"),
+        reserved(cpus(5.0), "dev"),
+        mem(),
+    ]);
+    assert_room("role and *: together", &mixed, &need(|_| {}), Ok(2));
+    assert_room(
+        "only *",
+        &mixed,
+        &need(|s| s.roles = vec!["*".into()]),
+        Err(vec![Reason::InsufficientCpus]),
+    );
+    let dev = need(|s| s.roles = vec!["dev".into()]);
+    assert_room(
+        "memory is not dev's",
+        &mixed,
+        &dev,
+        Err(vec![Reason::InsufficientMemory]),
+    );
+    let other = need(|s| s.roles = vec!["other".into()]);
+    assert_room(
+        "nothing is other's",
+        &mixed,
+        &other,
+        Err(vec![Reason::UnfulfilledRole]),
+    );
+    let old_form = v1::Resource {
+        role: Some("prod".into()),
+        ..cpus(1.0)
+    };
+    assert_room(
+        "role in the older form",
+        &bin(vec![old_form, mem()]),
+        &need(|_| {}),
+        Ok(2),
+    );
+    let refined = reserved(reserved(cpus(1.0), "prod"), "prod/web");
+    assert_room(
+        "another role's",
+        &bin(vec![refined, mem()]),
+        &need(|_| {}),
+        Err(vec![Reason::InsufficientCpus]),
+    );
+}
+
+#[test]
+fn what_is_taken_keeps_whose_it_is_and_uses_reserved_parts_first() {
+    let allocated = |mut resource: v1::Resource| {
+        resource.allocation_info = Some(v1::AllocationInfo {
+            role: Some("prod".into()),
+        });
+        resource
+    };
+    let cpus = |amount| v1::Resource::scalar("cpus", amount);
+    let mut bin = bin(vec![
+        allocated(cpus(1.0)),
+        allocated(reserved(cpus(0.75), "prod")),
+        allocated(v1::Resource::scalar("mem", 300.0)),
+        allocated(v1::Resource::ranges("ports", &[(10, 12)])),
+    ]);
+    let need = need(|s| {
+        s.ports = vec![
+            PortRequest::Fixed(12),
+            PortRequest::Random,
+            PortRequest::Fixed(10),
+        ];
+    });
+    let first = bin.take(&need, &mut rng()).unwrap();
+    let expected = [
+        allocated(reserved(cpus(0.5), "prod")),
+        allocated(v1::Resource::scalar("mem", 100.0)),
+        allocated(v1::Resource::ranges("ports", &[(10, 12)])),
+    ];
+    assert_eq!(
+        first,
+        Taken {
+            parts: vec![Share {
+                resources: expected.to_vec(),
+                host_ports: vec![12, 11, 10]
+            }]
+        }
+    );
+    let without_ports = self::need(|_| {});
+    let second = bin.take(&without_ports, &mut rng()).unwrap();
+    let expected = [
+        allocated(reserved(cpus(0.25), "prod")),
+        allocated(cpus(0.25)),
+        allocated(v1::Resource::scalar("mem", 100.0)),
+    ];
+    assert_eq!(second.parts[0].resources, expected);
+}
+
+#[test]
+fn special_resources_are_left_alone() {
+    let cpus = || v1::Resource::scalar("cpus", 1.0);
+    let special = [
+        v1::Resource {
+            revocable: Some(v1::Empty {}),
+            ..cpus()
+        },
+        v1::Resource {
+            shared: Some(v1::Empty {}),
+            ..cpus()
+        },
+        v1::Resource {
+            disk: Some(v1::DiskInfo::default()),
+            ..cpus()
+        },
+        v1::Resource {
+            provider_id: Some("p".into()),
+            ..cpus()
+        },
+    ];
+    for resource in special {
+        assert_room(
+            "special",
+            &bin(vec![resource]),
+            &need(|_| {}),
+            Err(vec![Reason::UnfulfilledRole]),
+        );
+    }
+}
+
+#[test]
+fn an_agent_in_maintenance_takes_nothing_new() {
+    let mut offer = offer("o", "a", 2.0, &[]);
+    let window = |start, length: Option<i64>| v1::Unavailability {
+        start: v1::TimeInfo { nanoseconds: start },
+        duration: length.map(|nanoseconds| v1::DurationInfo { nanoseconds }),
+    };
+    for (window, now, fits) in [
+        (window(100, Some(50)), 99, true),
+        (window(100, Some(50)), 100, false),
+        (window(100, Some(50)), 149, false),
+        (window(100, Some(50)), 150, true),
+        (window(100, None), i64::MAX - 1, false),
+    ] {
+        offer.unavailability = Some(window.clone());
+        let room = Bin::new(&offer, 0).room(&need(|_| {}), 1, now);
+        let expected = if fits {
+            Ok(1)
+        } else {
+            Err(vec![Reason::AgentMaintenance])
+        };
+        assert_eq!(room, expected, "{window:?} at {now}");
+    }
+}
+
+#[test]
+fn random_ports_are_all_used_and_never_twice() {
+    let need = need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Random; 2]));
+    let mut bin = Bin::new(&offer("o", "a", 1.0, &[(0, 2), (7, 9), (65_534, 70_000)]), 0);
+    let mut rng = rng();
+    let mut seen = BTreeSet::new();
+    while let Some(taken) = bin.take(&need, &mut rng) {
+        for port in taken.parts.into_iter().flat_map(|share| share.host_ports) {
+            assert!(seen.insert(port), "{port} twice");
+        }
+    }
+    assert!(
+        seen.is_subset(&BTreeSet::from([1, 2, 7, 8, 9, 65_534, 65_535])),
+        "{seen:?}"
+    );
+    assert_eq!(seen.len(), 6, "seven ports, as 0 is none: three pairs");
+}
+
+#[test]
+fn a_survey_adds_up_offers_of_an_agent_and_counts_refusals() {
+    let offers = Offers::new(vec![
+        Bin::new(&offer("o1", "a", 0.5, &[]), 1),
+        Bin::new(&offer("o2", "b", 0.2, &[]), 2),
+        Bin::new(&offer("o3", "a", 1.0, &[]), 1),
+        Bin::new(&offer("o4", "c", 9.0, &[]), 3),
+    ]);
+    let survey = offers.survey(&need(|_| {}), 7, 0);
+    assert_eq!(survey.candidates, [(3, 7), (1, 3)]);
+    assert_eq!(survey.refused, BTreeMap::from([(Reason::InsufficientCpus, 1)]));
+}
+
+#[test]
+fn tasks_go_where_they_were_put_until_there_is_no_room() {
+    let mut offers = Offers::new(vec![
+        Bin::new(&offer("o1", "a", 0.5, &[]), 1),
+        Bin::new(&offer("o3", "b", 9.0, &[]), 2),
+        Bin::new(&offer("o2", "a", 0.5, &[]), 1),
+    ]);
+    let tasks: Vec<TaskId> = ["1", "2", "3", "4"].map(TaskId::from).to_vec();
+    let (assigned, misfit) = offers.assign(&need(|_| {}), &tasks, &[1, 2, 1], &mut rng());
+    let places: Vec<_> = assigned
+        .iter()
+        .map(|assigned| (assigned.id.as_str(), assigned.agent, assigned.offer.as_str()))
+        .collect();
+    assert_eq!(
+        (places, misfit),
+        (vec![("1", 1, "o1"), ("2", 2, "o3"), ("3", 1, "o2")], None)
+    );
+    let (assigned, misfit) = offers.assign(&need(|_| {}), &tasks[3..], &[1], &mut rng());
+    assert_eq!((assigned.len(), misfit), (0, Some(1)));
+    let (assigned, misfit) = offers.assign(&need(|_| {}), &tasks[3..], &[7], &mut rng());
+    assert_eq!(
+        (assigned.len(), misfit),
+        (0, Some(7)),
+        "an agent without any offer"
+    );
+}
+
+/// Every way in which a resource says whose it is, and who may use it.
+#[test]
+fn reservations_in_every_form() {
+    let reservation = |kind: &str, role: &str| v1::ReservationInfo {
+        r#type: Some(kind.to_owned()),
+        role: Some(role.to_owned()),
+        principal: (kind == "DYNAMIC").then(|| "ops".to_owned()),
+        labels: (kind == "DYNAMIC").then(|| [("for", "web")].into_iter().collect()),
+    };
+    let newer = |reservations: Vec<v1::ReservationInfo>| {
+        move |resource: v1::Resource| v1::Resource {
+            reservations: reservations.clone(),
+            ..resource
+        }
+    };
+    // Before reservations could be refined: a static one is a role, a dynamic one has more to tell besides.
+    let older = |role: &'static str, dynamic: bool| {
+        move |resource: v1::Resource| v1::Resource {
+            role: Some(role.to_owned()),
+            reservation: dynamic.then(|| v1::ReservationInfo {
+                principal: Some("ops".to_owned()),
+                ..v1::ReservationInfo::default()
+            }),
+            ..resource
+        }
+    };
+    type Mark = Box<dyn Fn(v1::Resource) -> v1::Resource>;
+    let forms: [(&str, Mark); 9] = [
+        ("*", Box::new(newer(vec![]))),
+        ("*", Box::new(older("*", false))),
+        ("prod", Box::new(newer(vec![reservation("STATIC", "prod")]))),
+        ("prod", Box::new(newer(vec![reservation("DYNAMIC", "prod")]))),
+        ("prod", Box::new(older("prod", false))),
+        ("prod", Box::new(older("prod", true))),
+        (
+            "prod/web",
+            Box::new(newer(vec![
+                reservation("STATIC", "prod"),
+                reservation("DYNAMIC", "prod/web"),
+            ])),
+        ),
+        ("prod/web", Box::new(older("prod/web", false))),
+        ("product", Box::new(newer(vec![reservation("STATIC", "product")]))),
+    ];
+    // What a run spec accepts, and whose resources it may use.
+    let accepted = [
+        (&["*"][..], &["*"][..]),
+        (&["prod"], &["prod"]),
+        (&["prod", "*"], &["prod", "*"]),
+        (&["prod/web"], &["prod", "prod/web"]),
+        (&["prod/web/a", "*"], &["prod", "prod/web", "*"]),
+        (&["prod/web2"], &["prod"]),
+        (&["other"], &[]),
+    ];
+    for (roles, usable) in accepted {
+        for (owner, mark) in &forms {
+            let resources = [
+                v1::Resource::scalar("cpus", 1.0),
+                v1::Resource::scalar("mem", 200.0),
+                v1::Resource::ranges("ports", &[(7000, 7001)]),
+            ]
+            .map(mark);
+            let need = need(|s| {
+                s.roles = roles.iter().map(ToString::to_string).collect();
+                s.ports = vec![PortRequest::Range(7001, 7009)];
+            });
+            let mut bin = bin(resources.to_vec());
+            let expected = if usable.contains(owner) {
+                Ok(1)
+            } else {
+                Err(vec![Reason::UnfulfilledRole])
+            };
+            assert_room(&format!("{roles:?} and {owner}"), &bin, &need, expected.clone());
+            if expected.is_ok() {
+                // It is handed back with all that says whose it is.
+                let taken = bin.take(&need, &mut rng()).unwrap();
+                let expected = [
+                    v1::Resource::scalar("cpus", 0.5),
+                    v1::Resource::scalar("mem", 100.0),
+                    v1::Resource::ranges("ports", &[(7001, 7001)]),
+                ]
+                .map(mark);
+                assert_eq!(taken.parts[0].resources, expected, "{roles:?} and {owner}");
+            }
+        }
+    }
+}
+
+#[test]
+fn reserved_ports_go_first_and_stay_with_their_reservation() {
+    let mut bin = bin(vec![
+        v1::Resource::ranges("ports", &[(1, 2)]),
+        reserved(v1::Resource::ranges("ports", &[(8, 9)]), "prod"),
+    ]);
+    let need = need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Random; 3]));
+    let taken = bin.take(&need, &mut rng()).unwrap();
+    let share = &taken.parts[0];
+    let mut first_two = share.host_ports[..2].to_vec();
+    first_two.sort_unstable();
+    assert_eq!(first_two, [8, 9]);
+    let third = share.host_ports[2].into();
+    assert_eq!(
+        share.resources,
+        [
+            reserved(v1::Resource::ranges("ports", &[(8, 9)]), "prod"),
+            v1::Resource::ranges("ports", &[(third, third)]),
+        ]
+    );
+    // A range reaches into both.
+    let ranged = self::need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Range(1, 9)]));
+    let share = bin.take(&ranged, &mut rng()).unwrap().parts.remove(0);
+    assert_eq!(share.host_ports, [if third == 1 { 2 } else { 1 }]);
+    assert_eq!(share.resources[0].reservations, []);
+}
+
+/// Against a search through all ways: an instance gets its ports if and only if there is a way.
+#[test]
+fn ports_are_found_whenever_there_is_a_way() {
+    fn possible(requests: &[PortRequest], free: &BTreeSet<u16>) -> bool {
+        let Some((request, rest)) = requests.split_first() else {
+            return true;
+        };
+        let fits = |port: &u16| match request {
+            PortRequest::Random => true,
+            PortRequest::Fixed(fixed) => port == fixed,
+            PortRequest::Range(first, last) => (first..=last).contains(&port),
+        };
+        free.iter().filter(|port| fits(port)).any(|port| {
+            let mut left = free.clone();
+            left.remove(port);
+            possible(rest, &left)
+        })
+    }
+    let mut rng = rng();
+    let (mut found, mut refused) = (0, 0);
+    for _ in 0..3000 {
+        let free: BTreeSet<u16> = (0..rng.random_range(1..6))
+            .map(|_| rng.random_range(1..9))
+            .collect();
+        let requests: Vec<PortRequest> = (0..rng.random_range(1..5))
+            .map(|_| {
+                let first = rng.random_range(1..9);
+                match rng.random_range(0..6) {
+                    0 => PortRequest::Random,
+                    1 => PortRequest::Fixed(first),
+                    _ => PortRequest::Range(first, first + rng.random_range(0..4)),
+                }
+            })
+            .collect();
+        let spans: Vec<(u64, u64)> = free.iter().map(|&port| (port.into(), port.into())).collect();
+        let bin = bin(vec![v1::Resource::ranges("ports", &spans)]);
+        let need = need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, requests.clone()));
+        let case = format!("{requests:?} of {free:?}");
+        if possible(&requests, &free) {
+            found += 1;
+            let room = bin.room(&need, 100, 0).unwrap_or_else(|_| panic!("{case}"));
+            assert_room(&case, &bin, &need, Ok(room));
+        } else {
+            refused += 1;
+            assert_room(&case, &bin, &need, Err(vec![Reason::InsufficientPorts]));
+        }
+    }
+    assert!(found > 300 && refused > 300, "{found} and {refused}");
+}
