@@ -7,8 +7,9 @@ use crate::{
     http::serve,
     master,
     shared::{Run, Shared},
-    state::{AgentId, Master, State, epoch},
+    state::{AgentId, Master, Port, State, epoch},
 };
+use futures::future::BoxFuture;
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -26,6 +27,7 @@ const TICK: Duration = Duration::from_millis(50);
 pub struct Minicluster {
     shared: Arc<Shared>,
     master: SocketAddr,
+    standby: Option<SocketAddr>,
     agents: Vec<(AgentId, SocketAddr)>,
 }
 
@@ -37,14 +39,17 @@ impl Config {
         self.check()?;
         let work_dir = make_dir(&self.work_dir)?;
         let config = Self { work_dir, ..self };
-        let listener = bind("master", config.listen).await?;
-        let addr = local_addr("master", config.listen, &listener)?;
+        let (listener, addr) = bind("master", config.listen).await?;
+        let standby = match config.standby {
+            Some(asked) => Some(bind("standby master", asked).await?),
+            None => None,
+        };
+        let standby_addr = standby.as_ref().map(|(_, addr)| *addr);
         let mut sockets = Vec::with_capacity(config.agents.len());
         for agent in &config.agents {
             let what = format!("agent {}", agent.hostname);
             let asked = SocketAddr::from((agent.ip, agent.port));
-            let listener = bind(&what, asked).await?;
-            let addr = local_addr(&what, asked, &listener)?;
+            let (listener, addr) = bind(&what, asked).await?;
             sockets.push((agent.clone(), listener, addr));
         }
         let master = Master {
@@ -55,24 +60,32 @@ impl Config {
             started: epoch(),
         };
         let master_id = master.id.clone();
-        let state = State::new(config.clone(), master, Instant::now());
+        let state = State::new(config.clone(), master, standby_addr, Instant::now());
         let run: Run = Box::new(|shared, launch, kills| {
             Box::pin(async move { agent::runner::run(&shared, launch, kills).await })
         });
         let shared = Shared::new(config, state, token, check_client()?, run);
         let tracker = shared.tracker.clone();
-        tracker.spawn(serve(listener, Arc::clone(&shared), |shared, request| {
-            Box::pin(master::http::answer(shared, request))
-        }));
+        for (listener, own) in std::iter::once((listener, addr)).chain(standby) {
+            let answer =
+                move |shared, request| Box::pin(master::http::answer(shared, own, request)) as BoxFuture<_>;
+            tracker.spawn(serve(listener, Port::Master(own), Arc::clone(&shared), answer));
+        }
         let mut agents = Vec::with_capacity(sockets.len());
         for (index, (config, listener, addr)) in sockets.into_iter().enumerate() {
             let id = AgentId::from(format!("{master_id}-S{index}"));
             let work_dir = make_dir(&shared.config.work_dir.join("agents").join(id.as_str()))?;
             shared.journals.open(&id, &work_dir)?;
             let own = id.clone();
-            tracker.spawn(serve(listener, Arc::clone(&shared), move |shared, request| {
-                Box::pin(agent::http::answer(shared, own.clone(), request))
-            }));
+            let answer = move |shared, request| {
+                Box::pin(agent::http::answer(shared, own.clone(), request)) as BoxFuture<_>
+            };
+            tracker.spawn(serve(
+                listener,
+                Port::Agent(id.clone()),
+                Arc::clone(&shared),
+                answer,
+            ));
             shared.with(|state| state.add_agent(&id, config, addr, work_dir, Instant::now()));
             agents.push((id, addr));
         }
@@ -81,15 +94,21 @@ impl Config {
         Ok(Minicluster {
             shared,
             master: addr,
+            standby: standby_addr,
             agents,
         })
     }
 }
 
 impl Minicluster {
-    /// Where the master listens.
+    /// Where the master listens that leads from the start.
     pub fn master(&self) -> SocketAddr {
         self.master
+    }
+
+    /// Where the other master listens, when there is one.
+    pub fn standby(&self) -> Option<SocketAddr> {
+        self.standby
     }
 
     /// Where the agents listen, in the order of the configuration.
@@ -133,20 +152,16 @@ async fn keep_time(shared: Arc<Shared>) {
     }
 }
 
-async fn bind(what: &str, addr: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(addr).await.map_err(|source| Error::Listen {
+/// A listener, and where it really listens.
+async fn bind(what: &str, addr: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
+    let failed = |source| Error::Listen {
         what: what.to_owned(),
         addr,
         source,
-    })
-}
-
-fn local_addr(what: &str, addr: SocketAddr, listener: &TcpListener) -> Result<SocketAddr> {
-    listener.local_addr().map_err(|source| Error::Listen {
-        what: what.to_owned(),
-        addr,
-        source,
-    })
+    };
+    let listener = TcpListener::bind(addr).await.map_err(failed)?;
+    let addr = listener.local_addr().map_err(failed)?;
+    Ok((listener, addr))
 }
 
 /// Makes a directory and gives its absolute path: tasks run in directories of their own.

@@ -15,6 +15,8 @@ use std::{
 pub struct Config {
     /// Where the master listens; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Where a second master listens. It does not lead: it redirects to the one that does, until a fault swaps them.
+    pub standby: Option<SocketAddr>,
     /// The host name the master shows and redirects to.
     pub hostname: String,
     /// The cluster's name in `/state`.
@@ -29,12 +31,25 @@ pub struct Config {
     pub allocation_interval: Duration,
     /// How long after an agent's connection broke its tasks become unreachable.
     pub agent_timeout: Duration,
+    /// What a master that restarts remembers of its agents.
+    pub registry: Registry,
+    /// How long after a master began to lead the agents register again.
+    pub reregister: Duration,
     /// How long until an unacknowledged update is sent again; doubles each time, up to ten minutes.
     pub update_retry: Duration,
     /// SIGTERM to SIGKILL when neither the task nor the kill says otherwise.
     pub kill_grace: Duration,
     /// Principals and secrets that every call must name one of; empty: no authentication.
     pub credentials: Vec<(String, String)>,
+}
+
+/// Where a master keeps what it must remember of its agents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Registry {
+    /// Nowhere: a restart forgets them, and unknown tasks are unknown at once.
+    InMemory,
+    /// In a replicated log: after a restart it waits for them, and answers no question about tasks before.
+    ReplicatedLog,
 }
 
 /// One agent.
@@ -63,6 +78,7 @@ impl Config {
     pub fn new(work_dir: impl Into<PathBuf>) -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            standby: None,
             hostname: "localhost".to_owned(),
             cluster: "minicluster".to_owned(),
             agents: Vec::new(),
@@ -70,6 +86,8 @@ impl Config {
             heartbeat: Duration::from_secs(15),
             allocation_interval: Duration::from_secs(1),
             agent_timeout: Duration::from_secs(75),
+            registry: Registry::InMemory,
+            reregister: Duration::from_millis(200),
             update_retry: Duration::from_secs(10),
             kill_grace: Duration::from_secs(3),
             credentials: Vec::new(),

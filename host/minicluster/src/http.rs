@@ -1,6 +1,13 @@
 //! The HTTP server under the master and the agents: connections, bodies, plain answers.
 
-use crate::{shared::Shared, wire::schema};
+use crate::{
+    shared::Shared,
+    state::Port,
+    wire::{
+        recordio::{Cut, Event},
+        schema,
+    },
+};
 use base64::Engine;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, future::BoxFuture, stream};
@@ -9,11 +16,11 @@ use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::BoxBody};
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::Value;
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, sync::Semaphore};
 
 /// A whole or a streamed answer.
-pub(crate) type Body = BoxBody<Bytes, Infallible>;
+pub(crate) type Body = BoxBody<Bytes, Cut>;
 
 /// An answer that ends a request early.
 #[derive(Debug)]
@@ -41,8 +48,13 @@ const HEADER_TIMEOUT: Duration = Duration::from_mins(2);
 /// For a body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Accepts connections until the cluster stops, then waits for those that are open.
-pub(crate) async fn serve<F>(listener: TcpListener, shared: Arc<Shared>, answer: F)
+/// Between the last bytes of a stream that is cut and its end, so that they arrive.
+const BEFORE_CUT: Duration = Duration::from_millis(50);
+/// Events of a stream that are delayed at a time.
+const DELAYED: usize = 1024;
+
+/// Accepts connections until the cluster stops, then waits for those that are open. Requests pass the faults first.
+pub(crate) async fn serve<F>(listener: TcpListener, port: Port, shared: Arc<Shared>, answer: F)
 where
     F: Fn(Arc<Shared>, Request<Incoming>) -> BoxFuture<'static, Response<Body>>
         + Clone
@@ -67,26 +79,36 @@ where
                 continue;
             }
         };
-        let (shared, answer) = (Arc::clone(&shared), answer.clone());
+        let (shared, port, answer) = (Arc::clone(&shared), port.clone(), answer.clone());
         connections.spawn(async move {
             let _permit = permit;
             // Events are small and must not wait for more.
             let _ = socket.set_nodelay(true);
-            connection(TokioIo::new(socket), shared, answer).await;
+            connection(TokioIo::new(socket), port, shared, answer).await;
         });
     }
     connections.close();
     connections.wait().await;
 }
 
-async fn connection<F>(io: TokioIo<tokio::net::TcpStream>, shared: Arc<Shared>, answer: F)
+async fn connection<F>(io: TokioIo<tokio::net::TcpStream>, port: Port, shared: Arc<Shared>, answer: F)
 where
-    F: Fn(Arc<Shared>, Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync + 'static,
+    F: Fn(Arc<Shared>, Request<Incoming>) -> BoxFuture<'static, Response<Body>>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
 {
     let token = shared.token.clone();
-    let service = hyper::service::service_fn(move |request| {
-        let answer = answer(Arc::clone(&shared), request);
-        async move { Ok::<_, Infallible>(answer.await) }
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let (shared, port, answer) = (Arc::clone(&shared), port.clone(), answer.clone());
+        async move {
+            // Whoever drives the faults gets through them.
+            if !request.uri().path().starts_with("/minicluster/") {
+                shared.pass(&port).await?;
+            }
+            Ok::<_, Cut>(answer(shared, request).await)
+        }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .title_case_headers(true)
@@ -154,7 +176,7 @@ pub(crate) fn route<'a>(path: &'a str, process: &str) -> &'a str {
 
 /// An answer without body and type, as calls that succeed get.
 pub(crate) fn empty(status: StatusCode) -> Response<Body> {
-    let mut response = Response::new(Full::default().boxed());
+    let mut response = Response::new(whole(Bytes::new()));
     *response.status_mut() = status;
     response
 }
@@ -176,12 +198,16 @@ pub(crate) fn json(value: &Value) -> Response<Body> {
 
 /// An answer of that type.
 pub(crate) fn with_type(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(Full::new(body.into()).boxed());
+    let mut response = Response::new(whole(body.into()));
     *response.status_mut() = status;
     response
         .headers_mut()
         .insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
+}
+
+fn whole(body: Bytes) -> Body {
+    Full::new(body).map_err(|never| match never {}).boxed()
 }
 
 /// A status by its number and text, empty texts without type.
@@ -209,16 +235,29 @@ pub(crate) fn not_allowed(method: &Method) -> Refusal {
     response.into()
 }
 
-/// A chunked answer: every item is one chunk. It ends with the stream, or with the cluster.
+/// A chunked answer: every item is one chunk. It ends with the stream, or with the cluster; an error cuts the
+/// connection.
 pub(crate) fn streamed(
     kind: &'static str,
-    chunks: impl Stream<Item = Bytes> + Send + Sync + 'static,
-    shared: &Shared,
+    chunks: impl Stream<Item = Event> + Send + Sync + 'static,
+    shared: &Arc<Shared>,
 ) -> Response<Body> {
     let token = shared.token.clone();
+    let shared = Arc::clone(shared);
     let frames = chunks
-        .take_until(token.cancelled_owned())
-        .map(|chunk| Ok(Frame::data(chunk)));
+        .map(move |chunk| {
+            let delay = shared.delay();
+            let wait = if chunk.is_err() { delay + BEFORE_CUT } else { delay };
+            let until = tokio::time::Instant::now() + wait;
+            async move {
+                if !wait.is_zero() {
+                    tokio::time::sleep_until(until).await;
+                }
+                chunk.map(Frame::data)
+            }
+        })
+        .buffered(DELAYED)
+        .take_until(token.cancelled_owned());
     let mut response = Response::new(BodyExt::boxed(StreamBody::new(frames)));
     response
         .headers_mut()
@@ -227,10 +266,10 @@ pub(crate) fn streamed(
 }
 
 /// A queue as a stream that runs `ended` when the client or the queue ends it.
-pub(crate) fn queue(
-    events: tokio::sync::mpsc::Receiver<Bytes>,
+pub(crate) fn queue<T: Send + Sync>(
+    events: tokio::sync::mpsc::Receiver<T>,
     ended: impl FnOnce() + Send + Sync + 'static,
-) -> impl Stream<Item = Bytes> + Send + Sync {
+) -> impl Stream<Item = T> + Send + Sync {
     struct Guard<F: FnOnce()>(Option<F>);
     impl<F: FnOnce()> Drop for Guard<F> {
         fn drop(&mut self) {

@@ -11,8 +11,10 @@
 //!   [`Minicluster::stopped`] returns, none of them is left, whatever they do with signals.
 //! * A port is never given to two tasks at a time, not even while the process of an ended framework still ends.
 //! * Queues, bodies, connections and what is remembered of the past are bounded.
-//! * Each agent writes `agents/<agent id>/journal.jsonl` in the work directory: a line for each process started and
-//!   ended, flushed before the next thing happens.
+//! * Each agent writes `agents/<agent id>/journal.jsonl` in the work directory: a line for each process started,
+//!   signalled and ended, flushed before the next thing happens, to be held against the process table.
+//! * `/minicluster/faults` on the masters' ports, which no real master has, does to the cluster what goes wrong with
+//!   real ones: GET lists it, and what is in force.
 //!
 //! Not done
 //! * JSON only, no protobuf. No reservations, volumes, quota, maintenance, custom executors or offer constraints;
@@ -20,7 +22,8 @@
 //! * No isolation: no container images (such a task fails and says why), no limits on cpu or memory, no networks. A
 //!   process that leaves its process group escapes.
 //! * Tasks run as another user only when this process is root; else as itself.
-//! * `HEAD` is answered without a body, where real masters send one. One master only, which leads from the start.
+//! * `HEAD` is answered without a body, where real masters send one. A killed or paused process still accepts
+//!   connections; they end, or wait. A standby master changes the leader only when a fault says so.
 //! * State is in memory: a new start is a new cluster.
 //!
 //! ```no_run
@@ -55,5 +58,5 @@ mod state;
 mod wire;
 
 pub use cluster::Minicluster;
-pub use config::{AgentConfig, Config};
+pub use config::{AgentConfig, Config, Registry};
 pub use error::{Error, Result};

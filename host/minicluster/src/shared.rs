@@ -3,12 +3,17 @@
 use crate::{
     agent::{journal::Journals, nested::Containers},
     config::Config,
-    state::{Effect, KillOrder, Launch, State, TaskKey},
+    state::{Effect, Gate, KillOrder, Launch, Port, State, TaskKey},
+    wire::recordio::Cut,
 };
 use futures::future::BoxFuture;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -18,6 +23,10 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     state: Mutex<State>,
     runners: Mutex<Runners>,
+    /// Changes when a fault comes or goes.
+    faults: watch::Sender<()>,
+    /// What every answer and event is delayed by, in milliseconds: a copy of what the state says.
+    delay: AtomicU64,
     /// Every task of the cluster, awaited when it stops.
     pub(crate) tracker: TaskTracker,
     /// Stops the cluster.
@@ -63,6 +72,8 @@ impl Shared {
             config,
             state: Mutex::new(state),
             runners: Mutex::default(),
+            faults: watch::Sender::new(()),
+            delay: AtomicU64::new(0),
             tracker,
             token,
             http,
@@ -82,6 +93,43 @@ impl Shared {
             }
         }
         result
+    }
+
+    /// Changes what is in force, and lets those go on who wait for that.
+    pub(crate) fn fault<R>(self: &Arc<Self>, change: impl FnOnce(&mut State) -> R) -> R {
+        let (result, delay) = self.with(|state| {
+            let result = change(state);
+            (result, state.faults.delay)
+        });
+        let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        self.delay.store(delay, Ordering::Relaxed);
+        self.faults.send_replace(());
+        result
+    }
+
+    /// What answers and events are delayed by.
+    pub(crate) fn delay(&self) -> Duration {
+        Duration::from_millis(self.delay.load(Ordering::Relaxed))
+    }
+
+    /// Waits as long as a fault keeps this port silent. The error: it is closed, and so is the connection.
+    pub(crate) async fn pass(self: &Arc<Self>, port: &Port) -> Result<(), Cut> {
+        let mut changes = self.faults.subscribe();
+        loop {
+            let waited = match self.with(|state| state.gate(port, Instant::now())) {
+                Gate::Open => break,
+                Gate::Closed => return Err(Cut),
+                Gate::Silent => self.token.run_until_cancelled(changes.changed()).await,
+            };
+            if !matches!(waited, Some(Ok(()))) {
+                return Err(Cut);
+            }
+        }
+        let delay = self.delay();
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        Ok(())
     }
 
     fn launch(self: &Arc<Self>, launch: Launch) {

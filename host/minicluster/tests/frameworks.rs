@@ -251,12 +251,13 @@ async fn unreachable_tasks_end_with_their_framework_and_with_their_agent() {
         } else {
             framework.accepted(json!({"type": "TEARDOWN"})).await;
         }
+        // An agent that is away learns of the kill when it is back.
+        cluster.running.mend_agent(0);
         let end = Instant::now() + PATIENCE;
         while group_lives(pid) {
             assert!(Instant::now() < end);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        cluster.running.mend_agent(0);
     }
     cluster.stop().await;
 }

@@ -323,6 +323,18 @@ impl Stream {
             .map_err(|_| Error::Silent { addr, after: within })?
     }
 
+    /// The connection ended before the body did, as when the process behind it is killed.
+    #[must_use]
+    pub fn was_cut(&self) -> bool {
+        self.ended && matches!(self.left, Left::Chunks)
+    }
+
+    /// The bytes of the body that make no whole record.
+    #[must_use]
+    pub fn fragment(&self) -> &[u8] {
+        &self.body
+    }
+
     async fn next_record(&mut self) -> Result<Option<Value>> {
         loop {
             let ended = self.unwrap_body()?;

@@ -45,7 +45,7 @@ pub(crate) fn virtual_paths(state: &State, agent: &AgentId) -> Vec<(String, Path
     let name =
         |framework: &str, executor: &str| format!("/frameworks/{framework}/executors/{executor}/runs/latest");
     let mut paths = Vec::new();
-    for framework in state.frameworks.values().chain(&state.completed) {
+    for framework in state.frameworks_of_agents().chain(&state.completed) {
         for task in framework.completed_tasks.iter().chain(framework.tasks.values()) {
             if task.agent == *agent && task.executor.is_none() {
                 paths.push((

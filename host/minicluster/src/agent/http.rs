@@ -12,6 +12,7 @@ use crate::{
     wire::{json as doc, messages},
 };
 use base64::Engine;
+use futures::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use serde_json::{Value, json as document};
@@ -49,7 +50,7 @@ fn look<R>(
 ) -> Result<R, Refusal> {
     let seen = shared.with(|state| {
         let state: &State = state;
-        state.agents.get(agent).map(|agent| view(state, agent))
+        state.agent(agent).map(|agent| view(state, agent))
     });
     seen.ok_or_else(|| refusal(StatusCode::SERVICE_UNAVAILABLE, "Agent has been marked gone"))
 }
@@ -261,7 +262,7 @@ fn session(shared: &Arc<Shared>, headers: &HeaderMap, call: &Value) -> Answer {
         .sessions
         .session(&arguments["container_id"], &arguments["command"])
         .map_err(refuse_container)?;
-    let mut response = streamed(kind, queue(records, || ()), shared);
+    let mut response = streamed(kind, queue(records, || ()).map(Ok), shared);
     if kind == "application/recordio" {
         response.headers_mut().insert(
             "message-content-type",

@@ -41,7 +41,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, launch: Launch, mut kills: watch::
         return tell(
             shared,
             &launch,
-            &failed_launch(TaskState::Failed, "REASON_CONTAINER_LAUNCH_FAILED", why),
+            &told_by_agent(TaskState::Failed, "REASON_CONTAINER_LAUNCH_FAILED", why),
         );
     }
     let prepared = tokio::select! {
@@ -59,7 +59,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, launch: Launch, mut kills: watch::
             return tell(
                 shared,
                 &launch,
-                &failed_launch(TaskState::Dropped, "REASON_EXECUTOR_TERMINATED", &why),
+                &told_by_agent(TaskState::Dropped, "REASON_EXECUTOR_TERMINATED", &why),
             );
         }
         Err(Trouble::Fetch(why)) => {
@@ -67,7 +67,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, launch: Launch, mut kills: watch::
             return tell(
                 shared,
                 &launch,
-                &failed_launch(TaskState::Failed, "REASON_CONTAINER_LAUNCH_FAILED", &why),
+                &told_by_agent(TaskState::Failed, "REASON_CONTAINER_LAUNCH_FAILED", &why),
             );
         }
     }
@@ -97,8 +97,8 @@ async fn killed(kills: &mut watch::Receiver<Option<KillOrder>>) {
     }
 }
 
-/// The agent itself gives up before there is a container.
-fn failed_launch(state: TaskState, reason: &'static str, why: &str) -> AgentUpdate {
+/// What the agent itself tells, without a container to speak of.
+fn told_by_agent(state: TaskState, reason: &'static str, why: &str) -> AgentUpdate {
     let message = Some(why.to_owned());
     AgentUpdate {
         message,
@@ -240,7 +240,7 @@ impl<'a> Running<'a> {
                 Some(finding) = found.recv(), if !ending => {
                     if self.take(finding) {
                         stop_checks.cancel();
-                        self.begin_kill(KillOrder { grace: None, reason: None, healthy: Some(false) });
+                        self.begin_kill(KillOrder { healthy: Some(false), ..KillOrder::default() });
                     }
                 }
                 () = sleep_until(kill_at.into()) => {
@@ -264,6 +264,10 @@ impl<'a> Running<'a> {
     /// The first order tells and terminates; later ones can only shorten the grace period.
     fn begin_kill(&mut self, order: KillOrder) {
         let grace = order.grace.unwrap_or_else(|| self.grace());
+        if order.crashed {
+            self.kill = Some(order);
+            return self.signal(Signal::SIGKILL);
+        }
         if self.kill.is_some() {
             let at = Instant::now() + grace;
             self.kill_at = self.kill_at.map(|planned| planned.min(at));
@@ -339,6 +343,14 @@ impl<'a> Running<'a> {
     }
 
     fn tell_end(&self, status: Option<ExitStatus>, how: String) {
+        if self.kill.as_ref().is_some_and(|order| order.crashed) {
+            let update = told_by_agent(
+                TaskState::Failed,
+                "REASON_EXECUTOR_TERMINATED",
+                "Executor terminated",
+            );
+            return tell(self.shared, self.launch, &update);
+        }
         let (state, reason) = match &self.kill {
             Some(order) => (TaskState::Killed, order.reason),
             None if self.overdue => (TaskState::Failed, Some("REASON_MAX_COMPLETION_TIME_REACHED")),

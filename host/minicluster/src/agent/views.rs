@@ -48,7 +48,7 @@ impl Running<'_> {
 
 fn executors<'a>(state: &'a State, agent: &Agent) -> Vec<Running<'a>> {
     let mut running = Vec::new();
-    for framework in state.frameworks.values() {
+    for framework in state.frameworks_of_agents() {
         let here = || {
             framework
                 .tasks
@@ -130,10 +130,10 @@ pub(crate) fn state(state: &State, agent: &Agent) -> Value {
 fn frameworks(state: &State, agent: &Agent, completed: bool) -> Vec<Value> {
     let running = executors(state, agent);
     let mut shown = Vec::new();
-    for framework in state.frameworks.values().chain(&state.completed) {
+    for framework in state.frameworks_of_agents().chain(&state.completed) {
         let here: Vec<&Running<'_>> = running
             .iter()
-            .filter(|executor| executor.framework.id == framework.id)
+            .filter(|executor| std::ptr::eq(executor.framework, framework))
             .collect();
         let past: Vec<&Task> = framework
             .completed_tasks
@@ -308,7 +308,7 @@ fn get_containers(state: &State, agent: &Agent) -> Value {
 
 fn get_tasks(state: &State, agent: &AgentId) -> Value {
     let (mut launched, mut terminated, mut completed) = (Vec::new(), Vec::new(), Vec::new());
-    for framework in state.frameworks.values().chain(&state.completed) {
+    for framework in state.frameworks_of_agents().chain(&state.completed) {
         for task in framework
             .tasks
             .values()
@@ -379,11 +379,11 @@ fn get_frameworks(state: &State, agent: &Agent) -> Value {
     let here = |framework: &&Framework| {
         running
             .iter()
-            .any(|executor| executor.framework.id == framework.id)
+            .any(|executor| std::ptr::eq(executor.framework, *framework))
     };
     let info = |framework: &Framework| json!({"framework_info": framework.info});
     json!({
-        "frameworks": state.frameworks.values().filter(here).map(info).collect::<Vec<_>>(),
+        "frameworks": state.frameworks_of_agents().filter(here).map(info).collect::<Vec<_>>(),
         "completed_frameworks": state
             .completed
             .iter()

@@ -1,6 +1,9 @@
 //! The flags that the processes show: those that say something about this cluster, named as the real ones.
 
-use crate::state::{Agent, State};
+use crate::{
+    config::Registry,
+    state::{Agent, State},
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -33,7 +36,10 @@ pub(crate) fn master(state: &State) -> Value {
         "max_completed_tasks_per_framework": crate::state::COMPLETED_TASKS.to_string(),
         "min_allocatable_resources": "cpus:0.01|mem:32",
         "port": state.master.addr.port().to_string(),
-        "registry": "in_memory",
+        "registry": match config.registry {
+            Registry::InMemory => "in_memory",
+            Registry::ReplicatedLog => "replicated_log",
+        },
         "work_dir": config.work_dir.display().to_string(),
         "version": "false",
     })

@@ -1,10 +1,10 @@
 //! The master's routes, all of them with and without `/master` before them.
 
-use super::{flags, metrics, operator_views, state_views};
+use super::{faults, flags, metrics, operator_views, state_views};
 use crate::{
     http::{
         Body, Refusal, authenticate, check_accept, empty, form, json, not_allowed, not_found, query, queue,
-        read_body, read_call, refusal, reply, route, streamed, with_type,
+        read_body, read_call, refusal, reply, route, streamed, text, with_type,
     },
     shared::Shared,
     state::{AgentId, FrameworkId, Reply, State, scheduler_validate},
@@ -13,21 +13,66 @@ use crate::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use serde_json::{Map, Value, json as document};
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Instant};
 
 static STREAM_ID: HeaderName = HeaderName::from_static("mesos-stream-id");
 
 /// Answers one request.
-pub(crate) async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn answer(
+    shared: Arc<Shared>,
+    own: SocketAddr,
+    request: Request<Incoming>,
+) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let path = route(parts.uri.path(), "/master");
+    if path == "/minicluster/faults" {
+        let answer = faults::answer(&shared, &parts.method, &parts.headers, body).await;
+        return answer.unwrap_or_else(Refusal::into_response);
+    }
+    if let Some(answer) = elsewhere(&shared, own, path, parts.uri.query()) {
+        return answer;
+    }
     let answer = match path {
         "/api/v1/scheduler" => scheduler(&shared, &parts.method, &parts.headers, body).await,
         "/api/v1" => operator(&shared, &parts.method, &parts.headers, body).await,
         "/teardown" => teardown(&shared, &parts.method, &parts.headers, body).await,
-        _ => get(&shared, path, &parts.headers, &query(&parts.uri)),
+        _ => get(&shared, own, path, &parts.headers, &query(&parts.uri)),
     };
     answer.unwrap_or_else(Refusal::into_response)
+}
+
+/// What a master answers locally although it does not lead.
+const LOCAL: [&str; 6] = [
+    "/",
+    "/health",
+    "/version",
+    "/flags",
+    "/metrics/snapshot",
+    "/redirect",
+];
+
+/// The answer of a master that does not lead, or not yet.
+fn elsewhere(
+    shared: &Arc<Shared>,
+    own: SocketAddr,
+    path: &str,
+    query: Option<&str>,
+) -> Option<Response<Body>> {
+    let (leader, hostname, recovering) = shared.with(|state| {
+        let recovering = state.is_recovering(Instant::now());
+        (state.master.addr, state.master.hostname.clone(), recovering)
+    });
+    if leader == own {
+        let refused = recovering && path.starts_with("/api/v1");
+        let why = "Master has not finished recovery";
+        return refused.then(|| text(StatusCode::SERVICE_UNAVAILABLE, why));
+    }
+    if LOCAL.contains(&path) {
+        return None;
+    }
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    let place = format!("//{hostname}:{}/master{path}{query}", leader.port());
+    Some(redirect(&place))
 }
 
 type Answer = Result<Response<Body>, Refusal>;
@@ -140,7 +185,7 @@ fn get_call(state: &State, kind: &str) -> Value {
         "GET_HEALTH" => document!({"healthy": true}),
         "GET_FLAGS" => flags::listed(&flags::master(state)),
         "GET_VERSION" => document!({"version_info": state_views::version()}),
-        "GET_METRICS" => metrics::listed(&metrics::master(state)),
+        "GET_METRICS" => metrics::listed(&metrics::master(state, true)),
         "GET_LOGGING_LEVEL" => document!({"level": 0}),
         "GET_STATE" => operator_views::state(state),
         "GET_AGENTS" => operator_views::agents(state),
@@ -181,11 +226,20 @@ async fn teardown(shared: &Arc<Shared>, method: &Method, headers: &HeaderMap, bo
 }
 
 /// Documents. Any method gets them, as from a real master.
-fn get(shared: &Arc<Shared>, path: &str, headers: &HeaderMap, query: &BTreeMap<String, String>) -> Answer {
+fn get(
+    shared: &Arc<Shared>,
+    own: SocketAddr,
+    path: &str,
+    headers: &HeaderMap,
+    query: &BTreeMap<String, String>,
+) -> Answer {
     match path {
         "/health" => return Ok(empty(StatusCode::OK)),
         "/version" => return Ok(shown(&state_views::version(), query)),
-        "/redirect" => return Ok(redirect(shared)),
+        "/redirect" => {
+            let master = shared.with(|state| state.master.clone());
+            return Ok(redirect(&format!("//{}:{}", master.hostname, master.addr.port())));
+        }
         _ => {}
     }
     authenticate(shared, headers, "mesos-master-readonly")?;
@@ -200,7 +254,7 @@ fn get(shared: &Arc<Shared>, path: &str, headers: &HeaderMap, query: &BTreeMap<S
         "/tasks" => Some(state_views::tasks(state, query)),
         "/roles" => Some(state_views::roles(state)),
         "/flags" => Some(document!({"flags": flags::master(state)})),
-        "/metrics/snapshot" => Some(metrics::master(state)),
+        "/metrics/snapshot" => Some(metrics::master(state, own == state.master.addr)),
         "/maintenance/schedule" | "/maintenance/status" | "/quota" => Some(document!({})),
         "/weights" => Some(document!([])),
         _ => None,
@@ -222,11 +276,10 @@ pub(crate) fn shown(document: &Value, query: &BTreeMap<String, String>) -> Respo
     }
 }
 
-/// To the leading master, which this one is: scheme-relative and without a path.
-fn redirect(shared: &Arc<Shared>) -> Response<Body> {
-    let master = shared.with(|state| state.master.clone());
+/// To the leading master; scheme-relative.
+fn redirect(place: &str) -> Response<Body> {
     let mut response = empty(StatusCode::TEMPORARY_REDIRECT);
-    if let Ok(location) = HeaderValue::from_str(&format!("//{}:{}", master.hostname, master.addr.port())) {
+    if let Ok(location) = HeaderValue::from_str(place) {
         response.headers_mut().insert(header::LOCATION, location);
     }
     response

@@ -7,12 +7,12 @@ use crate::{
 use serde_json::{Map, Value, json};
 
 /// GET /metrics/snapshot of the master.
-pub(crate) fn master(state: &State) -> Value {
+pub(crate) fn master(state: &State, elected: bool) -> Value {
     let mut metrics = Map::new();
     let mut put = |name: &str, value: f64| {
         metrics.insert(format!("master/{name}"), json!(value));
     };
-    put("elected", 1.0);
+    put("elected", f64::from(u8::from(elected)));
     put("uptime_secs", epoch() - state.master.started);
     let subscribed = state
         .frameworks
@@ -29,8 +29,8 @@ pub(crate) fn master(state: &State) -> Value {
         "frameworks_inactive",
         (state.frameworks.len() - subscribed) as f64,
     );
-    let connected = state.agents.len() - state.unreachable_agents.len();
-    let active = state.agents.values().filter(|agent| agent.is_active()).count();
+    let connected = state.listed_agents().count();
+    let active = state.listed_agents().filter(|agent| agent.is_active()).count();
     put("slaves_active", active as f64);
     put("slaves_connected", connected as f64);
     put("slaves_disconnected", 0.0);

@@ -1,5 +1,6 @@
 //! The master's HTTP side: routes, calls, and the documents it shows.
 
+pub(crate) mod faults;
 pub(crate) mod flags;
 pub(crate) mod http;
 pub(crate) mod metrics;

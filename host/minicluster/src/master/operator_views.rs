@@ -144,7 +144,7 @@ fn common_framework(framework: &Framework) -> Map<String, Value> {
         "framework_info": framework.info,
         "active": framework.is_subscribed(),
         "connected": framework.is_subscribed(),
-        "recovered": false,
+        "recovered": framework.recovered,
         "registered_time": time_info(framework.registered),
         "reregistered_time": time_info(framework.reregistered),
     }))
@@ -250,13 +250,12 @@ fn agent(state: &State, agent: &Agent) -> Value {
 
 /// `GET_AGENTS`. Unreachable agents are not shown.
 pub(crate) fn agents(state: &State) -> Value {
-    let agents: Vec<Value> = state
-        .agents
-        .values()
-        .filter(|one| !state.unreachable_agents.contains_key(&one.id))
-        .map(|one| agent(state, one))
+    let agents: Vec<Value> = state.listed_agents().map(|one| agent(state, one)).collect();
+    let recovered: Vec<Value> = state
+        .recovered_agents()
+        .map(|one| agent_info(one, true))
         .collect();
-    json!({"agents": agents, "recovered_agents": []})
+    json!({"agents": agents, "recovered_agents": recovered})
 }
 
 /// `GET_STATE`.

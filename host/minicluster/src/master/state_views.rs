@@ -37,8 +37,8 @@ pub(crate) fn version() -> Value {
 pub(crate) fn state(state: &State) -> Value {
     let master = &state.master;
     let pid = format!("master@{}", master.addr);
-    let active = state.agents.values().filter(|agent| agent.is_active()).count();
-    let known = state.agents.len() - state.unreachable_agents.len();
+    let active = state.listed_agents().filter(|agent| agent.is_active()).count();
+    let known = state.listed_agents().count();
     let mut document = doc::object(json!({
         "version": VERSION,
         "build_date": BUILD_DATE,
@@ -57,8 +57,8 @@ pub(crate) fn state(state: &State) -> Value {
         "leader_info": {"id": master.id, "pid": pid, "port": master.addr.port(), "hostname": master.hostname},
         "cluster": master.cluster,
         "flags": flags::master(state),
-        "slaves": listed_agents(state).map(|one| Value::Object(agent(state, one))).collect::<Vec<_>>(),
-        "recovered_slaves": [],
+        "slaves": state.listed_agents().map(|one| Value::Object(agent(state, one))).collect::<Vec<_>>(),
+        "recovered_slaves": recovered(state),
         "orphan_tasks": [],
     }));
     document.extend(frameworks(state));
@@ -74,11 +74,17 @@ pub(crate) fn frameworks(state: &State) -> Map<String, Value> {
     }))
 }
 
-fn listed_agents(state: &State) -> impl Iterator<Item = &Agent> {
-    state
-        .agents
-        .values()
-        .filter(|agent| !state.unreachable_agents.contains_key(&agent.id))
+/// Agents that the master waits for after its restart.
+fn recovered(state: &State) -> Vec<Value> {
+    let recovered = state.recovered_agents().map(|agent| {
+        json!({
+            "id": agent.id.as_str(),
+            "hostname": agent.config.hostname,
+            "port": agent.addr.port(),
+            "attributes": agent.attributes_plain,
+        })
+    });
+    recovered.collect()
 }
 
 fn agent(state: &State, agent: &Agent) -> Map<String, Value> {
@@ -124,7 +130,8 @@ fn full(roles: &BTreeMap<&str, Bundle>) -> Vec<Value> {
 
 /// GET /slaves, all or one.
 pub(crate) fn slaves(state: &State, only: Option<&str>) -> Value {
-    let slaves: Vec<Value> = listed_agents(state)
+    let slaves: Vec<Value> = state
+        .listed_agents()
         .filter(|one| only.is_none_or(|id| one.id.as_str() == id))
         .map(|one| {
             let mut document = agent(state, one);
@@ -139,7 +146,7 @@ pub(crate) fn slaves(state: &State, only: Option<&str>) -> Value {
             Value::Object(document)
         })
         .collect();
-    json!({"slaves": slaves, "recovered_slaves": []})
+    json!({"slaves": slaves, "recovered_slaves": recovered(state)})
 }
 
 /// The fields that `/state-summary` shows of a framework too.
@@ -164,7 +171,7 @@ fn framework_base(state: &State, framework: &Framework) -> (Map<String, Value>, 
         "webui_url": framework.info.get("webui_url").cloned().unwrap_or_else(|| json!("")),
         "active": framework.is_subscribed(),
         "connected": framework.is_subscribed(),
-        "recovered": false,
+        "recovered": framework.recovered,
     }));
     doc::copy(&framework.info, &mut document, &["principal"]);
     used.add(&offered);
@@ -347,7 +354,8 @@ pub(crate) fn roles(state: &State) -> Value {
 
 /// GET /state-summary.
 pub(crate) fn summary(state: &State) -> Value {
-    let slaves: Vec<Value> = listed_agents(state)
+    let slaves: Vec<Value> = state
+        .listed_agents()
         .map(|one| {
             let mut document = agent(state, one);
             let tasks = || every_task(state).filter(|task| task.agent == one.id);

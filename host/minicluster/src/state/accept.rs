@@ -388,7 +388,8 @@ impl State {
         self.announce(&json!({"type": "TASK_ADDED", "task_added": {"task": crate::master::operator_views::task(&task)}}));
         if let Some(framework) = self.frameworks.get_mut(&accepted.framework) {
             framework.tasks.insert(key.task.clone(), task);
-            self.effects.push(Effect::Launch(Box::new(launch)));
+            let agent = launch.agent.clone();
+            self.order(&agent, Effect::Launch(Box::new(launch)));
         }
     }
 

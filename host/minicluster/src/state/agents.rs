@@ -28,6 +28,7 @@ impl State {
             work_dir,
             registered: epoch(),
             connection: Connection::Connected,
+            fault: None,
             deactivated: false,
             drain: None,
             attributes,
@@ -40,7 +41,7 @@ impl State {
         self.allocate(now);
     }
 
-    fn announce_agent(&mut self, id: &AgentId) {
+    pub(super) fn announce_agent(&mut self, id: &AgentId) {
         if let Some(agent) = self.agents.get(id) {
             let agent = operator_views::agent_of_event(agent);
             self.announce(&json!({"type": "AGENT_ADDED", "agent_added": {"agent": agent}}));
@@ -82,14 +83,11 @@ impl State {
         let order = KillOrder {
             grace,
             reason: Some("REASON_AGENT_DRAINING"),
-            healthy: None,
+            ..KillOrder::default()
         };
-        let kills: Vec<Effect> = self
-            .tasks()
-            .filter(|task| task.agent == *id)
-            .map(|task| Effect::Kill(task.key.clone(), order.clone()))
-            .collect();
-        self.effects.extend(kills);
+        for key in self.tasks_on(id) {
+            self.order_kill(&key, order.clone());
+        }
         self.drained(id);
         Reply::ok()
     }
@@ -135,11 +133,11 @@ impl State {
                 "Agent has been marked gone",
                 None,
             );
-            self.kill_quietly(&key, Some(Duration::ZERO));
+            self.end_process(&key);
             self.retire(&key, false);
         }
         for key in self.bring_back(id) {
-            self.kill_quietly(&key, Some(Duration::ZERO));
+            self.end_process(&key);
             self.retire(&key, false);
         }
         self.gone_agents.push(id.clone());
@@ -153,10 +151,11 @@ impl State {
         let Some(agent) = self
             .agents
             .get_mut(id)
-            .filter(|agent| agent.connection == Connection::Connected)
+            .filter(|agent| !matches!(agent.connection, Connection::Broken(_)))
         else {
             return;
         };
+        let hostname = agent.config.hostname.clone();
         agent.connection = Connection::Broken(now + timeout);
         self.rescind_offers_on(id);
         for key in self.tasks_on(id) {
@@ -169,14 +168,23 @@ impl State {
                     &key,
                     TaskState::Lost,
                     "REASON_AGENT_DISCONNECTED",
-                    "Agent disconnected",
+                    &format!("Agent {hostname} disconnected"),
                     None,
                 );
-                self.kill_quietly(&key, Some(Duration::ZERO));
+                self.end_process(&key);
                 self.settle(&key);
                 self.retire(&key, false);
             }
         }
+    }
+
+    /// Ends a process without asking anybody: its agent does it by itself.
+    fn end_process(&mut self, key: &TaskKey) {
+        let order = KillOrder {
+            grace: Some(Duration::ZERO),
+            ..KillOrder::default()
+        };
+        self.effects.push(Effect::Kill(key.clone(), order));
     }
 
     /// The agent is back with all it ran.
@@ -193,9 +201,10 @@ impl State {
         if was_unreachable {
             self.announce_agent(id);
             for key in self.bring_back(id) {
-                self.tell_reregistered(&key);
+                self.welcome_back(&key);
             }
         }
+        self.release_held(id);
         for key in self.tasks_on(id) {
             self.forward(&key, now);
         }
@@ -207,13 +216,20 @@ impl State {
         let overdue: Vec<AgentId> = self
             .agents
             .values()
-            .filter(|agent| matches!(agent.connection, Connection::Broken(until) if until <= now))
+            .filter(|agent| match agent.connection {
+                Connection::Broken(until) | Connection::Silent(until) => until <= now,
+                Connection::Connected => false,
+            })
             .map(|agent| agent.id.clone())
             .filter(|id| !self.unreachable_agents.contains_key(id))
             .collect();
         for id in overdue {
             let time = epoch();
             self.unreachable_agents.insert(id.clone(), time);
+            self.rescind_offers_on(&id);
+            if let Some(agent) = self.agents.get_mut(&id) {
+                agent.connection = Connection::Broken(now);
+            }
             for key in self.tasks_on(&id) {
                 self.lose(
                     &key,
@@ -228,7 +244,7 @@ impl State {
         }
     }
 
-    fn tasks_on(&self, id: &AgentId) -> Vec<TaskKey> {
+    pub(super) fn tasks_on(&self, id: &AgentId) -> Vec<TaskKey> {
         self.tasks()
             .filter(|task| task.agent == *id)
             .map(|task| task.key.clone())
@@ -313,18 +329,32 @@ impl State {
         back
     }
 
-    fn tell_reregistered(&mut self, key: &TaskKey) {
-        let Some(task) = self.task(key) else { return };
+    /// A task of an agent that was unreachable: it is back, or never reached its agent, or ended meanwhile, which its
+    /// agent tells.
+    pub(super) fn welcome_back(&mut self, key: &TaskKey) {
+        if self.drop_held_launch(key) {
+            let why = "Task is unknown to the agent";
+            self.lose(key, TaskState::Dropped, "REASON_RECONCILIATION", why, None);
+            self.release(key);
+            return self.retire(key, false);
+        }
+        let Some(task) = self.task(key).filter(|task| !task.agent_state.is_terminal()) else {
+            return;
+        };
         let added = json!({"type": "TASK_ADDED", "task_added": {"task": operator_views::task(task)}});
         let status = json!({
             "task_id": doc::id(key.task.as_str()),
             "state": task.state.as_str(),
-            "message": "Agent reregistered",
+            "message": "Unreachable agent re-reregistered",
             "source": "SOURCE_MASTER",
             "reason": "REASON_AGENT_REREGISTERED",
             "agent_id": doc::id(task.agent.as_str()),
             "timestamp": epoch(),
         });
+        let mut status = doc::object(status);
+        if let Some(latest) = task.agent_statuses.last() {
+            doc::copy(latest, &mut status, &["healthy", "container_status"]);
+        }
         self.announce(&added);
         self.send(
             &key.framework,

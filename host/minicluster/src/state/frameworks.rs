@@ -1,15 +1,17 @@
 //! Subscriptions: how a framework comes, comes back, waits and goes.
 
 use super::{
-    COMPLETED_FRAMEWORKS, COMPLETED_TASKS, Effect, Framework, FrameworkId, KillOrder, Reply, STREAM_EVENTS,
-    State, TaskKey, TaskState, epoch,
+    COMPLETED_FRAMEWORKS, COMPLETED_TASKS, Framework, FrameworkId, KillOrder, Reply, STREAM_EVENTS, State,
+    TaskKey, TaskState, epoch,
     model::{Stream, capability_in},
 };
-use crate::wire::{json as doc, recordio};
-use bytes::Bytes;
+use crate::wire::{
+    json as doc,
+    recordio::{self, Event},
+};
 use serde_json::{Value, json};
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::BTreeSet,
     time::{Duration, Instant},
 };
 use tokio::sync::mpsc;
@@ -22,7 +24,7 @@ const LONGEST_FAILOVER: Duration = Duration::from_hours(8784);
 pub(crate) struct Subscribed {
     pub(crate) framework: Option<FrameworkId>,
     pub(crate) stream_id: String,
-    pub(crate) events: mpsc::Receiver<Bytes>,
+    pub(crate) events: mpsc::Receiver<Event>,
 }
 
 impl State {
@@ -42,9 +44,9 @@ impl State {
         });
         if let Some(message) = refusal {
             // The queue is empty: the event always fits. The sender ends with this function, and the stream after the event.
-            let _ = sender.try_send(recordio::record(
+            let _ = sender.try_send(Ok(recordio::record(
                 &json!({"type": "ERROR", "error": {"message": message}}),
-            ));
+            )));
             return Subscribed {
                 framework: None,
                 stream_id,
@@ -115,26 +117,16 @@ impl State {
                 framework.filters.clear();
                 framework.reregistered = time;
                 framework.stream = Some(stream);
+                framework.recovered = false;
                 framework.failover_deadline = None;
             }
             self.announce_framework(id, "FRAMEWORK_UPDATED", "framework_updated");
             return;
         }
         let framework = Framework {
-            id: id.clone(),
-            info,
-            offer_constraints: constraints,
             stream: Some(stream),
-            registered: time,
-            reregistered: time,
-            unregistered: 0.0,
             suppressed,
-            filters: Vec::new(),
-            tasks: BTreeMap::new(),
-            completed_tasks: VecDeque::new(),
-            unreachable_tasks: VecDeque::new(),
-            executors: BTreeMap::new(),
-            failover_deadline: None,
+            ..Framework::new(id.clone(), info, constraints)
         };
         self.frameworks.insert(id.clone(), framework);
         self.announce_framework(id, "FRAMEWORK_ADDED", "framework_added");
@@ -146,7 +138,7 @@ impl State {
             return;
         };
         let Some(stream) = &framework.stream else { return };
-        if stream.events.try_send(recordio::record(event)).is_err() {
+        if stream.events.try_send(Ok(recordio::record(event))).is_err() {
             tracing::warn!(framework = %id, "event stream is closed or does not keep up: closing it");
             self.disconnect(id, Instant::now());
         }
@@ -171,10 +163,7 @@ impl State {
         };
         framework.stream = None;
         framework.filters.clear();
-        let timeout = doc::number(&framework.info, &["failover_timeout"]).unwrap_or(0.0);
-        let timeout = Duration::try_from_secs_f64(timeout.max(0.0))
-            .unwrap_or(LONGEST_FAILOVER)
-            .min(LONGEST_FAILOVER);
+        let timeout = failover_timeout(&framework.info);
         framework.failover_deadline = Some(now + timeout);
         if timeout.is_zero() {
             self.remove_framework(id);
@@ -247,10 +236,9 @@ impl State {
     pub(super) fn kill_quietly(&mut self, key: &TaskKey, grace: Option<Duration>) {
         let order = KillOrder {
             grace,
-            reason: None,
-            healthy: None,
+            ..KillOrder::default()
         };
-        self.effects.push(Effect::Kill(key.clone(), order));
+        self.order_kill(key, order);
     }
 
     /// Keeps a task that is done with among the framework's completed ones.
@@ -287,6 +275,14 @@ impl State {
         self.allocate(now);
         Reply::ok()
     }
+}
+
+/// How long a framework without a stream is waited for.
+pub(super) fn failover_timeout(info: &Value) -> Duration {
+    let timeout = doc::number(info, &["failover_timeout"]).unwrap_or(0.0);
+    Duration::try_from_secs_f64(timeout.max(0.0))
+        .unwrap_or(LONGEST_FAILOVER)
+        .min(LONGEST_FAILOVER)
 }
 
 /// `FrameworkInfo` as the API shows it: with the id and the defaults that are always there.

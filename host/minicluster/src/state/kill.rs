@@ -1,6 +1,6 @@
 //! KILL and SHUTDOWN.
 
-use super::{AgentId, Effect, FrameworkId, KillOrder, State, TaskId, TaskKey};
+use super::{AgentId, FrameworkId, KillOrder, State, TaskId, TaskKey};
 use crate::wire::json as doc;
 use serde_json::Value;
 use std::time::Duration;
@@ -23,11 +23,10 @@ impl State {
             .map(|executor| (task.agent.clone(), executor));
         let order = KillOrder {
             grace: grace(&kill["kill_policy"]),
-            reason: None,
-            healthy: None,
+            ..KillOrder::default()
         };
         let Some((agent, executor)) = group else {
-            self.effects.push(Effect::Kill(key, order));
+            self.order_kill(&key, order);
             return;
         };
         self.kill_executor(id, &agent, &executor, &order);
@@ -37,16 +36,7 @@ impl State {
     pub(super) fn shutdown_executor(&mut self, id: &FrameworkId, shutdown: &Value) {
         let agent = AgentId::from(doc::text(shutdown, &["agent_id", "value"]).unwrap_or_default());
         let executor = doc::text(shutdown, &["executor_id", "value"]).unwrap_or_default();
-        self.kill_executor(
-            id,
-            &agent,
-            executor,
-            &KillOrder {
-                grace: None,
-                reason: None,
-                healthy: None,
-            },
-        );
+        self.kill_executor(id, &agent, executor, &KillOrder::default());
     }
 
     fn kill_executor(&mut self, id: &FrameworkId, agent: &AgentId, executor: &str, order: &KillOrder) {
@@ -54,15 +44,17 @@ impl State {
             return;
         };
         // A command task's executor has the task's own name.
-        let kills: Vec<Effect> = framework
+        let kills: Vec<TaskKey> = framework
             .tasks
             .values()
             .filter(|task| {
                 task.agent == *agent && task.executor.as_deref().unwrap_or(task.key.task.as_str()) == executor
             })
-            .map(|task| Effect::Kill(task.key.clone(), order.clone()))
+            .map(|task| task.key.clone())
             .collect();
-        self.effects.extend(kills);
+        for key in kills {
+            self.order_kill(&key, order.clone());
+        }
     }
 }
 

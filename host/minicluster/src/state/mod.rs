@@ -6,26 +6,30 @@
 
 mod accept;
 mod agents;
+mod faults;
 mod frameworks;
 mod kill;
 mod model;
 mod offers;
 mod operator;
 mod reconcile;
+mod restart;
 mod scheduler;
 mod tick;
 mod updates;
 
+pub(crate) use faults::{Gate, Port};
 pub(crate) use kill::grace as kill_grace;
 pub(crate) use model::{
-    Agent, AgentId, Connection, Effect, Executor, Framework, FrameworkId, KillOrder, Launch, Offer, OfferId,
-    Task, TaskId, TaskKey, TaskState,
+    Agent, AgentFault, AgentId, Connection, Effect, Executor, Framework, FrameworkId, KillOrder, Launch,
+    Offer, OfferId, Task, TaskId, TaskKey, TaskState,
 };
+pub(crate) use restart::Restart;
 pub(crate) use scheduler::{Reply, validate as scheduler_validate};
 pub(crate) use updates::{AgentUpdate, CheckResult};
 
-use crate::config::Config;
-use bytes::Bytes;
+use crate::{config::Config, wire::recordio::Event};
+use faults::Faults;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -59,12 +63,18 @@ pub(crate) struct Master {
 pub(crate) struct State {
     pub(crate) config: Config,
     pub(crate) master: Master,
+    /// Where the other master listens, when there is one.
+    pub(crate) standby: Option<SocketAddr>,
     pub(crate) frameworks: BTreeMap<FrameworkId, Framework>,
     pub(crate) completed: VecDeque<Framework>,
     pub(crate) agents: BTreeMap<AgentId, Agent>,
     pub(crate) gone_agents: Vec<AgentId>,
     pub(crate) unreachable_agents: BTreeMap<AgentId, f64>,
+    /// Agents that run but have not registered since the master restarted, and what they know of frameworks.
+    pub(crate) away: BTreeMap<AgentId, Agent>,
+    pub(crate) forgotten: BTreeMap<FrameworkId, Framework>,
     pub(crate) offers: BTreeMap<OfferId, Offer>,
+    pub(crate) faults: Faults,
     /// Processes that still end although their task is already told to have ended: what they hold until then.
     lingering: HashMap<TaskKey, (AgentId, crate::wire::resources::Bundle)>,
     watchers: Vec<Watcher>,
@@ -78,22 +88,26 @@ pub(crate) struct State {
 /// An operator's event stream.
 #[derive(Debug)]
 struct Watcher {
-    events: mpsc::Sender<Bytes>,
+    events: mpsc::Sender<Event>,
     next_heartbeat: Instant,
 }
 
 impl State {
-    pub(crate) fn new(config: Config, master: Master, now: Instant) -> Self {
+    pub(crate) fn new(config: Config, master: Master, standby: Option<SocketAddr>, now: Instant) -> Self {
         Self {
             next_allocation: now + config.allocation_interval,
             config,
             master,
+            standby,
             frameworks: BTreeMap::new(),
             completed: VecDeque::new(),
             agents: BTreeMap::new(),
             gone_agents: Vec::new(),
             unreachable_agents: BTreeMap::new(),
+            away: BTreeMap::new(),
+            forgotten: BTreeMap::new(),
             offers: BTreeMap::new(),
+            faults: Faults::default(),
             lingering: HashMap::new(),
             watchers: Vec::new(),
             next_framework: 0,
@@ -109,12 +123,63 @@ impl State {
 
     /// The task, also when its agent is unreachable: there it goes on living.
     pub(crate) fn task_mut(&mut self, key: &TaskKey) -> Option<&mut Task> {
-        let framework = self.frameworks.get_mut(&key.framework)?;
-        let unreachable = &mut framework.unreachable_tasks;
-        framework
-            .tasks
-            .get_mut(&key.task)
-            .or_else(|| unreachable.iter_mut().find(|task| task.key == *key))
+        let known = self.frameworks.get_mut(&key.framework).and_then(|framework| {
+            let unreachable = &mut framework.unreachable_tasks;
+            framework
+                .tasks
+                .get_mut(&key.task)
+                .or_else(|| unreachable.iter_mut().find(|task| task.key == *key))
+        });
+        known.or_else(|| self.forgotten.get_mut(&key.framework)?.tasks.get_mut(&key.task))
+    }
+
+    /// The agent, also when the master does not know it yet.
+    pub(crate) fn agent(&self, id: &AgentId) -> Option<&Agent> {
+        self.agents.get(id).or_else(|| self.away.get(id))
+    }
+
+    fn agent_mut(&mut self, id: &AgentId) -> Option<&mut Agent> {
+        self.agents.get_mut(id).or_else(|| self.away.get_mut(id))
+    }
+
+    /// The agents that the master shows: those that are registered and reachable.
+    pub(crate) fn listed_agents(&self) -> impl Iterator<Item = &Agent> {
+        self.agents
+            .values()
+            .filter(|agent| !self.unreachable_agents.contains_key(&agent.id))
+    }
+
+    /// The agents that the master remembers from before its restart and waits for.
+    pub(crate) fn recovered_agents(&self) -> impl Iterator<Item = &Agent> {
+        self.away
+            .values()
+            .filter(|agent| self.faults.remembers_agents && !self.unreachable_agents.contains_key(&agent.id))
+    }
+
+    /// Frameworks as agents know them: also those that the master has forgotten.
+    pub(crate) fn frameworks_of_agents(&self) -> impl Iterator<Item = &Framework> {
+        self.frameworks.values().chain(self.forgotten.values())
+    }
+
+    /// Has an agent start or end something: at once, or when the master reaches it again.
+    fn order(&mut self, agent: &AgentId, effect: Effect) {
+        let connected = self
+            .agents
+            .get(agent)
+            .is_none_or(|agent| agent.connection == Connection::Connected);
+        if connected {
+            self.effects.push(effect);
+        } else {
+            self.hold(agent, effect);
+        }
+    }
+
+    /// Has a task ended by its agent.
+    fn order_kill(&mut self, key: &TaskKey, order: KillOrder) {
+        let agent = self.task_mut(key).map(|task| task.agent.clone());
+        if let Some(agent) = agent {
+            self.order(&agent, Effect::Kill(key.clone(), order));
+        }
     }
 
     /// The framework's tasks that are not done with.

@@ -1,7 +1,9 @@
 //! What the state is made of.
 
-use crate::{config::AgentConfig, wire::resources::Bundle};
-use bytes::Bytes;
+use crate::{
+    config::AgentConfig,
+    wire::{recordio::Event, resources::Bundle},
+};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -147,11 +149,35 @@ pub(crate) struct Framework {
     pub(crate) completed_tasks: VecDeque<Task>,
     pub(crate) unreachable_tasks: VecDeque<Task>,
     pub(crate) executors: BTreeMap<ExecutorKey, Executor>,
+    /// Known from its agents only: it has not subscribed since the master restarted.
+    pub(crate) recovered: bool,
     /// When a framework without a stream is given up.
     pub(crate) failover_deadline: Option<Instant>,
 }
 
 impl Framework {
+    /// One that comes now, without a stream and without tasks.
+    pub(crate) fn new(id: FrameworkId, info: Value, offer_constraints: Value) -> Self {
+        let time = super::epoch();
+        Self {
+            id,
+            info,
+            offer_constraints,
+            stream: None,
+            registered: time,
+            reregistered: time,
+            unregistered: 0.0,
+            suppressed: BTreeSet::new(),
+            filters: Vec::new(),
+            tasks: BTreeMap::new(),
+            completed_tasks: VecDeque::new(),
+            unreachable_tasks: VecDeque::new(),
+            executors: BTreeMap::new(),
+            recovered: false,
+            failover_deadline: None,
+        }
+    }
+
     pub(crate) fn has(&self, capability: &str) -> bool {
         capability_in(&self.info, capability)
     }
@@ -188,7 +214,7 @@ pub(crate) fn capability_in(info: &Value, capability: &str) -> bool {
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) id: String,
-    pub(crate) events: mpsc::Sender<Bytes>,
+    pub(crate) events: mpsc::Sender<Event>,
     pub(crate) next_heartbeat: Instant,
 }
 
@@ -207,6 +233,16 @@ pub(crate) enum Connection {
     Connected,
     /// Broken; the agent counts as unreachable from then on.
     Broken(Instant),
+    /// The agent no longer answers, which the master finds out then.
+    Silent(Instant),
+}
+
+/// What can be done to an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AgentFault {
+    Killed,
+    Paused,
+    Partitioned,
 }
 
 /// An agent that is registered.
@@ -218,6 +254,8 @@ pub(crate) struct Agent {
     pub(crate) work_dir: PathBuf,
     pub(crate) registered: f64,
     pub(crate) connection: Connection,
+    /// What was done to it.
+    pub(crate) fault: Option<AgentFault>,
     pub(crate) deactivated: bool,
     /// `DrainConfig`, since when, and whether nothing is left to drain.
     pub(crate) drain: Option<(Value, f64, bool)>,
@@ -231,7 +269,7 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn is_active(&self) -> bool {
-        self.connection == Connection::Connected && !self.deactivated
+        !matches!(self.connection, Connection::Broken(_)) && !self.deactivated
     }
 
     /// libprocess's name for it.
@@ -308,7 +346,7 @@ pub(crate) enum Effect {
 }
 
 /// How to end a task.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct KillOrder {
     /// Between SIGTERM and SIGKILL; none: the task's own kill policy, else the default.
     pub(crate) grace: Option<Duration>,
@@ -316,6 +354,8 @@ pub(crate) struct KillOrder {
     pub(crate) reason: Option<&'static str>,
     /// What a health check found, for the last update.
     pub(crate) healthy: Option<bool>,
+    /// It is not ended by its executor: both are gone at once, and the agent tells so when it can.
+    pub(crate) crashed: bool,
 }
 
 /// All that an agent needs to run one task.

@@ -245,7 +245,7 @@ impl State {
 
     /// Resources of an agent are free again.
     pub(super) fn give_back(&mut self, agent: &AgentId, resources: &Bundle) {
-        if let Some(agent) = self.agents.get_mut(agent) {
+        if let Some(agent) = self.agent_mut(agent) {
             agent.available.add(resources);
         }
     }
@@ -266,7 +266,7 @@ impl State {
     }
 
     /// Takes back an agent's offers and says so.
-    pub(super) fn rescind_offers_on(&mut self, agent: &AgentId) {
+    pub(crate) fn rescind_offers_on(&mut self, agent: &AgentId) {
         let ids: Vec<OfferId> = self
             .offers
             .values()

@@ -3,24 +3,26 @@
 use super::{FrameworkId, STREAM_EVENTS, State, TaskState, WATCHERS, Watcher};
 use crate::{
     master::operator_views,
-    wire::{json as doc, recordio},
+    wire::{
+        json as doc,
+        recordio::{self, Event},
+    },
 };
-use bytes::Bytes;
 use serde_json::{Value, json};
 use std::time::Instant;
 use tokio::sync::mpsc;
 
 impl State {
     /// SUBSCRIBE of the operator API: everything there is, then every change. The oldest stream ends when there are too many.
-    pub(crate) fn watch(&mut self, now: Instant) -> mpsc::Receiver<Bytes> {
+    pub(crate) fn watch(&mut self, now: Instant) -> mpsc::Receiver<Event> {
         let (events, receiver) = mpsc::channel(STREAM_EVENTS);
         let subscribed = json!({"type": "SUBSCRIBED", "subscribed": {
             "get_state": operator_views::state(self),
             "heartbeat_interval_seconds": self.config.heartbeat.as_secs_f64(),
         }});
         // The queue is new: both fit.
-        let _ = events.try_send(recordio::record(&subscribed));
-        let _ = events.try_send(recordio::record(&json!({"type": "HEARTBEAT"})));
+        let _ = events.try_send(Ok(recordio::record(&subscribed)));
+        let _ = events.try_send(Ok(recordio::record(&json!({"type": "HEARTBEAT"}))));
         if self.watchers.len() >= WATCHERS {
             self.watchers.remove(0);
         }
@@ -38,7 +40,7 @@ impl State {
         }
         let record = recordio::record(event);
         self.watchers
-            .retain(|watcher| watcher.events.try_send(record.clone()).is_ok());
+            .retain(|watcher| watcher.events.try_send(Ok(record.clone())).is_ok());
     }
 
     pub(super) fn announce_framework(&mut self, id: &FrameworkId, kind: &str, part: &str) {
@@ -65,7 +67,7 @@ impl State {
                 return !watcher.events.is_closed();
             }
             watcher.next_heartbeat = now + interval;
-            watcher.events.try_send(record.clone()).is_ok()
+            watcher.events.try_send(Ok(record.clone())).is_ok()
         });
     }
 }

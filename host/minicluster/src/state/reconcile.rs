@@ -62,6 +62,10 @@ impl State {
 
     fn unknown_status(&self, key: &TaskKey, agent: Option<&AgentId>) -> Option<Value> {
         let framework = self.frameworks.get(&key.framework)?;
+        if self.recovered_agents().next().is_some() {
+            // One of those may still tell of it.
+            return None;
+        }
         // The framework may not know, or not say, where its unreachable task was.
         let lost = framework.unreachable_tasks.iter().find(|task| task.key == *key);
         let agent = agent.or(lost.map(|task| &task.agent));
@@ -74,7 +78,7 @@ impl State {
                 (TaskState::Unreachable, "Reconciliation: Task is unreachable")
             }
             Some(agent) => match self.agents.get(agent).map(|agent| agent.connection) {
-                Some(Connection::Connected) => {
+                Some(Connection::Connected | Connection::Silent(_)) => {
                     (TaskState::Gone, "Reconciliation: Task is unknown to the agent")
                 }
                 // It may come back and tell: no answer until then.

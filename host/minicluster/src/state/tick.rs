@@ -24,6 +24,7 @@ impl State {
             self.remove_framework(&id);
         }
         self.give_up_agents(now);
+        self.recover(now);
         if self.next_allocation <= now {
             self.allocate(now);
         }

@@ -69,7 +69,7 @@ impl State {
         let Some(ip) = self
             .task_mut(key)
             .map(|task| task.agent.clone())
-            .and_then(|agent| self.agents.get(&agent))
+            .and_then(|agent| self.agent(&agent))
             .map(|agent| agent.addr.ip().to_string())
         else {
             return;
@@ -122,6 +122,10 @@ impl State {
         {
             return;
         }
+        if self.faults.lose_updates > 0 {
+            self.faults.lose_updates -= 1;
+            return;
+        }
         if let Some(task) = self.task_mut(key) {
             task.state = latest;
             record(&mut task.statuses, status.clone());
@@ -139,7 +143,7 @@ impl State {
     }
 
     /// A task's resources are free again, once.
-    fn release(&mut self, key: &TaskKey) {
+    pub(super) fn release(&mut self, key: &TaskKey) {
         let Some(task) = self.task_mut(key).filter(|task| !task.released) else {
             return;
         };
@@ -242,9 +246,10 @@ impl State {
 
     /// One of a group ended badly or was killed: so are the others.
     fn kill_rest_of_group(&mut self, key: &TaskKey, healthy: Option<bool>) {
-        let Some(task) = self.task(key) else { return };
+        let Some(task) = self.task_mut(key) else { return };
         let (agent, executor) = (task.agent.clone(), task.executor.clone());
-        let Some(framework) = self.frameworks.get(&key.framework) else {
+        let id = &key.framework;
+        let Some(framework) = self.frameworks.get(id).or_else(|| self.forgotten.get(id)) else {
             return;
         };
         let others: Vec<TaskKey> = framework
@@ -259,9 +264,8 @@ impl State {
             .map(|other| other.key.clone())
             .collect();
         let order = KillOrder {
-            grace: None,
-            reason: None,
             healthy: healthy.filter(|healthy| !healthy),
+            ..KillOrder::default()
         };
         self.effects
             .extend(others.into_iter().map(|other| Effect::Kill(other, order.clone())));

@@ -1,7 +1,15 @@
-//! RecordIO framing: the record's length in decimal, a newline, the record.
+//! RecordIO framing: the record's length in decimal, a newline, the record. And streams that end in the middle of it.
 
 use bytes::Bytes;
 use serde_json::Value;
+
+/// What a stream carries: bytes for one chunk, or the end of the connection without a farewell.
+pub(crate) type Event = Result<Bytes, Cut>;
+
+/// The connection ends here, without the terminating chunk, as when the process behind it is killed.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the connection is cut, as a fault asked for")]
+pub(crate) struct Cut;
 
 /// Frames one JSON record. Each is sent as a chunk of its own, as real masters do.
 pub(crate) fn record(value: &Value) -> Bytes {

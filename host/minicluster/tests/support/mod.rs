@@ -75,6 +75,28 @@ impl Cluster {
         answer.json()
     }
 
+    /// Does something to the cluster, and gives what is in force then.
+    pub(crate) async fn fault(&self, fault: Value) -> Value {
+        let answer = client::exchange(self.master(), &Request::post("/minicluster/faults", &fault))
+            .await
+            .unwrap();
+        assert_eq!(answer.head.code(), 200, "{fault}: {}", answer.text());
+        answer.json()["in_force"].clone()
+    }
+
+    /// The fields of the master's document, once they are these.
+    pub(crate) async fn until(&self, path: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let document = self.get(path).await;
+            if fits(&document) {
+                return document;
+            }
+            assert!(Instant::now() < end, "{path} stays {document}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     pub(crate) async fn operate(&self, call: Value) -> Response {
         client::exchange(self.master(), &Request::post("/api/v1", &call))
             .await

@@ -1,0 +1,281 @@
+//! `/minicluster/faults`: what no real master has. GET lists what can be done to the cluster and what is in force,
+//! POST does it.
+//!
+//! A call is a JSON object with `fault` and the parameters listed with it; anything else in it is refused with 400.
+//! The answer is 200 with what is in force then. Faults never keep this page itself from answering, on either master.
+//! Where calls need credentials, so does this page.
+
+use crate::{
+    config::Registry,
+    http::{Body, Refusal, authenticate, json, not_found, read_body, refusal},
+    shared::Shared,
+    state::{AgentFault, Restart, State},
+};
+use http::{HeaderMap, Method, Response, StatusCode};
+use hyper::body::Incoming;
+use serde_json::{Map, Value, json as document};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// One thing that can be done, with its parameters and what they mean.
+struct Fault {
+    name: &'static str,
+    what: &'static str,
+    parameters: &'static [(&'static str, &'static str)],
+}
+
+const AGENT: (&str, &str) = ("agent", "its id, the end of it (S0), or its host name");
+const FRAMEWORK: (&str, &str) = ("framework", "its id or its name");
+const REGISTRY: (&str, &str) = (
+    "registry",
+    "in_memory or replicated_log: what the master remembers of its agents; as configured when absent",
+);
+const DOWN: (&str, &str) = (
+    "down_ms",
+    "for how long the master's port closes every connection; 0 when absent",
+);
+const RECOVERY: (&str, &str) = (
+    "recovery_ms",
+    "for how long calls are then answered 503, Master has not finished recovery; 0 when absent",
+);
+
+static FAULTS: &[Fault] = &[
+    Fault {
+        name: "kill-agent",
+        what: "Kills an agent: its offers are rescinded, tasks of frameworks without checkpoint are lost, the others \
+               are unreachable after the agent timeout. Its port closes every connection.",
+        parameters: &[
+            AGENT,
+            (
+                "keep_tasks",
+                "true: the tasks' processes live on; else they are killed too",
+            ),
+        ],
+    },
+    Fault {
+        name: "start-agent",
+        what: "Starts a killed agent: it registers again, with the tasks that still run; for the others it says \
+               TASK_FAILED.",
+        parameters: &[AGENT],
+    },
+    Fault {
+        name: "pause-agent",
+        what: "Stops an agent: no updates, no answers, orders wait. The master notices after the agent timeout.",
+        parameters: &[AGENT],
+    },
+    Fault {
+        name: "resume-agent",
+        what: "Lets a paused agent go on.",
+        parameters: &[AGENT],
+    },
+    Fault {
+        name: "partition-agent",
+        what: "Separates an agent from the master, which notices after the agent timeout. Others still reach it.",
+        parameters: &[AGENT],
+    },
+    Fault {
+        name: "heal-agent",
+        what: "Ends the partition: the agent comes back with what it runs.",
+        parameters: &[AGENT],
+    },
+    Fault {
+        name: "lose-updates",
+        what: "The next updates from agents do not arrive; they come when they are retried.",
+        parameters: &[("count", "how many; 0 ends it")],
+    },
+    Fault {
+        name: "cut-stream",
+        what: "Ends a framework's event stream in the middle of a record, without the terminating chunk.",
+        parameters: &[FRAMEWORK],
+    },
+    Fault {
+        name: "restart-master",
+        what: "Kills and starts the leading master: streams are cut, frameworks, tasks and offers forgotten until \
+               frameworks subscribe and agents register again.",
+        parameters: &[REGISTRY, DOWN, RECOVERY],
+    },
+    Fault {
+        name: "fail-over",
+        what: "The same, but the standby leads afterwards and the other one redirects to it.",
+        parameters: &[REGISTRY, DOWN, RECOVERY],
+    },
+    Fault {
+        name: "remove-framework",
+        what: "Removes a framework as an operator does: its stream ends, its tasks are killed.",
+        parameters: &[FRAMEWORK],
+    },
+    Fault {
+        name: "delay",
+        what: "Every answer and every event is late.",
+        parameters: &[("ms", "by how many milliseconds; 0 ends it")],
+    },
+    Fault {
+        name: "rescind-offers",
+        what: "Takes back all offers, or those of one agent. What is free is offered again at the next allocation.",
+        parameters: &[("agent", "as above; all when absent")],
+    },
+];
+
+/// Answers a request to this page.
+pub(crate) async fn answer(
+    shared: &Arc<Shared>,
+    method: &Method,
+    headers: &HeaderMap,
+    body: Incoming,
+) -> Result<Response<Body>, Refusal> {
+    authenticate(shared, headers, "mesos-master-readwrite")?;
+    let mut answer = Map::new();
+    if method == Method::GET {
+        answer.insert("faults".to_owned(), FAULTS.iter().map(described).collect());
+    } else if method == Method::POST {
+        let body = read_body(body).await?;
+        let bad = |why: String| refusal(StatusCode::BAD_REQUEST, why);
+        let asked = Asked::read(&body).map_err(bad)?;
+        shared
+            .fault(|state| asked.carry_out(state, Instant::now()))
+            .map_err(bad)?;
+        tracing::info!(fault = asked.fault.name, "fault carried out");
+    } else {
+        return Err(not_found());
+    }
+    let in_force = shared.with(|state| state.faults_in_force(Instant::now()));
+    answer.insert("in_force".to_owned(), Value::Array(in_force));
+    Ok(json(&Value::Object(answer)))
+}
+
+fn described(fault: &Fault) -> Value {
+    let parameters: Map<String, Value> = fault
+        .parameters
+        .iter()
+        .map(|(name, what)| ((*name).to_owned(), document!(what)))
+        .collect();
+    document!({"fault": fault.name, "description": fault.what, "parameters": parameters})
+}
+
+/// A fault and the parameters that were given with it.
+struct Asked {
+    fault: &'static Fault,
+    given: Value,
+}
+
+impl Asked {
+    fn read(body: &[u8]) -> Result<Self, String> {
+        let given: Value =
+            serde_json::from_slice(body).map_err(|error| format!("The body is not JSON: {error}"))?;
+        let Value::Object(fields) = &given else {
+            return Err("Expecting a JSON object".to_owned());
+        };
+        let name = given["fault"].as_str().ok_or("Expecting 'fault' to be a text")?;
+        let fault = FAULTS.iter().find(|fault| fault.name == name).ok_or_else(|| {
+            let names: Vec<&str> = FAULTS.iter().map(|fault| fault.name).collect();
+            format!("Unknown fault '{name}': expecting one of {}", names.join(", "))
+        })?;
+        let stranger = fields
+            .keys()
+            .find(|key| *key != "fault" && !fault.parameters.iter().any(|(name, _)| name == key));
+        match stranger {
+            Some(key) => Err(format!("'{name}' takes no '{key}'")),
+            None => Ok(Self { fault, given }),
+        }
+    }
+
+    fn text(&self, key: &str) -> Result<&str, String> {
+        self.given[key]
+            .as_str()
+            .ok_or_else(|| format!("Expecting '{key}' to be a text"))
+    }
+
+    fn number(&self, key: &str) -> Result<u64, String> {
+        self.given[key]
+            .as_u64()
+            .ok_or_else(|| format!("Expecting '{key}' to be a number, zero or more"))
+    }
+
+    /// At most an hour; zero when it is absent.
+    fn time(&self, key: &str) -> Result<Duration, String> {
+        if self.given.get(key).is_none() {
+            return Ok(Duration::ZERO);
+        }
+        match self.number(key)? {
+            ms @ ..=3_600_000 => Ok(Duration::from_millis(ms)),
+            ms => Err(format!("'{key}' is {ms}: expecting an hour at the most")),
+        }
+    }
+
+    fn flag(&self, key: &str) -> Result<bool, String> {
+        match self.given.get(key) {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(_) => Err(format!("Expecting '{key}' to be true or false")),
+        }
+    }
+
+    fn restart(&self, state: &State) -> Result<Restart, String> {
+        let registry = match self
+            .given
+            .get("registry")
+            .map(|_| self.text("registry"))
+            .transpose()?
+        {
+            None => state.config.registry,
+            Some("in_memory") => Registry::InMemory,
+            Some("replicated_log") => Registry::ReplicatedLog,
+            Some(other) => {
+                return Err(format!(
+                    "'registry' is '{other}': expecting in_memory or replicated_log"
+                ));
+            }
+        };
+        let swap = self.fault.name == "fail-over";
+        if swap && state.standby.is_none() {
+            return Err("There is no standby to fail over to".to_owned());
+        }
+        Ok(Restart {
+            registry,
+            down: self.time("down_ms")?,
+            recovery: self.time("recovery_ms")?,
+            swap,
+        })
+    }
+
+    fn carry_out(&self, state: &mut State, now: Instant) -> Result<(), String> {
+        let id = |state: &State| state.find_agent(self.text("agent")?);
+        let framework = |state: &State| state.find_framework(self.text("framework")?);
+        match self.fault.name {
+            "kill-agent" => state.kill_agent(&id(state)?, self.flag("keep_tasks")?, now),
+            "start-agent" => state.restore_agent(&id(state)?, AgentFault::Killed, now),
+            "pause-agent" => state.silence_agent(&id(state)?, AgentFault::Paused, now),
+            "resume-agent" => state.restore_agent(&id(state)?, AgentFault::Paused, now),
+            "partition-agent" => state.silence_agent(&id(state)?, AgentFault::Partitioned, now),
+            "heal-agent" => state.restore_agent(&id(state)?, AgentFault::Partitioned, now),
+            "lose-updates" => {
+                state.lose_updates(self.number("count")?);
+                Ok(())
+            }
+            "cut-stream" => state.cut_stream(&framework(state)?),
+            "restart-master" | "fail-over" => {
+                state.restart_master(self.restart(state)?, now);
+                Ok(())
+            }
+            "remove-framework" => {
+                let id = framework(state)?;
+                state.remove_framework(&id);
+                Ok(())
+            }
+            "delay" => {
+                self.number("ms")?;
+                state.faults.delay = self.time("ms")?;
+                Ok(())
+            }
+            "rescind-offers" => {
+                let agent = self.given.get("agent").map(|_| id(state)).transpose()?;
+                state.rescind(agent.as_ref());
+                Ok(())
+            }
+            // The table above names no other.
+            other => Err(format!("Unknown fault '{other}'")),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Faults: what is done to the cluster on purpose, each with the effects that were recorded of the real thing.
+//!
+//! The rules are here and in [`super::restart`]; who may ask for them, and how, is in [`crate::master::faults`].
+
+use super::{AgentFault, AgentId, Connection, Effect, FrameworkId, KillOrder, State, TaskKey, model::Agent};
+use crate::wire::recordio::{self, Cut};
+use serde_json::{Value, json};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+/// Orders that are kept for agents that cannot be reached; more are dropped.
+const HELD: usize = 10_000;
+
+/// What is in force, beside what stands in the agents.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    /// Orders for agents that cannot be reached now.
+    pub(super) held: Vec<(AgentId, Effect)>,
+    /// So many updates of agents do not arrive.
+    pub(super) lose_updates: u64,
+    /// Every answer and event is late by this.
+    pub(crate) delay: Duration,
+    /// The master that is down.
+    pub(super) down: Option<Down>,
+    /// The leading master refuses calls until then.
+    pub(super) recovering_until: Option<Instant>,
+    /// When the agents register with the master that restarted.
+    pub(super) readmit_at: Option<Instant>,
+    /// That master knows which agents to wait for.
+    pub(super) remembers_agents: bool,
+}
+
+/// A master that is down, until when, and whether the other one leads then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Down {
+    pub(super) addr: SocketAddr,
+    pub(super) until: Instant,
+    pub(super) swap: bool,
+}
+
+/// A port of the cluster.
+#[derive(Clone, Debug)]
+pub(crate) enum Port {
+    Master(SocketAddr),
+    Agent(AgentId),
+}
+
+/// What a port does with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    Open,
+    /// It is taken, and answered when the fault is gone.
+    Silent,
+    /// The connection ends without an answer.
+    Closed,
+}
+
+impl State {
+    /// How a port behaves now.
+    pub(crate) fn gate(&self, port: &Port, now: Instant) -> Gate {
+        match port {
+            Port::Master(addr) => match &self.faults.down {
+                Some(down) if down.addr == *addr && now < down.until => Gate::Closed,
+                _ => Gate::Open,
+            },
+            Port::Agent(id) => match self.agent(id).and_then(|agent| agent.fault) {
+                Some(AgentFault::Killed) => Gate::Closed,
+                Some(AgentFault::Paused) => Gate::Silent,
+                Some(AgentFault::Partitioned) | None => Gate::Open,
+            },
+        }
+    }
+
+    /// The leading master still refuses calls.
+    pub(crate) fn is_recovering(&self, now: Instant) -> bool {
+        self.faults.recovering_until.is_some_and(|until| now < until)
+    }
+
+    /// An agent by its id, the end of it (`S0`), or its host name.
+    pub(crate) fn find_agent(&self, name: &str) -> Result<AgentId, String> {
+        let suffix = format!("-{name}");
+        self.agents
+            .values()
+            .chain(self.away.values())
+            .find(|agent| {
+                let id = agent.id.as_str();
+                id == name || id.ends_with(&suffix) || agent.config.hostname == name
+            })
+            .map(|agent| agent.id.clone())
+            .ok_or_else(|| format!("There is no agent '{name}': expected an id, its end (S0) or a host name"))
+    }
+
+    /// A framework by its id or its name.
+    pub(crate) fn find_framework(&self, name: &str) -> Result<FrameworkId, String> {
+        self.frameworks
+            .values()
+            .find(|framework| framework.id.as_str() == name || framework.info["name"] == name)
+            .map(|framework| framework.id.clone())
+            .ok_or_else(|| format!("There is no framework '{name}': expected an id or a name"))
+    }
+
+    fn healthy_agent(&mut self, id: &AgentId) -> Result<&mut Agent, String> {
+        match self.agent_mut(id) {
+            Some(agent) if agent.fault.is_none() => Ok(agent),
+            Some(agent) => Err(format!("Agent {id} is {} already", word(agent.fault))),
+            None => Err(format!("There is no agent {id}")),
+        }
+    }
+
+    /// The agent's process is killed; its tasks too, unless they are kept.
+    pub(crate) fn kill_agent(&mut self, id: &AgentId, keep_tasks: bool, now: Instant) -> Result<(), String> {
+        self.healthy_agent(id)?.fault = Some(AgentFault::Killed);
+        self.break_agent(id, now);
+        if keep_tasks {
+            return Ok(());
+        }
+        let keys: Vec<TaskKey> = self
+            .frameworks_of_agents()
+            .flat_map(|framework| framework.tasks.values().chain(&framework.unreachable_tasks))
+            .filter(|task| task.agent == *id)
+            .map(|task| task.key.clone())
+            .collect();
+        let order = KillOrder {
+            crashed: true,
+            ..KillOrder::default()
+        };
+        self.effects
+            .extend(keys.into_iter().map(|key| Effect::Kill(key, order.clone())));
+        Ok(())
+    }
+
+    /// The agent no longer answers the master, which does not notice until its pings time out.
+    pub(crate) fn silence_agent(
+        &mut self,
+        id: &AgentId,
+        fault: AgentFault,
+        now: Instant,
+    ) -> Result<(), String> {
+        let until = now + self.config.agent_timeout;
+        let agent = self.healthy_agent(id)?;
+        agent.fault = Some(fault);
+        agent.connection = Connection::Silent(until);
+        Ok(())
+    }
+
+    /// Ends what was done to an agent: it is back with what it runs.
+    pub(crate) fn restore_agent(
+        &mut self,
+        id: &AgentId,
+        fault: AgentFault,
+        now: Instant,
+    ) -> Result<(), String> {
+        let agent = self
+            .agent_mut(id)
+            .filter(|agent| agent.fault == Some(fault))
+            .ok_or_else(|| format!("Agent {id} is not {}", word(Some(fault))))?;
+        agent.fault = None;
+        if let Some(agent) = self.away.get_mut(id) {
+            // It registers like the others, when their time has come.
+            agent.connection = Connection::Connected;
+        } else {
+            self.mend_agent(id, now);
+        }
+        Ok(())
+    }
+
+    /// The next updates of agents do not arrive; they come again when they are retried.
+    pub(crate) fn lose_updates(&mut self, count: u64) {
+        self.faults.lose_updates = count;
+    }
+
+    /// Ends a framework's stream in the middle of a record, without a farewell.
+    pub(crate) fn cut_stream(&mut self, id: &FrameworkId) -> Result<(), String> {
+        let stream = self
+            .frameworks
+            .get(id)
+            .and_then(|framework| framework.stream.as_ref())
+            .ok_or_else(|| format!("Framework {id} is not subscribed"))?;
+        let record = recordio::record(&json!({"type": "HEARTBEAT"}));
+        let sent = stream.events.try_send(Ok(record.slice(..record.len() / 2)));
+        sent.and_then(|()| stream.events.try_send(Err(Cut)))
+            .map_err(|_| format!("The stream of framework {id} does not keep up"))
+    }
+
+    /// Takes back the offers of one agent, or all.
+    pub(crate) fn rescind(&mut self, agent: Option<&AgentId>) {
+        let agents: Vec<AgentId> = self
+            .agents
+            .keys()
+            .filter(|id| agent.is_none_or(|agent| agent == *id))
+            .cloned()
+            .collect();
+        for id in agents {
+            self.rescind_offers_on(&id);
+        }
+    }
+
+    /// Keeps an order for an agent that cannot be reached.
+    pub(super) fn hold(&mut self, agent: &AgentId, effect: Effect) {
+        if self.faults.held.len() < HELD {
+            self.faults.held.push((agent.clone(), effect));
+        } else {
+            tracing::warn!(%agent, "too many orders for agents that cannot be reached: dropping one");
+        }
+    }
+
+    /// Gives an agent the orders that were kept for it.
+    pub(super) fn release_held(&mut self, id: &AgentId) {
+        let (due, rest) = std::mem::take(&mut self.faults.held)
+            .into_iter()
+            .partition(|(agent, _)| agent == id);
+        self.faults.held = rest;
+        let due: Vec<(AgentId, Effect)> = due;
+        self.effects.extend(due.into_iter().map(|(_, effect)| effect));
+    }
+
+    /// Drops the kept launch of a task. True when there was one: the task never began.
+    pub(super) fn drop_held_launch(&mut self, key: &TaskKey) -> bool {
+        let before = self.faults.held.len();
+        self.faults.held.retain(|(_, effect)| match effect {
+            Effect::Launch(launch) => launch.key != *key,
+            Effect::Kill(..) => true,
+        });
+        self.faults.held.len() < before
+    }
+
+    /// What is in force, for people and for tests.
+    pub(crate) fn faults_in_force(&self, now: Instant) -> Vec<Value> {
+        let mut list: Vec<Value> = self
+            .agents
+            .values()
+            .chain(self.away.values())
+            .filter(|agent| agent.fault.is_some())
+            .map(|agent| {
+                json!({
+                    "agent": agent.id.as_str(),
+                    "is": word(agent.fault),
+                    "unreachable": self.unreachable_agents.contains_key(&agent.id),
+                })
+            })
+            .collect();
+        if self.faults.lose_updates > 0 {
+            list.push(json!({"lose_updates": self.faults.lose_updates}));
+        }
+        if !self.faults.delay.is_zero() {
+            list.push(json!({"delay_ms": self.faults.delay.as_millis() as u64}));
+        }
+        if let Some(down) = &self.faults.down {
+            let left = down.until.saturating_duration_since(now).as_millis() as u64;
+            list.push(json!({"master": down.addr.to_string(), "is": "down", "for_ms": left}));
+        }
+        if self.is_recovering(now) {
+            list.push(json!({"master": self.master.addr.to_string(), "is": "recovering"}));
+        }
+        list.extend(
+            self.away
+                .keys()
+                .map(|id| json!({"agent": id.as_str(), "is": "not registered with the restarted master"})),
+        );
+        list
+    }
+}
+
+fn word(fault: Option<AgentFault>) -> &'static str {
+    match fault {
+        Some(AgentFault::Killed) => "killed",
+        Some(AgentFault::Paused) => "paused",
+        Some(AgentFault::Partitioned) => "partitioned",
+        None => "well",
+    }
+}

@@ -1,0 +1,257 @@
+//! A master that restarts, or another that takes over: what is forgotten, and how the agents bring it back.
+//!
+//! The master knows frameworks, tasks and offers from memory only. Agents and tasks go on meanwhile:
+//! they are kept in [`State::away`] and [`State::forgotten`] until the agents register again.
+
+use super::{
+    AgentId, Effect, Executor, Framework, FrameworkId, State, Task, TaskId, TaskKey, epoch, faults::Down,
+    frameworks::failover_timeout, model::ExecutorKey,
+};
+use crate::{config::Registry, master::operator_views, wire::recordio::Cut};
+use serde_json::json;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+/// How the master goes and comes back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Restart {
+    pub(crate) registry: Registry,
+    /// No connection to it is answered for so long.
+    pub(crate) down: Duration,
+    /// Then it refuses calls for so long.
+    pub(crate) recovery: Duration,
+    /// The other master leads afterwards.
+    pub(crate) swap: bool,
+}
+
+/// What one agent knows of a framework.
+struct Part {
+    tasks: BTreeMap<TaskId, Task>,
+    executors: BTreeMap<ExecutorKey, Executor>,
+    completed: VecDeque<Task>,
+}
+
+impl State {
+    /// The leading master is killed: streams end without a farewell, and all but its agents is forgotten.
+    pub(crate) fn restart_master(&mut self, restart: Restart, now: Instant) {
+        self.cut_all_streams();
+        for offer in std::mem::take(&mut self.offers).into_values() {
+            self.give_back(&offer.agent, &offer.resources);
+        }
+        self.forget_frameworks();
+        self.completed.clear();
+        for (id, mut agent) in std::mem::take(&mut self.agents) {
+            agent.deactivated = false;
+            agent.drain = None;
+            self.away.insert(id, agent);
+        }
+        self.forget_orders();
+        self.faults.remembers_agents = restart.registry == Registry::ReplicatedLog;
+        if !self.faults.remembers_agents {
+            self.unreachable_agents.clear();
+            self.gone_agents.clear();
+        }
+        self.master.id = uuid::Uuid::new_v4().to_string();
+        self.master.started = epoch();
+        (self.next_framework, self.next_offer) = (0, 0);
+        let until = now + restart.down;
+        self.faults.down = Some(Down {
+            addr: self.master.addr,
+            until,
+            swap: restart.swap,
+        });
+        self.faults.recovering_until = Some(until + restart.recovery);
+        self.faults.readmit_at = Some(until + restart.recovery + self.config.reregister);
+        self.recover(now);
+    }
+
+    fn cut_all_streams(&mut self) {
+        let streams = self
+            .frameworks
+            .values_mut()
+            .filter_map(|framework| framework.stream.take())
+            .map(|stream| stream.events);
+        let watchers = std::mem::take(&mut self.watchers).into_iter();
+        for events in streams.chain(watchers.map(|watcher| watcher.events)) {
+            // A stream that is full or closed ends as well, only more politely.
+            let _ = events.try_send(Err(Cut));
+        }
+    }
+
+    fn forget_frameworks(&mut self) {
+        for (id, mut framework) in std::mem::take(&mut self.frameworks) {
+            framework.failover_deadline = None;
+            framework.filters.clear();
+            for task in std::mem::take(&mut framework.unreachable_tasks) {
+                framework.tasks.insert(task.key.task.clone(), task);
+            }
+            for task in framework.tasks.values_mut() {
+                task.in_flight = None;
+            }
+            match self.forgotten.get_mut(&id) {
+                Some(known) => {
+                    known.tasks.append(&mut framework.tasks);
+                    known.executors.append(&mut framework.executors);
+                    known.completed_tasks.append(&mut framework.completed_tasks);
+                }
+                None if is_empty(&framework) => {}
+                None => {
+                    self.forgotten.insert(id, framework);
+                }
+            }
+        }
+    }
+
+    /// Orders that did not reach their agents go with the master's memory: what was not launched never was. Only
+    /// processes nobody knows any more are still to be ended.
+    fn forget_orders(&mut self) {
+        for (agent, effect) in std::mem::take(&mut self.faults.held) {
+            match effect {
+                Effect::Launch(launch) => {
+                    let task = self
+                        .forgotten
+                        .get_mut(&launch.key.framework)
+                        .and_then(|framework| framework.tasks.remove(&launch.key.task));
+                    if let Some(task) = task.filter(|task| !task.released) {
+                        self.give_back(&agent, &task.resources);
+                    }
+                }
+                Effect::Kill(key, order) if self.task_mut(&key).is_none() => {
+                    self.faults.held.push((agent, Effect::Kill(key, order)));
+                }
+                Effect::Kill(..) => {}
+            }
+        }
+    }
+
+    /// What the time after a restart brings: the master is up, the agents register, those that do not are unreachable.
+    pub(super) fn recover(&mut self, now: Instant) {
+        if let Some(down) = self.faults.down.filter(|down| down.until <= now) {
+            self.faults.down = None;
+            if let Some(standby) = self.standby.as_mut().filter(|_| down.swap) {
+                std::mem::swap(standby, &mut self.master.addr);
+            }
+        }
+        self.faults.recovering_until = self.faults.recovering_until.filter(|until| *until > now);
+        let Some(at) = self.faults.readmit_at.filter(|at| *at <= now) else {
+            return;
+        };
+        let back: Vec<AgentId> = self
+            .away
+            .values()
+            .filter(|agent| agent.fault.is_none())
+            .map(|agent| agent.id.clone())
+            .collect();
+        for id in back {
+            self.readmit(&id, now);
+        }
+        if self.faults.remembers_agents && at + self.config.agent_timeout <= now {
+            for id in self.away.keys() {
+                self.unreachable_agents.entry(id.clone()).or_insert_with(epoch);
+            }
+        }
+    }
+
+    /// An agent registers with a master that restarted, and tells what it runs.
+    fn readmit(&mut self, id: &AgentId, now: Instant) {
+        let Some(mut agent) = self.away.remove(id) else {
+            return;
+        };
+        agent.connection = super::Connection::Connected;
+        agent.registered = epoch();
+        self.agents.insert(id.clone(), agent);
+        let was_unreachable = self.unreachable_agents.remove(id).is_some();
+        self.announce_agent(id);
+        let frameworks: Vec<FrameworkId> = self.forgotten.keys().cloned().collect();
+        for framework in frameworks {
+            self.readmit_framework(&framework, id, now);
+        }
+        for key in self.tasks_on(id) {
+            if was_unreachable {
+                self.welcome_back(&key);
+            } else {
+                self.announce_task(&key);
+            }
+        }
+        self.release_held(id);
+        for key in self.tasks_on(id) {
+            self.forward(&key, now);
+        }
+        self.allocate(now);
+    }
+
+    /// What the agent knows of one framework is known again; a framework that was removed meanwhile ends there too.
+    fn readmit_framework(&mut self, id: &FrameworkId, agent: &AgentId, now: Instant) {
+        let Some(forgotten) = self.forgotten.get_mut(id) else {
+            return;
+        };
+        let part = take_part(forgotten, agent);
+        let info = forgotten.info.clone();
+        if is_empty(forgotten) {
+            self.forgotten.remove(id);
+        }
+        if part.tasks.is_empty() && part.executors.is_empty() && part.completed.is_empty() {
+            return;
+        }
+        let removed = self.completed.iter().position(|framework| framework.id == *id);
+        if let Some(framework) = removed.and_then(|at| self.completed.remove(at)) {
+            self.frameworks.insert(id.clone(), framework);
+        }
+        if !self.frameworks.contains_key(id) {
+            let deadline = now + failover_timeout(&info);
+            let framework = Framework {
+                recovered: true,
+                failover_deadline: Some(deadline),
+                ..Framework::new(id.clone(), info, json!({}))
+            };
+            self.frameworks.insert(id.clone(), framework);
+            self.announce_framework(id, "FRAMEWORK_ADDED", "framework_added");
+        }
+        if let Some(framework) = self.frameworks.get_mut(id) {
+            framework.tasks.extend(part.tasks);
+            framework.executors.extend(part.executors);
+            framework.completed_tasks.extend(part.completed);
+        }
+        if removed.is_some() {
+            self.remove_framework(id);
+        }
+    }
+
+    fn announce_task(&mut self, key: &TaskKey) {
+        if let Some(task) = self.task(key) {
+            let task = operator_views::task(task);
+            self.announce(&json!({"type": "TASK_ADDED", "task_added": {"task": task}}));
+        }
+    }
+}
+
+fn is_empty(framework: &Framework) -> bool {
+    framework.tasks.is_empty() && framework.executors.is_empty() && framework.completed_tasks.is_empty()
+}
+
+/// Takes what is on the agent; the master takes its view of tasks from the agent's.
+fn take_part(framework: &mut Framework, agent: &AgentId) -> Part {
+    let mut tasks: BTreeMap<TaskId, Task> = framework
+        .tasks
+        .extract_if(.., |_, task| task.agent == *agent)
+        .collect();
+    for task in tasks.values_mut() {
+        task.state = task.agent_state;
+        task.statuses = task.agent_statuses.last().cloned().into_iter().collect();
+    }
+    let executors = framework
+        .executors
+        .extract_if(.., |(on, _), _| on == agent)
+        .collect();
+    let (completed, rest) = std::mem::take(&mut framework.completed_tasks)
+        .into_iter()
+        .partition(|task| task.agent == *agent);
+    framework.completed_tasks = rest;
+    Part {
+        tasks,
+        executors,
+        completed,
+    }
+}
