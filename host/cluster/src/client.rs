@@ -1,55 +1,95 @@
 //! The client: which master to ask, and the questions that end by themselves.
 //!
 //! Any master will do to begin with. One that does not lead answers with a redirect (307) to the one that does, which
-//! is followed; one that is not there, or knows of no leader yet, makes the next one in the list be asked. The master
-//! that worked last is asked first the next time.
+//! is followed; one that is not there, or knows of no leader yet, makes the next one be asked. The master that worked
+//! last is asked first the next time. With masters from ZooKeeper, the leader it names is asked first, and a question
+//! under way to another is put again as soon as ZooKeeper names that leader.
 
 use crate::agent::Agents;
 use crate::config::Config;
+use crate::detector::Master;
 use crate::error::{Error, Result};
 use crate::http::{Http, MASTER, Request, address, answer};
 use crate::lenient;
+use crate::masters::{Candidates, LeaderChanges, Masters};
 use crate::operator::Answer;
-use crate::stream::RecordStream;
+use crate::stream::{Opened, RecordStream};
 use crate::v1::FrameworkInfo;
 use crate::{operator, scheduler, state};
 use bytes::Bytes;
 use reqwest::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use url::Url;
 
 /// So many redirects are followed for one request; one is enough while there is a leader.
 const MAX_REDIRECTS: usize = 5;
 /// The oldest version that has all that is used here: 1.6.
 const OLDEST: (u32, u32) = (1, 6);
+/// So many masters are remembered as new enough; with more, all are asked again.
+const MAX_VETTED: usize = 64;
 
 /// Makes the request for a URL.
 type Prepare<'a> = &'a (dyn Fn(Url) -> Result<Request> + Sync);
 /// Sends a request and reads of the answer what is wanted of it.
 type Exchange<T> = for<'a> fn(&'a Http, &'a Request) -> Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
+/// Whether a master's version is asked for before anything else is.
+#[derive(Clone, Copy)]
+enum Vetting {
+    None,
+    /// Once for each master.
+    First,
+}
+
 /// A client of one cluster. Cloning is cheap; all clones share connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: Http,
-    masters: Arc<[Url]>,
-    /// The index of the master that worked last.
-    preferred: Arc<AtomicUsize>,
+    masters: Masters,
+    /// The masters (scheme, host and port) that are new enough.
+    vetted: Arc<Mutex<BTreeSet<String>>>,
+}
+
+/// What a request got, of whom.
+struct Found<T> {
+    url: Url,
+    value: T,
+    candidates: Candidates,
 }
 
 impl Client {
-    /// Checks the configuration; nothing is sent yet. Fails with [`Error::Config`] only.
+    /// Checks the configuration. Nothing is sent yet, but masters that are named by ZooKeeper begin to be followed, for
+    /// which this must be called within a Tokio runtime. Fails with [`Error::Config`] only.
     pub fn new(config: Config) -> Result<Self> {
-        let masters = config.urls()?.into();
         Ok(Self {
+            masters: Masters::new(&config)?,
             http: Http::new(config)?,
-            masters,
-            preferred: Arc::default(),
+            vetted: Arc::default(),
         })
+    }
+
+    /// Ends what runs in the background and waits for its end. Clones of this client hear of no other leader afterwards.
+    pub async fn close(&self) {
+        self.masters.close().await;
+    }
+
+    /// Who leads, as far as ZooKeeper has told; none when the masters are listed.
+    pub fn leader(&self) -> Option<Arc<Master>> {
+        self.masters.leader()
+    }
+
+    /// The masters that ZooKeeper names, the leader first; none when the masters are listed.
+    pub fn registered_masters(&self) -> Vec<Arc<Master>> {
+        self.masters.registered()
+    }
+
+    /// Changes of who leads from now on.
+    pub fn leader_changes(&self) -> LeaderChanges {
+        self.masters.changes()
     }
 
     /// The configuration this client was made with.
@@ -65,27 +105,25 @@ impl Client {
     /// Subscribes a framework with the leading master: for the first time, or, when `info.id` is set, again. Returns
     /// when the master has accepted the request; whether it accepted the framework is told by the first event.
     ///
-    /// `info.principal` is filled in from the configuration when it is missing.
+    /// `info.principal` is filled in from the configuration when it is missing. A master that nobody has subscribed
+    /// with yet is asked for its version before, and refused when it is too old: [`Error::TooOld`].
     pub async fn subscribe(&self, info: &FrameworkInfo) -> Result<scheduler::Subscription> {
         let mut info = info.clone();
         if info.principal.is_none() {
             info.principal.clone_from(&self.config().principal);
         }
         let body = scheduler::subscribe_body(&info);
-        let (url, response) = self.open("/api/v1/scheduler", "SUBSCRIBE", &body).await?;
-        scheduler::Subscription::new(self.http.clone(), url, response, info.id)
+        let opened = self.open("/api/v1/scheduler", &body, Vetting::First).await?;
+        scheduler::Subscription::new(self.http.clone(), opened, info.id)
     }
 
     /// Subscribes to what happens in the cluster. The first event holds everything that is there already.
     pub async fn watch(&self) -> Result<operator::Stream> {
-        let (url, response) = self
-            .open("/api/v1", "SUBSCRIBE", &json!({"type": "SUBSCRIBE"}))
+        let opened = self
+            .open("/api/v1", &json!({"type": "SUBSCRIBE"}), Vetting::None)
             .await?;
-        Ok(operator::Stream::new(RecordStream::new(
-            address(&url),
-            response,
-            operator::MAX_RECORD,
-        )))
+        let records = RecordStream::new(opened, operator::MAX_RECORD);
+        Ok(operator::Stream::new(records))
     }
 
     /// Tasks, executors, frameworks and agents.
@@ -112,65 +150,94 @@ impl Client {
 
     /// The version of a master (one that does not lead answers as well), such as `1.11.0`.
     pub async fn version(&self) -> Result<String> {
-        #[derive(Deserialize)]
-        struct Version {
-            version: String,
-        }
         let (url, bytes) = self.document("/version").await?;
-        let version: Version = serde_json::from_slice(&bytes)
-            .map_err(|source| Error::decode(answer(&url, "/version"), source))?;
-        Ok(version.version)
+        read_version(&url, &bytes)
     }
 
-    /// The version, unless it is older than what this daemon is made for: [`Error::TooOld`]. To be asked before the
-    /// first subscription.
+    /// The version, unless it is older than what this daemon is made for: [`Error::TooOld`].
     pub async fn supported_version(&self) -> Result<String> {
-        let version = self.version().await?;
-        if is_older(&version, OLDEST) {
-            let oldest = format!("{}.{}.0", OLDEST.0, OLDEST.1);
-            return Err(Error::TooOld { version, oldest });
-        }
-        Ok(version)
+        let (url, bytes) = self.document("/version").await?;
+        supported(&url, read_version(&url, &bytes)?)
     }
 
     /// A document, and who gave it.
     async fn document(&self, path: &str) -> Result<(Url, Bytes)> {
         let request = |url| Ok(Request::get(url, MASTER, path));
-        self.at_leader(path, &request, |http, request| Box::pin(http.fetch(request)))
-            .await
+        let send: Exchange<Bytes> = |http, request| Box::pin(http.fetch(request));
+        let found = self.at_leader(path, &request, send, Vetting::None).await?;
+        Ok((found.url, found.value))
     }
 
     /// A call of the operator API; `part` takes the field named like the call out of the answer.
     async fn call<T>(&self, call: &'static str, part: fn(Answer) -> Option<T>) -> Result<T> {
         let request = |url| Request::post(url, MASTER, call, &json!({"type": call}));
-        let (url, bytes) = self
-            .at_leader("/api/v1", &request, |http, request| Box::pin(http.fetch(request)))
-            .await?;
-        part(lenient::read(&bytes, || answer(&url, call))?).ok_or_else(|| Error::Incomplete {
-            what: answer(&url, call),
+        let send: Exchange<Bytes> = |http, request| Box::pin(http.fetch(request));
+        let found = self.at_leader("/api/v1", &request, send, Vetting::None).await?;
+        let what = || answer(&found.url, call);
+        part(lenient::read(&found.value, what)?).ok_or_else(|| Error::Incomplete {
+            what: what(),
             missing: "the field named like the call",
         })
     }
 
-    /// A call that is answered with a stream; tells also who answers it.
-    async fn open(&self, path: &str, call: &'static str, body: &Value) -> Result<(Url, Response)> {
-        let request = |url| Request::post(url, MASTER, call, body);
-        self.at_leader(path, &request, |http, request| Box::pin(http.open(request)))
-            .await
+    /// A subscription's stream.
+    async fn open(&self, path: &str, body: &Value, vetting: Vetting) -> Result<Opened> {
+        let request = |url| Request::post(url, MASTER, "SUBSCRIBE", body);
+        let send: Exchange<Response> = |http, request| Box::pin(http.open(request));
+        let found = self.at_leader(path, &request, send, vetting).await?;
+        Ok(Opened {
+            url: found.url,
+            response: found.value,
+            changes: found.candidates.changes,
+        })
     }
 
-    /// Sends the request for the leader's URL of `path`, beginning with the master that worked last.
-    async fn at_leader<T>(&self, path: &str, request: Prepare<'_>, send: Exchange<T>) -> Result<(Url, T)> {
-        let count = self.masters.len();
-        let first = self.preferred.load(Ordering::Relaxed);
+    /// Sends the request for the leader's URL of `path`, and again to the next leader should that change meanwhile.
+    async fn at_leader<T>(
+        &self,
+        path: &str,
+        request: Prepare<'_>,
+        send: Exchange<T>,
+        vetting: Vetting,
+    ) -> Result<Found<T>> {
+        loop {
+            let candidates = self.masters.candidates(self.config()).await?;
+            let mut changes = candidates.changes.clone();
+            let elsewhere = async {
+                match &mut changes {
+                    Some(changes) => changes.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                asked = self.ask(&candidates, path, request, send, vetting) => {
+                    return asked.map(|(url, value)| Found { url, value, candidates });
+                }
+                leader = elsewhere => {
+                    tracing::debug!(%leader, path, "another master leads meanwhile: asking that one");
+                }
+            }
+        }
+    }
+
+    /// Asks one after the other, until one can be used.
+    async fn ask<T>(
+        &self,
+        candidates: &Candidates,
+        path: &str,
+        request: Prepare<'_>,
+        send: Exchange<T>,
+        vetting: Vetting,
+    ) -> Result<(Url, T)> {
         let mut last = None;
-        for index in (first..first + count).map(|index| index % count) {
-            let Some(url) = self.masters.get(index).and_then(|master| master.join(path).ok()) else {
+        for (number, master) in &candidates.urls {
+            let Ok(url) = master.join(path) else {
                 continue;
             };
-            match self.follow(url, request, send).await {
+            match self.follow(url, request, send, vetting).await {
                 Ok(found) => {
-                    self.preferred.store(index, Ordering::Relaxed);
+                    self.masters.worked(*number);
                     return Ok(found);
                 }
                 Err(error) if error.is_transient() => {
@@ -180,12 +247,21 @@ impl Client {
                 Err(error) => return Err(error),
             }
         }
-        Err(self.nobody(last))
+        Err(candidates.failed(last))
     }
 
     /// Sends the request to `url`, then to wherever it is redirected.
-    async fn follow<T>(&self, mut url: Url, request: Prepare<'_>, send: Exchange<T>) -> Result<(Url, T)> {
+    async fn follow<T>(
+        &self,
+        mut url: Url,
+        request: Prepare<'_>,
+        send: Exchange<T>,
+        vetting: Vetting,
+    ) -> Result<(Url, T)> {
         for _ in 0..=MAX_REDIRECTS {
+            if let Vetting::First = vetting {
+                self.vet(&url).await?;
+            }
             match send(&self.http, &request(url.clone())?).await {
                 Ok(found) => return Ok((url, found)),
                 Err(Error::Redirect {
@@ -210,22 +286,53 @@ impl Client {
         })
     }
 
-    /// The error when no master could be used.
-    fn nobody(&self, last: Option<Error>) -> Error {
-        match last {
-            Some(source) if self.masters.len() > 1 => {
-                let masters: Vec<_> = self.masters.iter().map(address).collect();
-                Error::NoMaster {
-                    masters: masters.join(", "),
-                    source: Box::new(source),
-                }
-            }
-            Some(error) => error,
-            None => Error::Config {
-                what: "no master is named; expected host:port".to_owned(),
-            },
+    /// Asks a master for its version, unless that was done before, and refuses it when it is too old.
+    async fn vet(&self, url: &Url) -> Result<()> {
+        let master = address(url);
+        if self.vetted().contains(&master) {
+            return Ok(());
         }
+        let Ok(url) = url.join("/version") else {
+            return Ok(());
+        };
+        let bytes = self
+            .http
+            .fetch(&Request::get(url.clone(), MASTER, "/version"))
+            .await?;
+        let version = supported(&url, read_version(&url, &bytes)?)?;
+        tracing::info!(master, version, "the cluster manager's version is supported");
+        let mut vetted = self.vetted();
+        if vetted.len() >= MAX_VETTED {
+            vetted.clear();
+        }
+        vetted.insert(master);
+        Ok(())
     }
+
+    fn vetted(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.vetted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn read_version(url: &Url, document: &[u8]) -> Result<String> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: String,
+    }
+    let version: Version =
+        serde_json::from_slice(document).map_err(|source| Error::decode(answer(url, "/version"), source))?;
+    Ok(version.version)
+}
+
+fn supported(url: &Url, version: String) -> Result<String> {
+    if is_older(&version, OLDEST) {
+        return Err(Error::TooOld {
+            address: address(url),
+            version,
+            oldest: format!("{}.{}.0", OLDEST.0, OLDEST.1),
+        });
+    }
+    Ok(version)
 }
 
 /// Whether a version is known to be older. One that is not written as numbers and dots is not.

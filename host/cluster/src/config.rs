@@ -1,15 +1,19 @@
 //! How the cluster manager is reached.
 
+use crate::detector::{SCHEME, ZooKeeper, masked};
 use crate::error::{Error, Result};
 use std::fmt;
 use std::time::Duration;
 use url::Url;
 
 /// How the cluster manager is reached.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     /// Masters as `host:port`, tried in turn; any of them leads to the one that leads. `http://` or `https://` may be
     /// written in front and must then agree with `tls`.
+    ///
+    /// Or `zk://[user:password@]host:port,host:port/path`: the masters are those that register there. Cut at its
+    /// commas it is put together again. The user and password (digest) are sent to ZooKeeper and shown nowhere.
     pub masters: Vec<String>,
     /// Who the framework says it is. Left out of `FrameworkInfo` when none; the credentials' principal must be the same.
     pub principal: Option<String>,
@@ -21,6 +25,33 @@ pub struct Config {
     pub connect_timeout: Duration,
     /// How long an answer may take to be complete; of a stream: to begin.
     pub call_timeout: Duration,
+    /// How long ZooKeeper keeps a session of which it hears nothing; a server that hangs is left after two fifths of it.
+    pub zookeeper_timeout: Duration,
+}
+
+/// Shows no secret.
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let masters = self.masters.join(",");
+        f.debug_struct("Config")
+            .field("masters", &masked(&masters))
+            .field("principal", &self.principal)
+            .field("credentials", &self.credentials)
+            .field("tls", &self.tls)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("call_timeout", &self.call_timeout)
+            .field("zookeeper_timeout", &self.zookeeper_timeout)
+            .finish()
+    }
+}
+
+/// Where the masters are known from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// These, as URLs without path, in order.
+    Listed(Vec<Url>),
+    /// Those registered there.
+    ZooKeeper(ZooKeeper),
 }
 
 impl Default for Config {
@@ -33,6 +64,7 @@ impl Default for Config {
             tls: None,
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(30),
+            zookeeper_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -79,28 +111,31 @@ impl Config {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// The masters as URLs without path, in order.
-    pub(crate) fn urls(&self) -> Result<Vec<Url>> {
+    /// Where the masters are known from.
+    pub(crate) fn source(&self) -> Result<Source> {
         if self.masters.is_empty() {
             return Err(Error::Config {
                 what: "no master is named; expected host:port".to_owned(),
             });
         }
+        if self
+            .masters
+            .iter()
+            .any(|master| master.trim().starts_with(SCHEME))
+        {
+            return ZooKeeper::parse(self.masters.join(",").trim()).map(Source::ZooKeeper);
+        }
         self.masters
             .iter()
             .map(|master| self.url(master.trim()))
-            .collect()
+            .collect::<Result<_>>()
+            .map(Source::Listed)
     }
 
     fn url(&self, master: &str) -> Result<Url> {
         let wrong = |why: &str| Error::Config {
-            what: format!("master {master:?}: {why}"),
+            what: format!("master {:?}: {why}", masked(master)),
         };
-        if master.starts_with("zk://") {
-            return Err(wrong(
-                "finding the leader in ZooKeeper is not supported; list the masters as host:port instead",
-            ));
-        }
         let scheme = self.scheme();
         let authority = match master.split_once("://") {
             Some((written, rest)) if written == scheme => rest.trim_end_matches('/'),
@@ -129,10 +164,11 @@ mod tests {
             tls,
             ..Config::default()
         };
-        config
-            .urls()
-            .map(|urls| urls[0].to_string())
-            .map_err(|error| error.to_string())
+        match config.source() {
+            Ok(Source::Listed(urls)) => Ok(urls[0].to_string()),
+            Ok(Source::ZooKeeper(zookeeper)) => Ok(zookeeper.to_string()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     #[test]
@@ -164,10 +200,10 @@ mod tests {
             ("h:99999", "expected host:port"),
             ("h:0", "expected host:port"),
             ("h:5050/path", "expected host:port"),
-            ("u:p@h:5050", "expected host:port"),
+            ("u@h:5050", "expected host:port"),
             ("ftp://h:5050", "expected host:port"),
             ("https://h:5050", "needs TLS"),
-            ("zk://h:2181/mesos", "ZooKeeper is not supported"),
+            ("zk://h:2181", "the path is missing"),
         ] {
             let error = urls(master, None).unwrap_err();
             assert!(
@@ -185,9 +221,39 @@ mod tests {
                 masters: Vec::new(),
                 ..Config::default()
             }
-            .urls()
+            .source()
             .is_err()
         );
+    }
+
+    #[test]
+    fn zookeeper_is_one_address_however_it_was_cut() {
+        let whole = "zk://u:p,q@h:1,i:2/mesos";
+        let cut: Vec<_> = whole.split(',').collect();
+        for masters in [vec![whole], cut] {
+            let config = Config {
+                masters: masters.iter().map(ToString::to_string).collect(),
+                ..Config::default()
+            };
+            let Ok(Source::ZooKeeper(zookeeper)) = config.source() else {
+                panic!("{masters:?} is ZooKeeper");
+            };
+            assert_eq!(zookeeper.digest.as_deref(), Some("u:p,q"));
+            assert_eq!(zookeeper.to_string(), "zk://u:***@h:1,i:2/mesos");
+            assert!(!format!("{config:?}").contains("p,q"), "{config:?}");
+        }
+        for mixed in [
+            ["zk://h:1/mesos", "h:5050"],
+            ["h:5050", "zk://h:1/mesos"],
+            ["zk://h:1/mesos", "zk://i:1/mesos"],
+        ] {
+            let masters = mixed.map(str::to_owned).to_vec();
+            let config = Config {
+                masters,
+                ..Config::default()
+            };
+            assert!(config.source().is_err(), "{mixed:?}");
+        }
     }
 
     #[test]

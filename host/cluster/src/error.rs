@@ -40,6 +40,24 @@ pub enum Error {
         source: Box<Error>,
     },
 
+    /// ZooKeeper has named no master yet. Worth another try soon.
+    #[error("no leading master is known from {zookeeper}: {why}")]
+    NoLeader {
+        /// The address of ZooKeeper, without password.
+        zookeeper: String,
+        /// What it ended with last.
+        why: String,
+    },
+
+    /// Another master leads now: what comes on this stream is over. Subscribe again, at once.
+    #[error("{leader} leads now instead of {address}")]
+    LeaderMoved {
+        /// Scheme, host and port of the master whose stream this was.
+        address: String,
+        /// Host and port of the new one.
+        leader: String,
+    },
+
     /// A master that knows of no leader, or a leader that is still recovering (503). Worth another try soon.
     #[error("{address} cannot serve yet: {body}")]
     NotReady {
@@ -72,8 +90,12 @@ pub enum Error {
     },
 
     /// The cluster manager is older than what this daemon is made for.
-    #[error("the cluster manager is version {version}; {oldest} is the oldest that is supported")]
+    #[error(
+        "the cluster manager at {address} is version {version}; {oldest} is the oldest that is supported"
+    )]
     TooOld {
+        /// Scheme, host and port of the master that was asked.
+        address: String,
         /// The version it tells.
         version: String,
         /// The oldest one that will do.
@@ -215,6 +237,8 @@ impl Error {
         match self {
             Self::Unreachable { .. }
             | Self::NotReady { .. }
+            | Self::NoLeader { .. }
+            | Self::LeaderMoved { .. }
             | Self::NotLeader { .. }
             | Self::Truncated { .. }
             | Self::Broken { .. }

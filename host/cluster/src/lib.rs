@@ -3,23 +3,27 @@
 //! * [`v1`] has the messages, [`ids`] the names in them, [`state`] the older state document.
 //! * [`Client`] finds the leading master and asks it: [`Client::subscribe`] for a framework ([`scheduler`]),
 //!   [`Client::watch`] and the GET calls for an operator ([`operator`]), [`Client::agents`] for the agents ([`agent`]).
+//! * [`Config::masters`] lists masters or names a path in ZooKeeper where they register; in the second case
+//!   [`Client::leader_changes`] tells at once when another [`Master`] leads, and streams end by themselves.
 //! * [`recordio`] cuts a stream into records.
 //!
 //! Promised: an event is given when its last byte has come, never when the next one begins. A stream that falls silent
 //! is noticed by its heartbeats. Calls never use the subscription's connection. Everything that waits has a deadline,
 //! everything that is received has a bound. Credentials never show in logs.
 //!
-//! Not done here: nothing is retried, no state is kept between subscriptions, no task is started in the background.
-//! Whoever calls decides what to do about an [`Error`]; [`Error::is_transient`] tells which are worth another try.
+//! Not done here: nothing is retried, and no state is kept between subscriptions. The one task in the background is that
+//! which follows ZooKeeper; it ends with the last clone of the client, and [`Client::close`] waits for its end. Whoever calls decides what to do about an [`Error`]; [`Error::is_transient`] tells which are worth another try.
 #![forbid(unsafe_code)]
 
 pub mod agent;
 mod client;
 mod config;
+mod detector;
 mod error;
 mod http;
 pub mod ids;
 mod lenient;
+mod masters;
 pub mod operator;
 pub mod recordio;
 pub mod scheduler;
@@ -29,8 +33,10 @@ pub mod v1;
 
 pub use client::Client;
 pub use config::{Config, Credentials, Tls};
+pub use detector::{Master, masked};
 pub use error::{Error, Result, TransportError};
 pub use ids::{
     AgentId, ContainerId, ExecutorId, FrameworkId, OfferId, OperationId, ResourceProviderId, TaskId,
 };
+pub use masters::LeaderChanges;
 pub use scheduler::{Caller, Subscription};

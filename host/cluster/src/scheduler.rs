@@ -15,12 +15,10 @@ pub use event::{Event, Failure, Message, Subscribed};
 use crate::error::{Error, Result};
 use crate::http::{Http, address};
 use crate::ids::FrameworkId;
-use crate::stream::RecordStream;
+use crate::stream::{Opened, RecordStream};
 use crate::v1::FrameworkInfo;
-use reqwest::Response;
 use reqwest::header::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
-use url::Url;
 
 /// The longest event that is read: OFFERS of a very large cluster at once.
 const MAX_RECORD: u64 = 64 << 20;
@@ -37,18 +35,19 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    pub(crate) fn new(http: Http, url: Url, response: Response, id: Option<FrameworkId>) -> Result<Self> {
+    pub(crate) fn new(http: Http, opened: Opened, id: Option<FrameworkId>) -> Result<Self> {
         let stream_id: HeaderValue =
-            response
+            opened
+                .response
                 .headers()
                 .get(STREAM_ID)
                 .cloned()
                 .ok_or_else(|| Error::Incomplete {
-                    what: format!("the answer of {} to SUBSCRIBE", address(&url)),
+                    what: format!("the answer of {} to SUBSCRIBE", address(&opened.url)),
                     missing: "the header Mesos-Stream-Id",
                 })?;
-        let records = RecordStream::new(address(&url), response, MAX_RECORD);
-        let caller = Caller::new(http, url, stream_id);
+        let caller = Caller::new(http, opened.url.clone(), stream_id);
+        let records = RecordStream::new(opened, MAX_RECORD);
         if let Some(id) = id {
             caller.set_framework_id(id);
         }
@@ -73,7 +72,8 @@ impl Stream {
     ///
     /// Fails with [`Error::Broken`] or [`Error::Truncated`] when the connection broke, with [`Error::Silent`] when
     /// nothing came for two advertised heartbeat intervals and a little more (15 s are assumed before SUBSCRIBED),
-    /// with [`Error::BadRecordLength`] or [`Error::RecordTooLarge`] when it cannot be followed: then it is over. After
+    /// with [`Error::LeaderMoved`] when ZooKeeper names another leader than the master that it comes from, with
+    /// [`Error::BadRecordLength`] or [`Error::RecordTooLarge`] when it cannot be followed: then it is over. After
     /// [`Error::Decode`] or [`Error::Incomplete`], about this event alone, it goes on.
     ///
     /// The future may be dropped and made anew without losing an event or the time that has passed in silence.

@@ -1,23 +1,35 @@
-//! A long answer made of records: reading it, and noticing that nothing comes any more.
+//! A long answer made of records: reading it, and noticing that nothing comes any more, or that nothing more shall be
+//! read because another master leads.
 
+use crate::detector::{Changes, Master};
 use crate::error::{Error, Result, TransportError};
+use crate::http::address;
 use crate::recordio::Decoder;
 use bytes::Bytes;
 use reqwest::Response;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
+use url::Url;
 
 /// The interval that is assumed until the stream advertises its own.
 pub(crate) const DEFAULT_INTERVAL: Duration = Duration::from_secs(15);
 /// What is allowed beyond two intervals, at most.
 const MAX_GRACE: Duration = Duration::from_secs(5);
 
+/// An answer that is a stream, who gives it, and what tells when somebody else leads.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) url: Url,
+    pub(crate) response: Response,
+    pub(crate) changes: Option<Changes>,
+}
+
 /// The records of one answer, in order.
 #[derive(Debug)]
 pub(crate) struct RecordStream {
-    address: String,
-    response: Response,
+    opened: Opened,
     decoder: Decoder,
     ready: VecDeque<Result<Bytes>>,
     silence: Duration,
@@ -27,10 +39,9 @@ pub(crate) struct RecordStream {
 }
 
 impl RecordStream {
-    pub(crate) fn new(address: String, response: Response, limit: u64) -> Self {
+    pub(crate) fn new(opened: Opened, limit: u64) -> Self {
         Self {
-            address,
-            response,
+            opened,
             decoder: Decoder::new(limit),
             ready: VecDeque::new(),
             silence: silence(DEFAULT_INTERVAL),
@@ -57,32 +68,48 @@ impl RecordStream {
             }
             // What has come while nobody was reading is taken before the time is looked at.
             let deadline = self.heard.checked_add(self.silence).unwrap_or_else(far);
-            match timeout_at(deadline, self.response.chunk()).await {
-                Ok(Ok(Some(bytes))) => {
-                    self.heard = Instant::now();
-                    self.ready.extend(self.decoder.push(&bytes));
-                }
-                Ok(Ok(None)) => {
-                    self.ended = true;
-                    self.decoder.finish()?;
-                }
-                Ok(Err(error)) => {
-                    self.ended = true;
-                    let source = TransportError::new(error);
-                    return Err(Error::Broken {
-                        address: self.address.clone(),
-                        source,
-                    });
-                }
-                Err(_) => {
-                    self.ended = true;
-                    return Err(Error::Silent {
-                        address: self.address.clone(),
+            let Opened {
+                url,
+                response,
+                changes,
+            } = &mut self.opened;
+            let error = tokio::select! {
+                leader = elsewhere(changes.as_mut(), url) => Error::LeaderMoved {
+                    address: address(url),
+                    leader: leader.to_string(),
+                },
+                chunk = timeout_at(deadline, response.chunk()) => match chunk {
+                    Ok(Ok(Some(bytes))) => {
+                        self.heard = Instant::now();
+                        self.ready.extend(self.decoder.push(&bytes));
+                        continue;
+                    }
+                    Ok(Ok(None)) => {
+                        self.ended = true;
+                        self.decoder.finish()?;
+                        continue;
+                    }
+                    Ok(Err(error)) => Error::Broken {
+                        address: address(url),
+                        source: TransportError::new(error),
+                    },
+                    Err(_) => Error::Silent {
+                        address: address(url),
                         for_: self.silence,
-                    });
-                }
-            }
+                    },
+                },
+            };
+            self.ended = true;
+            return Err(error);
         }
+    }
+}
+
+/// The next leader that is not the one at `url`; never, when nobody tells.
+async fn elsewhere(changes: Option<&mut Changes>, url: &Url) -> Arc<Master> {
+    match changes {
+        Some(changes) => changes.away_from(url).await,
+        None => std::future::pending().await,
     }
 }
 

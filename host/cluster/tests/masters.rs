@@ -146,20 +146,38 @@ async fn documents_are_read_as_recorded() {
 
 #[tokio::test]
 async fn old_masters_are_refused() {
-    for (version, expected) in [
-        ("1.11.0", Ok("1.11.0")),
-        (
-            "1.5.3",
-            Err("the cluster manager is version 1.5.3; 1.6.0 is the oldest that is supported"),
-        ),
-    ] {
-        let server = Server::start(move |_| json_answer(&json!({"version": version}))).await;
-        let found = client(&[server.name()])
-            .supported_version()
-            .await
-            .map_err(|error| error.to_string());
-        assert_eq!(found.as_deref().map_err(|error| &**error), expected);
+    let server = Server::start(move |_| json_answer(&json!({"version": "1.11.0"}))).await;
+    let found = client(&[server.name()]).supported_version().await;
+    assert_eq!(found.unwrap(), "1.11.0");
+
+    // The first one redirects: it is the one that leads which is too old.
+    let leader = Server::start(move |_| json_answer(&json!({"version": "1.5.3"}))).await;
+    let location = format!("//{}/master/api/v1/scheduler", leader.name());
+    let follower = Server::master(move |_| redirect(&location)).await;
+    let expected = format!(
+        "the cluster manager at http://{} is version 1.5.3; 1.6.0 is the oldest that is supported",
+        leader.name()
+    );
+    let error = client(&[leader.name()]).supported_version().await.unwrap_err();
+    assert_eq!(error.to_string(), expected);
+    let info = transom_cluster::v1::FrameworkInfo::default();
+    let error = client(&[follower.name()]).subscribe(&info).await.unwrap_err();
+    assert_eq!(error.to_string(), expected);
+    assert!(!error.is_transient());
+    // It was asked for nothing but its version.
+    assert!(leader.asked().iter().all(|asked| asked.line == "GET /version"));
+}
+
+#[tokio::test]
+async fn a_masters_version_is_asked_for_once() {
+    let server =
+        Server::master(|_| text_answer("503 Service Unavailable", "Master has not finished recovery")).await;
+    let client = client(&[server.name()]);
+    let info = transom_cluster::v1::FrameworkInfo::default();
+    for _ in 0..3 {
+        assert!(client.clone().subscribe(&info).await.unwrap_err().is_transient());
     }
+    assert_eq!((server.asked().len(), server.asked_version()), (3, 1));
 }
 
 #[tokio::test]

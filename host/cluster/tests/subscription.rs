@@ -56,7 +56,7 @@ fn heartbeat() -> Value {
 
 /// A server that accepts a subscription with these bytes after the head, and every call.
 async fn master(after_head: impl Fn() -> Vec<Step> + Send + Sync + 'static) -> Server {
-    Server::start(move |asked: &Asked| {
+    Server::master(move |asked: &Asked| {
         if asked.json()["type"] == "SUBSCRIBE" {
             let mut steps = vec![Step::Say(stream_head())];
             steps.extend(after_head());
@@ -141,7 +141,7 @@ async fn recorded_streams_are_read_however_they_are_sent() {
         let ended = bytes.ends_with(LAST_CHUNK);
         for size in [7, 1000] {
             let bytes = bytes.clone();
-            let server = Server::start(move |_| vec![Step::Trickle(bytes.clone(), size), Step::Close]).await;
+            let server = Server::master(move |_| vec![Step::Trickle(bytes.clone(), size), Step::Close]).await;
             let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
             let mut seen = 0;
             let end = loop {
@@ -311,7 +311,8 @@ async fn one_event_that_cannot_be_read_does_not_end_the_stream() {
 
 #[tokio::test]
 async fn a_refused_framework_hears_why_on_its_stream() {
-    let server = Server::saying(recorded("1-main/13-resubscribe-removed.http.bin")).await;
+    let server =
+        Server::master(|_| vec![Step::Say(recorded("1-main/13-resubscribe-removed.http.bin"))]).await;
     let mut events = client(&[&server.name()]).subscribe(&info()).await.unwrap().events;
     assert_eq!(
         all(&mut events).await,
@@ -321,7 +322,12 @@ async fn a_refused_framework_hears_why_on_its_stream() {
 
 #[tokio::test]
 async fn a_stream_without_its_id_is_of_no_use() {
-    let server = Server::saying(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec()).await;
+    let server = Server::master(|_| {
+        vec![Step::Say(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec(),
+        )]
+    })
+    .await;
     let error = client(&[&server.name()]).subscribe(&info()).await.unwrap_err();
     assert!(
         error.to_string().ends_with("lacks the header Mesos-Stream-Id"),
@@ -408,13 +414,17 @@ async fn calls_carry_the_stream_id_on_connections_of_their_own() {
     ];
     let asked = server.asked();
     assert_eq!(asked.len(), 1 + expected.len());
+    let stream = asked[0].connection;
     for (asked, mut expected) in asked[1..].iter().zip(expected) {
         expected["framework_id"] = json!({"value": "f-1"});
         assert_eq!(asked.json(), expected);
         assert_eq!(asked.line, "POST /api/v1/scheduler");
         assert_eq!(asked.header("mesos-stream-id"), Some("stream-7"));
         assert_eq!(asked.header("content-type"), Some("application/json"));
-        assert_ne!(asked.connection, 0, "a call used the subscription's connection");
+        assert_ne!(
+            asked.connection, stream,
+            "a call used the subscription's connection"
+        );
     }
 }
 
@@ -443,7 +453,7 @@ async fn refused_calls_tell_status_and_text() {
         ),
     ] {
         let refusal = recorded(file);
-        let server = Server::start(move |asked| {
+        let server = Server::master(move |asked| {
             if asked.json()["type"] == "SUBSCRIBE" {
                 return vec![
                     Step::Say([stream_head(), record_chunk(&subscribed(15.0))].concat()),
@@ -472,7 +482,7 @@ async fn refused_calls_tell_status_and_text() {
 
 #[tokio::test]
 async fn a_call_to_a_master_that_no_longer_leads_says_so() {
-    let server = Server::start(|asked| {
+    let server = Server::master(|asked| {
         if asked.json()["type"] == "SUBSCRIBE" {
             return vec![
                 Step::Say([stream_head(), record_chunk(&subscribed(15.0))].concat()),
@@ -494,7 +504,7 @@ async fn a_call_to_a_master_that_no_longer_leads_says_so() {
 
 #[tokio::test]
 async fn the_leader_is_found_by_redirect_and_gets_the_calls() {
-    let leader = Server::start(|asked| {
+    let leader = Server::master(|asked| {
         if asked.json()["type"] == "SUBSCRIBE" {
             return vec![
                 Step::Say([stream_head(), record_chunk(&subscribed(15.0))].concat()),
@@ -505,7 +515,7 @@ async fn the_leader_is_found_by_redirect_and_gets_the_calls() {
     })
     .await;
     let location = format!("//{}/master/api/v1/scheduler", leader.name());
-    let follower = Server::start(move |_| redirect(&location)).await;
+    let follower = Server::master(move |_| redirect(&location)).await;
     let mut subscription = client(&[&follower.name()]).subscribe(&info()).await.unwrap();
     subscription.events.next().await.unwrap();
     subscription.caller.revive().await.unwrap();
@@ -519,7 +529,7 @@ async fn the_leader_is_found_by_redirect_and_gets_the_calls() {
 
 #[tokio::test]
 async fn the_operator_stream_needs_no_stream_id_and_tells_its_interval() {
-    let server = Server::start(|asked| {
+    let server = Server::master(|asked| {
         assert_eq!(
             (asked.line.as_str(), asked.json()),
             ("POST /api/v1", json!({"type": "SUBSCRIBE"}))
@@ -548,7 +558,7 @@ async fn the_operator_stream_needs_no_stream_id_and_tells_its_interval() {
 
 #[tokio::test]
 async fn the_recorded_operator_stream_is_read() {
-    let server = Server::start(|_| {
+    let server = Server::master(|_| {
         vec![
             Step::Trickle(recorded("1-main/15-operator-subscribe.http.bin"), 11),
             Step::Close,

@@ -5,7 +5,7 @@
 use crate::error::{Error, Result};
 use crate::http::{AGENT, Http, Request, address};
 use crate::ids::ContainerId;
-use crate::stream::RecordStream;
+use crate::stream::{Opened, RecordStream};
 use crate::v1::CommandInfo;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -113,7 +113,12 @@ async fn session(
     request
         .headers
         .insert(MESSAGE_ACCEPT, HeaderValue::from_static("application/json"));
-    let mut records = RecordStream::new(address(url), http.open(&request).await?, MAX_RECORD);
+    let opened = Opened {
+        url: url.clone(),
+        response: http.open(&request).await?,
+        changes: None,
+    };
+    let mut records = RecordStream::new(opened, MAX_RECORD);
     // A command may be silent until its deadline, and not every agent sends heartbeats here.
     records.expect_every(limit);
 

@@ -97,10 +97,14 @@ pub enum Step {
     Close,
 }
 
+/// What a client asks of a master before it subscribes a framework.
+const VERSION: &str = "GET /version";
+
 /// A server on a free port of the loopback interface; it ends when it is dropped.
 pub struct Server {
     pub address: SocketAddr,
     asked: Arc<Mutex<Vec<Asked>>>,
+    tells_version: bool,
     closed: tokio::sync::watch::Receiver<usize>,
     _tasks: JoinSet<()>,
 }
@@ -109,6 +113,22 @@ impl Server {
     /// Answers each request with what `answer` says.
     pub async fn start(answer: impl Fn(&Asked) -> Vec<Step> + Send + Sync + 'static) -> Self {
         Self::listen(answer, None).await
+    }
+
+    /// The same for a master that frameworks subscribe with: what it is asked before that, its version, it answers by
+    /// itself, and that is not among what it was asked.
+    pub async fn master(answer: impl Fn(&Asked) -> Vec<Step> + Send + Sync + 'static) -> Self {
+        let server = Self::start(move |asked| {
+            if asked.line == VERSION {
+                json_answer(&serde_json::json!({"version": "1.11.0"}))
+            } else {
+                answer(asked)
+            }
+        });
+        Self {
+            tells_version: true,
+            ..server.await
+        }
     }
 
     /// The same over TLS, with the certificate in `tls/`.
@@ -158,6 +178,7 @@ impl Server {
         Self {
             address,
             asked,
+            tells_version: false,
             closed,
             _tasks: tasks,
         }
@@ -173,9 +194,17 @@ impl Server {
         self.address.to_string()
     }
 
-    /// Every request so far.
+    /// Every request so far, but for those that [`Server::master`] answers by itself.
     pub fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+        let asked = self.asked.lock().unwrap();
+        let hidden = |asked: &&Asked| !(self.tells_version && asked.line == VERSION);
+        asked.iter().filter(hidden).cloned().collect()
+    }
+
+    /// How often the master's version was asked for.
+    pub fn asked_version(&self) -> usize {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|asked| asked.line == VERSION).count()
     }
 
     /// Waits until so many connections were closed.

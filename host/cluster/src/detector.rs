@@ -1,0 +1,242 @@
+//! Who leads, as ZooKeeper knows it: a task that follows the masters' registrations and publishes what it finds.
+//!
+//! Masters register below a path, each with a number; the lowest number leads. The task keeps one session with
+//! ZooKeeper, made anew after a loss or an expiry, and watches the path, so that a change is known as soon as
+//! ZooKeeper tells it. While ZooKeeper is away the masters known last stay: they lead on without it until it is back,
+//! and who asks the wrong one is redirected. Nothing is written to ZooKeeper.
+//!
+//! Everybody else reads the last [`View`] or waits for the next one; nobody waits for ZooKeeper itself.
+
+mod address;
+mod protobuf;
+mod registration;
+mod session;
+
+pub use address::masked;
+pub(crate) use address::{SCHEME, ZooKeeper};
+pub use registration::Master;
+
+use crate::error::{Error, Result};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+/// What is known of the masters.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct View {
+    /// Those registered whose registration can be read, in the order of their numbers.
+    pub(crate) masters: Vec<Arc<Master>>,
+    /// Whether the first of them leads: not when the registration before it cannot be read.
+    pub(crate) first_leads: bool,
+    /// Why this may not be true any more, or why nothing is known.
+    pub(crate) trouble: Option<String>,
+}
+
+impl View {
+    pub(crate) fn leader(&self) -> Option<&Arc<Master>> {
+        self.masters.first().filter(|_| self.first_leads)
+    }
+}
+
+/// The task and what it published last. Cloning is cheap; the task ends when it is closed or the last clone is gone.
+#[derive(Clone, Debug)]
+pub(crate) struct Detector {
+    zookeeper: Arc<ZooKeeper>,
+    views: watch::Receiver<Arc<View>>,
+    owner: Arc<Owner>,
+}
+
+#[derive(Debug)]
+struct Owner {
+    token: CancellationToken,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.token.cancel();
+    }
+}
+
+impl Detector {
+    /// Starts the task on the present runtime; `timeout` is the session's.
+    pub(crate) fn start(zookeeper: ZooKeeper, timeout: Duration) -> Result<Self> {
+        let runtime = Handle::try_current().map_err(|_| Error::Config {
+            what: format!("{zookeeper} can only be followed within a Tokio runtime"),
+        })?;
+        let zookeeper = Arc::new(zookeeper);
+        let (views, token) = (watch::Sender::default(), CancellationToken::new());
+        let receiver = views.subscribe();
+        let task = runtime.spawn(session::keep(
+            Arc::clone(&zookeeper),
+            timeout,
+            views,
+            token.clone(),
+        ));
+        Ok(Self {
+            zookeeper,
+            views: receiver,
+            owner: Arc::new(Owner {
+                token,
+                task: Mutex::new(Some(task)),
+            }),
+        })
+    }
+
+    /// Ends the task and waits for its end.
+    pub(crate) async fn close(&self) {
+        self.owner.token.cancel();
+        let task = self
+            .owner
+            .task
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(task) = task
+            && let Err(error) = task.await
+        {
+            tracing::error!(%error, "following the masters in ZooKeeper ended badly");
+        }
+    }
+
+    /// What is known now.
+    pub(crate) fn view(&self) -> Arc<View> {
+        Arc::clone(&self.views.borrow())
+    }
+
+    /// What is known as soon as any master is, or the reason why none is after `limit`.
+    pub(crate) async fn masters(&self, limit: Duration) -> Result<Arc<View>> {
+        let mut views = self.views.clone();
+        let known = views.wait_for(|view| !view.masters.is_empty());
+        // Too late, or closed.
+        if let Ok(Ok(view)) = tokio::time::timeout(limit, known).await {
+            return Ok(Arc::clone(&view));
+        }
+        Err(Error::NoLeader {
+            zookeeper: self.zookeeper.to_string(),
+            why: self
+                .view()
+                .trouble
+                .clone()
+                .unwrap_or_else(|| "ZooKeeper has not answered yet".to_owned()),
+        })
+    }
+
+    /// Changes of who leads since `view` was current.
+    pub(crate) fn changes_since(&self, view: &View) -> Changes {
+        Changes {
+            views: self.views.clone(),
+            node: view.leader().map(|leader| leader.node.clone()),
+        }
+    }
+}
+
+/// Tells when somebody else leads. While nobody is known to, nobody else is: the news is the next leader.
+#[derive(Clone, Debug)]
+pub(crate) struct Changes {
+    views: watch::Receiver<Arc<View>>,
+    /// The registration of the leader known last.
+    node: Option<String>,
+}
+
+impl Changes {
+    /// The next other leader. Never, once the detector is closed. Dropping this future loses nothing.
+    pub(crate) async fn next(&mut self) -> Arc<Master> {
+        loop {
+            let leader = self.views.borrow_and_update().leader().cloned();
+            if let Some(leader) = leader.filter(|leader| self.node.as_ref() != Some(&leader.node)) {
+                self.node = Some(leader.node.clone());
+                return leader;
+            }
+            if self.views.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// The next leader that is not at `url`.
+    pub(crate) async fn away_from(&mut self, url: &Url) -> Arc<Master> {
+        loop {
+            let leader = self.next().await;
+            if !leader.is_at(url) {
+                return leader;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn master(node: &str, port: u16) -> Arc<Master> {
+        Arc::new(Master {
+            node: node.into(),
+            id: node.into(),
+            hostname: None,
+            ip: Some("127.0.0.1".parse().unwrap()),
+            port,
+            version: None,
+        })
+    }
+
+    fn view(masters: &[Arc<Master>]) -> Arc<View> {
+        Arc::new(View {
+            masters: masters.to_vec(),
+            first_leads: true,
+            trouble: None,
+        })
+    }
+
+    /// What has been told by now, without waiting.
+    fn told(changes: &mut Changes, url: &Url) -> Option<u16> {
+        let mut next = std::pin::pin!(changes.away_from(url));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match next.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(leader) => Some(leader.port),
+            std::task::Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn only_another_leader_at_another_place_is_news() {
+        let (a, b) = (master("info_1", 1), master("info_2", 2));
+        let again = master("info_3", 1);
+        let at_a = Url::parse("http://127.0.0.1:1/master/api").unwrap();
+        let sender = watch::Sender::new(view(&[a.clone(), b.clone()]));
+        let mut changes = Changes {
+            views: sender.subscribe(),
+            node: Some(a.node.clone()),
+        };
+        assert_eq!(told(&mut changes, &at_a), None);
+        for (masters, news) in [
+            (vec![a.clone()], None),
+            (vec![], None),
+            (vec![a.clone()], None),
+            (vec![again.clone(), b.clone()], None),
+            (vec![b.clone()], Some(2)),
+            (vec![b.clone(), a.clone()], None),
+            (vec![], None),
+            (vec![b.clone()], None),
+        ] {
+            sender.send_replace(view(&masters));
+            assert_eq!(told(&mut changes, &at_a), news, "{masters:?}");
+        }
+        drop(sender);
+        assert_eq!(told(&mut changes, &at_a), None);
+    }
+
+    #[test]
+    fn nobody_leads_while_the_first_registration_cannot_be_read() {
+        let unread = View {
+            first_leads: false,
+            ..View::clone(&view(&[master("info_2", 2)]))
+        };
+        assert_eq!(unread.leader(), None);
+        assert_eq!(View::default().leader(), None);
+    }
+}

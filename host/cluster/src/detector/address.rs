@@ -1,0 +1,180 @@
+//! `zk://[user:password@]host:port,host:port/path`: where masters register.
+
+use crate::error::{Error, Result};
+use std::borrow::Cow;
+use std::fmt;
+
+/// What such an address begins with.
+pub(crate) const SCHEME: &str = "zk://";
+
+/// Where ZooKeeper is and where in it the masters register. Shows without the password.
+#[derive(Clone, Eq, PartialEq)]
+pub(crate) struct ZooKeeper {
+    /// `host:port`, separated by commas.
+    pub(crate) servers: String,
+    /// Absolute, without a slash at its end.
+    pub(crate) path: String,
+    /// `user:password`, taken as written: masters do not percent-decode it either.
+    pub(crate) digest: Option<String>,
+}
+
+impl ZooKeeper {
+    /// Reads an address. Fails with [`Error::Config`], which says what was expected and no password.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let wrong = |why: &str| Error::Config {
+            what: format!(
+                "master {:?}: {why}; expected zk://[user:password@]host:port,host:port/path",
+                masked(text)
+            ),
+        };
+        let rest = text
+            .strip_prefix(SCHEME)
+            .ok_or_else(|| wrong("this is not a ZooKeeper address"))?;
+        let slash = rest
+            .find('/')
+            .ok_or_else(|| wrong("the path is missing under which masters register"))?;
+        let (authority, path) = rest.split_at(slash);
+        let path = path.trim_end_matches('/');
+        if path.is_empty() {
+            return Err(wrong("masters do not register at the root of ZooKeeper"));
+        }
+        if path.contains([',', '?', '#']) || path.contains("//") || path.split('/').any(is_relative) {
+            return Err(wrong("the path is not one"));
+        }
+        // The last at sign: a password may contain others.
+        let (digest, servers) = match authority.rsplit_once('@') {
+            Some((digest, servers)) => (Some(digest), servers),
+            None => (None, authority),
+        };
+        if digest.is_some_and(|digest| !is_digest(digest)) {
+            return Err(wrong(
+                "the credentials are not a user and a password with a colon between",
+            ));
+        }
+        let servers: Vec<_> = servers.split(',').map(str::trim).collect();
+        if !servers.iter().all(|server| is_server(server)) {
+            // Which one is not said: it may be half a password.
+            return Err(wrong("a server is not host:port"));
+        }
+        Ok(Self {
+            servers: servers.join(","),
+            path: path.to_owned(),
+            digest: digest.map(str::to_owned),
+        })
+    }
+}
+
+fn is_relative(segment: &str) -> bool {
+    segment == "." || segment == ".."
+}
+
+fn is_digest(digest: &str) -> bool {
+    digest
+        .split_once(':')
+        .is_some_and(|(user, password)| !user.is_empty() && !password.is_empty())
+}
+
+fn is_server(server: &str) -> bool {
+    server.rsplit_once(':').is_some_and(|(host, port)| {
+        let plain = !host.is_empty() && !host.contains([':', '[', ']', ' ']);
+        let bracketed = host.starts_with('[') && host.ends_with(']') && host.len() > 2;
+        (plain || bracketed) && port.parse::<u16>().is_ok_and(|port| port != 0)
+    })
+}
+
+impl fmt::Display for ZooKeeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(SCHEME)?;
+        if let Some((user, _)) = self.digest.as_ref().and_then(|digest| digest.split_once(':')) {
+            write!(f, "{user}:***@")?;
+        }
+        write!(f, "{}{}", self.servers, self.path)
+    }
+}
+
+impl fmt::Debug for ZooKeeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// A master's address as it may be shown: with `***` in place of a password (`zk://user:***@host:2181/path`).
+pub fn masked(address: &str) -> Cow<'_, str> {
+    let Some((scheme, rest)) = address.split_once("://") else {
+        return Cow::Borrowed(address);
+    };
+    // Up to the last at sign anywhere: what is wrongly written must not show a secret either.
+    let Some((credentials, servers)) = rest.rsplit_once('@') else {
+        return Cow::Borrowed(address);
+    };
+    let user = credentials.split_once(':').map_or("", |(user, _)| user);
+    Cow::Owned(format!("{scheme}://{user}:***@{servers}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_name_servers_path_and_perhaps_a_user() {
+        let cases = [
+            ("zk://h:2181/mesos", "h:2181", "/mesos", None),
+            ("zk://h1:2181,h2:2182/a/b/", "h1:2181,h2:2182", "/a/b", None),
+            ("zk://h1:1, h2:2/m", "h1:1,h2:2", "/m", None),
+            ("zk://[::1]:2181/m", "[::1]:2181", "/m", None),
+            ("zk://ops:s3cret@h:1/m", "h:1", "/m", Some("ops:s3cret")),
+            ("zk://ops:a@b:c@h:1,i:2/m", "h:1,i:2", "/m", Some("ops:a@b:c")),
+        ];
+        for (text, servers, path, digest) in cases {
+            let found = ZooKeeper::parse(text).unwrap();
+            assert_eq!(
+                (&*found.servers, &*found.path, found.digest.as_deref()),
+                (servers, path, digest),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_addresses_are_refused_with_what_is_wrong() {
+        for (text, why) in [
+            ("zk://h:2181", "the path is missing"),
+            ("zk://h:2181/", "the root"),
+            ("zk:///m", "a server is not host:port"),
+            ("zk://h/m", "a server is not host:port"),
+            ("zk://h:0/m", "is not host:port"),
+            ("zk://h:1,/m", "a server is not host:port"),
+            ("zk://h:1/m,zk://i:1/m", "the path is not one"),
+            ("zk://h:1/a//b", "the path is not one"),
+            ("zk://h:1/../b", "the path is not one"),
+            ("zk://s3cret@h:1/m", "the credentials"),
+            ("zk://ops:@h:1/m", "the credentials"),
+            ("zk://ops:s3/cret@h:1/m", "is not host:port"),
+        ] {
+            let error = ZooKeeper::parse(text).unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
+            assert!(
+                !error.contains("s3") && !error.contains("cret"),
+                "{text}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn passwords_are_masked() {
+        for (text, shown) in [
+            ("zk://ops:s3cret@h:1/m", "zk://ops:***@h:1/m"),
+            ("zk://ops:a@b@h:1/m", "zk://ops:***@h:1/m"),
+            ("zk://s3cret@h:1/m", "zk://:***@h:1/m"),
+            ("zk://h:1/m", "zk://h:1/m"),
+            ("h:5050", "h:5050"),
+        ] {
+            assert_eq!(masked(text), shown);
+        }
+        let parsed = ZooKeeper::parse("zk://ops:s3cret@h:1/m").unwrap();
+        assert_eq!(
+            format!("{parsed} {parsed:?}"),
+            "zk://ops:***@h:1/m zk://ops:***@h:1/m"
+        );
+    }
+}

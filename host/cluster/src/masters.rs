@@ -1,0 +1,149 @@
+//! Whom to ask: masters from a list, or those that ZooKeeper names, and in which order.
+
+use crate::config::{Config, Source};
+use crate::detector::{Changes, Detector, Master};
+use crate::error::{Error, Result};
+use crate::http::address;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use url::Url;
+
+/// Whom to ask. Cloning is cheap; clones share what is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Masters {
+    from: From,
+    /// The index of the one that worked last: within the list, or among the leader's own addresses.
+    preferred: Arc<AtomicUsize>,
+}
+
+#[derive(Clone, Debug)]
+enum From {
+    List(Arc<[Url]>),
+    ZooKeeper(Detector),
+}
+
+/// Whom to ask now.
+#[derive(Debug)]
+pub(crate) struct Candidates {
+    /// In the order in which they shall be asked, with what [`Masters::worked`] wants to hear.
+    pub(crate) urls: Vec<(usize, Url)>,
+    /// What tells when somebody else leads than did when this was made.
+    pub(crate) changes: Option<Changes>,
+}
+
+impl Masters {
+    /// Checks the configuration; with ZooKeeper in it, begins to follow that.
+    pub(crate) fn new(config: &Config) -> Result<Self> {
+        let from = match config.source()? {
+            Source::Listed(urls) => From::List(urls.into()),
+            Source::ZooKeeper(zookeeper) => {
+                From::ZooKeeper(Detector::start(zookeeper, config.zookeeper_timeout)?)
+            }
+        };
+        Ok(Self {
+            from,
+            preferred: Arc::default(),
+        })
+    }
+
+    fn detector(&self) -> Option<&Detector> {
+        match &self.from {
+            From::List(_) => None,
+            From::ZooKeeper(detector) => Some(detector),
+        }
+    }
+
+    /// Whom to ask. From ZooKeeper: the leader, then the others, who know better while we do not hear of a change. While
+    /// nobody is known somebody is waited for, as long as a connection may take.
+    pub(crate) async fn candidates(&self, config: &Config) -> Result<Candidates> {
+        let preferred = self.preferred.load(Ordering::Relaxed);
+        match &self.from {
+            From::List(urls) => {
+                let urls = beginning_with(preferred, urls.to_vec());
+                Ok(Candidates { urls, changes: None })
+            }
+            From::ZooKeeper(detector) => {
+                let view = detector.masters(config.connect_timeout).await?;
+                let mut masters = view.masters.iter();
+                let own = masters.next().map(|first| first.urls(config.scheme()));
+                let mut urls = beginning_with(preferred, own.unwrap_or_default());
+                let others = masters.flat_map(|master| master.urls(config.scheme()));
+                urls.extend(others.map(|url| (0, url)));
+                Ok(Candidates {
+                    urls,
+                    changes: Some(detector.changes_since(&view)),
+                })
+            }
+        }
+    }
+
+    /// The one with this number is to be asked first the next time.
+    pub(crate) fn worked(&self, number: usize) {
+        self.preferred.store(number, Ordering::Relaxed);
+    }
+
+    pub(crate) fn leader(&self) -> Option<Arc<Master>> {
+        self.detector()?.view().leader().cloned()
+    }
+
+    pub(crate) fn registered(&self) -> Vec<Arc<Master>> {
+        self.detector()
+            .map(|detector| detector.view().masters.clone())
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn changes(&self) -> LeaderChanges {
+        LeaderChanges(
+            self.detector()
+                .map(|detector| detector.changes_since(&detector.view())),
+        )
+    }
+
+    pub(crate) async fn close(&self) {
+        if let Some(detector) = self.detector() {
+            detector.close().await;
+        }
+    }
+}
+
+/// Numbered, from that number on and around.
+fn beginning_with(number: usize, urls: Vec<Url>) -> Vec<(usize, Url)> {
+    let mut urls: Vec<_> = urls.into_iter().enumerate().collect();
+    let first = number.checked_rem(urls.len()).unwrap_or_default();
+    urls.rotate_left(first);
+    urls
+}
+
+impl Candidates {
+    /// The error when none of them could be used.
+    pub(crate) fn failed(&self, last: Option<Error>) -> Error {
+        match last {
+            Some(source) if self.urls.len() > 1 => {
+                let masters: Vec<_> = self.urls.iter().map(|(_, url)| address(url)).collect();
+                Error::NoMaster {
+                    masters: masters.join(", "),
+                    source: Box::new(source),
+                }
+            }
+            Some(error) => error,
+            None => Error::Config {
+                what: "no master is named; expected host:port".to_owned(),
+            },
+        }
+    }
+}
+
+/// Changes of who leads, as ZooKeeper tells them.
+#[derive(Clone, Debug)]
+pub struct LeaderChanges(Option<Changes>);
+
+impl LeaderChanges {
+    /// Waits for the next other leader. Never returns when the masters are listed, or when the client was closed.
+    /// Dropping this future loses no change.
+    pub async fn next(&mut self) -> Arc<Master> {
+        match &mut self.0 {
+            Some(changes) => changes.next().await,
+            None => std::future::pending().await,
+        }
+    }
+}

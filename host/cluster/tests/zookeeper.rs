@@ -1,0 +1,374 @@
+//! The leader as a real ZooKeeper names it. These tests need the Debian packages `zookeeper` and a Java runtime, and
+//! fail without them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests fail by panicking"
+)]
+
+mod support;
+#[path = "support/zookeeper.rs"]
+mod zookeeper;
+
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use support::{Server, Step, json_answer, record_chunk, redirect, stream_head, text_answer};
+use tokio::time::timeout;
+use transom_cluster::v1::FrameworkInfo;
+use transom_cluster::{Client, Config, Error, LeaderChanges, Master, operator, scheduler};
+use zookeeper::{ZooKeeper, create, create_path, register};
+use zookeeper_client::{Acl, Acls, AuthId, Permission};
+
+/// How long news may take here before a test fails; what it does take is printed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn config(masters: String) -> Config {
+    Config {
+        masters: vec![masters],
+        connect_timeout: Duration::from_secs(5),
+        call_timeout: Duration::from_secs(10),
+        zookeeper_timeout: Duration::from_secs(10),
+        ..Config::default()
+    }
+}
+
+fn client(server: &ZooKeeper, path: &str) -> Client {
+    Client::new(config(format!("zk://{}{path}", server.address()))).unwrap()
+}
+
+async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let began = Instant::now();
+    let Ok(done) = timeout(PATIENCE, future).await else {
+        panic!("{what}: not within {} s", PATIENCE.as_secs());
+    };
+    println!("{what}: {:.1} ms", began.elapsed().as_secs_f64() * 1000.0);
+    done
+}
+
+async fn next_leader(what: &str, changes: &mut LeaderChanges) -> Arc<Master> {
+    within(what, changes.next()).await
+}
+
+#[tokio::test]
+async fn the_lowest_registration_leads_in_both_forms_and_changes_are_news() {
+    let server = ZooKeeper::start().await;
+    let client = client(&server, "/a/mesos");
+    let mut changes = client.leader_changes();
+    assert_eq!(client.leader(), None);
+
+    // The path does not exist yet, and what is asked meanwhile fails with the reason.
+    let error = client.version().await.unwrap_err();
+    assert!(error.is_transient());
+    let text = error.to_string();
+    assert!(
+        text.contains("no leading master is known from zk://127.0.0.1:"),
+        "{text}"
+    );
+    assert!(text.ends_with("/a/mesos does not exist in ZooKeeper"), "{text}");
+
+    let masters = server.client().await;
+    create_path(&masters, "/a", Acls::anyone_all()).await;
+    create_path(&masters, "/a/mesos", Acls::anyone_all()).await;
+    let first = register(&masters, "/a/mesos", 5060).await;
+    let leader = next_leader("the first leader appears", &mut changes).await;
+    assert_eq!((&leader.node, leader.port), (&first, 5060));
+
+    // Others that register later, and other nodes, change nothing.
+    create_path(&masters, "/a/mesos/log_replicas", Acls::anyone_all()).await;
+    let protobuf = b"\x0a\x01m\x10\xff\x80\x80\x08\x18\xba\x27\x2a\x09localhost";
+    let second = create(&masters, "/a/mesos/info_", protobuf, Acls::anyone_all()).await;
+    let third = register(&masters, "/a/mesos", 5070).await;
+    within("all are known", async {
+        while client.registered_masters().len() != 3 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(client.leader().unwrap().node, first);
+
+    masters.delete(&format!("/a/mesos/{first}"), None).await.unwrap();
+    let leader = next_leader("a protobuf master follows", &mut changes).await;
+    assert_eq!((&leader.node, leader.port), (&second, 5050));
+    assert_eq!(leader.to_string(), "127.0.0.1:5050");
+
+    masters.delete(&format!("/a/mesos/{second}"), None).await.unwrap();
+    let leader = next_leader("a JSON master follows", &mut changes).await;
+    assert_eq!((&leader.node, leader.port), (&third, 5070));
+
+    // Nobody leads, then somebody again.
+    masters.delete(&format!("/a/mesos/{third}"), None).await.unwrap();
+    within("nobody leads", async {
+        while client.leader().is_some() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let text = client.version().await.unwrap_err().to_string();
+    assert!(text.ends_with("no master is registered at /a/mesos"), "{text}");
+    let fourth = register(&masters, "/a/mesos", 5080).await;
+    assert_eq!(
+        next_leader("somebody leads again", &mut changes).await.node,
+        fourth
+    );
+
+    // A leader whose registration cannot be read is not replaced by the next one, which does not lead.
+    masters.delete(&format!("/a/mesos/{fourth}"), None).await.unwrap();
+    create(&masters, "/a/mesos/json.info_", b"{}", Acls::anyone_all()).await;
+    register(&masters, "/a/mesos", 5090).await;
+    within("the next one is known", async {
+        while client.registered_masters().is_empty() || client.leader().is_some() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(client.registered_masters()[0].port, 5090);
+
+    within("the client closes", client.close()).await;
+    assert!(timeout(Duration::from_millis(50), changes.next()).await.is_err());
+}
+
+#[tokio::test]
+async fn the_last_leader_stays_while_zookeeper_is_away_and_an_expired_session_is_made_anew() {
+    let mut server = ZooKeeper::start().await;
+    let masters = server.client().await;
+    create_path(&masters, "/mesos", Acls::anyone_all()).await;
+    let first = register(&masters, "/mesos", 5060).await;
+    let client = Client::new(Config {
+        // ZooKeeper without memory refuses those who have seen later changes: they give up after their own time.
+        zookeeper_timeout: Duration::from_secs(3),
+        ..config(format!("zk://{}/mesos", server.address()))
+    })
+    .unwrap();
+    let mut changes = client.leader_changes();
+    let leader = match client.leader() {
+        Some(leader) => leader,
+        None => next_leader("the leader is found", &mut changes).await,
+    };
+    assert_eq!(leader.node, first);
+
+    // Away and back, with the same sessions.
+    server.stop().await;
+    assert_eq!(client.leader().unwrap().node, first);
+    server.start_again().await;
+    register(&masters, "/mesos", 5070).await;
+    within("a change is seen after ZooKeeper was away", async {
+        while client.registered_masters().len() != 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert_eq!(client.leader().unwrap().node, first);
+
+    // Back without any memory of sessions or nodes.
+    server.stop().await;
+    server.forget();
+    server.start_again().await;
+    let masters = server.client().await;
+    assert_eq!(client.leader().unwrap().node, first);
+    create_path(&masters, "/mesos", Acls::anyone_all()).await;
+    // Another master, whose registration has a number that was there before.
+    create(&masters, "/mesos/x_", b"", Acls::anyone_all()).await;
+    let anew = register(&masters, "/mesos", 5090).await;
+    assert_ne!(anew, first);
+    within("the leader is found in a new session", async {
+        while client.leader().is_none_or(|leader| leader.port != 5090) {
+            changes.next().await;
+        }
+    })
+    .await;
+
+    // Away for good: whoever leads is known and asked.
+    server.stop().await;
+    let error = client.version().await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Unreachable { .. } | Error::NoMaster { .. }),
+        "{error:?}"
+    );
+    assert_eq!(client.leader().unwrap().node, anew);
+    within("the client closes", client.close()).await;
+}
+
+#[tokio::test]
+async fn credentials_in_the_address_open_what_an_acl_protects() {
+    let server = ZooKeeper::start().await;
+    let masters = server.client().await;
+    masters.auth("digest", b"ops:s3cret").await.unwrap();
+    let acls = [Acl::new(Permission::ALL, AuthId::authed())];
+    create_path(&masters, "/mesos", Acls::from(&acls[..])).await;
+    let info = json!({"id": "m", "hostname": "localhost", "port": 5060, "ip": 16_777_343}).to_string();
+    let node = create(
+        &masters,
+        "/mesos/json.info_",
+        info.as_bytes(),
+        Acls::from(&acls[..]),
+    )
+    .await;
+
+    let at = |credentials: &str| {
+        let mut config = config(format!("zk://{credentials}{}/mesos", server.address()));
+        config.connect_timeout = Duration::from_secs(2);
+        Client::new(config).unwrap()
+    };
+    let client = at("ops:s3cret@");
+    let leader = match client.leader() {
+        Some(leader) => leader,
+        None => next_leader("the leader is found", &mut client.leader_changes()).await,
+    };
+    assert_eq!(leader.node, node);
+    let shown = format!("{client:?} {:?}", client.config());
+    assert!(shown.contains("ops:***@") && !shown.contains("s3cret"), "{shown}");
+    client.close().await;
+
+    for credentials in ["", "ops:wr0ng@"] {
+        let client = at(credentials);
+        let error = client.version().await.unwrap_err();
+        let text = format!("{error} {error:?} {client:?}");
+        assert!(
+            text.contains("does not let /mesos be read; check user and password"),
+            "{text}"
+        );
+        assert!(!text.contains("wr0ng"), "{text}");
+        client.close().await;
+    }
+}
+
+/// A master that leads: it accepts every subscription and says nothing more.
+async fn leading() -> Server {
+    Server::master(|asked| match asked.line.as_str() {
+        "POST /api/v1/scheduler" | "POST /master/api/v1/scheduler" => {
+            let subscribed = json!({"type": "SUBSCRIBED", "subscribed": {
+                "framework_id": {"value": "f-1"}, "heartbeat_interval_seconds": 15.0, "master_info": {"id": "m"}}});
+            accept(&subscribed)
+        }
+        "POST /api/v1" | "POST /master/api/v1" => {
+            accept(&json!({"type": "SUBSCRIBED", "subscribed": {"get_state": {}, "heartbeat_interval_seconds": 15.0}}))
+        }
+        "GET /state" => json_answer(&json!({"id": "m"})),
+        _ => text_answer("404 Not Found", ""),
+    })
+    .await
+}
+
+fn accept(subscribed: &Value) -> Vec<Step> {
+    vec![
+        Step::Say(stream_head()),
+        Step::Say(record_chunk(subscribed)),
+        Step::Silence,
+    ]
+}
+
+async fn subscribe(client: &Client) -> (scheduler::Stream, operator::Stream) {
+    let info = FrameworkInfo {
+        user: "root".into(),
+        name: "alpha".into(),
+        ..FrameworkInfo::default()
+    };
+    let mut events = client.subscribe(&info).await.unwrap().events;
+    assert!(matches!(
+        events.next().await,
+        Ok(Some(scheduler::Event::Subscribed(_)))
+    ));
+    let mut watched = client.watch().await.unwrap();
+    assert!(matches!(
+        watched.next().await,
+        Ok(Some(operator::Event::Subscribed(_)))
+    ));
+    (events, watched)
+}
+
+#[tokio::test]
+async fn subscriptions_end_when_the_leader_moves_and_find_the_new_one() {
+    let server = ZooKeeper::start().await;
+    let masters = server.client().await;
+    create_path(&masters, "/mesos", Acls::anyone_all()).await;
+    let (first, second) = (leading().await, leading().await);
+    let node = register(&masters, "/mesos", first.address.port()).await;
+    register(&masters, "/mesos", second.address.port()).await;
+    let client = client(&server, "/mesos");
+    let (mut events, mut watched) = subscribe(&client).await;
+    assert_eq!((first.asked().len(), second.asked().len()), (2, 0));
+
+    masters.delete(&format!("/mesos/{node}"), None).await.unwrap();
+    let error = within("the scheduler stream ends", events.next())
+        .await
+        .unwrap_err();
+    let expected = format!("{} leads now instead of http://{}", second.address, first.address);
+    assert!(matches!(error, Error::LeaderMoved { .. }), "{error:?}");
+    assert_eq!(error.to_string(), expected);
+    assert!(error.is_transient());
+    let error = within("the operator stream ends", watched.next())
+        .await
+        .unwrap_err();
+    assert_eq!(error.to_string(), expected);
+    assert!(matches!(events.next().await, Ok(None)));
+    drop((events, watched));
+
+    let (mut events, _watched) = subscribe(&client).await;
+    assert_eq!((first.asked().len(), second.asked().len()), (2, 2));
+    // Once each.
+    assert_eq!((first.asked_version(), second.asked_version()), (1, 1));
+
+    // The same master in a new registration is not another one.
+    let lowest = client.leader().unwrap().node.clone();
+    register(&masters, "/mesos", second.address.port()).await;
+    let mut changes = client.leader_changes();
+    masters.delete(&format!("/mesos/{lowest}"), None).await.unwrap();
+    next_leader("the same master leads anew", &mut changes).await;
+    assert!(timeout(Duration::from_millis(100), events.next()).await.is_err());
+    client.close().await;
+}
+
+#[tokio::test]
+async fn a_master_named_by_zookeeper_may_redirect() {
+    let server = ZooKeeper::start().await;
+    let masters = server.client().await;
+    create_path(&masters, "/mesos", Acls::anyone_all()).await;
+    let leader = leading().await;
+    let location = format!("//localhost:{}/master", leader.address.port());
+    // It has lost the lead, and ZooKeeper has not told us so.
+    let follower = Server::master(move |asked| {
+        let path = asked.line.split(' ').nth(1).unwrap_or_default();
+        redirect(&format!("{location}{path}"))
+    })
+    .await;
+    let stale = register(&masters, "/mesos", follower.address.port()).await;
+    let client = client(&server, "/mesos");
+    let (mut events, _watched) = subscribe(&client).await;
+    assert_eq!((follower.asked().len(), leader.asked().len()), (2, 2));
+
+    // Now it has: the stream is where it belongs already.
+    register(&masters, "/mesos", leader.address.port()).await;
+    let mut changes = client.leader_changes();
+    masters.delete(&format!("/mesos/{stale}"), None).await.unwrap();
+    next_leader("the leader is named", &mut changes).await;
+    assert!(timeout(Duration::from_millis(100), events.next()).await.is_err());
+    client.close().await;
+}
+
+#[tokio::test]
+async fn a_question_to_a_master_that_hangs_is_put_to_the_next_leader() {
+    let server = ZooKeeper::start().await;
+    let masters = server.client().await;
+    create_path(&masters, "/mesos", Acls::anyone_all()).await;
+    let (hanging, leader) = (Server::start(|_| vec![Step::Silence]).await, leading().await);
+    let node = register(&masters, "/mesos", hanging.address.port()).await;
+    let client = client(&server, "/mesos");
+    let asking = {
+        let client = client.clone();
+        tokio::spawn(async move { client.state().await.map(|state| state.id) })
+    };
+    within("it is asked", async {
+        while hanging.asked().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    register(&masters, "/mesos", leader.address.port()).await;
+    masters.delete(&format!("/mesos/{node}"), None).await.unwrap();
+    let answer = within("the next leader answers", asking).await.unwrap();
+    assert_eq!(answer.unwrap(), "m");
+    client.close().await;
+}
