@@ -204,7 +204,24 @@ impl Rig {
         Self::empty(Some(matchers)).await
     }
 
+    /// Started, with an empty store, a master that it is to find by that address, and a long wait between tries.
+    pub(super) async fn finding(masters: String, wait: Duration) -> Self {
+        let (master, store, dir) = Self::around().await;
+        let mut times = times();
+        times.reconnect = Backoff {
+            base: wait,
+            max: wait,
+        };
+        Self::made_of(master, store, dir, None, masters, times).await
+    }
+
     async fn empty(matchers: Option<Box<dyn MatcherHost>>) -> Self {
+        let (master, store, dir) = Self::around().await;
+        Self::on(master, store, dir, matchers).await
+    }
+
+    /// A master and an empty store.
+    async fn around() -> (Master, Arc<Flaky>, Arc<tempfile::TempDir>) {
         let dir = Arc::new(tempfile::tempdir().unwrap());
         let inner = transom_store::open(&format!("file:{}", dir.path().display()))
             .await
@@ -214,8 +231,7 @@ impl Rig {
             down: AtomicBool::new(false),
             refused: Notify::new(),
         });
-        let master = Master::start(store.clone()).await;
-        Self::on(master, store, dir, matchers).await
+        (Master::start(store.clone()).await, store, dir)
     }
 
     async fn on(
@@ -224,11 +240,23 @@ impl Rig {
         dir: Arc<tempfile::TempDir>,
         matchers: Option<Box<dyn MatcherHost>>,
     ) -> Self {
+        let masters = master.address.to_string();
+        Self::made_of(master, store, dir, matchers, masters, times()).await
+    }
+
+    async fn made_of(
+        master: Master,
+        store: Arc<Flaky>,
+        dir: Arc<tempfile::TempDir>,
+        matchers: Option<Box<dyn MatcherHost>>,
+        masters: String,
+        times: Times,
+    ) -> Self {
         let script = Arc::new(Script::default());
         let (mut registry, token) = (Registry::default(), CancellationToken::new());
         let parts = Parts {
             cluster: Client::new(transom_cluster::Config {
-                masters: vec![master.address.to_string()],
+                masters: vec![masters],
                 ..transom_cluster::Config::default()
             })
             .unwrap(),
@@ -240,7 +268,7 @@ impl Rig {
             store: store.clone(),
             prefix: "fw".to_owned(),
             matchers: matchers.unwrap_or_else(|| Box::new(ScriptedHost(Arc::clone(&script)))),
-            times: times(),
+            times,
         };
         let (scheduler, events) = parts.start(&mut registry, token.clone()).await.unwrap();
         Self {

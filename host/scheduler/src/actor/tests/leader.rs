@@ -1,0 +1,58 @@
+//! A subscription that follows the leader a real ZooKeeper names. Needs the Debian packages `zookeeper` and
+//! `default-jre-headless`, and fails without them.
+
+#[path = "../../../../cluster/tests/support/zookeeper.rs"]
+mod zookeeper;
+
+use std::time::{Duration, Instant};
+
+use zookeeper_client::Acls;
+
+use self::zookeeper::{ZooKeeper, create_path, register};
+use super::master::Master;
+use super::rig::Rig;
+
+#[tokio::test]
+async fn the_subscription_moves_with_the_leader() {
+    let server = ZooKeeper::start().await;
+    let masters = server.client().await;
+    create_path(&masters, "/mesos", Acls::anyone_all()).await;
+    // The first leader is the rig's own master.
+    let zookeeper = format!("zk://{}/mesos", server.address());
+    let mut rig = Rig::finding(zookeeper, Duration::from_mins(10)).await;
+    let first = register(&masters, "/mesos", rig.master.address.port()).await;
+    assert_eq!(rig.heard().await, "registered F-1");
+
+    let second = Master::start(rig.store.clone()).await;
+    register(&masters, "/mesos", second.address.port()).await;
+    let began = Instant::now();
+    masters.delete(&format!("/mesos/{first}"), None).await.unwrap();
+    let call = second.call("SUBSCRIBE", 1).await;
+    println!("subscribed with the new leader after {:?}", began.elapsed());
+    assert_eq!(
+        call.body["subscribe"]["framework_info"]["id"]["value"], "F-1",
+        "{}",
+        call.body
+    );
+    assert_eq!(rig.heard().await, "disconnected");
+    assert_eq!(rig.heard().await, "reregistered");
+
+    // The leader is gone; while the next try is minutes away, another leader is news.
+    second.hang_up();
+    assert_eq!(rig.heard().await, "disconnected");
+    let third = Master::start(rig.store.clone()).await;
+    let began = Instant::now();
+    register(&masters, "/mesos", third.address.port()).await;
+    for node in masters.list_children("/mesos").await.unwrap() {
+        let (data, _) = masters.get_data(&format!("/mesos/{node}")).await.unwrap();
+        let port = format!("\"port\":{}", second.address.port());
+        if String::from_utf8(data).unwrap().contains(&port) {
+            masters.delete(&format!("/mesos/{node}"), None).await.unwrap();
+        }
+    }
+    third.call("SUBSCRIBE", 1).await;
+    println!("subscribed with the third leader after {:?}", began.elapsed());
+    assert_eq!(rig.heard().await, "reregistered");
+    rig.token.cancel();
+    rig.scheduler.stopped().await;
+}
