@@ -20,8 +20,8 @@
 //! How it fails: a lost race is [`Error::Conflict`] and changed nothing. After [`Error::Unavailable`] from a commit it is
 //! not known whether the batch happened; read before trying again.
 //!
-//! [`open`] picks the store from the configured address, [`Config`] says more: the embedded one ([`file`]) or a Redis
-//! ([`redis`](mod@redis)). Both pass the same suite (module `conformance`).
+//! [`open`] picks the store from the configured address, [`Config`] says more: the embedded one
+//! ([`file`](mod@file)) or a Redis ([`redis`](mod@redis)). Both pass the same suite (module `conformance`).
 
 #![forbid(unsafe_code)]
 

@@ -6,8 +6,8 @@
 //! scan takes several, and still sees one moment.
 //!
 //! One connection carries everything, watches too: scripts publish what they changed on a channel of their database.
-//! When it breaks it is made anew, with growing pauses, for as long as the store exists; see [`link`]. Until it is back
-//! calls answer [`Error::Unavailable`]; every call has a deadline. A commit whose answer did not come may still happen.
+//! When it breaks it is made anew, with growing pauses, for as long as the store exists; see `redis/link.rs`. Until it is
+//! back calls answer [`Error::Unavailable`]; every call has a deadline. A commit whose answer did not come may still happen.
 //!
 //! **Durable** means what the server makes of it: with `appendonly yes` and `appendfsync always` an acknowledged batch is
 //! on disk, with less a crash of the server may lose the last ones. That and a `maxmemory-policy` that throws keys away
