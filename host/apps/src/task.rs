@@ -38,7 +38,8 @@ pub(crate) fn run_spec(app: &Arc<App>, checks: Checks) -> Arc<RunSpec> {
         build: Arc::new(Build {
             app: Arc::clone(app),
             checks,
-        }),
+        })
+        .into(),
     })
 }
 

@@ -20,7 +20,8 @@ fn built(definition: &Value, ports: &[u16], checks: Checks) -> Value {
         agent,
         host_ports: ports.to_vec(),
     };
-    serde_json::to_value(run_spec(&app, checks).build.build(&placement)).unwrap()
+    let spec = run_spec(&app, checks);
+    serde_json::to_value(spec.build.task().unwrap().build(&placement)).unwrap()
 }
 
 fn env(task: &Value) -> BTreeMap<String, String> {

@@ -158,6 +158,7 @@ fn record(wanted: &Wanted, first_port: u16) -> TaskRecord {
         id: wanted.id.clone(),
         run_spec: wanted.spec.id.clone(),
         version: wanted.spec.version.clone(),
+        group: None,
         agent,
         agent_attributes: Vec::new(),
         host_ports: (0..wanted.spec.ports.len() as u16)

@@ -47,6 +47,14 @@ pub enum Error {
         /// Which.
         task: TaskId,
     },
+    /// A group that was wanted cannot be launched.
+    #[error("group `{group}` {wrong}")]
+    BadGroup {
+        /// Which.
+        group: TaskId,
+        /// What is wrong with it, as "has no members".
+        wrong: &'static str,
+    },
     /// The scheduler has been stopped; no more work is taken.
     #[error("the scheduler has stopped")]
     Stopped,

@@ -38,20 +38,21 @@ pub(crate) type Reply = oneshot::Sender<Result<()>>;
 
 impl Scheduler {
     /// Queues tasks for launch, in memory only: the job keeps what it wants and hands it over again after a
-    /// restart. A task that has a record is not launched again; one that waits already gets the new
-    /// specification.
+    /// restart. A task that has a record is not launched again, nor is a group of which any task has one; one
+    /// that waits already gets the new specification. [`Error::BadGroup`]: nothing was queued.
     pub async fn want(&self, tasks: Vec<Wanted>) -> Result<()> {
         self.ask(|reply| Command::Want(tasks, reply)).await
     }
 
     /// Lets tasks go: those that wait are dropped, those that were launched are killed, with repetition,
     /// until they are terminal. `grace`: how long a task may take to end by itself; `None`: its own kill
-    /// policy. Ids that no record knows are killed too.
+    /// policy. Ids that no record knows are killed too. A group goes as a whole: by its own id or, once it was
+    /// launched, by any member's.
     pub async fn release(&self, tasks: Vec<TaskId>, grace: Option<Duration>) -> Result<()> {
         self.ask(|reply| Command::Release(tasks, grace, reply)).await
     }
 
-    /// Takes terminal records out of the store. [`Error::NotTerminal`] if one is not, and then none is taken;
+    /// Takes terminal records out of the store, for the id of a group all of its. [`Error::NotTerminal`] if one is not, and then none is taken;
     /// unknown ids are ignored.
     pub async fn forget(&self, tasks: Vec<TaskId>) -> Result<()> {
         self.ask(|reply| Command::Forget(tasks, reply)).await

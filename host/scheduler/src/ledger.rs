@@ -14,10 +14,14 @@ use std::time::Duration;
 use transom_cluster::{FrameworkId, TaskId};
 use transom_store::{Batch, Expect, Store};
 
-use crate::{Error, Result, TaskRecord, Tasks};
+use crate::{Error, InGroup, Result, TaskRecord, Tasks};
 
 /// How long the store may take over one thing.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many records go into one batch at most, but for those that must be stored together: a store takes only
+/// so much at once.
+pub(crate) const BATCH: usize = 1000;
 
 /// All records, and the way to the store.
 #[derive(Debug)]
@@ -25,6 +29,8 @@ pub(crate) struct Ledger {
     store: Arc<dyn Store>,
     prefix: String,
     records: Arc<Tasks>,
+    /// The recorded tasks of each group.
+    groups: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// The stored copies' versions; a key whose last write is in doubt is in neither of the two.
     versions: BTreeMap<TaskId, u64>,
     doubtful: BTreeSet<TaskId>,
@@ -37,25 +43,33 @@ impl Ledger {
     pub(crate) async fn load(store: Arc<dyn Store>, prefix: &str) -> Result<Self> {
         let prefix = format!("{prefix}/tasks/");
         let entries = in_time("loading tasks", store.scan(&prefix)).await?;
-        let (mut records, mut versions) = (Tasks::new(), BTreeMap::new());
+        let mut ledger = Self {
+            store,
+            prefix,
+            records: Arc::default(),
+            groups: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            doubtful: BTreeSet::new(),
+            owed: BTreeSet::new(),
+        };
         for entry in entries {
             let record: TaskRecord =
                 serde_json::from_slice(&entry.value).map_err(|source| Error::Record {
                     key: entry.key.clone(),
                     source,
                 })?;
-            versions.insert(record.id.clone(), entry.version);
-            records.insert(record.id.clone(), Arc::new(record));
+            ledger.versions.insert(record.id.clone(), entry.version);
+            ledger.insert(Arc::new(record));
         }
-        let (doubtful, owed) = (BTreeSet::new(), BTreeSet::new());
-        Ok(Self {
-            store,
-            prefix,
-            records: Arc::new(records),
-            versions,
-            doubtful,
-            owed,
-        })
+        Ok(ledger)
+    }
+
+    fn insert(&mut self, record: Arc<TaskRecord>) {
+        if let Some(group) = &record.group {
+            let members = self.groups.entry(group.id.clone()).or_default();
+            members.insert(record.id.clone());
+        }
+        Arc::make_mut(&mut self.records).insert(record.id.clone(), record);
     }
 
     pub(crate) fn records(&self) -> &Arc<Tasks> {
@@ -66,18 +80,23 @@ impl Ledger {
         self.records.get(task)
     }
 
+    /// The recorded tasks of a group, if `id` is one's.
+    pub(crate) fn group(&self, id: &TaskId) -> Option<&BTreeSet<TaskId>> {
+        self.groups.get(id)
+    }
+
     /// Changes a record in memory at once; the store gets it with the next batch.
     pub(crate) fn owe(&mut self, record: TaskRecord) -> Arc<TaskRecord> {
         let record = Arc::new(record);
         self.owed.insert(record.id.clone());
-        Arc::make_mut(&mut self.records).insert(record.id.clone(), Arc::clone(&record));
+        self.insert(Arc::clone(&record));
         record
     }
 
     /// Changes a record in memory only: what the store will get with the next status anyway.
     pub(crate) fn assume(&mut self, record: TaskRecord) -> Arc<TaskRecord> {
         let record = Arc::new(record);
-        Arc::make_mut(&mut self.records).insert(record.id.clone(), Arc::clone(&record));
+        self.insert(Arc::clone(&record));
         record
     }
 
@@ -85,12 +104,13 @@ impl Ledger {
         !self.owed.is_empty()
     }
 
-    /// Stores these records and all that is owed, in one batch, then changes them in memory. On an error
-    /// memory is as before.
+    /// Stores these records, and of what is owed as much as goes with them, in one batch, then changes them in
+    /// memory. On an error memory is as before.
     pub(crate) async fn commit(&mut self, changed: Vec<Arc<TaskRecord>>) -> Result<()> {
         let mut all: BTreeMap<TaskId, Arc<TaskRecord>> = self
             .owed
             .iter()
+            .take(BATCH)
             .filter_map(|id| Some((id.clone(), Arc::clone(self.records.get(id)?))))
             .collect();
         all.extend(changed.into_iter().map(|record| (record.id.clone(), record)));
@@ -112,12 +132,11 @@ impl Ledger {
                 return Err(error);
             }
         };
-        let records = Arc::make_mut(&mut self.records);
         for ((id, record), version) in all.into_iter().zip(versions) {
             self.owed.remove(&id);
             self.doubtful.remove(&id);
-            self.versions.insert(id.clone(), version);
-            records.insert(id, record);
+            self.versions.insert(id, version);
+            self.insert(record);
         }
         Ok(())
     }
@@ -138,17 +157,27 @@ impl Ledger {
 
     /// Takes records out of store and memory.
     pub(crate) async fn remove(&mut self, tasks: &[TaskId]) -> Result<()> {
-        let known = tasks
+        let known: Vec<&TaskId> = tasks
             .iter()
-            .filter(|id| self.records.contains_key(*id) || self.doubtful.contains(*id));
-        let batch = known.fold(Batch::new(), |batch, id| batch.delete(self.key(id), Expect::Any));
-        if batch.is_empty() {
-            return Ok(());
+            .filter(|id| self.records.contains_key(*id) || self.doubtful.contains(*id))
+            .collect();
+        for known in known.chunks(BATCH) {
+            let batch = known
+                .iter()
+                .fold(Batch::new(), |batch, id| batch.delete(self.key(id), Expect::Any));
+            in_time("forgetting tasks", self.store.commit(batch)).await?;
         }
-        in_time("forgetting tasks", self.store.commit(batch)).await?;
         let records = Arc::make_mut(&mut self.records);
         for id in tasks {
-            records.remove(id);
+            let group = records.remove(id).and_then(|record| record.group.clone());
+            if let Some(InGroup { id: group, .. }) = group
+                && let Some(members) = self.groups.get_mut(&group)
+            {
+                members.remove(id);
+                if members.is_empty() {
+                    self.groups.remove(&group);
+                }
+            }
             self.versions.remove(id);
             self.doubtful.remove(id);
             self.owed.remove(id);

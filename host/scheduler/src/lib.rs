@@ -48,6 +48,7 @@
 
 mod actor;
 mod agents;
+mod arbiter;
 mod config;
 mod error;
 mod event;
@@ -61,6 +62,7 @@ mod offers;
 mod queue;
 mod record;
 mod retry;
+mod round;
 #[cfg(test)]
 mod testing;
 mod transition;
@@ -73,4 +75,7 @@ pub use event::{Event, Events};
 pub use handle::Scheduler;
 pub use record::{Phase, TaskRecord, Tasks};
 pub use waiting::{Connection, Reason, Reasons, Waiting};
-pub use wanted::{AgentPlace, BuildTask, Placement, PortRequest, RunSpec, Wanted};
+pub use wanted::{
+    AgentPlace, Build, BuildGroup, BuildTask, Group, GroupPlacement, InGroup, Member, MemberPlacement,
+    Placement, PortRequest, RunSpec, Wanted,
+};

@@ -23,7 +23,7 @@ use transom_cluster::{OfferId, TaskId, v1};
 
 pub(crate) use bin::Bin;
 
-use crate::{PortRequest, Reason, RunSpec};
+use crate::{Build, PortRequest, Reason, RunSpec};
 
 /// The resources that have amounts, and the reason for which one of them is lacking.
 const SCALARS: [(&str, Reason); 4] = [
@@ -36,13 +36,12 @@ const SCALARS: [(&str, Reason); 4] = [
 /// What one instance takes.
 #[derive(Clone, Debug)]
 pub(crate) struct Need {
-    /// Each gets resources of its own: the task.
+    /// Each gets resources of its own: a task alone, or a group's executor and then its members.
     parts: Vec<Part>,
     /// All parts' amounts, in thousandths.
     total: [u64; SCALARS.len()],
     /// All parts' ports.
     wishes: ports::Wishes,
-    ports: usize,
     roles: Vec<String>,
 }
 
@@ -65,11 +64,17 @@ impl Need {
             parts: Vec::new(),
             total: Default::default(),
             wishes: ports::Wishes::new(&[]),
-            ports: 0,
             roles: roles.to_vec(),
         };
+        let mut ports = spec.ports.clone();
         need.add([spec.cpus, spec.mem, spec.disk, spec.gpus], &spec.ports);
-        need.wishes = ports::Wishes::new(&spec.ports);
+        if let Build::Group(group) = &spec.build {
+            for member in &group.members {
+                need.add([member.cpus, member.mem, member.disk, member.gpus], &member.ports);
+                ports.extend(&member.ports);
+            }
+        }
+        need.wishes = ports::Wishes::new(&ports);
         need
     }
 
@@ -78,15 +83,10 @@ impl Need {
         for (total, amount) in self.total.iter_mut().zip(scalars) {
             *total = total.saturating_add(amount);
         }
-        self.ports += ports.len();
         self.parts.push(Part {
             scalars,
             ports: ports.len(),
         });
-    }
-
-    fn needs_no_ports(&self) -> bool {
-        self.ports == 0
     }
 
     fn accepts(&self, reserved_for: &str) -> bool {

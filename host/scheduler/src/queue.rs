@@ -33,11 +33,12 @@ struct Known {
     reasons: Option<Arc<Reasons>>,
 }
 
-/// Tasks to be placed together.
+/// Instances of one run spec, to be placed together.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct Lot {
     pub(crate) spec: Arc<RunSpec>,
-    pub(crate) tasks: Vec<TaskId>,
+    /// What is wanted: tasks, or groups.
+    pub(crate) ids: Vec<TaskId>,
 }
 
 /// How one run spec fared in a round.
@@ -97,21 +98,21 @@ impl Queue {
     }
 
     /// Those that may be launched now.
-    pub(crate) fn ready(&self, now: Timestamp) -> Vec<Group> {
-        let mut groups: Vec<Group> = Vec::new();
+    pub(crate) fn ready(&self, now: Timestamp) -> Vec<Lot> {
+        let mut lots: Vec<Lot> = Vec::new();
         let mut known: HashMap<*const RunSpec, usize> = HashMap::new();
         for queued in self.in_turn().filter(|queued| is_ready(&queued.wanted, now)) {
             let spec = &queued.wanted.spec;
             let at = *known.entry(Arc::as_ptr(spec)).or_insert_with(|| {
-                groups.push(Group {
+                lots.push(Lot {
                     spec: Arc::clone(spec),
-                    tasks: Vec::new(),
+                    ids: Vec::new(),
                 });
-                groups.len() - 1
+                lots.len() - 1
             });
-            groups[at].tasks.push(queued.wanted.id.clone());
+            lots[at].ids.push(queued.wanted.id.clone());
         }
-        groups
+        lots
     }
 
     pub(crate) fn has_ready(&self, now: Timestamp) -> bool {
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_share_a_spec_and_keep_their_turn() {
+    fn lots_share_a_spec_and_keep_their_turn() {
         let (a, b) = (Arc::new(spec("/a")), Arc::new(spec("/b")));
         let mut queue = Queue::default();
         for (id, spec) in [("1", &a), ("2", &b), ("3", &a)] {
@@ -221,12 +222,9 @@ mod tests {
         let mut later = wanted("4", &b);
         later.not_before = Some(at(10));
         queue.push(later, at(1));
-        let names = |groups: Vec<Group>| -> Vec<(String, Vec<String>)> {
-            let tasks = |group: &Group| group.tasks.iter().map(ToString::to_string).collect();
-            groups
-                .iter()
-                .map(|group| (group.spec.id.clone(), tasks(group)))
-                .collect()
+        let names = |lots: Vec<Lot>| -> Vec<(String, Vec<String>)> {
+            let ids = |lot: &Lot| lot.ids.iter().map(ToString::to_string).collect();
+            lots.iter().map(|lot| (lot.spec.id.clone(), ids(lot))).collect()
         };
         let strings = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
         let expected = [

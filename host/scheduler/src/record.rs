@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use transom_cluster::TaskId;
 use transom_cluster::v1::{self, TaskState};
 
-use crate::AgentPlace;
+use crate::{AgentPlace, InGroup};
 
 /// All records by task id: one immutable snapshot.
 pub type Tasks = BTreeMap<TaskId, Arc<TaskRecord>>;
@@ -24,6 +24,9 @@ pub struct TaskRecord {
     pub run_spec: String,
     /// [`RunSpec::version`](crate::RunSpec::version).
     pub version: String,
+    /// The group it was launched with; `None`: it was launched alone.
+    #[serde(default)]
+    pub group: Option<InGroup>,
     /// Where it went.
     pub agent: AgentPlace,
     /// The agent's attributes when it went there, so that conditions can be judged after a restart while the
@@ -73,6 +76,11 @@ pub enum Phase {
 }
 
 impl TaskRecord {
+    /// What was wanted: the task itself, or the group it belongs to.
+    pub fn wanted(&self) -> &TaskId {
+        self.group.as_ref().map_or(&self.id, |group| &group.id)
+    }
+
     /// Whether the last status says healthy or unhealthy; `None`: nobody has looked yet.
     pub fn healthy(&self) -> Option<bool> {
         self.status.as_ref().and_then(|status| status.healthy)

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use transom_cluster::v1::{self, TaskState};
 
-use crate::{AgentPlace, BuildTask, Phase, Placement, RunSpec, TaskRecord, Wanted};
+use crate::{
+    AgentPlace, Build, BuildGroup, BuildTask, Group, GroupPlacement, Member, Phase, Placement, PortRequest,
+    RunSpec, TaskRecord, Wanted,
+};
 
 /// A fresh intent.
 pub(crate) fn record(id: &str) -> TaskRecord {
@@ -14,6 +17,7 @@ pub(crate) fn record(id: &str) -> TaskRecord {
         id: id.into(),
         run_spec: "/app".to_owned(),
         version: "1".to_owned(),
+        group: None,
         agent: AgentPlace {
             id: "a1".into(),
             hostname: "host-a1".to_owned(),
@@ -89,7 +93,7 @@ pub(crate) fn spec(id: &str) -> RunSpec {
         ports: Vec::new(),
         conditions: Vec::new(),
         roles: Vec::new(),
-        build: Arc::new(Sleep),
+        build: Arc::new(Sleep).into(),
     }
 }
 
@@ -98,5 +102,60 @@ pub(crate) fn wanted(id: &str, spec: &Arc<RunSpec>) -> Wanted {
         id: id.into(),
         spec: Arc::clone(spec),
         not_before: None,
+    }
+}
+
+/// A web server and a helper: names the executor's, and each task after its id and its ports.
+#[derive(Debug)]
+pub(crate) struct Pair;
+
+impl BuildGroup for Pair {
+    fn executor(&self, placement: &GroupPlacement) -> v1::ExecutorInfo {
+        v1::ExecutorInfo {
+            name: Some(format!("{} on {}", placement.group, placement.agent.hostname)),
+            // Both are the scheduler's business.
+            resources: vec![v1::Resource::scalar("cpus", 99.0)],
+            framework_id: Some("other".into()),
+            ..v1::ExecutorInfo::default()
+        }
+    }
+
+    fn task(&self, placement: &GroupPlacement, member: usize) -> v1::TaskInfo {
+        let given = &placement.members[member];
+        v1::TaskInfo {
+            name: format!("{} {:?}", given.task, given.host_ports),
+            ..v1::TaskInfo::default()
+        }
+    }
+
+    fn note(&self, placement: &GroupPlacement, member: usize) -> serde_json::Value {
+        serde_json::json!({"of": placement.members.len(), "member": member})
+    }
+}
+
+/// An executor of 0.1 CPU and 32 MB, `web` of 0.5 CPU, 100 MB and a port of 7000 to 7009, `helper` of 0.2 CPU
+/// and 50 MB.
+pub(crate) fn pair(id: &str) -> RunSpec {
+    let web = Member {
+        name: "web".to_owned(),
+        cpus: 0.5,
+        mem: 100.0,
+        ports: vec![PortRequest::Range(7000, 7009)],
+        ..Member::default()
+    };
+    let helper = Member {
+        name: "helper".to_owned(),
+        cpus: 0.2,
+        mem: 50.0,
+        ..Member::default()
+    };
+    RunSpec {
+        cpus: 0.1,
+        mem: 32.0,
+        build: Build::Group(Group {
+            members: vec![web, helper],
+            build: Arc::new(Pair),
+        }),
+        ..spec(id)
     }
 }

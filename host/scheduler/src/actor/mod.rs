@@ -9,6 +9,7 @@
 //! Commands are served in every turn, also while the job takes no events; so a job may call the handle from
 //! where it reads its events.
 
+mod compose;
 mod launch;
 mod start;
 #[cfg(test)]
@@ -16,7 +17,7 @@ mod tests;
 mod updates;
 mod upkeep;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,15 +30,16 @@ use transom_cluster::scheduler::Event as ClusterEvent;
 use transom_cluster::{AgentId, Caller, TaskId, v1};
 
 use crate::agents::Agents;
+use crate::arbiter::Arbiter;
 use crate::handle::{Command, Shared};
 use crate::ledger::Ledger;
 use crate::link::{News, Up, chain};
-use crate::matcher::{Matcher, MatcherHost};
+use crate::matcher::MatcherHost;
 use crate::metrics::Metrics;
 use crate::offers::{Appetite, Pool};
 use crate::queue::Queue;
 use crate::retry::{Backoff, Retry, Schedule};
-use crate::{Connection, Error, Event, Result, TaskRecord, transition};
+use crate::{Build, Connection, Error, Event, Result, TaskRecord, Wanted, transition};
 
 pub(crate) use start::Parts;
 
@@ -97,9 +99,7 @@ struct Actor {
     appetite: Appetite,
     agents: Agents,
     matchers: Box<dyn MatcherHost>,
-    matcher: Box<dyn Matcher>,
-    matcher_retry: Retry,
-    matcher_error: Option<String>,
+    arbiter: Arbiter,
     store_retry: Retry,
     kills: Schedule,
     strays: BTreeMap<TaskId, Stray>,
@@ -127,7 +127,7 @@ impl Actor {
                 // Room for an event: delivered when the next turn settles.
                 _ = events.reserve(), if !self.outbox.is_empty() => {}
                 Some(news) = self.news.recv(), if takes_news => self.take_news(news),
-                () = self.matchers.changed() => self.matcher_changed(),
+                () = self.matchers.changed() => self.arbiter.changed(),
                 () = tokio::time::sleep_until(wake) => {}
             }
         }
@@ -161,12 +161,7 @@ impl Actor {
             now + wait.min(Duration::from_hours(1)) + Duration::from_millis(1)
         });
         let stall = self.stalled_since.map(|since| since + self.times.stall);
-        let mut wakes = vec![
-            self.store_retry.next(now),
-            self.matcher_retry.next(now),
-            ready,
-            stall,
-        ];
+        let mut wakes = vec![self.store_retry.next(now), self.arbiter.next(now), ready, stall];
         if self.caller.is_some() {
             wakes.extend([
                 self.kills.next(),
@@ -231,7 +226,7 @@ impl Actor {
         let now = Instant::now();
         self.pool.take();
         self.appetite.subscribed(now);
-        self.matcher = self.matchers.fleet(up.home_region);
+        self.arbiter.replace(self.matchers.fleet(up.home_region));
         self.agents.all_is_news();
         self.caller = Some(up.caller);
         // All live tasks are asked about in the turn that follows.
@@ -271,30 +266,15 @@ impl Actor {
         self.waiting_changed = true;
     }
 
-    fn matcher_changed(&mut self) {
-        if self.matcher_retry.is_failing() {
-            self.matcher_retry.hasten(Instant::now());
-        }
-    }
-
     async fn command(&mut self, command: Command) {
         // A handle that no longer waits for its answer is no reason not to do it.
         match command {
             Command::Want(tasks, reply) => {
-                let now = Timestamp::now();
-                for wanted in tasks {
-                    if self.ledger.get(&wanted.id).is_some() {
-                        tracing::debug!(task = %wanted.id, "wanted, but there is a record of it already");
-                    } else {
-                        self.queue.push(wanted, now);
-                    }
-                }
-                self.appetite.whet();
-                self.waiting_changed = true;
-                let _ = reply.send(Ok(()));
+                let outcome = self.want(tasks);
+                let _ = reply.send(outcome);
             }
             Command::Release(tasks, grace, reply) => {
-                for task in tasks {
+                for task in &tasks {
                     self.release(task, grace);
                 }
                 let _ = reply.send(Ok(()));
@@ -306,12 +286,40 @@ impl Actor {
         }
     }
 
-    fn release(&mut self, task: TaskId, grace: Option<Duration>) {
-        let now = Instant::now();
-        if self.queue.remove(&task).is_some() {
+    fn want(&mut self, tasks: Vec<Wanted>) -> Result<()> {
+        let members = tasks.iter().map(members).collect::<Result<Vec<_>>>()?;
+        let now = Timestamp::now();
+        for (wanted, members) in tasks.into_iter().zip(members) {
+            let known = members.iter().any(|task| self.ledger.get(task).is_some());
+            if known || self.ledger.group(&wanted.id).is_some() {
+                tracing::debug!(task = %wanted.id, "wanted, but there is a record of it already");
+            } else {
+                self.queue.push(wanted, now);
+            }
+        }
+        self.appetite.whet();
+        self.waiting_changed = true;
+        Ok(())
+    }
+
+    /// Lets go of a task and of those that were launched with it, or of a group.
+    fn release(&mut self, id: &TaskId, grace: Option<Duration>) {
+        if self.queue.remove(id).is_some() {
             self.waiting_changed = true;
             return;
         }
+        let group = match self.ledger.get(id) {
+            Some(record) => record.group.as_ref().map(|group| &group.id),
+            None => Some(id),
+        };
+        let members = group.and_then(|group| self.ledger.group(group));
+        for task in members.map_or_else(|| vec![id.clone()], |tasks| tasks.iter().cloned().collect()) {
+            self.release_task(task, grace);
+        }
+    }
+
+    fn release_task(&mut self, task: TaskId, grace: Option<Duration>) {
+        let now = Instant::now();
         let Some(record) = self.ledger.get(&task) else {
             self.strays.entry(task.clone()).or_default().grace = grace;
             self.kills.at(task, now);
@@ -332,12 +340,19 @@ impl Actor {
         self.ledger.owe(released);
     }
 
-    async fn forget(&mut self, tasks: &[TaskId]) -> Result<()> {
+    async fn forget(&mut self, ids: &[TaskId]) -> Result<()> {
+        let mut tasks = Vec::with_capacity(ids.len());
+        for id in ids {
+            match self.ledger.group(id) {
+                Some(members) => tasks.extend(members.iter().cloned()),
+                None => tasks.push(id.clone()),
+            }
+        }
         let alive = |task: &&TaskId| self.ledger.get(task).is_some_and(|record| !record.is_terminal());
         if let Some(task) = tasks.iter().find(alive) {
             return Err(Error::NotTerminal { task: task.clone() });
         }
-        let outcome = self.ledger.remove(tasks).await;
+        let outcome = self.ledger.remove(&tasks).await;
         if let Err(error) = &outcome {
             self.store_failed(error);
         }
@@ -409,6 +424,28 @@ impl Actor {
             );
         }
     }
+}
+
+/// The ids of the tasks that are wanted.
+fn members(wanted: &Wanted) -> Result<Vec<TaskId>> {
+    let Build::Group(group) = &wanted.spec.build else {
+        return Ok(vec![wanted.id.clone()]);
+    };
+    let bad = |wrong| Error::BadGroup {
+        group: wanted.id.clone(),
+        wrong,
+    };
+    let count = group.members.len();
+    let ids: Vec<TaskId> = (0..count)
+        .map(|member| group.build.task_id(&wanted.id, member))
+        .collect();
+    if ids.is_empty() {
+        return Err(bad("has no members"));
+    }
+    if ids.iter().collect::<BTreeSet<_>>().len() < count {
+        return Err(bad("gives two of its members the same task id"));
+    }
+    Ok(ids)
 }
 
 fn count(length: usize) -> i64 {

@@ -17,6 +17,7 @@ use transom_store::Store;
 
 use super::{Actor, QUEUE, Times};
 use crate::agents::Agents;
+use crate::arbiter::Arbiter;
 use crate::handle::Shared;
 use crate::ledger::{Identity, Ledger};
 use crate::link::{self, Link};
@@ -79,6 +80,8 @@ impl Parts {
             metrics: metrics.clone(),
             news,
         };
+        let failures = metrics.matcher_failures.clone();
+        let arbiter = Arbiter::new(self.matchers.fleet(None), times.matcher, failures);
         let now = Instant::now();
         let mut actor = Actor {
             roles,
@@ -97,10 +100,8 @@ impl Parts {
             pool: Pool::default(),
             appetite: Appetite::new(times.revive),
             agents: Agents::default(),
-            matcher: self.matchers.fleet(None),
+            arbiter,
             matchers: self.matchers,
-            matcher_retry: Retry::new(times.matcher),
-            matcher_error: None,
             store_retry: Retry::new(times.store),
             kills: Schedule::new(times.kill),
             strays: BTreeMap::new(),

@@ -104,7 +104,7 @@ impl Actor {
                 tracing::debug!(error = chain(&error), "offers not declined");
             }
         }
-        if self.matcher_retry.take_due(now) {
+        if self.arbiter.take_due(now) {
             self.appetite.whet();
         }
         let Some(ask) = self.appetite.ask(hungry, now) else {

@@ -111,7 +111,7 @@ impl Bin {
 
     /// The ports that may be used.
     fn free(&self, need: &Need) -> Free {
-        if need.needs_no_ports() {
+        if need.wishes.is_empty() {
             return Free(Vec::new());
         }
         let stocks = self.stocks.iter().enumerate();

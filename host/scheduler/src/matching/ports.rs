@@ -61,13 +61,13 @@ impl Wishes {
         }
     }
 
-    fn random(&self) -> usize {
-        self.requests - self.bound.len()
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests == 0
     }
 
     /// How many instances find their ports, at most `limit`.
     pub(super) fn room(&self, free: &Free, limit: u64) -> u64 {
-        if self.requests == 0 {
+        if self.is_empty() {
             return limit;
         }
         let most = limit.min(free.count() / self.requests as u64);
@@ -93,11 +93,7 @@ impl Wishes {
             given[bound.request] = Some(free.remove(port?));
         }
         let spans: Vec<Span> = self.bound.iter().map(|bound| bound.span).collect();
-        for place in given
-            .iter_mut()
-            .filter(|place| place.is_none())
-            .take(self.random())
-        {
+        for place in given.iter_mut().filter(|place| place.is_none()) {
             let port = free.any_outside(&spans, draw).or_else(|| free.highest());
             *place = Some(free.remove(port?));
         }

@@ -4,7 +4,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 
 use super::*;
-use crate::testing::{offer, spec};
+use crate::testing::{offer, pair, spec};
 
 fn rng() -> StdRng {
     StdRng::seed_from_u64(7)
@@ -570,4 +570,58 @@ fn ports_are_found_whenever_there_is_a_way() {
         }
     }
     assert!(found > 300 && refused > 300, "{found} and {refused}");
+}
+
+#[test]
+fn a_group_takes_its_executors_and_all_its_members_shares() {
+    let need = Need::of(&pair("/pod"), &["*".to_owned()]);
+    let table = [
+        ("two by CPU", 1.6, &[(7000, 7009)][..], Ok(2)),
+        (
+            "not enough for all parts",
+            0.79,
+            &[(7000, 7009)],
+            Err(vec![Reason::InsufficientCpus]),
+        ),
+        ("one port, one group", 9.0, &[(7009, 7050)], Ok(1)),
+        (
+            "a member's port is missing",
+            9.0,
+            &[(7010, 7050)],
+            Err(vec![Reason::InsufficientPorts]),
+        ),
+    ];
+    for (case, cpus, ports, expected) in table {
+        assert_room(case, &Bin::new(&offer("o", "a", cpus, ports), 0), &need, expected);
+    }
+    let mut bin = bin(vec![
+        reserved(v1::Resource::scalar("cpus", 0.25), "prod"),
+        v1::Resource::scalar("cpus", 1.0),
+        v1::Resource::scalar("mem", 500.0),
+        v1::Resource::ranges("ports", &[(7003, 7003)]),
+    ]);
+    let need = Need::of(&pair("/pod"), &["prod".to_owned(), "*".to_owned()]);
+    let parts = bin.take(&need, &mut rng()).unwrap().parts;
+    let cpus = |amount| v1::Resource::scalar("cpus", amount);
+    let mem = |amount| v1::Resource::scalar("mem", amount);
+    let share = |resources: &[v1::Resource], host_ports: &[u16]| Share {
+        resources: resources.to_vec(),
+        host_ports: host_ports.to_vec(),
+    };
+    assert_eq!(
+        parts,
+        [
+            share(&[reserved(cpus(0.1), "prod"), mem(32.0)], &[]),
+            share(
+                &[
+                    reserved(cpus(0.15), "prod"),
+                    cpus(0.35),
+                    mem(100.0),
+                    v1::Resource::ranges("ports", &[(7003, 7003)])
+                ],
+                &[7003]
+            ),
+            share(&[cpus(0.2), mem(50.0)], &[]),
+        ]
+    );
 }

@@ -3,6 +3,7 @@
 mod component;
 mod connection;
 mod demand;
+mod groups;
 mod leader;
 mod lifecycle;
 mod master;

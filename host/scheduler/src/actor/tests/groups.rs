@@ -1,0 +1,286 @@
+//! Groups: launched, killed and known as one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use transom_cluster::v1::TaskState;
+
+use super::rig::Rig;
+use crate::testing::{Pair, offer, pair, record, spec};
+use crate::{Build, BuildGroup, Error, Group, InGroup, Member, Phase, RunSpec, TaskRecord};
+
+async fn registered() -> Rig {
+    let mut rig = Rig::new().await;
+    assert_eq!(rig.heard().await, "registered F-1");
+    rig
+}
+
+/// A group `g` that runs on agent `a1`.
+async fn running() -> Rig {
+    let mut rig = registered().await;
+    rig.want(&Arc::new(pair("/pod")), &["g"]).await;
+    rig.master.offer(&[offer("o", "a1", 1.0, &[(7000, 7000)])]);
+    for member in ["g.0", "g.1"] {
+        assert_eq!(rig.heard().await, format!("launched {member} TASK_STAGING"));
+    }
+    for member in ["g.0", "g.1"] {
+        rig.master
+            .update(member, "TASK_RUNNING", &format!("run-{member}"));
+        assert_eq!(rig.heard().await, format!("updated {member} TASK_RUNNING"));
+    }
+    rig
+}
+
+fn member(id: &str, number: usize, phase: Phase, state: TaskState) -> TaskRecord {
+    let group = InGroup {
+        id: id.into(),
+        executor: id.into(),
+        member: number.to_string(),
+    };
+    TaskRecord {
+        group: Some(group),
+        run_spec: "/pod".to_owned(),
+        phase,
+        state,
+        ..record(&format!("{id}.{number}"))
+    }
+}
+
+fn scalars(resources: &Value) -> Vec<(&str, f64)> {
+    let scalars = resources.as_array().unwrap().iter();
+    scalars
+        .filter_map(|resource| Some((resource["name"].as_str()?, resource["scalar"]["value"].as_f64()?)))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_group_is_one_launch_under_a_default_executor_and_one_batch_of_intents() {
+    let mut rig = registered().await;
+    rig.want(&Arc::new(pair("/pod")), &["g"]).await;
+    rig.want(&Arc::new(spec("/app")), &["t"]).await;
+    assert_eq!(rig.scheduler.waiting()[0].task.as_str(), "g");
+    rig.master.offer(&[offer("o", "a1", 2.0, &[(6999, 7000)])]);
+    let accept = rig.master.call("ACCEPT", 1).await;
+
+    let operations = &accept.body["accept"]["operations"];
+    assert_eq!(
+        (&operations[0]["type"], &operations[1]["type"]),
+        (&json!("LAUNCH"), &json!("LAUNCH_GROUP"))
+    );
+    let launch = &operations[1]["launch_group"];
+    let executor = &launch["executor"];
+    assert_eq!(executor["type"], "DEFAULT");
+    assert_eq!(executor["executor_id"]["value"], "g");
+    assert_eq!(executor["framework_id"]["value"], "F-1");
+    assert_eq!(executor["name"], "g on host-a1");
+    assert_eq!(scalars(&executor["resources"]), [("cpus", 0.1), ("mem", 32.0)]);
+    let tasks = &launch["task_group"]["tasks"];
+    assert_eq!(
+        (&tasks[0]["name"], &tasks[1]["name"]),
+        (&json!("g.0 [7000]"), &json!("g.1 []"))
+    );
+    assert_eq!(
+        (&tasks[0]["task_id"]["value"], &tasks[0]["agent_id"]["value"]),
+        (&json!("g.0"), &json!("a1"))
+    );
+    assert_eq!(scalars(&tasks[0]["resources"]), [("cpus", 0.5), ("mem", 100.0)]);
+    assert_eq!(scalars(&tasks[1]["resources"]), [("cpus", 0.2), ("mem", 50.0)]);
+    assert_eq!(
+        tasks[0]["resources"][2]["ranges"]["range"],
+        json!([{"begin": 7000, "end": 7000}])
+    );
+
+    for (id, name, ports) in [("g.0", "web", json!([7000])), ("g.1", "helper", json!([]))] {
+        let intent = &accept.stored[&format!("tasks/{id}")];
+        assert_eq!(
+            (&intent["phase"], &intent["group"]["id"]["value"]),
+            (&json!("Intent"), &json!("g"))
+        );
+        assert_eq!(
+            (&intent["group"]["member"], &intent["group"]["executor"]["value"]),
+            (&json!(name), &json!("g"))
+        );
+        assert_eq!(
+            (&intent["host_ports"], &intent["note"]["of"]),
+            (&ports, &json!(2))
+        );
+    }
+    assert_eq!(accept.stored["tasks/t"]["group"], Value::Null);
+    let mut launched = Vec::new();
+    for _ in 0..3 {
+        launched.push(rig.heard().await);
+    }
+    launched.sort();
+    assert_eq!(
+        launched,
+        ["g.0", "g.1", "t"].map(|id| format!("launched {id} TASK_STAGING"))
+    );
+    assert!(rig.scheduler.waiting().is_empty());
+    assert_eq!(rig.record("g.1").unwrap().wanted().as_str(), "g");
+}
+
+#[tokio::test]
+async fn a_group_that_does_not_fit_as_a_whole_waits_as_a_whole() {
+    let rig = registered().await;
+    rig.want(&Arc::new(pair("/pod")), &["g"]).await;
+    // Each member alone would fit, in one of the two.
+    rig.master.offer(&[
+        offer("o1", "a1", 0.7, &[(7000, 7009)]),
+        offer("o2", "a2", 0.7, &[(7000, 7009)]),
+    ]);
+    rig.master.call("DECLINE", 1).await;
+    let waiting = rig.scheduler.waiting();
+    assert_eq!(
+        waiting[0].reasons.last.get(&crate::Reason::InsufficientCpus),
+        Some(&2)
+    );
+    assert!(rig.master.calls("ACCEPT").is_empty() && rig.scheduler.tasks().is_empty());
+}
+
+#[tokio::test]
+async fn a_kill_of_one_kills_all() {
+    for released in ["g.1", "g"] {
+        let mut rig = running().await;
+        rig.release(released, Some(Duration::from_secs(3))).await;
+        for member in ["g.0", "g.1"] {
+            let kill = rig
+                .master
+                .call_where("KILL", 2, |call| call.body["kill"]["task_id"]["value"] == member)
+                .await;
+            assert_eq!(
+                kill.body["kill"]["kill_policy"]["grace_period"]["nanoseconds"],
+                3_000_000_000_i64
+            );
+            assert!(rig.record(member).unwrap().killing);
+        }
+        rig.master.update("g.0", "TASK_KILLED", "end-0");
+        assert_eq!(rig.heard().await, "updated g.0 TASK_KILLED");
+        let again = rig.master.calls("KILL").len();
+        let kill = rig.master.call("KILL", again + 1).await;
+        assert_eq!(
+            kill.body["kill"]["task_id"]["value"], "g.1",
+            "the other one still runs"
+        );
+
+        // A group is forgotten as a whole, when all of it has ended.
+        let outcome = rig.scheduler.forget(vec!["g".into()]).await;
+        assert!(
+            matches!(&outcome, Err(Error::NotTerminal { task }) if task.as_str() == "g.1"),
+            "{outcome:?}"
+        );
+        rig.master.update("g.1", "TASK_KILLED", "end-1");
+        assert_eq!(rig.heard().await, "updated g.1 TASK_KILLED");
+        rig.scheduler.forget(vec!["g".into()]).await.unwrap();
+        rig.want(&Arc::new(spec("/other")), &[]).await;
+        assert!(rig.scheduler.tasks().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_waiting_group_is_let_go_without_a_kill() {
+    let rig = registered().await;
+    rig.want(&Arc::new(pair("/pod")), &["g"]).await;
+    rig.release("g", None).await;
+    rig.want(&Arc::new(spec("/other")), &[]).await;
+    assert!(rig.scheduler.waiting().is_empty());
+    assert!(rig.master.calls("KILL").is_empty());
+}
+
+#[tokio::test]
+async fn after_a_restart_a_group_is_still_one_and_counts_once() {
+    let records = [
+        member("g", 0, Phase::Launched, TaskState::Running),
+        member("g", 1, Phase::Launched, TaskState::Running),
+    ];
+    let mut rig = Rig::with_records(&records).await;
+    assert_eq!(rig.heard().await, "reregistered");
+    rig.want(&Arc::new(pair("/pod")), &["g", "h"]).await;
+    assert_eq!(rig.scheduler.waiting().len(), 1, "g runs already");
+    rig.master.offer(&[offer("o", "a2", 1.0, &[(7000, 7000)])]);
+    for expected in ["launched h.0 TASK_STAGING", "launched h.1 TASK_STAGING"] {
+        assert_eq!(rig.heard().await, expected);
+    }
+    let (task, fleet) = rig.script.asked.lock().unwrap().clone().unwrap();
+    let placed: Vec<_> = task
+        .placed
+        .iter()
+        .map(|handle| fleet[handle].id.as_str())
+        .collect();
+    assert_eq!(placed, ["a1"]);
+    rig.release("g.0", None).await;
+    rig.master
+        .call_where("KILL", 1, |call| call.body["kill"]["task_id"]["value"] == "g.1")
+        .await;
+}
+
+#[tokio::test]
+async fn a_group_of_which_the_store_knows_a_task_is_not_launched() {
+    let mut rig = registered().await;
+    let alien = serde_json::to_vec(&member("g", 1, Phase::Intent, TaskState::Staging)).unwrap();
+    let absent = transom_store::Expect::Absent;
+    transom_store::Store::put(&*rig.store, "fw/tasks/g.1", alien.into(), absent)
+        .await
+        .unwrap();
+    rig.want(&Arc::new(pair("/pod")), &["g"]).await;
+    rig.master.offer(&[offer("o", "a1", 4.0, &[(7000, 7000)])]);
+    let asked = rig
+        .master
+        .call_where("RECONCILE", 1, |call| {
+            call.body["reconcile"]["tasks"][0]["task_id"]["value"] == "g.1"
+        })
+        .await;
+    assert!(!asked.stored.contains_key("tasks/g.0"), "all intents or none");
+    assert!(rig.master.calls("ACCEPT").is_empty());
+    assert!(rig.scheduler.waiting().is_empty() && rig.record("g.1").is_some());
+    rig.master.update("g.1", "TASK_UNKNOWN", "");
+    assert_eq!(rig.heard().await, "updated g.1 TASK_UNKNOWN");
+}
+
+#[tokio::test]
+async fn groups_that_cannot_be_are_refused() {
+    #[derive(Debug)]
+    struct Same;
+
+    impl BuildGroup for Same {
+        fn task_id(&self, group: &transom_cluster::TaskId, _: usize) -> transom_cluster::TaskId {
+            group.clone()
+        }
+
+        fn executor(&self, placement: &crate::GroupPlacement) -> transom_cluster::v1::ExecutorInfo {
+            Pair.executor(placement)
+        }
+
+        fn task(&self, placement: &crate::GroupPlacement, member: usize) -> transom_cluster::v1::TaskInfo {
+            Pair.task(placement, member)
+        }
+    }
+
+    let rig = registered().await;
+    let table: [(usize, Arc<dyn BuildGroup>, &str); 2] = [
+        (0, Arc::new(Pair), "group `g` has no members"),
+        (
+            2,
+            Arc::new(Same),
+            "group `g` gives two of its members the same task id",
+        ),
+    ];
+    for (count, build, expected) in table {
+        let group = Group {
+            members: vec![Member::default(); count],
+            build,
+        };
+        let bad = Arc::new(RunSpec {
+            build: Build::Group(group),
+            ..spec("/pod")
+        });
+        let good = crate::testing::wanted("t", &Arc::new(spec("/app")));
+        let error = rig
+            .scheduler
+            .want(vec![good, crate::testing::wanted("g", &bad)])
+            .await
+            .unwrap_err();
+        assert_eq!(error.to_string(), expected);
+        assert!(rig.scheduler.waiting().is_empty(), "nothing was queued");
+    }
+}
