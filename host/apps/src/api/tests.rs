@@ -335,6 +335,39 @@ async fn what_is_being_deployed_is_locked() {
 }
 
 #[tokio::test]
+async fn a_scaling_that_cancels_an_upgrade_leaves_no_old_instances() {
+    let world = World::start().await;
+    world.send("POST", "/v2/apps", sleeper("/web")).await;
+    world.settled("/web", 1).await;
+    // What is wanted from here on is not launched, so the upgrade cannot end.
+    world.cluster.obliging.store(false, Ordering::SeqCst);
+    let upgrade = world
+        .send("PUT", "/v2/apps/web", json!({"cmd": "sleep 2000"}))
+        .await;
+    assert_eq!(upgrade.status, 200, "{upgrade:?}");
+    let scaled = world
+        .send("PUT", "/v2/apps/web?force=true", json!({"instances": 2}))
+        .await;
+    assert_eq!(scaled.status, 200, "{scaled:?}");
+    let deployment = &world.get("/v2/deployments").await[0];
+    assert_eq!(
+        deployment["currentActions"][0]["action"], "RestartApplication",
+        "{deployment}"
+    );
+
+    world.cluster.obliging.store(true, Ordering::SeqCst);
+    world.cluster.launch();
+    let app = world.settled("/web", 2).await;
+    for task in app["tasks"].as_array().unwrap() {
+        assert!(
+            task["version"].as_str() >= upgrade.body["version"].as_str(),
+            "{app}"
+        );
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn errors_have_upstream_s_shapes() {
     let world = World::start().await;
     world.send("POST", "/v2/apps", sleeper("/x")).await;

@@ -257,12 +257,30 @@ impl Core {
             .map(|(id, state)| (id.clone(), state.record.app.as_ref()))
             .collect();
         let mut after = before.clone();
-        before.extend(present.map(|app| (id.clone(), app)));
+        let unfinished = target.and_then(|target| self.unfinished(id, present?, target));
+        before.extend(unfinished.as_ref().or(present).map(|app| (id.clone(), app)));
         after.extend(target.map(|app| (id.clone(), app)));
         plan::steps(&before, &after).map_err(|cycle| {
             let mut problems = Problems::default();
             problems.add("/dependencies", cycle.to_string());
             Refusal::Invalid(Invalid::Rules(problems))
+        })
+    }
+
+    /// What an app still is in part, when it has instances of a configuration before the one that is to be: a deployment
+    /// that would have replaced them was cancelled. Without this a change that only scales would keep them for good.
+    fn unfinished(&self, id: &AppId, present: &App, target: &App) -> Option<App> {
+        let instances = self.apps.get(id)?.instances.values();
+        let oldest = instances
+            .filter(|instance| instance.wanted)
+            .map(|instance| instance.version)
+            .min()?;
+        (oldest < target.config_version()).then(|| App {
+            version_info: Some(VersionInfo {
+                last_scaling_at: present.version,
+                last_config_change_at: oldest,
+            }),
+            ..present.clone()
         })
     }
 
