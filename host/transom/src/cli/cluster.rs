@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
@@ -27,6 +28,12 @@ pub(super) struct ClusterCommand {
     /// Where sandboxes and journals are kept.
     #[arg(long, default_value = ".transom/cluster")]
     work_dir: PathBuf,
+    /// Where a second master listens that stands by; `/minicluster/faults` makes it lead.
+    #[arg(long)]
+    standby: Option<SocketAddr>,
+    /// Seconds after which the tasks of an agent that is gone are unreachable.
+    #[arg(long, default_value_t = 75.0)]
+    agent_timeout: f64,
     /// What to log: error, warn, info, debug, trace.
     #[arg(long, env = "TRANSOM_LOG_LEVEL", default_value = "info")]
     log_level: String,
@@ -106,6 +113,19 @@ impl Shape {
             .collect()
     }
 
+    /// The cluster's configuration.
+    pub(super) fn config(
+        &self,
+        listen: SocketAddr,
+        work_dir: PathBuf,
+    ) -> anyhow::Result<transom_minicluster::Config> {
+        Ok(transom_minicluster::Config {
+            listen,
+            agents: self.agents().context(Misconfigured)?,
+            ..transom_minicluster::Config::new(work_dir)
+        })
+    }
+
     /// Starts the cluster.
     pub(super) async fn start(
         &self,
@@ -113,12 +133,7 @@ impl Shape {
         work_dir: PathBuf,
         token: CancellationToken,
     ) -> anyhow::Result<Minicluster> {
-        let agents = self.agents().context(Misconfigured)?;
-        let config = transom_minicluster::Config {
-            listen,
-            agents,
-            ..transom_minicluster::Config::new(work_dir)
-        };
+        let config = self.config(listen, work_dir)?;
         config.start(token).await.context(Unavailable)
     }
 }
@@ -128,11 +143,19 @@ impl ClusterCommand {
         telemetry::start(&self.log_level, LogFormat::Text).context(Misconfigured)?;
         let token = CancellationToken::new();
         stop_on_signal(token.clone())?;
-        let cluster = self
-            .shape
-            .start(self.listen, self.work_dir, token.clone())
-            .await?;
+        let agent_timeout = Duration::try_from_secs_f64(self.agent_timeout)
+            .context("--agent-timeout")
+            .context(Misconfigured)?;
+        let config = transom_minicluster::Config {
+            standby: self.standby,
+            agent_timeout,
+            ..self.shape.config(self.listen, self.work_dir)?
+        };
+        let cluster = config.start(token.clone()).await.context(Unavailable)?;
         println!("cluster master on {}", cluster.master());
+        if let Some(standby) = cluster.standby() {
+            println!("cluster standby on {standby}");
+        }
         for agent in cluster.agents() {
             println!("cluster agent on {agent}");
         }
