@@ -10,6 +10,7 @@
 
 mod components;
 mod dev;
+mod needs;
 mod steps;
 mod test;
 mod toolchain;

@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 
+use crate::needs;
 use crate::steps::{cargo, components, step, target};
 
 /// Formatting and lints (unless `quick`), components, then all tests.
@@ -27,6 +28,7 @@ pub(crate) fn run(quick: bool, arguments: &[String]) -> anyhow::Result<()> {
             eprintln!("==> lints: left out, `rustup component add clippy` adds them");
         }
     }
+    needs::install()?;
     let components = components(None)?;
     step("programs", cargo().args(["build", "--workspace", "--bins"]))?;
     step(

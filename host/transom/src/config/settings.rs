@@ -81,14 +81,27 @@ impl Default for Cluster {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Store {
-    /// `file:DIR` for the embedded store.
+    /// `file:DIR` for the embedded store; `HOST:PORT`, `redis://HOST:PORT/DATABASE` or `rediss://…` for a Redis.
     pub(crate) server: String,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<Secret>,
+    /// The number of the Redis database.
+    pub(crate) database: Option<u16>,
+    /// Speak TLS to the Redis.
+    pub(crate) ssl: bool,
+    /// Do not verify its certificate.
+    pub(crate) skip_ssl: bool,
 }
 
 impl Default for Store {
     fn default() -> Self {
         Store {
             server: "127.0.0.1:6379".into(),
+            user: None,
+            password: None,
+            database: None,
+            ssl: false,
+            skip_ssl: false,
         }
     }
 }
