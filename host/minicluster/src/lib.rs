@@ -17,8 +17,11 @@
 //!   real ones: GET lists it, and what is in force.
 //!
 //! Not done
-//! * JSON only, no protobuf. No reservations, volumes, quota, maintenance, custom executors or offer constraints;
-//!   operations of that kind are answered with `OPERATION_ERROR`.
+//! * JSON only, no protobuf. No quota, maintenance or custom executors; messages for executors end in the agent's
+//!   journal; offer constraints are shown again and not acted upon.
+//! * Resources can be reserved, and persistent volumes created and destroyed; volumes do not grow, shrink or get
+//!   shared, and only tasks use them, not the executors of groups. Other operations are answered with
+//!   `OPERATION_ERROR`. `GET_OPERATIONS` shows none.
 //! * No isolation: no container images (such a task fails and says why), no limits on cpu or memory, no networks. A
 //!   process that leaves its process group escapes.
 //! * Tasks run as another user only when this process is root; else as itself.

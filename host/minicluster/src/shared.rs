@@ -9,6 +9,7 @@ use crate::{
 use futures::future::BoxFuture;
 use std::{
     collections::HashMap,
+    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -90,6 +91,8 @@ impl Shared {
             match effect {
                 Effect::Launch(launch) => self.launch(*launch),
                 Effect::Kill(key, order) => self.kill(&key, order),
+                Effect::Delete(volume) => self.delete(volume),
+                Effect::Message(agent, line) => self.journals.note(&agent, &line),
             }
         }
         result
@@ -141,6 +144,18 @@ impl Shared {
             (shared.run)(Arc::clone(&shared), launch, kills).await;
             shared.runners().kills.remove(&key);
             shared.with(|state| state.process_gone(&key));
+        });
+    }
+
+    fn delete(&self, volume: PathBuf) {
+        self.tracker.spawn(async move {
+            match tokio::fs::remove_dir_all(&volume).await {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    tracing::warn!(volume = %volume.display(), %error, "cannot delete a persistent volume");
+                }
+                // No task ever used it, or it is deleted.
+                _ => {}
+            }
         });
     }
 

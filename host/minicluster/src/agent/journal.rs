@@ -16,6 +16,8 @@
 //! | `at` | when the line was written, in seconds since the epoch |
 //! | `how` | of a `kill` the signal (`SIGTERM`, `SIGKILL`); of an `exit` how the leader ended, in the words of the update |
 //!
+//! A line with the `event` `message` is of another kind: a message for `executor` came, with its `data` in base64.
+//!
 //! Every `launch` is followed by one `exit` of the same `pid` and `start`, at the latest when the cluster stops; there
 //! may be any number of `kill`s between. After an `exit` nothing of the group is left. Checks and commands run inside a task are not
 //! recorded: they end before their task's `exit`.
@@ -80,7 +82,11 @@ impl Journals {
             "at": epoch(),
         }));
         doc::put(&mut line, "how", how.map(|how| json!(how)));
-        let line = Value::Object(line);
+        self.note(agent, &Value::Object(line));
+    }
+
+    /// Writes a line as it is.
+    pub(crate) fn note(&self, agent: &AgentId, line: &Value) {
         let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let written = files
             .get_mut(agent)

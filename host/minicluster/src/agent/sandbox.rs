@@ -70,7 +70,24 @@ async fn make(launch: &Launch) -> Result<(), Trouble> {
         )
         .map_err(|error| refuse(format!("Failed to chown directory to '{}': {error}", launch.user)))?;
     }
+    for (volume, name) in &launch.volumes {
+        let linked = link(launch, volume, name).await;
+        linked.map_err(|error| refuse(format!("Failed to mount '{}': {error}", name.display())))?;
+    }
     Ok(())
+}
+
+/// Shows a persistent volume in the sandbox, as a link to where it is kept.
+async fn link(launch: &Launch, volume: &Path, name: &Path) -> io::Result<()> {
+    tokio::fs::create_dir_all(volume).await?;
+    if let Some(user) = switch_to(&launch.user) {
+        std::os::unix::fs::chown(volume, Some(user.uid.as_raw()), Some(user.gid.as_raw()))?;
+    }
+    let place = launch.directory.join(name);
+    if let Some(parent) = place.parent() {
+        tokio::fs::create_dir_all(parent).await?;
+    }
+    tokio::fs::symlink(volume, &place).await
 }
 
 /// The files that standard output and error go to, made anew or appended to.

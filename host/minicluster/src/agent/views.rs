@@ -3,7 +3,10 @@
 use crate::{
     master::{flags, operator_views, state_views},
     state::{Agent, AgentId, Executor, Framework, State, Task, VERSION, epoch},
-    wire::{json as doc, resources::Bundle},
+    wire::{
+        json as doc,
+        resources::{Bundle, Form},
+    },
 };
 use serde_json::{Map, Value, json};
 
@@ -99,7 +102,7 @@ pub(crate) fn state(state: &State, agent: &Agent) -> Value {
     for executor in executors(state, agent) {
         used.add(&executor.resources);
     }
-    let unreserved_full = agent.total.messages(Some("*"), None);
+    let unreserved_full = agent.total.unreserved().messages(Form::Both, None);
     json!({
         "version": VERSION,
         "build_date": state_views::BUILD_DATE,
@@ -111,12 +114,12 @@ pub(crate) fn state(state: &State, agent: &Agent) -> Value {
         "hostname": agent.config.hostname,
         "capabilities": operator_views::AGENT_CAPABILITIES,
         "resources": agent.total.summary(),
-        "reserved_resources": {},
-        "unreserved_resources": agent.total.summary(),
-        "reserved_resources_full": {},
+        "reserved_resources": state_views::summaries(&agent.total),
+        "unreserved_resources": agent.total.unreserved().summary(),
+        "reserved_resources_full": state_views::reserved_full(&agent.total),
         "unreserved_resources_full": unreserved_full,
-        "reserved_resources_allocated": {},
-        "unreserved_resources_allocated": used.summary(),
+        "reserved_resources_allocated": state_views::summaries(&used),
+        "unreserved_resources_allocated": used.unreserved().summary(),
         "resource_providers": [],
         "attributes": agent.attributes_plain,
         "master_hostname": state.master.hostname,
@@ -358,7 +361,7 @@ fn command_executor_info(running: &Running<'_>) -> Value {
         "executor_id": doc::id(&running.id),
         "framework_id": doc::id(running.framework.id.as_str()),
         "command": {"shell": false, "value": "mesos-executor", "arguments": ["mesos-executor"]},
-        "resources": command_executor().messages(None, Some(running.role)),
+        "resources": command_executor().messages(Form::Refined, Some(running.role)),
         "name": running.name(),
         "source": running.source(),
     }));

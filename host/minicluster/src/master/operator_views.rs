@@ -2,7 +2,10 @@
 
 use crate::{
     state::{Agent, Framework, State, Task, VERSION, time_info},
-    wire::{json as doc, resources::Bundle},
+    wire::{
+        json as doc,
+        resources::{Bundle, Form},
+    },
 };
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -163,7 +166,7 @@ fn by_role<'a>(parts: impl Iterator<Item = (&'a str, &'a Bundle)>) -> BTreeMap<&
 fn add_resources(message: &mut Map<String, Value>, key: &str, roles: &BTreeMap<&str, Bundle>) {
     let resources: Vec<Value> = roles
         .iter()
-        .flat_map(|(role, bundle)| bundle.messages(Some("*"), Some(role)))
+        .flat_map(|(role, bundle)| bundle.messages(Form::Both, Some(role)))
         .collect();
     if !resources.is_empty() {
         message.insert(key.to_owned(), Value::Array(resources));
@@ -195,7 +198,7 @@ pub(crate) fn agent_usage<'a>(
 
 /// `AgentInfo`. `checkpoint` is there once the agent has registered fully, not in its own documents.
 pub(crate) fn agent_info(agent: &Agent, checkpoint: bool) -> Value {
-    let mut resources = agent.total.messages(None, None);
+    let mut resources = agent.configured().messages(Form::Refined, None);
     // Ports come last here, and first in offers.
     resources.rotate_left(usize::from(agent.total.port_count() > 0));
     let mut info = doc::object(json!({
@@ -225,7 +228,7 @@ fn agent_base(agent: &Agent, checkpoint: bool) -> Map<String, Value> {
         "version": VERSION,
         "pid": agent.pid(),
         "registered_time": time_info(agent.registered),
-        "total_resources": agent.total.messages(Some("*"), None),
+        "total_resources": agent.total.messages(Form::Both, None),
         "capabilities": capabilities,
     }))
 }
@@ -303,7 +306,7 @@ pub(crate) fn roles(state: &State) -> Value {
         .map(|(name, (frameworks, mut used, offered))| {
             used.add(&offered);
             let resources: Vec<Value> = used
-                .messages(None, None)
+                .messages(Form::Refined, None)
                 .into_iter()
                 .filter(|resource| resource["type"] == "SCALAR")
                 .collect();

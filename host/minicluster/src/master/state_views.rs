@@ -5,7 +5,10 @@
 use super::{flags, operator_views};
 use crate::{
     state::{Agent, Executor, Framework, State, Task, TaskState, VERSION},
-    wire::{json as doc, resources::Bundle},
+    wire::{
+        json as doc,
+        resources::{Bundle, Form},
+    },
 };
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,8 +102,8 @@ fn agent(state: &State, agent: &Agent) -> Map<String, Value> {
         "resources": agent.total.summary(),
         "used_resources": sum(used.values()).summary(),
         "offered_resources": sum(offered.values()).summary(),
-        "reserved_resources": {},
-        "unreserved_resources": agent.total.summary(),
+        "reserved_resources": summaries(&agent.total),
+        "unreserved_resources": agent.total.unreserved().summary(),
         "active": agent.is_active(),
         "deactivated": agent.deactivated,
         "version": VERSION,
@@ -121,10 +124,24 @@ fn sum<'a>(bundles: impl Iterator<Item = &'a Bundle>) -> Bundle {
     })
 }
 
+/// What is reserved, by role, as amounts.
+pub(crate) fn summaries(total: &Bundle) -> Value {
+    let roles = total.reserved().into_iter();
+    roles.map(|(role, reserved)| (role, reserved.summary())).collect()
+}
+
+/// What is reserved, by role, as resources.
+pub(crate) fn reserved_full(total: &Bundle) -> Value {
+    let roles = total.reserved().into_iter();
+    roles
+        .map(|(role, reserved)| (role, json!(reserved.messages(Form::Both, None))))
+        .collect()
+}
+
 fn full(roles: &BTreeMap<&str, Bundle>) -> Vec<Value> {
     roles
         .iter()
-        .flat_map(|(role, bundle)| bundle.messages(Some("*"), Some(role)))
+        .flat_map(|(role, bundle)| bundle.messages(Form::Both, Some(role)))
         .collect()
 }
 
@@ -136,10 +153,10 @@ pub(crate) fn slaves(state: &State, only: Option<&str>) -> Value {
         .map(|one| {
             let mut document = agent(state, one);
             let (used, offered) = operator_views::agent_usage(state, one);
-            document.insert("reserved_resources_full".to_owned(), json!({}));
+            document.insert("reserved_resources_full".to_owned(), reserved_full(&one.total));
             document.insert(
                 "unreserved_resources_full".to_owned(),
-                json!(one.total.messages(Some("*"), None)),
+                json!(one.total.unreserved().messages(Form::Both, None)),
             );
             document.insert("used_resources_full".to_owned(), json!(full(&used)));
             document.insert("offered_resources_full".to_owned(), json!(full(&offered)));
@@ -332,6 +349,8 @@ pub(crate) fn tasks(state: &State, query: &BTreeMap<String, String>) -> Value {
 
 /// GET /roles.
 pub(crate) fn roles(state: &State) -> Value {
+    let all = state.listed_agents().map(|agent| &agent.total);
+    let reserved = sum(all).reserved();
     let roles: Vec<Value> = operator_views::role_usage(state)
         .into_iter()
         .map(|(name, (frameworks, used, offered))| {
@@ -344,7 +363,7 @@ pub(crate) fn roles(state: &State) -> Value {
                 "resources": all.quantities(),
                 "allocated": used.quantities(),
                 "offered": offered.quantities(),
-                "reserved": {},
+                "reserved": reserved.get(&name).map_or_else(|| json!({}), Bundle::quantities),
                 "frameworks": frameworks,
             })
         })

@@ -4,16 +4,19 @@ use super::{
     AgentId, Effect, Executor, FrameworkId, Launch, OfferId, State, Task, TaskId, TaskKey, TaskState, epoch,
     offers::refuse_for,
 };
-use crate::wire::{json as doc, resources::Bundle};
+use crate::wire::{
+    json as doc,
+    resources::{Bundle, allocated_to},
+};
 use serde_json::{Value, json};
 use std::{collections::VecDeque, net::SocketAddr, path::PathBuf, time::Instant};
 
 /// What is left of the accepted offers while the operations take their parts.
-struct Accepted {
-    framework: FrameworkId,
-    agent: AgentId,
-    role: String,
-    left: Bundle,
+pub(super) struct Accepted {
+    pub(super) framework: FrameworkId,
+    pub(super) agent: AgentId,
+    pub(super) role: String,
+    pub(super) left: Bundle,
 }
 
 /// A group's executor, as its tasks need it.
@@ -119,24 +122,7 @@ impl State {
                 }
             }
             "LAUNCH_GROUP" => self.launch_group(accepted, &operation["launch_group"]),
-            other => self.refuse_operation(accepted, operation, other),
-        }
-    }
-
-    /// Reservations and volumes: this cluster has none, and says so when it is asked to answer.
-    fn refuse_operation(&mut self, accepted: &Accepted, operation: &Value, kind: &str) {
-        tracing::warn!(framework = %accepted.framework, kind, "operation is not supported by this cluster");
-        if let Some(operation_id) = operation.get("id") {
-            let status = json!({
-                "operation_id": operation_id,
-                "state": "OPERATION_ERROR",
-                "message": format!("Operation {kind} is not supported: this cluster has no reservations and no volumes"),
-                "agent_id": doc::id(accepted.agent.as_str()),
-            });
-            self.send(
-                &accepted.framework,
-                &json!({"type": "UPDATE_OPERATION_STATUS", "update_operation_status": {"status": status}}),
-            );
+            other => self.convert_resources(accepted, operation, other),
         }
     }
 
@@ -408,6 +394,7 @@ impl State {
             container: task.container.clone(),
             directory: task.directory.clone(),
             user: user.to_owned(),
+            volumes: self.volume_links(task),
             killing_state: framework.is_some_and(|framework| framework.has("TASK_KILLING_STATE")),
         }
     }
@@ -416,17 +403,12 @@ impl State {
 /// The task's resources with the role they are allocated to, as every document shows them.
 fn with_role(info: &Value, role: &str) -> Value {
     let mut info = info.clone();
-    for resource in info["resources"].as_array_mut().into_iter().flatten() {
-        if let Some(resource) = resource.as_object_mut() {
-            resource.remove("role");
-            resource.insert("allocation_info".to_owned(), json!({ "role": role }));
-        }
-    }
+    allocated_to(&mut info["resources"], role);
     info
 }
 
 /// Ids become directory names.
-fn valid_id(id: &str) -> bool {
+pub(super) fn valid_id(id: &str) -> bool {
     !id.is_empty()
         && id.len() <= 255
         && id != "."

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{config::AgentConfig, master::operator_views, wire::json as doc, wire::resources::Bundle};
 use serde_json::{Value, json};
-use std::{net::SocketAddr, path::PathBuf, time::Duration, time::Instant};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration, time::Instant};
 
 impl State {
     /// An agent registers, and is offered.
@@ -35,6 +35,7 @@ impl State {
             attributes_plain,
             available: total.clone(),
             total,
+            volumes: BTreeMap::new(),
         };
         self.agents.insert(id.clone(), agent);
         self.announce_agent(id);

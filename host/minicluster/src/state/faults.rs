@@ -221,7 +221,7 @@ impl State {
         let before = self.faults.held.len();
         self.faults.held.retain(|(_, effect)| match effect {
             Effect::Launch(launch) => launch.key != *key,
-            Effect::Kill(..) => true,
+            _ => true,
         });
         self.faults.held.len() < before
     }

@@ -11,6 +11,7 @@ mod frameworks;
 mod kill;
 mod model;
 mod offers;
+mod operations;
 mod operator;
 mod reconcile;
 mod restart;
@@ -30,6 +31,7 @@ pub(crate) use updates::{AgentUpdate, CheckResult};
 
 use crate::{config::Config, wire::recordio::Event};
 use faults::Faults;
+use operations::Operations;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -74,6 +76,8 @@ pub(crate) struct State {
     pub(crate) away: BTreeMap<AgentId, Agent>,
     pub(crate) forgotten: BTreeMap<FrameworkId, Framework>,
     pub(crate) offers: BTreeMap<OfferId, Offer>,
+    /// Operations whose outcome is not acknowledged yet.
+    operations: Operations,
     pub(crate) faults: Faults,
     /// Processes that still end although their task is already told to have ended: what they hold until then.
     lingering: HashMap<TaskKey, (AgentId, crate::wire::resources::Bundle)>,
@@ -107,6 +111,7 @@ impl State {
             away: BTreeMap::new(),
             forgotten: BTreeMap::new(),
             offers: BTreeMap::new(),
+            operations: Operations::default(),
             faults: Faults::default(),
             lingering: HashMap::new(),
             watchers: Vec::new(),

@@ -262,12 +262,21 @@ pub(crate) struct Agent {
     /// As messages, and as the plain object of `/state`.
     pub(crate) attributes: Vec<Value>,
     pub(crate) attributes_plain: Value,
+    /// All there is, with its reservations and volumes.
     pub(crate) total: Bundle,
+    /// Where each persistent volume is kept, by role and id.
+    pub(crate) volumes: BTreeMap<(String, String), PathBuf>,
     /// Neither offered nor used.
     pub(crate) available: Bundle,
 }
 
 impl Agent {
+    /// What it was started with, without reservations.
+    pub(crate) fn configured(&self) -> Bundle {
+        let ports = (u64::from(self.config.ports.0), u64::from(self.config.ports.1));
+        Bundle::total(self.config.cpus, self.config.mem, self.config.disk, ports)
+    }
+
     pub(crate) fn is_active(&self) -> bool {
         !matches!(self.connection, Connection::Broken(_)) && !self.deactivated
     }
@@ -343,6 +352,10 @@ pub(crate) enum Effect {
     Launch(Box<Launch>),
     /// End this one's process group.
     Kill(TaskKey, KillOrder),
+    /// Delete a persistent volume.
+    Delete(PathBuf),
+    /// Tell the agent's journal of a message for an executor.
+    Message(AgentId, Value),
 }
 
 /// How to end a task.
@@ -369,6 +382,8 @@ pub(crate) struct Launch {
     pub(crate) container: String,
     pub(crate) directory: PathBuf,
     pub(crate) user: String,
+    /// Persistent volumes: where each is kept, and the name it has in the sandbox.
+    pub(crate) volumes: Vec<(PathBuf, PathBuf)>,
     /// The framework wants `TASK_KILLING`.
     pub(crate) killing_state: bool,
 }

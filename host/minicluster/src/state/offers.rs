@@ -4,7 +4,10 @@
 //! first; what is refused stays away from that framework for the time it asked for.
 
 use super::{Agent, AgentId, FrameworkId, Offer, OfferId, State, model::Filter};
-use crate::wire::{json as doc, resources::Bundle};
+use crate::wire::{
+    json as doc,
+    resources::{Bundle, Form},
+};
 use serde_json::{Map, Value, json};
 use std::{
     collections::BTreeMap,
@@ -31,7 +34,8 @@ impl State {
             .collect();
         let mut offered: BTreeMap<FrameworkId, Vec<Value>> = BTreeMap::new();
         for agent in agents {
-            if let Some((framework, offer)) = self.offer_agent(&agent) {
+            // More than one when a part is reserved for others.
+            while let Some((framework, offer)) = self.offer_agent(&agent) {
                 offered.entry(framework).or_default().push(offer);
             }
         }
@@ -43,14 +47,14 @@ impl State {
         }
     }
 
-    /// Makes one offer of all that is free on the agent, if somebody wants it.
+    /// Makes one offer of all that is free on the agent for some role, if somebody wants it.
     fn offer_agent(&mut self, agent_id: &AgentId) -> Option<(FrameworkId, Value)> {
         let available = self
             .agents
             .get(agent_id)
             .map(|agent| agent.available.clone())
             .filter(Bundle::worth_offering)?;
-        let mut candidates: Vec<(f64, f64, FrameworkId, String)> = Vec::new();
+        let mut candidates: Vec<(f64, f64, FrameworkId, String, Bundle)> = Vec::new();
         for framework in self
             .frameworks
             .values()
@@ -62,15 +66,16 @@ impl State {
                 .into_iter()
                 .filter(|role| !framework.suppressed.contains(role))
             {
+                let visible = available.visible(&role);
                 let refused = framework.filters.iter().any(|filter| {
-                    filter.agent == *agent_id && filter.role == role && filter.refused.contains(&available)
+                    filter.agent == *agent_id && filter.role == role && filter.refused.contains(&visible)
                 });
-                if !refused {
-                    candidates.push((share, framework.registered, framework.id.clone(), role));
+                if !refused && visible.worth_offering() {
+                    candidates.push((share, framework.registered, framework.id.clone(), role, visible));
                 }
             }
         }
-        let (_, _, framework, role) = candidates
+        let (_, _, framework, role, resources) = candidates
             .into_iter()
             .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)))?;
         let id = OfferId::from(format!("{}-O{}", self.master.id, self.next_offer));
@@ -80,11 +85,11 @@ impl State {
             framework: framework.clone(),
             agent: agent_id.clone(),
             role,
-            resources: available,
+            resources,
         };
         let message = self.offer_message(&offer);
         if let Some(agent) = self.agents.get_mut(agent_id) {
-            agent.available = Bundle::default();
+            agent.available.subtract(&offer.resources);
         }
         self.offers.insert(id, offer);
         Some((framework, message))
@@ -135,6 +140,7 @@ impl State {
         let framework = self.frameworks.get(&offer.framework);
         let multi_role = framework.is_some_and(|framework| framework.has("MULTI_ROLE"));
         let refined = framework.is_some_and(|framework| framework.has("RESERVATION_REFINEMENT"));
+        let form = if refined { Form::Refined } else { Form::Legacy };
         let allocated = multi_role.then_some(offer.role.as_str());
         let mut message = doc::object(json!({
             "id": doc::id(offer.id.as_str()),
@@ -142,7 +148,7 @@ impl State {
             "agent_id": doc::id(agent.id.as_str()),
             "hostname": agent.config.hostname,
             "url": agent_url(agent),
-            "resources": offer.resources.messages((!refined).then_some("*"), allocated),
+            "resources": offer.resources.messages(form, allocated),
         }));
         if !agent.attributes.is_empty() {
             message.insert("attributes".to_owned(), json!(agent.attributes));

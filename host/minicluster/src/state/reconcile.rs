@@ -104,27 +104,6 @@ impl State {
         );
         Some(Value::Object(status))
     }
-
-    /// No operation outlives its own answer here: all are unknown.
-    pub(super) fn reconcile_operations(&mut self, id: &FrameworkId, reconcile: &Value) {
-        for operation in doc::list(reconcile, &["operations"]) {
-            let message = if operation.get("agent_id").is_some() {
-                "Reconciliation: Operation is unknown"
-            } else {
-                "Reconciliation: Operation is unknown and no 'agent_id' was provided"
-            };
-            let mut status = doc::object(json!({
-                "operation_id": operation["operation_id"],
-                "state": "OPERATION_UNKNOWN",
-                "message": message,
-            }));
-            doc::copy(operation, &mut status, &["agent_id"]);
-            self.send(
-                id,
-                &json!({"type": "UPDATE_OPERATION_STATUS", "update_operation_status": {"status": status}}),
-            );
-        }
-    }
 }
 
 fn answer(task: &TaskId, state: &str, message: &str) -> Map<String, Value> {

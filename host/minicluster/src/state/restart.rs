@@ -121,7 +121,7 @@ impl State {
                 Effect::Kill(key, order) if self.task_mut(&key).is_none() => {
                     self.faults.held.push((agent, Effect::Kill(key, order)));
                 }
-                Effect::Kill(..) => {}
+                _ => {}
             }
         }
     }

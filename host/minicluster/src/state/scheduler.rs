@@ -104,10 +104,13 @@ impl State {
             "SHUTDOWN" => self.shutdown_executor(&id, &call["shutdown"]),
             "ACKNOWLEDGE" => self.acknowledge(&id, &call["acknowledge"], now),
             "RECONCILE" => self.reconcile(&id, &call["reconcile"]),
+            "ACKNOWLEDGE_OPERATION_STATUS" => {
+                self.acknowledge_operation(&id, &call["acknowledge_operation_status"]);
+            }
+            "MESSAGE" => self.message(&call["message"]),
             "RECONCILE_OPERATIONS" => self.reconcile_operations(&id, &call["reconcile_operations"]),
             "UPDATE_FRAMEWORK" => return self.update_framework(&id, &call["update_framework"], now),
-            // Command tasks and default executors take no messages, the allocator no requests, and there is no
-            // maintenance to accept: all are accepted and end here, as they do in a real cluster of such tasks.
+            // The allocator takes no requests, and there is no maintenance to accept: both are accepted and end here.
             _ => {}
         }
         Reply::accepted()

@@ -10,6 +10,7 @@ impl State {
         self.heartbeats(now);
         self.watcher_heartbeats(now);
         self.retry_updates(now);
+        self.retry_operations(now);
         let expired: Vec<FrameworkId> = self
             .frameworks
             .values()

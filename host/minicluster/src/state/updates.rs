@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
 /// The longest time between two attempts.
-const LONGEST_RETRY: Duration = Duration::from_mins(10);
+pub(super) const LONGEST_RETRY: Duration = Duration::from_mins(10);
 /// Updates that may wait for an acknowledgement; a check that keeps changing replaces its last one beyond that.
 const PENDING: usize = 100;
 

@@ -161,11 +161,17 @@ static LAUNCH_GROUP: Message = message(&[
     req("executor", Sub(&EXECUTOR)),
     req("task_group", Sub(&TASK_GROUP)),
 ]);
+static RESERVE: Message = message(&[rep("resources", Sub(&RESOURCE))]);
+static VOLUMES: Message = message(&[rep("volumes", Sub(&RESOURCE))]);
 static OPERATION: Message = message(&[
     opt("type", Enum(OPERATIONS)),
     opt("id", Sub(&ID)),
     opt("launch", Sub(&LAUNCH)),
     opt("launch_group", Sub(&LAUNCH_GROUP)),
+    opt("reserve", Sub(&RESERVE)),
+    opt("unreserve", Sub(&RESERVE)),
+    opt("create", Sub(&VOLUMES)),
+    opt("destroy", Sub(&VOLUMES)),
 ]);
 
 static SUBSCRIBE: Message = message(&[

@@ -1,78 +1,89 @@
-//! Resource arithmetic: amounts of cpus, mem, disk and gpus, and port ranges.
+//! What agents have, offers hold and tasks use: amounts, each with the role it is reserved for and the volume it is.
 //!
-//! Amounts are kept in thousandths, as the real allocator does, so that 0.1 + 0.2 is 0.3. Ranges are sorted, disjoint
-//! and inclusive. Subtraction is checked by [`Bundle::contains`] first; what is not there is never taken.
+//! Most resources are neither reserved nor a volume. Those that are stand apart, by their reservations (the last is
+//! the one that counts) and by the `DiskInfo` of their persistent volume, and are never mixed with others.
 
+use super::{amounts::Amounts, json as doc};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What an agent has, an offer holds or a task uses.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A bag of resources.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Bundle {
-    scalars: BTreeMap<String, i64>,
-    ports: Vec<(u64, u64)>,
+    /// One entry for each tag; none is empty.
+    parts: Vec<(Tag, Amounts)>,
+}
+
+/// What keeps resources apart. The default: they are anybody's.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Tag {
+    /// `Resource.ReservationInfo`, each refining the one before.
+    reservations: Vec<Value>,
+    /// `Resource.DiskInfo` of a persistent volume.
+    disk: Option<Value>,
+}
+
+/// How documents write reservations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// `reservations`, and no `role`: for frameworks with `RESERVATION_REFINEMENT`.
+    Refined,
+    /// `role` and `reservation`: for frameworks without.
+    Legacy,
+    /// Both, as in the documents for operators.
+    Both,
+}
+
+/// A persistent volume that is part of a bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Volume {
+    pub(crate) role: String,
+    pub(crate) id: String,
+    /// Where it is seen in the sandbox.
+    pub(crate) path: String,
 }
 
 impl Bundle {
     /// An agent's total.
     pub(crate) fn total(cpus: f64, mem: f64, disk: f64, ports: (u64, u64)) -> Self {
-        let scalars = [("cpus", cpus), ("mem", mem), ("disk", disk)];
-        Self {
-            scalars: scalars
-                .iter()
-                .map(|(name, amount)| ((*name).to_owned(), to_milli(*amount)))
-                .filter(|(_, n)| *n > 0)
-                .collect(),
-            ports: if ports.0 <= ports.1 {
-                vec![ports]
-            } else {
-                Vec::new()
-            },
+        Self::of(Tag::default(), &Amounts::total(cpus, mem, disk, ports))
+    }
+
+    fn of(tag: Tag, amounts: &Amounts) -> Self {
+        let mut bundle = Self::default();
+        bundle.put(tag, amounts);
+        bundle
+    }
+
+    fn put(&mut self, tag: Tag, amounts: &Amounts) {
+        if amounts.is_empty() {
+            return;
+        }
+        match self.parts.iter_mut().find(|(known, _)| *known == tag) {
+            Some((_, have)) => have.add(amounts),
+            None => self.parts.push((tag, amounts.clone())),
         }
     }
 
     /// Adds up a list of `Resource` messages. Ranges other than `ports`, and sets, are refused with a reason.
     pub(crate) fn read(resources: &[Value]) -> Result<Self, String> {
-        let mut bundle = Self::default();
+        let mut groups: Vec<(Tag, Vec<Value>)> = Vec::new();
         for resource in resources {
-            let name = resource["name"].as_str().unwrap_or_default();
-            match resource["type"].as_str() {
-                Some("SCALAR") => {
-                    let amount = resource["scalar"]["value"].as_f64().unwrap_or(-1.0);
-                    if !amount.is_finite() || amount < 0.0 {
-                        return Err(format!("Resource '{name}' is not a positive scalar"));
-                    }
-                    *bundle.scalars.entry(name.to_owned()).or_default() += to_milli(amount);
-                }
-                Some("RANGES") if name == "ports" => {
-                    for range in resource["ranges"]["range"].as_array().into_iter().flatten() {
-                        let (Some(begin), Some(end)) = (range["begin"].as_u64(), range["end"].as_u64())
-                        else {
-                            return Err("Ranges need 'begin' and 'end'".to_owned());
-                        };
-                        if begin > end || bundle.ports.iter().any(|(b, e)| begin <= *e && *b <= end) {
-                            return Err(format!(
-                                "Resource 'ports' has a bad or overlapping range [{begin}-{end}]"
-                            ));
-                        }
-                        bundle.ports.push((begin, end));
-                    }
-                }
-                other => {
-                    return Err(format!(
-                        "Resource '{name}' of type {} is not supported",
-                        other.unwrap_or("none")
-                    ));
-                }
+            let tag = Tag::read(resource);
+            match groups.iter_mut().find(|(known, _)| *known == tag) {
+                Some((_, group)) => group.push(resource.clone()),
+                None => groups.push((tag, vec![resource.clone()])),
             }
         }
-        bundle.scalars.retain(|_, amount| *amount > 0);
-        bundle.ports = coalesce(bundle.ports);
+        let mut bundle = Self::default();
+        for (tag, group) in groups {
+            bundle.put(tag, &Amounts::read(&group)?);
+        }
         Ok(bundle)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.scalars.is_empty() && self.ports.is_empty()
+        self.parts.is_empty()
     }
 
     /// Enough to be worth an offer: 0.01 cpus or 32 MB, the master's own threshold.
@@ -81,214 +92,264 @@ impl Bundle {
     }
 
     pub(crate) fn scalar(&self, name: &str) -> f64 {
-        self.scalars
-            .get(name)
-            .map_or(0.0, |amount| *amount as f64 / 1000.0)
+        self.sum().scalar(name)
     }
 
     pub(crate) fn port_count(&self) -> u64 {
-        self.ports.iter().map(|(begin, end)| end - begin + 1).sum()
+        self.sum().port_count()
     }
 
-    /// True when all of `other` is here.
-    pub(crate) fn contains(&self, other: &Self) -> bool {
-        other
-            .scalars
+    /// All of it, whosever it is.
+    fn sum(&self) -> Amounts {
+        self.parts
             .iter()
-            .all(|(name, amount)| self.scalars.get(name).is_some_and(|have| have >= amount))
-            && other
-                .ports
-                .iter()
-                .all(|(begin, end)| self.ports.iter().any(|(b, e)| b <= begin && end <= e))
+            .fold(Amounts::default(), |mut sum, (_, amounts)| {
+                sum.add(amounts);
+                sum
+            })
+    }
+
+    /// True when all of `other` is here, reserved in the same way.
+    pub(crate) fn contains(&self, other: &Self) -> bool {
+        other.parts.iter().all(|(tag, wanted)| {
+            let here = self.parts.iter().find(|(known, _)| known == tag);
+            here.is_some_and(|(_, have)| have.contains(wanted))
+        })
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        for (name, amount) in &other.scalars {
-            *self.scalars.entry(name.clone()).or_default() += amount;
+        for (tag, amounts) in &other.parts {
+            self.put(tag.clone(), amounts);
         }
-        let mut ports = std::mem::take(&mut self.ports);
-        ports.extend(&other.ports);
-        self.ports = coalesce(ports);
     }
 
     /// Takes `other` away; amounts stop at nothing.
     pub(crate) fn subtract(&mut self, other: &Self) {
-        for (name, amount) in &other.scalars {
-            if let Some(have) = self.scalars.get_mut(name) {
-                *have -= amount;
+        for (tag, amounts) in &other.parts {
+            if let Some((_, have)) = self.parts.iter_mut().find(|(known, _)| known == tag) {
+                have.subtract(amounts);
             }
         }
-        self.scalars.retain(|_, amount| *amount > 0);
-        for (begin, end) in &other.ports {
-            self.ports = self
-                .ports
-                .iter()
-                .flat_map(|range| cut(*range, (*begin, *end)))
-                .collect();
+        self.parts.retain(|(_, amounts)| !amounts.is_empty());
+    }
+
+    fn filter(&self, keep: impl Fn(&Tag) -> bool) -> Self {
+        let parts = self.parts.iter().filter(|(tag, _)| keep(tag)).cloned();
+        Self {
+            parts: parts.collect(),
         }
+    }
+
+    /// What a role may be offered: what is nobody's, and what is reserved for it or for a role above it.
+    pub(crate) fn visible(&self, role: &str) -> Self {
+        self.filter(|tag| {
+            tag.role().is_none_or(|owner| {
+                role == owner || role.strip_prefix(owner).is_some_and(|rest| rest.starts_with('/'))
+            })
+        })
+    }
+
+    /// What is nobody's.
+    pub(crate) fn unreserved(&self) -> Self {
+        self.filter(|tag| tag.role().is_none())
+    }
+
+    /// What is reserved, by role.
+    pub(crate) fn reserved(&self) -> BTreeMap<String, Self> {
+        let mut roles: BTreeMap<String, Self> = BTreeMap::new();
+        for (tag, amounts) in &self.parts {
+            if let Some(role) = tag.role() {
+                roles
+                    .entry(role.to_owned())
+                    .or_default()
+                    .put(tag.clone(), amounts);
+            }
+        }
+        roles
+    }
+
+    /// The same without the last reservation of each part. The error says which part has none, or is a volume.
+    pub(crate) fn without_reservation(&self) -> Result<Self, String> {
+        let mut rest = Self::default();
+        for (tag, amounts) in &self.parts {
+            let mut tag = tag.clone();
+            if tag.disk.is_some() {
+                return Err("A persistent volume cannot change its reservation".to_owned());
+            }
+            if tag.reservations.pop().is_none() {
+                return Err("A resource has no reservation".to_owned());
+            }
+            rest.put(tag, amounts);
+        }
+        Ok(rest)
+    }
+
+    /// The same disk, no longer persistent volumes. The error says which part is none.
+    pub(crate) fn without_volume(&self) -> Result<Self, String> {
+        let mut rest = Self::default();
+        for (tag, amounts) in &self.parts {
+            let mut tag = tag.clone();
+            if tag
+                .disk
+                .take()
+                .is_none_or(|disk| disk.get("persistence").is_none())
+            {
+                return Err("A resource is not a persistent volume".to_owned());
+            }
+            if tag.reservations.is_empty() {
+                return Err("Persistent volumes cannot be created from unreserved resources".to_owned());
+            }
+            rest.put(tag, amounts);
+        }
+        Ok(rest)
+    }
+
+    /// The persistent volumes in it.
+    pub(crate) fn volumes(&self) -> Vec<Volume> {
+        let volume = |tag: &Tag| {
+            let disk = tag.disk.as_ref()?;
+            Some(Volume {
+                role: tag.role()?.to_owned(),
+                id: doc::text(disk, &["persistence", "id"])?.to_owned(),
+                path: doc::text(disk, &["volume", "container_path"])
+                    .unwrap_or_default()
+                    .to_owned(),
+            })
+        };
+        self.parts.iter().filter_map(|(tag, _)| volume(tag)).collect()
     }
 
     /// As in `/state`: every amount as a float, ports as `"[a-b, c-d]"` when there are any.
     pub(crate) fn summary(&self) -> Value {
-        let mut summary = Map::new();
-        for name in ["disk", "mem", "gpus", "cpus"] {
-            summary.insert(name.to_owned(), json!(self.scalar(name)));
-        }
-        if !self.ports.is_empty() {
-            summary.insert("ports".to_owned(), json!(self.ports_text()));
-        }
-        Value::Object(summary)
+        self.sum().summary()
     }
 
     /// As in `/roles`: only what there is, ports as their number.
     pub(crate) fn quantities(&self) -> Value {
-        let mut quantities: Map<String, Value> = self
-            .scalars
-            .keys()
-            .map(|name| (name.clone(), json!(self.scalar(name))))
-            .collect();
-        if !self.ports.is_empty() {
-            quantities.insert("ports".to_owned(), json!(self.port_count() as f64));
-        }
-        Value::Object(quantities)
+        self.sum().quantities()
     }
 
-    /// As a list of `Resource` messages, ports first as in offers; `role` and `allocated` are added when given.
-    pub(crate) fn messages(&self, role: Option<&str>, allocated: Option<&str>) -> Vec<Value> {
-        let ports = (!self.ports.is_empty()).then(|| {
-            let ranges: Vec<Value> = self
-                .ports
-                .iter()
-                .map(|(begin, end)| json!({"begin": begin, "end": end}))
-                .collect();
-            json!({"name": "ports", "type": "RANGES", "ranges": {"range": ranges}})
-        });
-        let scalars = ["cpus", "mem", "disk"].into_iter().map(str::to_owned);
-        let others = self
-            .scalars
-            .keys()
-            .filter(|name| !["cpus", "mem", "disk"].contains(&name.as_str()))
-            .cloned();
-        let scalars = scalars
-            .chain(others)
-            .filter(|name| self.scalars.contains_key(name))
-            .map(|name| {
-                let value = self.scalar(&name);
-                json!({"name": name, "type": "SCALAR", "scalar": {"value": value}})
-            });
-        ports
-            .into_iter()
-            .chain(scalars)
-            .map(|resource| tagged(resource, role, allocated))
+    /// As a list of `Resource` messages, ports first as in offers; `allocated` is added when given.
+    pub(crate) fn messages(&self, form: Form, allocated: Option<&str>) -> Vec<Value> {
+        let parts = self.parts.iter();
+        parts
+            .flat_map(|(tag, amounts)| {
+                let list = amounts.messages().into_iter();
+                list.map(|resource| tag.write(resource, form, allocated))
+            })
             .collect()
     }
 
     /// As in the master's refusals: `cpus(allocated: alpha):2.9; mem(allocated: alpha):3744`.
     pub(crate) fn describe(&self, allocated: &str) -> String {
-        let mut parts: Vec<String> = Vec::new();
-        for name in ["cpus", "mem"].iter().chain(&["gpus"]) {
-            if let Some(amount) = self.scalars.get(*name) {
-                parts.push(format!(
-                    "{name}(allocated: {allocated}):{}",
-                    *amount as f64 / 1000.0
-                ));
-            }
-        }
-        if !self.ports.is_empty() {
-            parts.push(format!("ports(allocated: {allocated}):{}", self.ports_text()));
-        }
-        if let Some(amount) = self.scalars.get("disk") {
-            parts.push(format!(
-                "disk(allocated: {allocated}):{}",
-                *amount as f64 / 1000.0
-            ));
-        }
+        let parts = self.parts.iter();
+        let parts: Vec<String> = parts
+            .flat_map(|(tag, amounts)| {
+                amounts.describe(&format!("(allocated: {allocated}){}", tag.describe()))
+            })
+            .collect();
         parts.join("; ")
     }
-
-    fn ports_text(&self) -> String {
-        let ranges: Vec<String> = self
-            .ports
-            .iter()
-            .map(|(begin, end)| format!("{begin}-{end}"))
-            .collect();
-        format!("[{}]", ranges.join(", "))
-    }
 }
 
-/// Adds the role fields that different documents want.
-fn tagged(resource: Value, role: Option<&str>, allocated: Option<&str>) -> Value {
-    let mut resource = super::json::object(resource);
-    if let Some(role) = role {
-        resource.insert("role".to_owned(), json!(role));
-    }
-    if let Some(allocated) = allocated {
-        resource.insert("allocation_info".to_owned(), json!({ "role": allocated }));
-    }
-    Value::Object(resource)
-}
-
-fn to_milli(amount: f64) -> i64 {
-    (amount * 1000.0).round() as i64
-}
-
-/// `range` without `hole`.
-fn cut(range: (u64, u64), hole: (u64, u64)) -> Vec<(u64, u64)> {
-    if hole.1 < range.0 || range.1 < hole.0 {
-        return vec![range];
-    }
-    let mut rest = Vec::new();
-    if range.0 < hole.0 {
-        rest.push((range.0, hole.0 - 1));
-    }
-    if hole.1 < range.1 {
-        rest.push((hole.1 + 1, range.1));
-    }
-    rest
-}
-
-/// Sorts and joins ranges that touch.
-fn coalesce(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
-    ranges.sort_unstable();
-    let mut joined: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
-    for (begin, end) in ranges {
-        match joined.last_mut() {
-            Some(last) if begin <= last.1.saturating_add(1) => last.1 = last.1.max(end),
-            _ => joined.push((begin, end)),
+impl Tag {
+    fn read(resource: &Value) -> Self {
+        let disk = resource.get("disk").filter(|disk| disk.is_object()).cloned();
+        let reservations = doc::list(resource, &["reservations"]);
+        if !reservations.is_empty() {
+            return Self {
+                reservations: reservations.to_vec(),
+                disk,
+            };
+        }
+        let role = doc::text(resource, &["role"]).filter(|role| *role != "*");
+        let reservations = role.map(|role| {
+            let dynamic = resource.get("reservation");
+            let mut info = dynamic.cloned().map(doc::object).unwrap_or_default();
+            let kind = if dynamic.is_some() { "DYNAMIC" } else { "STATIC" };
+            info.insert("type".to_owned(), json!(kind));
+            info.insert("role".to_owned(), json!(role));
+            Value::Object(info)
+        });
+        Self {
+            reservations: reservations.into_iter().collect(),
+            disk,
         }
     }
-    joined
+
+    /// Whom it is reserved for.
+    fn role(&self) -> Option<&str> {
+        self.reservations.last().and_then(|last| last["role"].as_str())
+    }
+
+    /// Adds the fields about roles and volumes that the form wants.
+    fn write(&self, resource: Value, form: Form, allocated: Option<&str>) -> Value {
+        let mut resource = doc::object(resource);
+        if form != Form::Refined {
+            resource.insert("role".to_owned(), json!(self.role().unwrap_or("*")));
+        }
+        if let Some(allocated) = allocated {
+            resource.insert("allocation_info".to_owned(), json!({ "role": allocated }));
+        }
+        if let Some(last) = self.reservations.last().filter(|_| form != Form::Refined) {
+            let mut reservation = Map::new();
+            doc::copy(last, &mut reservation, &["principal", "labels"]);
+            if last["type"] != "STATIC" {
+                resource.insert("reservation".to_owned(), Value::Object(reservation));
+            }
+        }
+        if !self.reservations.is_empty() && form != Form::Legacy {
+            resource.insert("reservations".to_owned(), json!(self.reservations));
+        }
+        doc::put(&mut resource, "disk", self.disk.clone());
+        Value::Object(resource)
+    }
+
+    fn describe(&self) -> String {
+        let reservations: Vec<String> = self
+            .reservations
+            .iter()
+            .map(|one| {
+                let part = |key: &str| one[key].as_str().unwrap_or_default().to_owned();
+                let principal = Some(part("principal")).filter(|principal| !principal.is_empty());
+                let principal = principal
+                    .map(|principal| format!(",{principal}"))
+                    .unwrap_or_default();
+                format!("({},{}{principal})", part("type"), part("role"))
+            })
+            .collect();
+        let disk = self.disk.as_ref().map(|disk| {
+            let part = |path: [&str; 2]| doc::text(disk, &path).unwrap_or_default();
+            format!(
+                "[{}:{}]",
+                part(["persistence", "id"]),
+                part(["volume", "container_path"])
+            )
+        });
+        let reservations = if reservations.is_empty() {
+            String::new()
+        } else {
+            format!("(reservations: [{}])", reservations.join(","))
+        };
+        reservations + &disk.unwrap_or_default()
+    }
+}
+
+/// A task's resources as documents show them: reservations in the refined form, and the role they are allocated to.
+pub(crate) fn allocated_to(resources: &mut Value, role: &str) {
+    for resource in resources.as_array_mut().into_iter().flatten() {
+        let tag = Tag::read(resource);
+        let mut bare = doc::object(resource.take());
+        for key in ["role", "reservation", "reservations", "disk", "allocation_info"] {
+            bare.remove(key);
+        }
+        *resource = tag.write(Value::Object(bare), Form::Refined, Some(role));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn ports(ranges: &[(u64, u64)]) -> Bundle {
-        Bundle {
-            scalars: BTreeMap::new(),
-            ports: ranges.to_vec(),
-        }
-    }
-
-    #[test]
-    fn taking_and_giving_back_ports() {
-        type Ranges = &'static [(u64, u64)];
-        let cases: [(Ranges, (u64, u64), Ranges); 5] = [
-            (&[(10, 20)], (10, 10), &[(11, 20)]),
-            (&[(10, 20)], (20, 20), &[(10, 19)]),
-            (&[(10, 20)], (12, 14), &[(10, 11), (15, 20)]),
-            (&[(10, 20)], (10, 20), &[]),
-            (&[(10, 20)], (30, 40), &[(10, 20)]),
-        ];
-        for (have, take, left) in cases {
-            let mut bundle = ports(have);
-            bundle.subtract(&ports(&[take]));
-            assert_eq!(bundle, ports(left), "{have:?} without {take:?}");
-            bundle.add(&ports(&[take]));
-            assert!(bundle.contains(&ports(have)), "{have:?} again");
-        }
-    }
 
     #[test]
     fn a_tenth_and_two_tenths_are_three_tenths() {
@@ -302,19 +363,64 @@ mod tests {
     }
 
     #[test]
-    fn bad_resources_are_refused() {
-        let overlap = json!([{"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 1, "end": 5}, {"begin": 5, "end": 6}]}}]);
-        assert!(Bundle::read(overlap.as_array().unwrap()).is_err());
-        let negative = json!([{"name": "cpus", "type": "SCALAR", "scalar": {"value": -1.0}}]);
-        assert!(Bundle::read(negative.as_array().unwrap()).is_err());
-    }
-
-    #[test]
     fn refusals_list_what_there_is_as_the_master_does() {
         let bundle = Bundle::total(0.4, 128.0, 16.0, (31320, 31320));
         assert_eq!(
             bundle.describe("alpha"),
             "cpus(allocated: alpha):0.4; mem(allocated: alpha):128; ports(allocated: alpha):[31320-31320]; disk(allocated: alpha):16"
         );
+    }
+
+    fn volume() -> Value {
+        json!({"name": "disk", "type": "SCALAR", "scalar": {"value": 100.0},
+            "reservations": [{"type": "DYNAMIC", "role": "alpha", "principal": "p"}],
+            "disk": {"persistence": {"id": "vol-1", "principal": "p"},
+                     "volume": {"container_path": "data", "mode": "RW"}}})
+    }
+
+    #[test]
+    fn a_volume_is_reserved_disk_and_nothing_else() {
+        let volume = Bundle::read(&[volume()]).unwrap();
+        let reserved = volume.without_volume().unwrap();
+        let free = reserved.without_reservation().unwrap();
+        assert_eq!(free, Bundle::total(0.0, 0.0, 100.0, (1, 0)));
+        assert!(volume.without_reservation().is_err());
+        assert!(reserved.without_volume().is_err());
+        let mut all = Bundle::total(1.0, 32.0, 50.0, (1, 0));
+        all.add(&volume);
+        assert!(!all.contains(&Bundle::total(0.0, 0.0, 51.0, (1, 0))));
+        assert!(!all.contains(&reserved));
+        all.subtract(&volume);
+        assert_eq!(all, Bundle::total(1.0, 32.0, 50.0, (1, 0)));
+        assert_eq!(
+            volume.describe("alpha"),
+            "disk(allocated: alpha)(reservations: [(DYNAMIC,alpha,p)])[vol-1:data]:100"
+        );
+    }
+
+    #[test]
+    fn reserved_resources_are_seen_by_their_role_and_those_below() {
+        let volume = Bundle::read(&[volume()]).unwrap();
+        for (role, sees) in [
+            ("alpha", true),
+            ("alpha/b", true),
+            ("alphabet", false),
+            ("*", false),
+        ] {
+            assert_eq!(!volume.visible(role).is_empty(), sees, "{role}");
+        }
+    }
+
+    #[test]
+    fn both_forms_of_a_reservation_are_the_same() {
+        let mut legacy = volume();
+        let fields = legacy.as_object_mut().unwrap();
+        fields.remove("reservations");
+        fields.insert("role".to_owned(), json!("alpha"));
+        fields.insert("reservation".to_owned(), json!({"principal": "p"}));
+        let bundle = Bundle::read(&[legacy.clone()]).unwrap();
+        assert_eq!(bundle, Bundle::read(&[volume()]).unwrap());
+        assert_eq!(bundle.messages(Form::Legacy, None), [legacy]);
+        assert_eq!(bundle.messages(Form::Refined, None), [volume()]);
     }
 }

@@ -1,0 +1,309 @@
+//! Operations on resources: reservations and persistent volumes, and what becomes of them.
+//!
+//! An operation changes what the accepted offers hold and what the agent has in all. Its outcome is told to frameworks
+//! that gave it an id: again and again until it is acknowledged, when it was the agent that carried it out.
+
+use super::{AgentId, Effect, FrameworkId, State, Task, accept::Accepted, accept::valid_id};
+use crate::wire::{json as doc, resources::Bundle};
+use base64::Engine;
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// Outcomes that wait for an acknowledgement; beyond that the first framework's is forgotten.
+const PENDING: usize = 10_000;
+
+/// By framework and the framework's own id.
+pub(super) type Operations = BTreeMap<(FrameworkId, String), Outcome>;
+
+/// What an operation came to, until it is acknowledged.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    status: Value,
+    retry_at: Instant,
+    wait: Duration,
+}
+
+/// A change of resources: these become those.
+struct Change {
+    from: Bundle,
+    to: Bundle,
+}
+
+impl State {
+    /// Carries out an operation that is no launch, and tells what came of it.
+    pub(super) fn convert_resources(&mut self, accepted: &mut Accepted, operation: &Value, kind: &str) {
+        let outcome =
+            change(operation, kind, &accepted.role).and_then(|change| self.apply(accepted, kind, &change));
+        if let Err(why) = &outcome {
+            tracing::warn!(framework = %accepted.framework, kind, why, "operation is not carried out");
+        }
+        let Some(id) = operation.get("id") else { return };
+        let mut status = doc::object(json!({
+            "operation_id": id,
+            "state": if outcome.is_ok() { "OPERATION_FINISHED" } else { "OPERATION_ERROR" },
+            "agent_id": doc::id(accepted.agent.as_str()),
+        }));
+        if let Err(why) = outcome {
+            status.insert("message".to_owned(), json!(why));
+        } else {
+            // The agent did it: that is told until it is acknowledged.
+            let uuid = base64::engine::general_purpose::STANDARD.encode(uuid::Uuid::new_v4().as_bytes());
+            status.insert("uuid".to_owned(), json!({ "value": uuid }));
+            self.keep_outcome(&accepted.framework, id, Value::Object(status.clone()));
+        }
+        self.tell_operation(&accepted.framework, &Value::Object(status));
+    }
+
+    fn keep_outcome(&mut self, framework: &FrameworkId, operation: &Value, status: Value) {
+        if self.operations.len() >= PENDING {
+            self.operations.pop_first();
+        }
+        let wait = self.config.update_retry;
+        let outcome = Outcome {
+            status,
+            retry_at: Instant::now() + wait,
+            wait,
+        };
+        let own = doc::text(operation, &["value"]).unwrap_or_default().to_owned();
+        self.operations.insert((framework.clone(), own), outcome);
+    }
+
+    fn tell_operation(&mut self, framework: &FrameworkId, status: &Value) {
+        self.send(
+            framework,
+            &json!({"type": "UPDATE_OPERATION_STATUS", "update_operation_status": {"status": status}}),
+        );
+    }
+
+    fn apply(&mut self, accepted: &mut Accepted, kind: &str, change: &Change) -> Result<(), String> {
+        if !accepted.left.contains(&change.from) {
+            return Err(format!(
+                "Invalid {kind} Operation: {} does not contain {}",
+                accepted.left.describe(&accepted.role),
+                change.from.describe(&accepted.role)
+            ));
+        }
+        let Some(agent) = self.agents.get_mut(&accepted.agent) else {
+            return Err(format!("Agent {} is gone", accepted.agent));
+        };
+        for volume in change.to.volumes() {
+            let key = (volume.role, volume.id);
+            if agent.volumes.contains_key(&key) {
+                return Err(format!("Persistent volume '{}' exists already", key.1));
+            }
+            // A name of its own, so that deleting the one before never touches it.
+            let place = agent
+                .work_dir
+                .join("volumes")
+                .join("roles")
+                .join(&key.0)
+                .join(&key.1);
+            agent
+                .volumes
+                .insert(key, place.join(uuid::Uuid::new_v4().to_string()));
+        }
+        for volume in change.from.volumes() {
+            if let Some(place) = agent.volumes.remove(&(volume.role, volume.id)) {
+                self.effects.push(Effect::Delete(place));
+            }
+        }
+        agent.total.subtract(&change.from);
+        agent.total.add(&change.to);
+        accepted.left.subtract(&change.from);
+        accepted.left.add(&change.to);
+        Ok(())
+    }
+
+    /// The persistent volumes of a task: where each is kept, and its name in the sandbox.
+    pub(super) fn volume_links(&self, task: &Task) -> Vec<(PathBuf, PathBuf)> {
+        let Some(agent) = self.agents.get(&task.agent) else {
+            return Vec::new();
+        };
+        let links = task.resources.volumes().into_iter().filter_map(|volume| {
+            let place = agent.volumes.get(&(volume.role, volume.id))?;
+            Some((place.clone(), PathBuf::from(volume.path)))
+        });
+        links.collect()
+    }
+
+    /// `ACKNOWLEDGE_OPERATION_STATUS`: the outcome is not told again.
+    pub(super) fn acknowledge_operation(&mut self, id: &FrameworkId, acknowledge: &Value) {
+        let operation = doc::text(acknowledge, &["operation_id", "value"]).unwrap_or_default();
+        let key = (id.clone(), operation.to_owned());
+        let told = self.operations.get(&key);
+        if told.is_some_and(|outcome| outcome.status["uuid"]["value"] == acknowledge["uuid"]) {
+            self.operations.remove(&key);
+        }
+    }
+
+    /// Outcomes whose time has come again; those of frameworks that are gone are forgotten.
+    pub(super) fn retry_operations(&mut self, now: Instant) {
+        let frameworks = &self.frameworks;
+        let forgotten = &self.forgotten;
+        self.operations
+            .retain(|(id, _), _| frameworks.contains_key(id) || forgotten.contains_key(id));
+        let mut due = Vec::new();
+        for ((framework, _), outcome) in &mut self.operations {
+            if outcome.retry_at <= now {
+                outcome.wait = (outcome.wait * 2).min(super::updates::LONGEST_RETRY);
+                outcome.retry_at = now + outcome.wait;
+                due.push((framework.clone(), outcome.status.clone()));
+            }
+        }
+        for (framework, status) in due {
+            self.tell_operation(&framework, &status);
+        }
+    }
+
+    /// `RECONCILE_OPERATIONS`: those that are not acknowledged are known, all others are not.
+    pub(super) fn reconcile_operations(&mut self, id: &FrameworkId, reconcile: &Value) {
+        for operation in doc::list(reconcile, &["operations"]) {
+            let own = doc::text(operation, &["operation_id", "value"]).unwrap_or_default();
+            let known = self.operations.get(&(id.clone(), own.to_owned()));
+            let status = known.map_or_else(|| unknown(operation), |outcome| outcome.status.clone());
+            self.tell_operation(id, &status);
+        }
+    }
+
+    /// `MESSAGE`: command and default executors take none and drop it; the agent's journal keeps what came.
+    pub(super) fn message(&mut self, message: &Value) {
+        let agent = AgentId::from(doc::text(message, &["agent_id", "value"]).unwrap_or_default());
+        let line = json!({
+            "event": "message",
+            "executor": message["executor_id"]["value"],
+            "data": message["data"],
+            "at": super::epoch(),
+        });
+        if self.agents.contains_key(&agent) {
+            self.order(&agent.clone(), Effect::Message(agent, line));
+        }
+    }
+}
+
+fn unknown(operation: &Value) -> Value {
+    let message = if operation.get("agent_id").is_some() {
+        "Reconciliation: Operation is unknown"
+    } else {
+        "Reconciliation: Operation is unknown and no 'agent_id' was provided"
+    };
+    let mut status = doc::object(json!({
+        "operation_id": operation["operation_id"],
+        "state": "OPERATION_UNKNOWN",
+        "message": message,
+    }));
+    doc::copy(operation, &mut status, &["agent_id"]);
+    Value::Object(status)
+}
+
+/// What the operation makes of what, when it is one that can be done.
+fn change(operation: &Value, kind: &str, role: &str) -> Result<Change, String> {
+    let read = |part: &str, list: &str| {
+        let bundle = Bundle::read(doc::list(operation, &[part, list]))?;
+        if bundle.is_empty() {
+            return Err(format!(
+                "Invalid {kind} Operation: Expecting '{part}.{list}' to be present"
+            ));
+        }
+        Ok(bundle)
+    };
+    let invalid = |why: String| format!("Invalid {kind} Operation: {why}");
+    match kind {
+        "RESERVE" => {
+            let to = read("reserve", "resources")?;
+            let from = to.without_reservation().map_err(invalid)?;
+            match to.reserved().keys().find(|reserved| *reserved != role) {
+                Some(other) => Err(invalid(format!(
+                    "A resource is reserved for role '{other}' but allocated to role '{role}'"
+                ))),
+                None => Ok(Change { from, to }),
+            }
+        }
+        "UNRESERVE" => {
+            let from = read("unreserve", "resources")?;
+            let to = from.without_reservation().map_err(invalid)?;
+            Ok(Change { from, to })
+        }
+        "CREATE" => {
+            let to = read("create", "volumes")?;
+            let from = to.without_volume().map_err(invalid)?;
+            check_volumes(&to).map_err(invalid)?;
+            Ok(Change { from, to })
+        }
+        "DESTROY" => {
+            let from = read("destroy", "volumes")?;
+            let to = from.without_volume().map_err(invalid)?;
+            Ok(Change { from, to })
+        }
+        other => Err(format!(
+            "Operation {other} is not supported: this cluster reserves, and creates volumes of fixed size"
+        )),
+    }
+}
+
+fn check_volumes(bundle: &Bundle) -> Result<(), String> {
+    let volumes = bundle.volumes();
+    for (index, volume) in volumes.iter().enumerate() {
+        if !valid_id(&volume.id) {
+            return Err(format!(
+                "Persistence ID '{}' is not a valid path component",
+                volume.id
+            ));
+        }
+        if volumes[..index].iter().any(|other| other.id == volume.id) {
+            return Err(format!("Persistence ID '{}' is used twice", volume.id));
+        }
+        let plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+        if volume.path.is_empty() || !Path::new(&volume.path).components().all(plain) {
+            return Err(format!(
+                "Container path '{}' of volume '{}' must be relative to the sandbox, and inside it",
+                volume.path, volume.id
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn create(id: &str, path: &str, reservations: &Value) -> Result<Change, String> {
+        let volume = json!({
+            "name": "disk", "type": "SCALAR", "scalar": {"value": 5.0}, "reservations": reservations,
+            "disk": {"persistence": {"id": id}, "volume": {"container_path": path, "mode": "RW"}},
+        });
+        change(&json!({"create": {"volumes": [volume]}}), "CREATE", "a")
+    }
+
+    #[test]
+    fn volumes_that_cannot_be_are_refused() {
+        let reserved = json!([{"type": "DYNAMIC", "role": "a"}]);
+        assert!(create("v", "data/x", &reserved).is_ok());
+        let cases = [
+            ("v", "data", json!([]), "unreserved"),
+            ("..", "data", reserved.clone(), "path component"),
+            ("v", "../data", reserved.clone(), "inside it"),
+            ("v", "/data", reserved, "inside it"),
+        ];
+        for (id, path, reservations, why) in cases {
+            let Err(refusal) = create(id, path, &reservations) else {
+                panic!("{id} at {path} is refused");
+            };
+            assert!(refusal.contains(why), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn resources_are_reserved_for_the_role_they_are_offered_to() {
+        let resource = json!({"name": "cpus", "type": "SCALAR", "scalar": {"value": 1.0},
+            "reservations": [{"type": "DYNAMIC", "role": "a"}]});
+        let reserve = json!({"reserve": {"resources": [resource]}});
+        assert!(change(&reserve, "RESERVE", "a").is_ok());
+        assert!(change(&reserve, "RESERVE", "b").is_err());
+        assert!(change(&json!({"reserve": {"resources": []}}), "RESERVE", "a").is_err());
+    }
+}

@@ -1,0 +1,267 @@
+//! Arithmetic of one kind of resources: amounts of cpus, mem, disk and gpus, and port ranges.
+//!
+//! Amounts are kept in thousandths, as the real allocator does, so that 0.1 + 0.2 is 0.3. Ranges are sorted, disjoint
+//! and inclusive. Subtraction is checked by [`Amounts::contains`] first; what is not there is never taken.
+
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Amounts and ports that share their reservations and their volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Amounts {
+    scalars: BTreeMap<String, i64>,
+    ports: Vec<(u64, u64)>,
+}
+
+impl Amounts {
+    /// An agent's total.
+    pub(crate) fn total(cpus: f64, mem: f64, disk: f64, ports: (u64, u64)) -> Self {
+        let scalars = [("cpus", cpus), ("mem", mem), ("disk", disk)];
+        Self {
+            scalars: scalars
+                .iter()
+                .map(|(name, amount)| ((*name).to_owned(), to_milli(*amount)))
+                .filter(|(_, n)| *n > 0)
+                .collect(),
+            ports: if ports.0 <= ports.1 {
+                vec![ports]
+            } else {
+                Vec::new()
+            },
+        }
+    }
+
+    /// Adds up a list of `Resource` messages. Ranges other than `ports`, and sets, are refused with a reason.
+    pub(crate) fn read(resources: &[Value]) -> Result<Self, String> {
+        let mut bundle = Self::default();
+        for resource in resources {
+            let name = resource["name"].as_str().unwrap_or_default();
+            match resource["type"].as_str() {
+                Some("SCALAR") => {
+                    let amount = resource["scalar"]["value"].as_f64().unwrap_or(-1.0);
+                    if !amount.is_finite() || amount < 0.0 {
+                        return Err(format!("Resource '{name}' is not a positive scalar"));
+                    }
+                    *bundle.scalars.entry(name.to_owned()).or_default() += to_milli(amount);
+                }
+                Some("RANGES") if name == "ports" => {
+                    for range in resource["ranges"]["range"].as_array().into_iter().flatten() {
+                        let (Some(begin), Some(end)) = (range["begin"].as_u64(), range["end"].as_u64())
+                        else {
+                            return Err("Ranges need 'begin' and 'end'".to_owned());
+                        };
+                        if begin > end || bundle.ports.iter().any(|(b, e)| begin <= *e && *b <= end) {
+                            return Err(format!(
+                                "Resource 'ports' has a bad or overlapping range [{begin}-{end}]"
+                            ));
+                        }
+                        bundle.ports.push((begin, end));
+                    }
+                }
+                other => {
+                    return Err(format!(
+                        "Resource '{name}' of type {} is not supported",
+                        other.unwrap_or("none")
+                    ));
+                }
+            }
+        }
+        bundle.scalars.retain(|_, amount| *amount > 0);
+        bundle.ports = coalesce(bundle.ports);
+        Ok(bundle)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.scalars.is_empty() && self.ports.is_empty()
+    }
+
+    pub(crate) fn scalar(&self, name: &str) -> f64 {
+        self.scalars
+            .get(name)
+            .map_or(0.0, |amount| *amount as f64 / 1000.0)
+    }
+
+    pub(crate) fn port_count(&self) -> u64 {
+        self.ports.iter().map(|(begin, end)| end - begin + 1).sum()
+    }
+
+    /// True when all of `other` is here.
+    pub(crate) fn contains(&self, other: &Self) -> bool {
+        other
+            .scalars
+            .iter()
+            .all(|(name, amount)| self.scalars.get(name).is_some_and(|have| have >= amount))
+            && other
+                .ports
+                .iter()
+                .all(|(begin, end)| self.ports.iter().any(|(b, e)| b <= begin && end <= e))
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (name, amount) in &other.scalars {
+            *self.scalars.entry(name.clone()).or_default() += amount;
+        }
+        let mut ports = std::mem::take(&mut self.ports);
+        ports.extend(&other.ports);
+        self.ports = coalesce(ports);
+    }
+
+    /// Takes `other` away; amounts stop at nothing.
+    pub(crate) fn subtract(&mut self, other: &Self) {
+        for (name, amount) in &other.scalars {
+            if let Some(have) = self.scalars.get_mut(name) {
+                *have -= amount;
+            }
+        }
+        self.scalars.retain(|_, amount| *amount > 0);
+        for (begin, end) in &other.ports {
+            self.ports = self
+                .ports
+                .iter()
+                .flat_map(|range| cut(*range, (*begin, *end)))
+                .collect();
+        }
+    }
+
+    /// As in `/state`: every amount as a float, ports as `"[a-b, c-d]"` when there are any.
+    pub(crate) fn summary(&self) -> Value {
+        let mut summary = Map::new();
+        for name in ["disk", "mem", "gpus", "cpus"] {
+            summary.insert(name.to_owned(), json!(self.scalar(name)));
+        }
+        if !self.ports.is_empty() {
+            summary.insert("ports".to_owned(), json!(self.ports_text()));
+        }
+        Value::Object(summary)
+    }
+
+    /// As in `/roles`: only what there is, ports as their number.
+    pub(crate) fn quantities(&self) -> Value {
+        let mut quantities: Map<String, Value> = self
+            .scalars
+            .keys()
+            .map(|name| (name.clone(), json!(self.scalar(name))))
+            .collect();
+        if !self.ports.is_empty() {
+            quantities.insert("ports".to_owned(), json!(self.port_count() as f64));
+        }
+        Value::Object(quantities)
+    }
+
+    /// As a list of `Resource` messages, ports first as in offers, without roles.
+    pub(crate) fn messages(&self) -> Vec<Value> {
+        let ports = (!self.ports.is_empty()).then(|| {
+            let ranges: Vec<Value> = self
+                .ports
+                .iter()
+                .map(|(begin, end)| json!({"begin": begin, "end": end}))
+                .collect();
+            json!({"name": "ports", "type": "RANGES", "ranges": {"range": ranges}})
+        });
+        let scalars = ["cpus", "mem", "disk"].into_iter().map(str::to_owned);
+        let others = self
+            .scalars
+            .keys()
+            .filter(|name| !["cpus", "mem", "disk"].contains(&name.as_str()))
+            .cloned();
+        let scalars = scalars
+            .chain(others)
+            .filter(|name| self.scalars.contains_key(name))
+            .map(|name| {
+                let value = self.scalar(&name);
+                json!({"name": name, "type": "SCALAR", "scalar": {"value": value}})
+            });
+        ports.into_iter().chain(scalars).collect()
+    }
+
+    /// As in the master's refusals, with `tag` after each name: `cpus(allocated: alpha):2.9; mem(allocated: alpha):3744`.
+    pub(crate) fn describe(&self, tag: &str) -> Vec<String> {
+        let scalar = |name: &str| {
+            let amount = self.scalars.get(name)?;
+            Some(format!("{name}{tag}:{}", *amount as f64 / 1000.0))
+        };
+        let ports = (!self.ports.is_empty()).then(|| format!("ports{tag}:{}", self.ports_text()));
+        let first = ["cpus", "mem", "gpus"].into_iter().filter_map(scalar);
+        first.chain(ports).chain(scalar("disk")).collect()
+    }
+
+    fn ports_text(&self) -> String {
+        let ranges: Vec<String> = self
+            .ports
+            .iter()
+            .map(|(begin, end)| format!("{begin}-{end}"))
+            .collect();
+        format!("[{}]", ranges.join(", "))
+    }
+}
+
+fn to_milli(amount: f64) -> i64 {
+    (amount * 1000.0).round() as i64
+}
+
+/// `range` without `hole`.
+fn cut(range: (u64, u64), hole: (u64, u64)) -> Vec<(u64, u64)> {
+    if hole.1 < range.0 || range.1 < hole.0 {
+        return vec![range];
+    }
+    let mut rest = Vec::new();
+    if range.0 < hole.0 {
+        rest.push((range.0, hole.0 - 1));
+    }
+    if hole.1 < range.1 {
+        rest.push((hole.1 + 1, range.1));
+    }
+    rest
+}
+
+/// Sorts and joins ranges that touch.
+fn coalesce(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    ranges.sort_unstable();
+    let mut joined: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
+    for (begin, end) in ranges {
+        match joined.last_mut() {
+            Some(last) if begin <= last.1.saturating_add(1) => last.1 = last.1.max(end),
+            _ => joined.push((begin, end)),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ports(ranges: &[(u64, u64)]) -> Amounts {
+        Amounts {
+            scalars: BTreeMap::new(),
+            ports: ranges.to_vec(),
+        }
+    }
+
+    #[test]
+    fn taking_and_giving_back_ports() {
+        type Ranges = &'static [(u64, u64)];
+        let cases: [(Ranges, (u64, u64), Ranges); 5] = [
+            (&[(10, 20)], (10, 10), &[(11, 20)]),
+            (&[(10, 20)], (20, 20), &[(10, 19)]),
+            (&[(10, 20)], (12, 14), &[(10, 11), (15, 20)]),
+            (&[(10, 20)], (10, 20), &[]),
+            (&[(10, 20)], (30, 40), &[(10, 20)]),
+        ];
+        for (have, take, left) in cases {
+            let mut bundle = ports(have);
+            bundle.subtract(&ports(&[take]));
+            assert_eq!(bundle, ports(left), "{have:?} without {take:?}");
+            bundle.add(&ports(&[take]));
+            assert!(bundle.contains(&ports(have)), "{have:?} again");
+        }
+    }
+
+    #[test]
+    fn bad_resources_are_refused() {
+        let overlap = json!([{"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 1, "end": 5}, {"begin": 5, "end": 6}]}}]);
+        assert!(Amounts::read(overlap.as_array().unwrap()).is_err());
+        let negative = json!([{"name": "cpus", "type": "SCALAR", "scalar": {"value": -1.0}}]);
+        assert!(Amounts::read(negative.as_array().unwrap()).is_err());
+    }
+}
