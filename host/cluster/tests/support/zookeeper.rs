@@ -20,7 +20,7 @@ use zookeeper_client::{Acls, Client, CreateMode};
 /// The server's classes, as Debian installs them.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
 /// How long a server may take to answer after its start; a virtual machine starts slowly where processors are few.
-const STARTS_WITHIN: Duration = Duration::from_secs(60);
+const STARTS_WITHIN: Duration = Duration::from_mins(1);
 
 /// A running server.
 pub struct ZooKeeper {
@@ -72,7 +72,7 @@ impl ZooKeeper {
 
     /// A session as a master keeps one.
     pub async fn client(&self) -> Client {
-        let connector = Client::connector().with_session_timeout(Duration::from_secs(20));
+        let connector = Client::connector().with_session_timeout(Duration::from_mins(1));
         connector.connect(&self.address()).await.unwrap()
     }
 
@@ -111,7 +111,8 @@ fn launch(dir: &TempDir, port: u16) -> Child {
     let dir = dir.path();
     let config = dir.join("zoo.cfg");
     let settings = format!(
-        "tickTime=500\ndataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n\
+        "tickTime=500\nmaxSessionTimeout=60000\ndataDir={}\n\
+         clientPort={port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n\
          4lw.commands.whitelist=srvr\n",
         dir.join("data").display()
     );
