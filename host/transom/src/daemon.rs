@@ -37,6 +37,7 @@ pub(crate) struct Daemon {
     discovery: Option<Discovery>,
     scheduler: Option<Scheduler>,
     plugins: Plugins,
+    cluster: Client,
     admin: JoinHandle<transom_web::Result<()>>,
     addresses: Addresses,
 }
@@ -127,7 +128,7 @@ impl Daemon {
 
         let mut discovery = None;
         if let Some(section) = settings.discovery {
-            let job = discovery_config(section, masters(&settings.cluster))
+            let job = discovery_config(section, named_masters(&settings.cluster))
                 .start(cluster.clone(), &mut registry, token.child_token())
                 .await
                 .context(Unavailable)?;
@@ -152,6 +153,7 @@ impl Daemon {
             discovery,
             scheduler,
             plugins,
+            cluster,
             admin,
             addresses,
         })
@@ -205,6 +207,7 @@ impl Daemon {
             scheduler.stopped().await;
         }
         self.plugins.stopped().await;
+        self.cluster.close().await;
         if !self.admin.is_finished() {
             let _ = (&mut self.admin).await;
         }
@@ -293,6 +296,15 @@ fn masters(section: &config::Cluster) -> Vec<String> {
         .filter(|master| !master.is_empty())
         .map(str::to_owned)
         .collect()
+}
+
+/// The masters for the zone's `master` names: those that the configuration lists. Where ZooKeeper knows them the zone has the leader.
+fn named_masters(section: &config::Cluster) -> Vec<String> {
+    if section.master.trim_start().starts_with("zk://") {
+        Vec::new()
+    } else {
+        masters(section)
+    }
 }
 
 fn plugins_config(section: config::Plugins) -> transom_plugins::Config {

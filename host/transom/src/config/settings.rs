@@ -53,7 +53,8 @@ pub(crate) enum LogFormat {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Cluster {
-    /// `host:port`, or several separated by commas; redirects to the leader are followed.
+    /// `host:port`, several separated by commas, or `zk://[user:password@]h1:2181,h2:2181/path`; redirects to the leader
+    /// are followed.
     pub(crate) master: String,
     pub(crate) principal: Option<String>,
     pub(crate) username: Option<String>,
