@@ -41,8 +41,8 @@ pub enum Event {
     },
     /// The agent is gone or unreachable; its tasks' statuses follow by themselves.
     AgentLost(AgentId),
-    /// A status of a task that no record knows. To have the task killed,
-    /// [`release`](crate::Scheduler::release) it.
+    /// A status of a task that no record knows: it was forgotten, after it had ended or while the cluster knew
+    /// nothing of it. If it is there it is killed, and need not be released for that.
     Unknown {
         /// The status as it came, already acknowledged.
         status: Box<v1::TaskStatus>,

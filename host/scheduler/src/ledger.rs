@@ -276,3 +276,53 @@ async fn in_time<T>(doing: &'static str, work: impl Future<Output = transom_stor
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+    use transom_store::Entry;
+
+    use super::*;
+    use crate::testing::record;
+
+    /// Keeps nothing but the sizes of the batches.
+    #[derive(Debug, Default)]
+    struct Sizes(Mutex<Vec<usize>>);
+
+    #[async_trait]
+    impl Store for Sizes {
+        async fn get(&self, _key: &str) -> transom_store::Result<Option<Entry>> {
+            Ok(None)
+        }
+
+        async fn scan(&self, _prefix: &str) -> transom_store::Result<Vec<Entry>> {
+            Ok(Vec::new())
+        }
+
+        async fn commit(&self, batch: Batch) -> transom_store::Result<Vec<u64>> {
+            let size = batch.changes().len();
+            self.0.lock().unwrap().push(size);
+            Ok(vec![1; size])
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_owed_or_forgotten_goes_in_batches_that_a_store_takes() {
+        let store = Arc::new(Sizes::default());
+        let mut ledger = Ledger::load(store.clone(), "fw").await.unwrap();
+        let ids: Vec<TaskId> = (0..2500).map(|n| TaskId::from(format!("t{n}"))).collect();
+        for id in &ids {
+            ledger.owe(record(id.as_str()));
+        }
+        ledger.commit(vec![Arc::new(record("new"))]).await.unwrap();
+        while ledger.owes() {
+            ledger.commit(Vec::new()).await.unwrap();
+        }
+        assert_eq!(ledger.records().len(), 2501);
+        ledger.remove(&ids).await.unwrap();
+        assert_eq!(ledger.records().len(), 1);
+        assert_eq!(*store.0.lock().unwrap(), [1001, 1000, 500, 1000, 1000, 500]);
+    }
+}

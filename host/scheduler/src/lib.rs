@@ -16,6 +16,8 @@
 //! * Events are never dropped: while the job takes none, none are read from the cluster.
 //! * The attribute matcher decides where a task may run. Without it nothing is launched, and
 //!   [`Scheduler::waiting`] says so.
+//! * A task that should not be there (no record knows it, or its record says that it has ended) is killed until
+//!   it is there no more.
 //! * While the store is away nothing is launched and nothing acknowledged; both go on when it is back.
 //!
 //! # Not here
@@ -29,7 +31,15 @@
 //! earlier one stay when a later one has none (a `check_status` without a result counts as none), until the
 //! task reports `TASK_STARTING`, which begins it anew; `uuid` is that of the last status that had one.
 //! `TASK_UNKNOWN` counts as terminal. A task that the cluster had lost, forgotten or dropped and that reports
-//! again is live again, and killed again if it was released; a task that ended stays ended.
+//! again is live again, and killed again if it was released; a task that ended stays ended. The table of all
+//! states stands at the top of `transition.rs`.
+//!
+//! # Groups
+//!
+//! A [`Wanted`] whose [`RunSpec::build`] is [`Build::Group`] is several tasks on one agent under one default
+//! executor. They find their place together, their intents are stored in one batch, they are launched by one
+//! `LAUNCH_GROUP`, and a release of one is a release of all. Each has a record of its own, which names the
+//! group, and is told of by events of its own.
 //!
 //! # Store
 //!

@@ -1,9 +1,22 @@
-//! How a status changes a record: one pure function.
+//! How a status changes a record: one pure function. And what becomes of a task in each state, in one place:
 //!
-//! States fall into three kinds. *Live* ones say that the task is there or may be (`TASK_UNREACHABLE` too).
-//! *Ended* ones are the last word. *Missing* ones (lost, gone, dropped, unknown) are terminal as well, but
-//! the cluster has been seen to take them back when an agent returns or a master has recovered; so a missing
-//! task that reports again is live again.
+//! | state | kind | what it says | what is done |
+//! |---|---|---|---|
+//! | `STAGING`, `STARTING`, `RUNNING`, `KILLING` and names this version does not know | live | it is there | asked about now and then; killed, if it was released, until it is there no more |
+//! | `UNREACHABLE` | live | its agent does not answer; it may well run | as above, but it counts as placed nowhere |
+//! | `FINISHED`, `FAILED`, `KILLED`, `ERROR` | ended | the last word | stays as it is until forgotten |
+//! | `LOST`, `GONE`, `GONE_BY_OPERATOR`, `DROPPED`, `UNKNOWN` | missing | the cluster has lost it, removed its agent, never launched it, or knows nothing of it | terminal: the job may replace it. But agents come back, and masters recover |
+//!
+//! When an agent comes back its tasks report again, and then it matters what the record says:
+//!
+//! | the record | the task reports that it is live |
+//! |---|---|
+//! | unreachable | it is what it was before |
+//! | missing | it is live again, and the job, if it has replaced it, releases it; it is killed if that was done before |
+//! | ended | a duplicate: it is killed until it is there no more, and the record stays |
+//! | forgotten, or never known | the same, and the job is told ([`Event::Unknown`](crate::Event::Unknown)) |
+//!
+//! A duplicate that is unreachable is left alone until its agent is back, for nobody could kill it.
 
 use jiff::Timestamp;
 use transom_cluster::v1::{CheckStatusInfo, TaskState, TaskStatus};
@@ -19,6 +32,8 @@ pub(crate) enum Step {
     Unchanged,
     /// The record as it is from now on.
     Changed(Box<TaskRecord>),
+    /// Nothing about the record, which says that the task has ended.
+    AfterTheEnd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +55,9 @@ fn kind(state: &TaskState) -> Kind {
     }
 }
 
-/// Whether a task in this state is there, or may be.
-pub(crate) fn is_live(state: &TaskState) -> bool {
-    kind(state) == Kind::Live
+/// Whether a task in this state, which should not be there, is there to be killed.
+pub(crate) fn can_be_killed(state: &TaskState) -> bool {
+    kind(state) == Kind::Live && *state != TaskState::Unreachable
 }
 
 /// Whether this state is the last word about a task.
@@ -59,7 +74,8 @@ pub(crate) fn apply(record: &TaskRecord, status: &TaskStatus, now: Timestamp) ->
     let (was, is) = (kind(&record.state), kind(&status.state));
     let first_word = known.is_none();
     match (was, is) {
-        (Kind::Ended, _) | (Kind::Missing, Kind::Missing) if !first_word => return Step::Unchanged,
+        (Kind::Ended, _) if !first_word => return Step::AfterTheEnd,
+        (Kind::Missing, Kind::Missing) if !first_word => return Step::Unchanged,
         _ => {}
     }
     let merged = merge(known, status);
@@ -145,58 +161,71 @@ mod tests {
         }
     }
 
+    /// Every state after every other one. `L`: live, `T`: terminal, `.`: nothing new, `K`: a duplicate, to be
+    /// killed, `e`: its end, told again.
     #[test]
-    fn states_lead_to_phases() {
+    fn every_state_after_every_other() {
         use TaskState::{
             Dropped, Error, Failed, Finished, Gone, GoneByOperator, Killed, Killing, Lost, Running, Staging,
             Starting, Unknown, Unreachable,
         };
-        // From, to, and whether that changes the record and how.
-        let table = [
-            (None, Staging, Some(Phase::Launched)),
-            (None, Running, Some(Phase::Launched)),
-            (None, Dropped, Some(Phase::Terminal)),
-            (None, Unknown, Some(Phase::Terminal)),
-            (None, Error, Some(Phase::Terminal)),
-            (Some(Staging), Starting, Some(Phase::Launched)),
-            (Some(Starting), Running, Some(Phase::Launched)),
-            (Some(Running), Running, Some(Phase::Launched)),
-            (Some(Running), Killing, Some(Phase::Launched)),
-            (Some(Running), Unreachable, Some(Phase::Launched)),
-            (Some(Unreachable), Running, Some(Phase::Launched)),
-            (Some(Unreachable), Gone, Some(Phase::Terminal)),
-            (Some(Killing), Killed, Some(Phase::Terminal)),
-            (Some(Running), Finished, Some(Phase::Terminal)),
-            (Some(Running), Failed, Some(Phase::Terminal)),
-            (Some(Running), Lost, Some(Phase::Terminal)),
-            (Some(Running), GoneByOperator, Some(Phase::Terminal)),
-            (
-                Some(Running),
-                TaskState::Other("TASK_NEW".to_owned()),
-                Some(Phase::Launched),
-            ),
-            (Some(Lost), Running, Some(Phase::Launched)),
-            (Some(Unknown), Running, Some(Phase::Launched)),
-            (Some(Lost), Finished, Some(Phase::Terminal)),
-            (Some(Lost), Gone, None),
-            (Some(Finished), Running, None),
-            (Some(Killed), Lost, None),
-            (Some(Error), Unknown, None),
+        let new = TaskState::Other("TASK_NEW".to_owned());
+        let next = [
+            Staging,
+            Starting,
+            Running,
+            Killing,
+            new.clone(),
+            Unreachable,
+            Finished,
+            Failed,
+            Killed,
+            Error,
+            Lost,
+            Gone,
+            GoneByOperator,
+            Dropped,
+            Unknown,
         ];
-        for (from, to, expected) in table {
+        let table = [
+            (None, "LLLLLL TTTT TTTTT"),
+            (Some(Staging), "LLLLLL TTTT TTTTT"),
+            (Some(Starting), "LLLLLL TTTT TTTTT"),
+            (Some(Running), "LLLLLL TTTT TTTTT"),
+            (Some(Killing), "LLLLLL TTTT TTTTT"),
+            (Some(new), "LLLLLL TTTT TTTTT"),
+            (Some(Unreachable), "LLLLLL TTTT TTTTT"),
+            (Some(Lost), "LLLLLL TTTT ....."),
+            (Some(Gone), "LLLLLL TTTT ....."),
+            (Some(GoneByOperator), "LLLLLL TTTT ....."),
+            (Some(Dropped), "LLLLLL TTTT ....."),
+            (Some(Unknown), "LLLLLL TTTT ....."),
+            (Some(Finished), "KKKKKe eeee eeeee"),
+            (Some(Failed), "KKKKKe eeee eeeee"),
+            (Some(Killed), "KKKKKe eeee eeeee"),
+            (Some(Error), "KKKKKe eeee eeeee"),
+        ];
+        for (from, expected) in table {
             let mut before = record("t");
             if let Some(from) = &from {
                 before = changed(&before, &status(from.clone(), Some("first")));
             }
-            let after = match apply(&before, &status(to.clone(), Some("second")), at(9)) {
+            let code = |to: &TaskState| match apply(&before, &status(to.clone(), Some("second")), at(9)) {
                 Step::Changed(next) => {
-                    assert_eq!(next.state, to);
-                    Some(next.phase)
+                    assert_eq!(next.state, *to);
+                    match next.phase {
+                        Phase::Launched => 'L',
+                        Phase::Terminal => 'T',
+                        Phase::Intent => panic!("{from:?} -> {to} is no intent any more"),
+                    }
                 }
-                Step::Unchanged => None,
-                Step::Duplicate => panic!("{from:?} -> {to:?} is no duplicate"),
+                Step::Unchanged => '.',
+                Step::AfterTheEnd if can_be_killed(to) => 'K',
+                Step::AfterTheEnd => 'e',
+                Step::Duplicate => panic!("{from:?} -> {to} is no duplicate status"),
             };
-            assert_eq!(after, expected, "{from:?} -> {to:?}");
+            let codes: String = next.iter().map(code).collect();
+            assert_eq!(codes, expected.replace(' ', ""), "from {from:?}");
         }
     }
 

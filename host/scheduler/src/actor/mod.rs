@@ -71,7 +71,7 @@ enum Inbound {
     Tell(Event),
 }
 
-/// A task to be killed that no record knows.
+/// A task to be killed that no record knows, or whose record says that it has ended.
 #[derive(Debug, Default)]
 struct Stray {
     agent: Option<AgentId>,
@@ -322,7 +322,9 @@ impl Actor {
         let now = Instant::now();
         let Some(record) = self.ledger.get(&task) else {
             self.strays.entry(task.clone()).or_default().grace = grace;
-            self.kills.at(task, now);
+            if !self.kills.contains(&task) {
+                self.kills.at(task, now);
+            }
             return;
         };
         if transition::has_ended(&record.state) {

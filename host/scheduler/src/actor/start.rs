@@ -47,6 +47,16 @@ impl Parts {
         registry: &mut Registry,
         token: CancellationToken,
     ) -> Result<(Scheduler, Events)> {
+        let (actor, link, scheduler, events) = self.assemble(registry).await?;
+        let tracker = &scheduler.shared.tracker;
+        tracker.spawn(link.run(token.clone()));
+        tracker.spawn(actor.run(token));
+        tracker.close();
+        Ok((scheduler, events))
+    }
+
+    /// Everything in its place, nothing running.
+    pub(super) async fn assemble(self, registry: &mut Registry) -> Result<(Actor, Link, Scheduler, Events)> {
         let metrics = Metrics::register(registry, &self.prefix);
         let identity = Identity::new(Arc::clone(&self.store), &self.prefix);
         let ledger = Ledger::load(Arc::clone(&self.store), &self.prefix).await?;
@@ -113,10 +123,7 @@ impl Parts {
             times,
         };
         actor.resume(now);
-        shared.tracker.spawn(link.run(token.clone()));
-        shared.tracker.spawn(actor.run(token));
-        shared.tracker.close();
-        Ok((Scheduler { shared }, Events { receiver }))
+        Ok((actor, link, Scheduler { shared }, Events { receiver }))
     }
 }
 

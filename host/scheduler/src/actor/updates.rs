@@ -18,6 +18,8 @@ use crate::{Event, Phase, TaskRecord};
 struct Outcome {
     changed: HashMap<TaskId, Arc<TaskRecord>>,
     events: Vec<Event>,
+    /// Of tasks that should not be there: no record knows them, or it says that they have ended.
+    strays: Vec<v1::TaskStatus>,
     duplicates: u64,
     unknown: u64,
 }
@@ -38,11 +40,20 @@ impl Actor {
             self.store_failed(&error);
             return;
         }
+        while self.ledger.owes() {
+            if let Err(error) = self.ledger.commit(Vec::new()).await {
+                self.store_failed(&error);
+                return;
+            }
+        }
         self.store_works();
         self.metrics.duplicate_updates.inc_by(outcome.duplicates);
         self.metrics.unknown_updates.inc_by(outcome.unknown);
         for record in outcome.changed.values() {
             self.follow_up(record);
+        }
+        for status in &outcome.strays {
+            self.meet_stray(status);
         }
         let statuses = self.statuses_taken();
         self.acknowledge(&statuses).await;
@@ -66,6 +77,7 @@ impl Actor {
                 .or_else(|| self.ledger.get(&status.task_id));
             let Some(record) = known else {
                 outcome.unknown += 1;
+                outcome.strays.push(v1::TaskStatus::clone(status));
                 outcome.events.push(Event::Unknown {
                     status: status.clone(),
                 });
@@ -74,6 +86,7 @@ impl Actor {
             match transition::apply(record, status, now) {
                 Step::Duplicate => outcome.duplicates += 1,
                 Step::Unchanged => {}
+                Step::AfterTheEnd => outcome.strays.push(v1::TaskStatus::clone(status)),
                 Step::Changed(next) => {
                     // The cluster took a launch of which ACCEPT's own answer did not tell.
                     let launched = record.phase == Phase::Intent && next.phase == Phase::Launched;
@@ -112,23 +125,25 @@ impl Actor {
             .collect();
         for status in &statuses {
             self.doubts.remove(&status.task_id);
-            if self.ledger.get(&status.task_id).is_none() {
-                self.meet_stray(status);
-            }
         }
         statuses
     }
 
-    /// A task that no record knows: where it is helps to kill it, and its end ends the killing.
+    /// A task that should not be there: killed as long as it can be. That it is there no more, or cannot be
+    /// reached, ends that; if it comes back it reports again.
     fn meet_stray(&mut self, status: &v1::TaskStatus) {
-        let Some(stray) = self.strays.get_mut(&status.task_id) else {
+        let task = &status.task_id;
+        if !transition::can_be_killed(&status.state) {
+            if self.strays.remove(task).is_some() {
+                self.kills.remove(task);
+            }
             return;
-        };
-        if transition::is_live(&status.state) {
-            stray.agent = status.agent_id.clone().or(stray.agent.take());
-        } else {
-            self.strays.remove(&status.task_id);
-            self.kills.remove(&status.task_id);
+        }
+        let stray = self.strays.entry(task.clone()).or_default();
+        stray.agent = status.agent_id.clone().or(stray.agent.take());
+        if !self.kills.contains(task) {
+            tracing::warn!(%task, state = %status.state, "a task that should not be there is killed");
+            self.kills.at(task.clone(), Instant::now());
         }
     }
 

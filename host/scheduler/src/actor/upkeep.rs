@@ -16,10 +16,11 @@ impl Actor {
         let mut kills = Vec::new();
         for task in self.kills.take_due(Instant::now()) {
             match (self.ledger.get(&task), self.strays.get(&task)) {
-                (Some(record), _) if record.is_terminal() => self.kills.remove(&task),
-                (Some(record), _) => kills.push((task, Some(record.agent.id.clone()), record.kill_grace)),
-                (None, Some(stray)) => kills.push((task, stray.agent.clone(), stray.grace)),
-                (None, None) => self.kills.remove(&task),
+                (Some(record), _) if !record.is_terminal() => {
+                    kills.push((task, Some(record.agent.id.clone()), record.kill_grace));
+                }
+                (_, Some(stray)) => kills.push((task, stray.agent.clone(), stray.grace)),
+                (_, None) => self.kills.remove(&task),
             }
         }
         let mut calls = Vec::with_capacity(kills.len());

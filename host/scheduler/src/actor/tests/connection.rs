@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -77,6 +78,32 @@ async fn an_id_that_cannot_be_stored_is_kept_until_it_can() {
 }
 
 #[tokio::test]
+async fn whoever_is_thrown_out_by_another_one_waits_long_before_it_comes_back() {
+    let longest = Duration::from_millis(500);
+    let mut rig = Rig::with_times(|times| {
+        times.reconnect.base = Duration::from_millis(1);
+        times.reconnect.max = longest;
+    })
+    .await;
+    assert_eq!(rig.heard().await, "registered F-1");
+    for n in 2..4 {
+        let begun = Instant::now();
+        rig.master
+            .send(&json!({"type": "ERROR", "error": {"message": "Framework failed over"}}));
+        rig.master.hang_up();
+        assert_eq!(rig.heard().await, "disconnected");
+        let subscribe = rig.master.call("SUBSCRIBE", n).await;
+        // The longest wait at once, jittered down to its half at most.
+        assert!(begun.elapsed() >= longest / 2, "{:?}", begun.elapsed());
+        assert_eq!(
+            subscribe.body["framework_id"]["value"], "F-1",
+            "the id is still ours"
+        );
+        assert_eq!(rig.heard().await, "reregistered");
+    }
+}
+
+#[tokio::test]
 async fn while_disconnected_that_is_the_reason() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
@@ -130,7 +157,7 @@ async fn a_job_that_does_not_listen_loses_nothing_and_can_still_speak() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
     for n in 0..MANY {
-        rig.master.update(&format!("stray{n}"), "TASK_RUNNING", "u");
+        rig.master.update(&format!("stray{n}"), "TASK_FINISHED", "u");
     }
     rig.master.call("ACKNOWLEDGE", 300).await;
     // The queues are full by now or soon will be; demands are served all the same.

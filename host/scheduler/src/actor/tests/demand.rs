@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use jiff::{Timestamp, ToSpan};
+use prometheus_client::registry::Registry;
 use serde_json::Value;
+use transom_cluster::scheduler::Event as ClusterEvent;
 
 use super::rig::Rig;
+use crate::link::News;
 use crate::testing::{offer, spec, wanted};
 use crate::{PortRequest, Reason, Waiting};
 
@@ -168,4 +171,38 @@ async fn an_end_makes_what_waits_look_for_offers_again() {
     rig.master.update("t1", "TASK_FINISHED", "end");
     assert_eq!(rig.heard().await, "updated t1 TASK_FINISHED");
     rig.master.call("REVIVE", 2).await;
+}
+
+#[tokio::test]
+async fn a_rescinded_offer_is_not_used() {
+    let rig = registered().await;
+    // An actor that does not run, so that nothing is answered between the two.
+    let (mut actor, _link, _scheduler, _events) =
+        rig.parts().assemble(&mut Registry::default()).await.unwrap();
+    let offers = ["o1", "o2", "o3"].map(|id| offer(id, "a1", 1.0, &[]));
+    for event in [
+        ClusterEvent::Offers(offers.to_vec()),
+        ClusterEvent::Rescind("o2".into()),
+        ClusterEvent::Rescind("unheard-of".into()),
+    ] {
+        actor.take_news(News::Event(Box::new(event)));
+    }
+    let left: Vec<_> = actor.pool.bins().iter().map(|bin| bin.offer.as_str()).collect();
+    assert_eq!(left, ["o1", "o3"]);
+}
+
+#[tokio::test]
+async fn a_launch_on_an_offer_rescinded_too_late_is_dropped() {
+    let mut rig = registered().await;
+    rig.want(&Arc::new(spec("/app")), &["t1"]).await;
+    rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
+    assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
+    rig.master
+        .send(&serde_json::json!({"type": "RESCIND", "rescind": {"offer_id": {"value": "o1"}}}));
+    // Made by the master, so without a uuid.
+    rig.master.update("t1", "TASK_DROPPED", "");
+    assert_eq!(rig.heard().await, "updated t1 TASK_DROPPED");
+    let known = rig.record("t1").unwrap();
+    assert!(known.is_terminal() && known.started_at.is_none());
+    assert!(rig.master.calls("ACKNOWLEDGE").is_empty());
 }

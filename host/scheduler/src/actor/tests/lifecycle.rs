@@ -226,17 +226,109 @@ async fn a_released_task_that_comes_back_is_killed_again() {
 }
 
 #[tokio::test]
-async fn an_unknown_task_is_told_acknowledged_and_killed_on_demand() {
+async fn a_task_that_no_record_knows_is_told_acknowledged_and_killed() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
     rig.master.update("stray", "TASK_RUNNING", "u");
     assert_eq!(rig.heard().await, "unknown stray TASK_RUNNING");
     rig.master.call("ACKNOWLEDGE", 1).await;
-    rig.release("stray", None).await;
-    rig.master.call("KILL", 2).await;
+    let kill = rig.master.call("KILL", 3).await;
+    assert_eq!(kill.body["kill"]["task_id"]["value"], "stray");
+    assert_eq!(kill.body["kill"]["agent_id"]["value"], "a1");
+    // A job may say how.
+    rig.release("stray", Some(Duration::from_secs(3))).await;
+    rig.master
+        .call_where("KILL", 1, |call| call.body["kill"]["kill_policy"].is_object())
+        .await;
     rig.master.update("stray", "TASK_KILLED", "v");
     assert_eq!(rig.heard().await, "unknown stray TASK_KILLED");
     rig.master.call("ACKNOWLEDGE", 2).await;
+}
+
+#[tokio::test]
+async fn an_id_that_nobody_knows_is_killed_on_demand() {
+    let mut rig = Rig::new().await;
+    assert_eq!(rig.heard().await, "registered F-1");
+    rig.release("stray", None).await;
+    rig.master.call("KILL", 2).await;
+    rig.master.update("stray", "TASK_UNKNOWN", "");
+    assert_eq!(rig.heard().await, "unknown stray TASK_UNKNOWN");
+}
+
+/// Nobody but `other`, which nobody knows, is killed any more: several kills of that one go by without another.
+async fn kills_none_but(rig: &mut Rig, other: &str) {
+    // A turn later, the kills that were sent are all there are.
+    rig.want(&Arc::new(spec("/app")), &[]).await;
+    let of_other = |call: &super::master::Call| call.body["kill"]["task_id"]["value"] == other;
+    let foreign = |rig: &Rig| {
+        let kills = rig.master.calls("KILL");
+        kills.iter().filter(|call| !of_other(call)).count()
+    };
+    let before = foreign(rig);
+    rig.release(other, None).await;
+    rig.master.call_where("KILL", 4, of_other).await;
+    assert_eq!(foreign(rig), before);
+    rig.master.update(other, "TASK_UNKNOWN", "");
+    assert_eq!(rig.heard().await, format!("unknown {other} TASK_UNKNOWN"));
+}
+
+#[tokio::test]
+async fn a_task_that_comes_back_after_it_was_forgotten_is_killed_when_it_can_be() {
+    let mut rig = Rig::new().await;
+    rig.running("t1").await;
+    rig.master.update("t1", "TASK_UNREACHABLE", "");
+    assert_eq!(rig.heard().await, "updated t1 TASK_UNREACHABLE");
+    rig.master.update("t1", "TASK_GONE_BY_OPERATOR", "");
+    assert_eq!(rig.heard().await, "updated t1 TASK_GONE_BY_OPERATOR");
+    // The job replaces it.
+    rig.scheduler.forget(vec!["t1".into()]).await.unwrap();
+    rig.master.update("t1", "TASK_UNREACHABLE", "");
+    assert_eq!(rig.heard().await, "unknown t1 TASK_UNREACHABLE");
+    kills_none_but(&mut rig, "first").await;
+
+    rig.master.update("t1", "TASK_RUNNING", "");
+    assert_eq!(rig.heard().await, "unknown t1 TASK_RUNNING");
+    let duplicate = |call: &super::master::Call| call.body["kill"]["task_id"]["value"] == "t1";
+    rig.master.call_where("KILL", 2, duplicate).await;
+    rig.master.update("t1", "TASK_KILLED", "end");
+    assert_eq!(rig.heard().await, "unknown t1 TASK_KILLED");
+    kills_none_but(&mut rig, "other").await;
+}
+
+#[tokio::test]
+async fn a_task_that_comes_back_after_its_end_is_killed_and_stays_ended() {
+    let mut rig = Rig::new().await;
+    rig.running("t1").await;
+    rig.master.update("t1", "TASK_FAILED", "end");
+    assert_eq!(rig.heard().await, "updated t1 TASK_FAILED");
+    rig.master.update("t1", "TASK_RUNNING", "");
+    let kill = rig.master.call("KILL", 2).await;
+    assert_eq!(kill.stored["tasks/t1"]["state"], "TASK_FAILED");
+    assert_eq!(kill.body["kill"]["agent_id"]["value"], "a1");
+    rig.master.update("t1", "TASK_KILLED", "late");
+    rig.master.call("ACKNOWLEDGE", 3).await;
+    kills_none_but(&mut rig, "other").await;
+    let known = rig.record("t1").unwrap();
+    assert_eq!((&known.state, known.killing), (&TaskState::Failed, false));
+}
+
+#[tokio::test]
+async fn an_agent_that_comes_back_brings_its_tasks_along() {
+    let mut rig = Rig::new().await;
+    rig.running("t1").await;
+    let started = rig.record("t1").unwrap().started_at;
+    for away in ["TASK_UNREACHABLE", "TASK_LOST", "TASK_GONE", "TASK_UNKNOWN"] {
+        rig.master.update("t1", away, "");
+        assert_eq!(rig.heard().await, format!("updated t1 {away}"));
+        let known = rig.record("t1").unwrap();
+        assert_eq!(known.is_terminal(), away != "TASK_UNREACHABLE", "{away}");
+        // From the master, which has heard of it from the agent.
+        rig.master.update("t1", "TASK_RUNNING", "");
+        assert_eq!(rig.heard().await, "updated t1 TASK_RUNNING");
+        let known = rig.record("t1").unwrap();
+        assert_eq!((known.phase, known.started_at), (Phase::Launched, started));
+    }
+    assert!(rig.master.calls("KILL").is_empty());
 }
 
 #[tokio::test]

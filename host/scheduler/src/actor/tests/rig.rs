@@ -169,10 +169,46 @@ fn times() -> Times {
     }
 }
 
+fn parts(masters: String, store: &Arc<Flaky>, matchers: Box<dyn MatcherHost>, times: Times) -> Parts {
+    let cluster = transom_cluster::Config {
+        masters: vec![masters],
+        ..transom_cluster::Config::default()
+    };
+    Parts {
+        cluster: Client::new(cluster).unwrap(),
+        framework: v1::FrameworkInfo {
+            user: "u".into(),
+            name: "fw".into(),
+            ..v1::FrameworkInfo::default()
+        },
+        store: store.clone(),
+        prefix: "fw".to_owned(),
+        matchers,
+        times,
+    }
+}
+
 impl Rig {
+    /// What a scheduler on this rig's master and store is made of.
+    pub(super) fn parts(&self) -> Parts {
+        parts(
+            self.master.address.to_string(),
+            &self.store,
+            Box::new(ScriptedHost(Arc::clone(&self.script))),
+            times(),
+        )
+    }
+
     /// Started, with an empty store.
     pub(super) async fn new() -> Self {
-        Self::empty(None).await
+        Self::empty(None, times()).await
+    }
+
+    /// Started, with an empty store and other times.
+    pub(super) async fn with_times(change: impl FnOnce(&mut Times)) -> Self {
+        let mut times = times();
+        change(&mut times);
+        Self::empty(None, times).await
     }
 
     /// Started, with those records in the store and framework id `F-0`.
@@ -201,7 +237,7 @@ impl Rig {
 
     /// Started, with an empty store and another matcher than the scripted one.
     pub(super) async fn with_matchers(matchers: Box<dyn MatcherHost>) -> Self {
-        Self::empty(Some(matchers)).await
+        Self::empty(Some(matchers), times()).await
     }
 
     /// Started, with an empty store, a master that it is to find by that address, and a long wait between tries.
@@ -215,9 +251,10 @@ impl Rig {
         Self::made_of(master, store, dir, None, masters, times).await
     }
 
-    async fn empty(matchers: Option<Box<dyn MatcherHost>>) -> Self {
+    async fn empty(matchers: Option<Box<dyn MatcherHost>>, times: Times) -> Self {
         let (master, store, dir) = Self::around().await;
-        Self::on(master, store, dir, matchers).await
+        let masters = master.address.to_string();
+        Self::made_of(master, store, dir, matchers, masters, times).await
     }
 
     /// A master and an empty store.
@@ -254,22 +291,8 @@ impl Rig {
     ) -> Self {
         let script = Arc::new(Script::default());
         let (mut registry, token) = (Registry::default(), CancellationToken::new());
-        let parts = Parts {
-            cluster: Client::new(transom_cluster::Config {
-                masters: vec![masters],
-                ..transom_cluster::Config::default()
-            })
-            .unwrap(),
-            framework: v1::FrameworkInfo {
-                user: "u".into(),
-                name: "fw".into(),
-                ..v1::FrameworkInfo::default()
-            },
-            store: store.clone(),
-            prefix: "fw".to_owned(),
-            matchers: matchers.unwrap_or_else(|| Box::new(ScriptedHost(Arc::clone(&script)))),
-            times,
-        };
+        let matchers = matchers.unwrap_or_else(|| Box::new(ScriptedHost(Arc::clone(&script))));
+        let parts = parts(masters, &store, matchers, times);
         let (scheduler, events) = parts.start(&mut registry, token.clone()).await.unwrap();
         Self {
             master,
