@@ -30,9 +30,12 @@ pub(crate) fn run(quick: bool, arguments: &[String]) -> anyhow::Result<()> {
     }
     needs::install()?;
     let components = components(None)?;
-    step("programs", cargo().args(["build", "--workspace", "--bins"]))?;
+    // One selection with `cargo test`'s features, so that nothing is compiled twice; and so that waiting for the compiler and
+    // waiting for tests are told apart.
+    let everything = ["build", "--workspace", "--bins", "--tests", "--quiet"];
+    step("programs and tests", cargo().args(everything))?;
     step(
-        "tests",
+        "running tests",
         cargo()
             .args(["test", "--workspace", "--no-fail-fast"])
             .args(arguments)
