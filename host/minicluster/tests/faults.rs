@@ -220,6 +220,11 @@ async fn a_partitioned_agent_is_unreachable_after_the_timeout_and_comes_back() {
     assert_eq!(back["reason"], "REASON_AGENT_REREGISTERED");
     assert_eq!(back["message"], "Unreachable agent re-reregistered");
     assert_eq!(back["container_status"]["executor_pid"], pid);
+    reconcile(&framework, "t").await;
+    let told = framework
+        .until(|event| event["update"]["status"]["reason"] == "REASON_RECONCILIATION")
+        .await;
+    assert_eq!(told["update"]["status"]["state"], "TASK_RUNNING");
     cluster.stop().await;
 }
 

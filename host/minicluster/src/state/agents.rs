@@ -323,6 +323,8 @@ impl State {
             let returned: std::collections::VecDeque<super::Task> = returned;
             for mut task in returned {
                 task.state = task.agent_state;
+                // As recorded: nothing of what the master said meanwhile is left, and reconciliation must not repeat it.
+                task.statuses.clone_from(&task.agent_statuses);
                 back.push(task.key.clone());
                 framework.tasks.insert(task.key.task.clone(), task);
             }
