@@ -159,7 +159,7 @@ impl Offers {
             match bin.room(need, count, now) {
                 Ok(fits) => match candidates.last_mut() {
                     Some((agent, room)) if *agent == bin.agent => {
-                        *room = room.saturating_add(fits).min(count)
+                        *room = room.saturating_add(fits).min(count);
                     }
                     _ => candidates.push((bin.agent, fits)),
                 },

@@ -130,7 +130,7 @@ impl Bin {
         for (at, spans) in free.0 {
             self.stocks[at].left = Left::Ports(spans);
         }
-        let mut parts = Vec::with_capacity(need.parts.len());
+        let mut shares = Vec::with_capacity(need.parts.len());
         for part in &need.parts {
             let mut resources = Vec::new();
             for (which, amount) in part.scalars.into_iter().enumerate() {
@@ -147,12 +147,12 @@ impl Bin {
                     .into_iter()
                     .map(|(at, ports)| self.stocks[at].ports(ports)),
             );
-            parts.push(Share {
+            shares.push(Share {
                 resources,
                 host_ports,
             });
         }
-        Some(Taken { parts })
+        Some(Taken { parts: shares })
     }
 
     fn take_amount(&mut self, need: &Need, which: usize, amount: u64, resources: &mut Vec<v1::Resource>) {
