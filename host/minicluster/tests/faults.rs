@@ -411,7 +411,7 @@ async fn a_framework_removed_before_the_agents_are_back_ends_there_too() {
 #[tokio::test]
 async fn the_standby_redirects_until_it_leads() {
     let cluster = Cluster::start(1, |config| {
-        config.standby = Some(SocketAddr::from(([127, 0, 0, 1], 0)))
+        config.standby = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     })
     .await;
     let (first, second) = (cluster.master(), cluster.running.standby().unwrap());
