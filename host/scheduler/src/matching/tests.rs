@@ -6,6 +6,9 @@ use rand::rngs::StdRng;
 use super::*;
 use crate::testing::{offer, pair, spec};
 
+/// How a resource is marked with its role.
+type Mark = Box<dyn Fn(v1::Resource) -> v1::Resource>;
+
 fn rng() -> StdRng {
     StdRng::seed_from_u64(7)
 }
@@ -44,6 +47,7 @@ fn assert_room(case: &str, bin: &Bin, need: &Need, expected: Result<u32, Vec<Rea
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn room_is_what_the_scarcest_resource_allows() {
     use PortRequest::{Fixed, Random, Range};
     use Reason::{
@@ -433,7 +437,6 @@ fn reservations_in_every_form() {
             ..resource
         }
     };
-    type Mark = Box<dyn Fn(v1::Resource) -> v1::Resource>;
     let forms: [(&str, Mark); 9] = [
         ("*", Box::new(newer(vec![]))),
         ("*", Box::new(older("*", false))),
