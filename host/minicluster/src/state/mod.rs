@@ -31,7 +31,7 @@ pub(crate) use updates::{AgentUpdate, CheckResult};
 
 use crate::{config::Config, wire::recordio::Event};
 use faults::Faults;
-use operations::Operations;
+use model::Operations;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},

@@ -338,6 +338,17 @@ pub(crate) struct Task {
     pub(crate) released: bool,
 }
 
+/// What operations came to, by framework and the framework's own id of each.
+pub(crate) type Operations = BTreeMap<(FrameworkId, String), Outcome>;
+
+/// What an operation came to, until it is acknowledged.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) status: Value,
+    pub(crate) retry_at: Instant,
+    pub(crate) wait: Duration,
+}
+
 /// The first pending update was sent; when it is sent again.
 #[derive(Debug)]
 pub(crate) struct InFlight {

@@ -3,29 +3,17 @@
 //! An operation changes what the accepted offers hold and what the agent has in all. Its outcome is told to frameworks
 //! that gave it an id: again and again until it is acknowledged, when it was the agent that carried it out.
 
-use super::{AgentId, Effect, FrameworkId, State, Task, accept::Accepted, accept::valid_id};
+use super::{AgentId, Effect, FrameworkId, State, Task, accept::Accepted, accept::valid_id, model::Outcome};
 use crate::wire::{json as doc, resources::Bundle};
 use base64::Engine;
 use serde_json::{Value, json};
 use std::{
-    collections::BTreeMap,
     path::{Component, Path, PathBuf},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// Outcomes that wait for an acknowledgement; beyond that the first framework's is forgotten.
 const PENDING: usize = 10_000;
-
-/// By framework and the framework's own id.
-pub(super) type Operations = BTreeMap<(FrameworkId, String), Outcome>;
-
-/// What an operation came to, until it is acknowledged.
-#[derive(Debug)]
-pub(super) struct Outcome {
-    status: Value,
-    retry_at: Instant,
-    wait: Duration,
-}
 
 /// A change of resources: these become those.
 struct Change {
