@@ -59,9 +59,6 @@
 mod actor;
 mod agents;
 mod arbiter;
-#[cfg(feature = "bench")]
-#[doc(hidden)]
-pub mod bench;
 mod config;
 mod error;
 mod event;
