@@ -5,9 +5,11 @@
 //! | `dev` | builds components and daemon and starts everything on loopback |
 //! | `plugins` | builds the components (getting a Wasm toolchain first where there is none) |
 //! | `test` | formatting, lints, components, and every test there is |
+//! | `chaos` | disturbs everything at random and looks whether what must hold does |
 //! | `replay` | replays recorded requests at a cluster manager and compares the answers |
 #![forbid(unsafe_code)]
 
+mod chaos;
 mod components;
 mod dev;
 mod needs;
@@ -44,6 +46,12 @@ enum Xtask {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Disturbs daemon, store, cluster and tasks at random and looks whether what must hold does.
+    Chaos {
+        /// `--seed N`, `--minutes M` and more, see `--help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Replays the recorded requests at a master and compares status, headers and JSON keys.
     Replay {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -56,6 +64,7 @@ fn main() -> ExitCode {
         Xtask::Dev { arguments } => dev::run(&arguments),
         Xtask::Plugins { out } => steps::components(out).map(drop),
         Xtask::Test { quick, arguments } => test::run(quick, &arguments),
+        Xtask::Chaos { arguments } => chaos::run(&arguments),
         Xtask::Replay { arguments } => dev::replay(&arguments),
     };
     match outcome {

@@ -1,0 +1,222 @@
+//! The faults there are, and how one is picked.
+
+use std::fmt;
+use std::time::Duration;
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use serde_json::{Value, json};
+
+/// Something that goes wrong: a kind with its numbers. Kinds that need a number less leave it unused.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    pub(crate) kind: Kind,
+    /// How long it stays so.
+    pub(crate) time: Duration,
+    /// Which one of several it befalls: an agent, or the first of the tasks.
+    pub(crate) pick: usize,
+    /// How many: tasks, or updates.
+    pub(crate) count: usize,
+}
+
+/// What a fault befalls; a step disturbs each subject once.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Subject {
+    Daemon,
+    Tasks,
+    Store,
+    Agent,
+    Master,
+}
+
+/// A fault without its numbers: what is counted and picked.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Kind {
+    /// kill -9, and a start after the time.
+    KillDaemon,
+    /// SIGTERM, and a start the time after it has ended.
+    StopDaemon,
+    /// SIGSTOP, and SIGCONT after the time.
+    FreezeDaemon,
+    /// kill -9 of running tasks.
+    KillTasks,
+    /// SIGSTOP of the Redis, and SIGCONT after the time.
+    FreezeStore,
+    /// kill -9 of the Redis, and a start after the time.
+    KillStore,
+    /// An agent and its tasks die; it starts again after the time.
+    KillAgent,
+    /// An agent dies and its tasks live on; it starts again after the time.
+    KillAgentKeepTasks,
+    PauseAgent,
+    PartitionAgent,
+    /// Updates of agents do not arrive at their first try.
+    LoseUpdates,
+    /// The event stream ends in the middle of a record.
+    CutStream,
+    /// The master forgets all, and is down for the time.
+    RestartMaster,
+    /// The same, and the other master leads then.
+    FailOver,
+    /// An operator removes the framework, its tasks with it.
+    RemoveFramework,
+    /// Answers and events of the cluster are late, for the time.
+    Delay,
+    RescindOffers,
+}
+
+/// Every kind: what it befalls, how often it is picked in comparison, how many milliseconds it lasts.
+const KINDS: [(Kind, Subject, u32, std::ops::Range<u64>); 17] = [
+    (Kind::KillDaemon, Subject::Daemon, 16, 0..1_500),
+    (Kind::StopDaemon, Subject::Daemon, 4, 0..1_000),
+    (Kind::FreezeDaemon, Subject::Daemon, 4, 200..4_000),
+    (Kind::KillTasks, Subject::Tasks, 6, 0..1),
+    (Kind::FreezeStore, Subject::Store, 6, 200..8_000),
+    (Kind::KillStore, Subject::Store, 6, 0..4_000),
+    (Kind::KillAgent, Subject::Agent, 3, 0..9_000),
+    (Kind::KillAgentKeepTasks, Subject::Agent, 4, 0..9_000),
+    (Kind::PauseAgent, Subject::Agent, 3, 200..9_000),
+    (Kind::PartitionAgent, Subject::Agent, 4, 200..9_000),
+    (Kind::LoseUpdates, Subject::Master, 3, 0..3_000),
+    (Kind::CutStream, Subject::Master, 5, 0..1),
+    (Kind::RestartMaster, Subject::Master, 3, 0..3_000),
+    (Kind::FailOver, Subject::Master, 3, 0..3_000),
+    (Kind::RemoveFramework, Subject::Master, 1, 0..1),
+    (Kind::Delay, Subject::Master, 3, 500..5_000),
+    (Kind::RescindOffers, Subject::Master, 3, 0..1),
+];
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::KillDaemon => "daemon killed",
+            Self::StopDaemon => "daemon stopped",
+            Self::FreezeDaemon => "daemon frozen",
+            Self::KillTasks => "tasks killed",
+            Self::FreezeStore => "store frozen",
+            Self::KillStore => "store killed",
+            Self::KillAgent => "agent killed",
+            Self::KillAgentKeepTasks => "agent killed without its tasks",
+            Self::PauseAgent => "agent paused",
+            Self::PartitionAgent => "agent partitioned",
+            Self::LoseUpdates => "updates lost",
+            Self::CutStream => "stream cut",
+            Self::RestartMaster => "master restarted",
+            Self::FailOver => "master failed over",
+            Self::RemoveFramework => "framework removed",
+            Self::Delay => "cluster delayed",
+            Self::RescindOffers => "offers rescinded",
+        }
+    }
+}
+
+impl Fault {
+    /// kill -9 of the daemon, and a start at once.
+    pub(crate) fn crash() -> Self {
+        Self {
+            kind: Kind::KillDaemon,
+            time: Duration::ZERO,
+            pick: 0,
+            count: 0,
+        }
+    }
+
+    pub(crate) fn subject(&self) -> Subject {
+        KINDS
+            .iter()
+            .find(|(kind, ..)| *kind == self.kind)
+            .map_or(Subject::Daemon, |(_, subject, ..)| *subject)
+    }
+
+    /// What is asked of the cluster's fault page when it begins, and when it is over; `None` for faults that are not the
+    /// cluster's.
+    pub(crate) fn calls(&self, framework: &str) -> Option<(Value, Option<Value>)> {
+        let agent = format!("S{}", self.pick % 3);
+        let ms = self.time.as_millis() as u64;
+        let on_agent = |begin: &str, end: &str| {
+            (
+                json!({"fault": begin, "agent": agent}),
+                Some(json!({"fault": end, "agent": agent})),
+            )
+        };
+        let master = |fault: &str| json!({"fault": fault, "down_ms": ms / 2, "recovery_ms": ms / 2});
+        let calls = match self.kind {
+            Kind::KillAgent => on_agent("kill-agent", "start-agent"),
+            Kind::KillAgentKeepTasks => {
+                let (mut begin, end) = on_agent("kill-agent", "start-agent");
+                begin["keep_tasks"] = json!(true);
+                (begin, end)
+            }
+            Kind::PauseAgent => on_agent("pause-agent", "resume-agent"),
+            Kind::PartitionAgent => on_agent("partition-agent", "heal-agent"),
+            Kind::LoseUpdates => (
+                json!({"fault": "lose-updates", "count": self.count}),
+                Some(json!({"fault": "lose-updates", "count": 0})),
+            ),
+            Kind::CutStream => (json!({"fault": "cut-stream", "framework": framework}), None),
+            Kind::RestartMaster => (master("restart-master"), None),
+            Kind::FailOver => (master("fail-over"), None),
+            Kind::RemoveFramework => (json!({"fault": "remove-framework", "framework": framework}), None),
+            Kind::Delay => (
+                json!({"fault": "delay", "ms": 20 * self.count}),
+                Some(json!({"fault": "delay", "ms": 0})),
+            ),
+            Kind::RescindOffers => (json!({"fault": "rescind-offers"}), None),
+            Kind::KillDaemon
+            | Kind::StopDaemon
+            | Kind::FreezeDaemon
+            | Kind::KillTasks
+            | Kind::FreezeStore
+            | Kind::KillStore => return None,
+        };
+        Some(calls)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind.name())?;
+        match self.kind {
+            Kind::KillTasks => write!(f, " ({} from {})", self.count, self.pick)?,
+            Kind::LoseUpdates => write!(f, " ({})", self.count)?,
+            Kind::Delay => write!(f, " ({} ms)", 20 * self.count)?,
+            _ if self.subject() == Subject::Agent => write!(f, " (S{})", self.pick % 3)?,
+            _ => {}
+        }
+        match self.time.as_millis() {
+            0 => Ok(()),
+            ms => write!(f, " for {ms} ms"),
+        }
+    }
+}
+
+/// The kinds of faults that this run can have.
+#[derive(Clone, Debug)]
+pub(crate) struct Menu(Vec<(Kind, u32, std::ops::Range<u64>)>);
+
+impl Menu {
+    /// Those of the subjects that there are.
+    pub(crate) fn of(subjects: &[Subject]) -> Self {
+        let there = KINDS.iter().filter(|(_, subject, ..)| subjects.contains(subject));
+        Self(
+            there
+                .map(|(kind, _, weight, times)| (*kind, *weight, times.clone()))
+                .collect(),
+        )
+    }
+
+    /// One of them, with its numbers.
+    pub(crate) fn pick(&self, random: &mut StdRng) -> Fault {
+        let picked = self.0.choose_weighted(random, |(_, weight, _)| *weight);
+        let (kind, times) = picked.map_or((Kind::KillDaemon, 0..1), |(kind, _, times)| {
+            (*kind, times.clone())
+        });
+        Fault {
+            kind,
+            time: Duration::from_millis(random.random_range(times)),
+            pick: random.random_range(0..1_000),
+            count: random.random_range(1..=10),
+        }
+    }
+}

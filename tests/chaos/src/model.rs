@@ -1,0 +1,190 @@
+//! What the answers to the writes allow: for each app the states that it may be in now.
+//!
+//! A write that was answered with 2xx has happened, one that was refused has not, and of one without an answer (the daemon
+//! was killed, the store was away) nobody knows. So an app has one possible state most of the time, and two or more after
+//! writes without an answer. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::spec::{Op, Slot, Spec};
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Outcome {
+    /// 2xx.
+    Acknowledged,
+    /// 4xx: nothing has changed.
+    Refused,
+    /// No answer, or one that says that it may still happen.
+    Unanswered,
+}
+
+/// `None`: there is no such app.
+type State = Option<Spec>;
+
+/// The states that each app may be in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Model(BTreeMap<Slot, BTreeSet<State>>);
+
+impl Model {
+    /// Takes in a write and its outcome. The error: no state that the earlier answers allow permits this one.
+    pub(crate) fn wrote(&mut self, slot: Slot, op: &Op, outcome: Outcome) -> Result<(), String> {
+        let before = self.possible(slot);
+        let after: BTreeSet<State> = before.iter().filter_map(|state| applied(state, op)).collect();
+        let next = match outcome {
+            Outcome::Refused => return Ok(()),
+            Outcome::Unanswered => before.union(&after).cloned().collect(),
+            Outcome::Acknowledged if after.is_empty() => {
+                return Err(format!(
+                    "{slot}: `{op}` was acknowledged, though it is {}",
+                    told(&before)
+                ));
+            }
+            Outcome::Acknowledged => after,
+        };
+        self.0.insert(slot, next);
+        Ok(())
+    }
+
+    /// Takes in what an app is now. The error: the answers do not allow it.
+    pub(crate) fn seen(&mut self, slot: Slot, state: &State) -> Result<(), String> {
+        let possible = self.possible(slot);
+        if !possible.contains(state) {
+            let seen = BTreeSet::from([state.clone()]);
+            return Err(format!(
+                "{slot} is {}, acknowledged was {}",
+                told(&seen),
+                told(&possible)
+            ));
+        }
+        self.0.insert(slot, BTreeSet::from([state.clone()]));
+        Ok(())
+    }
+
+    /// All apps that were ever written to.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.0.keys().copied()
+    }
+
+    /// Whether it is known that the app is just this.
+    pub(crate) fn is(&self, slot: Slot, state: Option<&Spec>) -> bool {
+        let possible = self.possible(slot);
+        possible.len() == 1 && possible.first().is_some_and(|only| only.as_ref() == state)
+    }
+
+    fn possible(&self, slot: Slot) -> BTreeSet<State> {
+        self.0
+            .get(&slot)
+            .cloned()
+            .unwrap_or_else(|| BTreeSet::from([None]))
+    }
+}
+
+/// The state after the write; `None` where it would be refused.
+fn applied(state: &State, op: &Op) -> Option<State> {
+    match (state, op) {
+        (None, Op::Create(spec)) | (_, Op::Change(spec)) => Some(Some(spec.clone())),
+        (Some(spec), Op::Scale(instances)) => Some(Some(Spec {
+            instances: *instances,
+            ..spec.clone()
+        })),
+        (Some(_), Op::Delete) => Some(None),
+        (Some(_), Op::Create(_)) | (None, Op::Scale(_) | Op::Delete) => None,
+    }
+}
+
+fn told(states: &BTreeSet<State>) -> String {
+    let each: Vec<String> = states
+        .iter()
+        .map(|state| {
+            state
+                .as_ref()
+                .map_or_else(|| "absent".to_owned(), |spec| format!("[{spec}]"))
+        })
+        .collect();
+    each.join(" or ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes with their outcomes, and the states that are possible then.
+    type Case = (Vec<(Op, Outcome)>, Vec<State>);
+
+    fn spec(revision: u32, instances: u32) -> Spec {
+        Spec {
+            instances,
+            revision,
+            ports: 0,
+            surge: false,
+        }
+    }
+
+    #[test]
+    fn answers_narrow_and_silence_widens() {
+        use Outcome::{Acknowledged, Refused, Unanswered};
+        let create = || Op::Create(spec(1, 2));
+        let change = || Op::Change(spec(2, 3));
+        let table: [Case; 8] = [
+            (vec![], vec![None]),
+            (vec![(create(), Acknowledged)], vec![Some(spec(1, 2))]),
+            (vec![(create(), Refused)], vec![None]),
+            (vec![(create(), Unanswered)], vec![None, Some(spec(1, 2))]),
+            (
+                vec![(create(), Unanswered), (Op::Scale(5), Acknowledged)],
+                vec![Some(spec(1, 5))],
+            ),
+            (
+                vec![
+                    (create(), Acknowledged),
+                    (change(), Unanswered),
+                    (Op::Scale(5), Acknowledged),
+                ],
+                vec![Some(spec(1, 5)), Some(spec(2, 5))],
+            ),
+            (
+                vec![(create(), Acknowledged), (Op::Delete, Unanswered)],
+                vec![None, Some(spec(1, 2))],
+            ),
+            (
+                vec![
+                    (create(), Acknowledged),
+                    (Op::Delete, Acknowledged),
+                    (change(), Unanswered),
+                    (change(), Acknowledged),
+                ],
+                vec![Some(spec(2, 3))],
+            ),
+        ];
+        for (writes, expected) in table {
+            let mut model = Model::default();
+            for (op, outcome) in &writes {
+                model.wrote(Slot(1), op, *outcome).unwrap();
+            }
+            assert_eq!(
+                model.possible(Slot(1)),
+                expected.into_iter().collect(),
+                "{writes:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_earlier_answers_exclude_is_told() {
+        let mut model = Model::default();
+        model
+            .wrote(Slot(1), &Op::Create(spec(1, 2)), Outcome::Acknowledged)
+            .unwrap();
+        assert!(
+            model
+                .wrote(Slot(1), &Op::Create(spec(2, 2)), Outcome::Acknowledged)
+                .is_err()
+        );
+        assert!(model.seen(Slot(1), &None).is_err());
+        assert!(model.seen(Slot(1), &Some(spec(1, 3))).is_err());
+        model.seen(Slot(1), &Some(spec(1, 2))).unwrap();
+        assert!(model.seen(Slot(2), &Some(spec(1, 2))).is_err(), "never written");
+        assert!(model.is(Slot(1), Some(&spec(1, 2))) && model.is(Slot(2), None));
+    }
+}

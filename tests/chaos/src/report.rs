@@ -1,0 +1,120 @@
+//! What a run came to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+/// The outcome of a run: numbers, and for each invariant whether it held.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// The seed of the schedule.
+    pub seed: u64,
+    /// The command that repeats the run.
+    pub command: String,
+    /// Whether all invariants held.
+    pub holds: bool,
+    /// Seconds from the first step to the last.
+    pub seconds: f64,
+    /// Steps, quiet moments included.
+    pub steps: u32,
+    /// Moments at which everything had to be as wanted.
+    pub quiet_moments: u32,
+    /// The smallest number of tasks that were wanted at a quiet moment.
+    pub least_wanted: u32,
+    /// Task processes that the agents started.
+    pub launches: usize,
+    /// Writes by what they were answered.
+    pub writes: Writes,
+    /// Faults by kind.
+    pub faults: BTreeMap<&'static str, u32>,
+    /// Times that the daemon ended without being told to, and was started again.
+    pub unasked_ends: u32,
+    /// The longest time in seconds from the end of the faults until everything was as wanted.
+    pub slowest_recovery: f64,
+    /// What had to hold.
+    pub invariants: Vec<Held>,
+    /// Logs and journals of a run that failed.
+    pub kept: Option<PathBuf>,
+}
+
+/// Writes by what they were answered.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Writes {
+    /// 2xx.
+    pub acknowledged: u32,
+    /// 4xx, or never sent.
+    pub refused: u32,
+    /// Anything else: they may have happened.
+    pub unanswered: u32,
+}
+
+/// An invariant and how often it was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Held {
+    /// What has to hold.
+    pub invariant: &'static str,
+    /// How often that was looked at.
+    pub checked: u64,
+    /// What shows that it did not.
+    pub breaches: Vec<String>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Writes {
+            acknowledged,
+            refused,
+            unanswered,
+        } = self.writes;
+        writeln!(
+            f,
+            "seed {}: {} steps in {:.0} s, {} quiet moments with at least {} wanted tasks, {} launches",
+            self.seed, self.steps, self.seconds, self.quiet_moments, self.least_wanted, self.launches
+        )?;
+        writeln!(
+            f,
+            "writes: {acknowledged} acknowledged, {refused} refused, {unanswered} without an answer"
+        )?;
+        let faults: Vec<String> = self
+            .faults
+            .iter()
+            .map(|(name, count)| format!("{name} {count}"))
+            .collect();
+        writeln!(f, "faults: {}", faults.join(", "))?;
+        writeln!(
+            f,
+            "the daemon ended by itself {} times; the slowest recovery took {:.1} s\n",
+            self.unasked_ends, self.slowest_recovery
+        )?;
+        let mut table = Table::new();
+        table
+            .load_preset(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(["INVARIANT", "CHECKED", "HOLDS"]);
+        for held in &self.invariants {
+            let holds = match held.breaches.len() {
+                0 if held.checked == 0 => "not checked".to_owned(),
+                0 => "yes".to_owned(),
+                count => format!("NO ({count})"),
+            };
+            table.add_row([held.invariant.to_owned(), held.checked.to_string(), holds]);
+        }
+        writeln!(f, "{}", table.trim_fmt())?;
+        if self.holds {
+            return Ok(());
+        }
+        for held in self.invariants.iter().filter(|held| !held.breaches.is_empty()) {
+            writeln!(f, "\nNOT TRUE: {}", held.invariant)?;
+            for breach in &held.breaches {
+                writeln!(f, "  {breach}")?;
+            }
+        }
+        if let Some(kept) = &self.kept {
+            writeln!(f, "\nlogs, journals and what the daemon said: {}", kept.display())?;
+        }
+        writeln!(f, "again: {}", self.command)
+    }
+}

@@ -1,0 +1,385 @@
+//! A run: the schedule is carried out, and at every quiet moment all has to be as wanted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use futures::future::{join, join_all, try_join_all};
+use tokio::time::sleep;
+
+use crate::client;
+use crate::fault::{Fault, Menu};
+use crate::judge::{self, Breach, Invariant};
+use crate::model::{Model, Outcome};
+use crate::report::{Held, Report};
+use crate::schedule::{Act, Schedule, Step, WANTED, Write};
+use crate::site::{Site, Store};
+use crate::spec::{Op, Slot, Spec};
+use crate::watch::Watch;
+
+/// How long everything may take to come to what is wanted once faults are over: kills are repeated after up to a minute,
+/// statuses after ten seconds, and an agent is given up after 75.
+const RECOVERY: Duration = Duration::from_mins(3);
+/// How long it must stay so.
+const CALM: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(100);
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Decides everything.
+    pub seed: u64,
+    /// New steps begin for this long; what has begun is brought to its end.
+    pub time: Duration,
+    /// Where the daemon keeps its records.
+    pub store: Store,
+    /// Tells every step on standard error as it is taken.
+    pub verbose: bool,
+}
+
+impl Options {
+    /// The command that repeats such a run.
+    pub fn command(&self) -> String {
+        let minutes = self.time.as_secs_f64() / 60.0;
+        let store = match self.store {
+            Store::File => "",
+            Store::Redis => " --store redis",
+        };
+        format!(
+            "cargo xtask chaos --seed {} --minutes {minutes}{store}",
+            self.seed
+        )
+    }
+}
+
+/// Carries the run out. A broken invariant is in the report; an error is a run that could not be carried out.
+pub async fn run(options: &Options) -> anyhow::Result<Report> {
+    // Told apart from other runs on the machine, at the same time or before.
+    let run = format!("{}-{}", options.seed, std::process::id());
+    let mut site = Site::start(&run, options.store).await?;
+    let watch = Watch::new(&run, &site.cluster_dir());
+    let looking = watch.keep_looking();
+    let log = Log {
+        verbose: options.verbose,
+        begun: Instant::now(),
+        file: File::create(site.dir().join("chaos.log"))?,
+    };
+    let mut chaos = Chaos {
+        run,
+        schedule: Schedule::new(options.seed, Menu::of(&Site::subjects(options.store))),
+        model: Model::default(),
+        site: &site,
+        watch: &watch,
+        log,
+        report: Report {
+            seed: options.seed,
+            command: options.command(),
+            ..Report::default()
+        },
+        checks: BTreeMap::new(),
+        breaches: Vec::new(),
+    };
+    let carried_out = chaos.carry_out(options.time).await;
+    if !chaos.breaches.is_empty() || carried_out.is_err() {
+        chaos.record_views().await;
+    }
+    let Chaos {
+        run,
+        mut report,
+        mut checks,
+        mut breaches,
+        ..
+    } = chaos;
+    let stopped = site.stop().await;
+    looking.abort();
+    if let Ok(error) = looking.await {
+        return Err(error.context("the run could not be watched to its end"));
+    }
+    let left = watch.look().await?;
+    checks.insert(Invariant::NothingLeft, 1);
+    breaches.extend(left.running.iter().map(|process| {
+        (
+            Invariant::NothingLeft,
+            format!("{} of {run} runs on as {}", process.task, process.pid),
+        )
+    }));
+    report.launches = left.launches;
+    for invariant in [Invariant::TerminalStays, Invariant::NeverTwice] {
+        checks.insert(invariant, watch.looks());
+    }
+    breaches.extend(watch.breaches());
+    if !breaches.is_empty() || carried_out.is_err() || stopped.is_err() {
+        report.kept = Some(site.keep());
+    }
+    let kept = || {
+        format!(
+            "logs are in {}; again: {}",
+            site.dir().display(),
+            options.command()
+        )
+    };
+    carried_out.and(stopped).with_context(kept)?;
+    report.holds = breaches.is_empty();
+    report.invariants = Invariant::ALL
+        .iter()
+        .map(|invariant| held(*invariant, &checks, &breaches))
+        .collect();
+    Ok(report)
+}
+
+fn held(invariant: Invariant, checks: &BTreeMap<Invariant, u64>, breaches: &[Breach]) -> Held {
+    Held {
+        invariant: invariant.name(),
+        checked: checks.get(&invariant).copied().unwrap_or(0),
+        breaches: breaches
+            .iter()
+            .filter(|(broken, _)| *broken == invariant)
+            .map(|(_, what)| what.clone())
+            .collect(),
+    }
+}
+
+struct Chaos<'a> {
+    run: String,
+    schedule: Schedule,
+    model: Model,
+    site: &'a Site,
+    watch: &'a Watch,
+    log: Log,
+    report: Report,
+    checks: BTreeMap<Invariant, u64>,
+    breaches: Vec<Breach>,
+}
+
+impl Chaos<'_> {
+    /// Steps until the time is over or something is broken; ends with a quiet moment.
+    async fn carry_out(&mut self, time: Duration) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        loop {
+            // Without enough tasks there is nothing to end with.
+            let enough = self.report.quiet_moments > 0 && self.schedule.wanted() >= WANTED.0;
+            let last = enough && begun.elapsed() >= time;
+            let step = if last {
+                Step::Quiet { crash: true }
+            } else {
+                self.schedule.next()
+            };
+            self.report.steps += 1;
+            self.log.say(format_args!("step {}: {step}", self.report.steps));
+            match step {
+                Step::Act(act) => self.act(&act).await?,
+                Step::Quiet { crash } => self.quiet(crash).await?,
+            }
+            self.report.seconds = begun.elapsed().as_secs_f64();
+            if last || !self.breaches.is_empty() || !self.watch.breaches().is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes and faults side by side.
+    async fn act(&mut self, act: &Act) -> anyhow::Result<()> {
+        self.report.unasked_ends += self.site.answers().await?;
+        let (site, run, log) = (self.site, self.run.as_str(), &self.log);
+        let writes = join_all(act.writes.iter().map(|write| async move {
+            let (outcome, answer) = client::write(site, run, write.slot, &write.op, write.force).await;
+            log.say(format_args!("  {write}: {answer}"));
+            outcome
+        }));
+        let faults = try_join_all(act.faults.iter().map(|timed| async move {
+            sleep(timed.after).await;
+            log.say(format_args!("  begins: {}", timed.fault));
+            site.suffer(&timed.fault, run)
+                .await
+                .with_context(|| timed.fault.to_string())?;
+            log.say(format_args!("  over: {}", timed.fault));
+            anyhow::Ok(())
+        }));
+        let (outcomes, suffered) = join(writes, faults).await;
+        suffered?;
+        for timed in &act.faults {
+            *self.report.faults.entry(timed.fault.kind.name()).or_default() += 1;
+        }
+        for (write, outcome) in act.writes.iter().zip(outcomes) {
+            self.wrote(write, outcome);
+        }
+        sleep(act.rest).await;
+        Ok(())
+    }
+
+    fn wrote(&mut self, write: &Write, outcome: Outcome) {
+        let count = match outcome {
+            Outcome::Acknowledged => &mut self.report.writes.acknowledged,
+            Outcome::Refused => &mut self.report.writes.refused,
+            Outcome::Unanswered => &mut self.report.writes.unanswered,
+        };
+        *count += 1;
+        if let Err(lost) = self.model.wrote(write.slot, &write.op, outcome) {
+            self.breach(Invariant::WritesKept, lost);
+        }
+    }
+
+    /// Faults are over. What was acknowledged has to be there, and what is wanted has to run.
+    async fn quiet(&mut self, crash: bool) -> anyhow::Result<()> {
+        self.site.healed().await?;
+        if crash {
+            self.site.suffer(&Fault::crash(), &self.run).await?;
+        }
+        self.report.unasked_ends += self.site.answers().await?;
+        self.check_definitions().await?;
+        self.make_whole().await?;
+        let wanted = self.schedule.plan().clone();
+        let count = self.schedule.wanted();
+        self.report.quiet_moments += 1;
+        self.report.least_wanted = match self.report.least_wanted {
+            0 => count,
+            least => least.min(count),
+        };
+        self.recovered(&wanted).await?;
+        self.check_definitions().await
+    }
+
+    /// Every definition is one that the answers allow.
+    async fn check_definitions(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + RECOVERY;
+        let shown = loop {
+            match client::definitions(self.site, &self.run).await {
+                Ok(shown) => break shown,
+                Err(error) if Instant::now() > deadline => {
+                    return Err(error.context("the apps cannot be read"));
+                }
+                Err(_) => sleep(POLL).await,
+            }
+        };
+        *self.checks.entry(Invariant::WritesKept).or_default() += 1;
+        let slots: BTreeSet<Slot> = self.model.slots().chain(shown.keys().copied()).collect();
+        for slot in slots {
+            let verdict = match shown.get(&slot).cloned().transpose() {
+                Ok(state) => self.model.seen(slot, &state),
+                Err(unlike) => Err(unlike),
+            };
+            if let Err(lost) = verdict {
+                self.breach(Invariant::WritesKept, lost);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes that were refused or not answered are made again until they are acknowledged, as clients do.
+    async fn make_whole(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + RECOVERY;
+        let slots: BTreeSet<Slot> = self
+            .model
+            .slots()
+            .chain(self.schedule.plan().keys().copied())
+            .collect();
+        for slot in slots {
+            let planned = self.schedule.plan().get(&slot).cloned();
+            while !self.model.is(slot, planned.as_ref()) && self.breaches.is_empty() {
+                let op = planned.clone().map_or(Op::Delete, Op::Change);
+                let (outcome, answer) = client::write(self.site, &self.run, slot, &op, true).await;
+                self.log.say(format_args!("  again {slot} {op}: {answer}"));
+                self.wrote(
+                    &Write {
+                        slot,
+                        op,
+                        force: true,
+                    },
+                    outcome,
+                );
+                if outcome != Outcome::Acknowledged {
+                    ensure!(Instant::now() < deadline, "{slot} cannot be written: {answer}");
+                    sleep(POLL).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until what runs is what is wanted, and then that it stays so.
+    async fn recovered(&mut self, wanted: &BTreeMap<Slot, Spec>) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        let mut right_since = None;
+        let breaches = loop {
+            let look = self.watch.look().await?;
+            let breaches = judge::compare(wanted, &look.running);
+            let now = Instant::now();
+            if breaches.is_empty() {
+                let since = *right_since.get_or_insert(now);
+                if now - since >= CALM {
+                    let took = (since - begun).as_secs_f64();
+                    self.log.say(format_args!("  all is as wanted after {took:.1} s"));
+                    self.report.slowest_recovery = self.report.slowest_recovery.max(took);
+                    break breaches;
+                }
+            } else {
+                right_since = None;
+                if now - begun > RECOVERY {
+                    break breaches;
+                }
+            }
+            sleep(POLL).await;
+        };
+        for invariant in [Invariant::WantedRunOnce, Invariant::NoneUnwanted] {
+            *self.checks.entry(invariant).or_default() += 1;
+        }
+        for (invariant, what) in breaches {
+            self.breach(
+                invariant,
+                format!("{what}, {} s after the last fault", RECOVERY.as_secs()),
+            );
+        }
+        Ok(())
+    }
+
+    fn breach(&mut self, invariant: Invariant, what: String) {
+        self.log
+            .say(format_args!("NOT TRUE: {}: {what}", invariant.name()));
+        self.breaches.push((invariant, what));
+    }
+
+    /// What daemon and master say of it: for people who look for the cause, not for the judgement.
+    async fn record_views(&self) {
+        let urls = [
+            (
+                "apps",
+                self.site.apps("/v2/apps?embed=apps.tasks&embed=apps.deployments"),
+            ),
+            ("queue", self.site.apps("/v2/queue")),
+            ("deployments", self.site.apps("/v2/deployments")),
+            ("master", self.site.master("/state")),
+        ];
+        for (name, url) in urls {
+            let text = match client::get(self.site, &url).await {
+                Ok(document) => format!("{document:#}"),
+                Err(error) => format!("{error:#}"),
+            };
+            let path = self.site.dir().join(format!("said-{name}.json"));
+            if let Err(error) = fs::write(&path, text) {
+                self.log
+                    .say(format_args!("cannot write {}: {error}", path.display()));
+            }
+        }
+    }
+}
+
+/// What happens, as it happens.
+struct Log {
+    verbose: bool,
+    begun: Instant,
+    file: File,
+}
+
+impl Log {
+    fn say(&self, line: impl Display) {
+        let line = format!("{:8.3} {line}", self.begun.elapsed().as_secs_f64());
+        if self.verbose {
+            eprintln!("{line}");
+        }
+        // The file is a help in looking for causes; without it the run is as good.
+        let _ = writeln!(&self.file, "{line}");
+    }
+}

@@ -1,0 +1,294 @@
+//! What happens when: writes, faults and quiet moments, from the seed alone.
+//!
+//! The schedule knows nothing of what comes of it. It keeps a plan of its own, what would be wanted if every write got
+//! through, and steers that plan around [`WANTED`] tasks. So one seed gives one sequence on every machine; how far a run
+//! gets in its time is all that differs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+
+use crate::fault::{Fault, Menu};
+use crate::spec::{Op, Slot, Spec};
+
+/// Tasks that the plan wants at every quiet moment: at least and about at most.
+pub(crate) const WANTED: (u32, u32) = (200, 250);
+/// Apps side by side; the agents' ports are enough for them.
+const SLOTS: u16 = 60;
+/// Writes of one step, each to another app.
+const WRITES: usize = 8;
+/// Instances of one app.
+const INSTANCES: (u32, u32) = (1, 9);
+
+/// One step.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// Writes side by side, with faults among them, then a rest.
+    Act(Act),
+    /// Faults are over: everything must come to what is wanted.
+    Quiet {
+        /// The daemon is killed and started once more before it is asked what it knows.
+        crash: bool,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Act {
+    pub(crate) writes: Vec<Write>,
+    pub(crate) faults: Vec<Timed>,
+    pub(crate) rest: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Write {
+    pub(crate) slot: Slot,
+    pub(crate) op: Op,
+    /// Whether it may cancel a running deployment.
+    pub(crate) force: bool,
+}
+
+/// A fault, from the beginning of the step.
+#[derive(Clone, Debug)]
+pub(crate) struct Timed {
+    pub(crate) after: Duration,
+    pub(crate) fault: Fault,
+}
+
+/// The endless sequence of steps.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    random: StdRng,
+    menu: Menu,
+    plan: BTreeMap<Slot, Spec>,
+    revision: u32,
+    /// Steps until the next quiet moment.
+    left: u32,
+    grown: bool,
+}
+
+impl Schedule {
+    pub(crate) fn new(seed: u64, menu: Menu) -> Self {
+        Self {
+            random: StdRng::seed_from_u64(seed),
+            menu,
+            plan: BTreeMap::new(),
+            revision: 0,
+            left: 0,
+            grown: false,
+        }
+    }
+
+    /// What is wanted by now if every write got through.
+    pub(crate) fn plan(&self) -> &BTreeMap<Slot, Spec> {
+        &self.plan
+    }
+
+    /// Tasks that the plan wants.
+    pub(crate) fn wanted(&self) -> u32 {
+        self.plan.values().map(|spec| spec.instances).sum()
+    }
+
+    /// The next step. The first ones build up the tasks; between two quiet moments there are five to twelve.
+    pub(crate) fn next(&mut self) -> Step {
+        let enough = self.wanted() >= WANTED.0;
+        if self.left == 0 && enough {
+            let crash = self.grown && self.random.random_bool(0.5);
+            self.grown = true;
+            self.left = self.random.random_range(5..=12);
+            return Step::Quiet { crash };
+        }
+        self.left = self.left.saturating_sub(1);
+        Step::Act(self.act())
+    }
+
+    fn act(&mut self) -> Act {
+        let count = if self.wanted() < WANTED.0 {
+            WRITES
+        } else {
+            self.random.random_range(0..=WRITES)
+        };
+        let mut writes: Vec<Write> = Vec::new();
+        for _ in 0..count {
+            let busy: Vec<Slot> = writes.iter().map(|write| write.slot).collect();
+            writes.extend(self.write(&busy));
+        }
+        // Half of the steps that build up are undisturbed, so that there is something to disturb.
+        let disturbed = self.grown || self.random.random_bool(0.5);
+        let faults = if disturbed { self.faults() } else { Vec::new() };
+        let rest = Duration::from_millis(self.random.random_range(0..1_500));
+        Act { writes, faults, rest }
+    }
+
+    /// None to two faults of different subjects. They come while the writes do, or in the time that launches take after.
+    fn faults(&mut self) -> Vec<Timed> {
+        let count = *[0, 1, 1, 1, 2].choose(&mut self.random).unwrap_or(&1);
+        let mut faults: Vec<Timed> = Vec::new();
+        for _ in 0..count {
+            let fault = self.menu.pick(&mut self.random);
+            if faults
+                .iter()
+                .any(|timed| timed.fault.subject() == fault.subject())
+            {
+                continue;
+            }
+            let most = if self.random.random_bool(0.5) { 40 } else { 2_500 };
+            let after = Duration::from_millis(self.random.random_range(0..most));
+            faults.push(Timed { after, fault });
+        }
+        faults
+    }
+
+    /// A write to an app that is not `busy`.
+    fn write(&mut self, busy: &[Slot]) -> Option<Write> {
+        let (there, absent): (Vec<Slot>, Vec<Slot>) = (0..SLOTS)
+            .map(Slot)
+            .filter(|slot| !busy.contains(slot))
+            .partition(|slot| self.plan.contains_key(slot));
+        let wanted = self.wanted();
+        let dice = self.random.random_range(0..100);
+        let kind = match dice {
+            _ if there.is_empty() => Kind::Create,
+            0..60 if wanted < WANTED.0 => Kind::Create,
+            60..100 if wanted < WANTED.0 => Kind::Grow,
+            0..30 if wanted > WANTED.1 => Kind::Delete,
+            30..70 if wanted > WANTED.1 => Kind::Shrink,
+            0..40 => Kind::Scale,
+            40..70 => Kind::Change,
+            70..85 => Kind::Create,
+            _ => Kind::Delete,
+        };
+        let from = if kind == Kind::Create { &absent } else { &there };
+        let slot = *from.choose(&mut self.random)?;
+        let force = self.random.random_bool(0.7);
+        let known = self.plan.get(&slot).cloned();
+        let instances = known.as_ref().map_or(1, |spec| spec.instances);
+        let op = match kind {
+            Kind::Create => Op::Create(self.spec()),
+            Kind::Change => Op::Change(self.spec()),
+            Kind::Grow => Op::Scale(self.random.random_range(instances..=INSTANCES.1)),
+            Kind::Shrink => Op::Scale(self.random.random_range(0..=instances)),
+            Kind::Scale => Op::Scale(self.random.random_range(0..=INSTANCES.1)),
+            Kind::Delete => Op::Delete,
+        };
+        self.note(slot, &op);
+        Some(Write { slot, op, force })
+    }
+
+    fn spec(&mut self) -> Spec {
+        self.revision += 1;
+        Spec {
+            instances: self.random.random_range(INSTANCES.0..=INSTANCES.1),
+            revision: self.revision,
+            ports: self.random.random_range(0..=2),
+            surge: self.random.random_bool(0.5),
+        }
+    }
+
+    fn note(&mut self, slot: Slot, op: &Op) {
+        match op {
+            Op::Create(spec) | Op::Change(spec) => {
+                self.plan.insert(slot, spec.clone());
+            }
+            Op::Scale(instances) => {
+                if let Some(spec) = self.plan.get_mut(&slot) {
+                    spec.instances = *instances;
+                }
+            }
+            Op::Delete => {
+                self.plan.remove(&slot);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Kind {
+    Create,
+    Change,
+    Grow,
+    Shrink,
+    Scale,
+    Delete,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quiet { crash: false } => f.write_str("quiet"),
+            Self::Quiet { crash: true } => f.write_str("quiet, after one more kill -9 of the daemon"),
+            Self::Act(act) => {
+                write!(f, "{} writes", act.writes.len())?;
+                for timed in &act.faults {
+                    write!(f, "; {} after {} ms", timed.fault, timed.after.as_millis())?;
+                }
+                write!(f, "; rest {} ms", act.rest.as_millis())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let force = if self.force { ", forced" } else { "" };
+        write!(f, "{} {}{force}", self.slot, self.op)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::Subject;
+
+    fn menu() -> Menu {
+        Menu::of(&[Subject::Daemon, Subject::Tasks, Subject::Agent, Subject::Master])
+    }
+
+    fn told(seed: u64, steps: usize) -> Vec<String> {
+        let mut schedule = Schedule::new(seed, menu());
+        (0..steps).map(|_| format!("{:?}", schedule.next())).collect()
+    }
+
+    #[test]
+    fn the_seed_alone_decides() {
+        assert_eq!(told(7, 200), told(7, 200));
+        assert_ne!(told(7, 200), told(8, 200));
+    }
+
+    #[test]
+    fn every_quiet_moment_wants_enough_tasks_and_not_many_more() {
+        for seed in 0..20 {
+            let mut schedule = Schedule::new(seed, menu());
+            let mut quiet = 0;
+            for _ in 0..500 {
+                if let Step::Quiet { .. } = schedule.next() {
+                    quiet += 1;
+                    let wanted = schedule.wanted();
+                    assert!(
+                        (WANTED.0..WANTED.1 + 80).contains(&wanted),
+                        "seed {seed}: {wanted}"
+                    );
+                }
+            }
+            assert!(quiet > 20, "seed {seed}: {quiet} quiet moments");
+        }
+    }
+
+    #[test]
+    fn a_step_writes_to_each_app_once_and_disturbs_each_subject_once() {
+        let mut schedule = Schedule::new(1, menu());
+        for _ in 0..500 {
+            let Step::Act(act) = schedule.next() else { continue };
+            let mut slots: Vec<Slot> = act.writes.iter().map(|write| write.slot).collect();
+            slots.sort();
+            slots.dedup();
+            assert_eq!(slots.len(), act.writes.len());
+            if let [one, other] = &act.faults[..] {
+                assert_ne!(one.fault.subject(), other.fault.subject());
+            }
+        }
+    }
+}

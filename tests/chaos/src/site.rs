@@ -1,0 +1,371 @@
+//! The programs of a run: a cluster manager with three agents, a daemon, and a Redis when that is its store.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rand::Rng;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+use transom_tests::process::{binary, components};
+
+use crate::fault::{Fault, Kind, Subject};
+use crate::observe;
+use crate::program::Program;
+
+/// Where the daemon keeps its records.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Store {
+    /// The embedded store; it can only fail with the daemon.
+    #[default]
+    File,
+    /// A `redis-server` of the run's own, which fails by itself.
+    Redis,
+}
+
+/// Host ports for tasks; what the programs need comes after them.
+const TASK_PORTS: u16 = 1_500;
+const PORTS: u16 = TASK_PORTS + 4;
+/// The name that the daemon registers with unless it is told otherwise.
+const FRAMEWORK: &str = "marathon";
+/// Seconds: short, so that agents that fail are given up by the cluster and come back after that.
+const AGENT_TIMEOUT: u32 = 4;
+/// How long a program may take to begin to answer.
+const START: Duration = Duration::from_mins(1);
+const POLL: Duration = Duration::from_millis(20);
+
+/// All programs; stopped, with their tasks, when dropped.
+#[derive(Debug)]
+pub(crate) struct Site {
+    // Fields are dropped in this order: first who asks for tasks, then who runs them.
+    daemon: Mutex<Option<Program>>,
+    redis: Mutex<Option<Program>>,
+    cluster: Option<Program>,
+    _sweep: Sweep,
+    dir: TempDir,
+    apps: SocketAddr,
+    redis_port: u16,
+    master: SocketAddr,
+    standby: SocketAddr,
+    store: Store,
+    pub(crate) http: reqwest::Client,
+}
+
+impl Site {
+    /// Starts everything; the daemon answers when this returns.
+    pub(crate) async fn start(run: &str, store: Store) -> anyhow::Result<Self> {
+        let dir = tempfile::Builder::new().prefix("transom-chaos-").tempdir()?;
+        let first = free_ports()?;
+        let last = first + TASK_PORTS - 1;
+        let plugins = dir.path().join("plugins");
+        copy_components(&plugins)?;
+        let standby = SocketAddr::from(([127, 0, 0, 1], last + 4));
+        let arguments = [
+            "cluster".to_owned(),
+            "--listen=127.0.0.1:0".to_owned(),
+            format!("--standby={standby}"),
+            format!("--agent-timeout={AGENT_TIMEOUT}"),
+            format!("--ports={first}-{last}"),
+            "--work-dir=cluster".to_owned(),
+            "--cpus=100".to_owned(),
+            "--mem=100000".to_owned(),
+        ];
+        let mut cluster = Program::start(dir.path(), "cluster", &binary(), arguments)?.polite();
+        let sweep = Sweep(run.to_owned());
+        let master = master_address(&dir.path().join("cluster.log"), &mut cluster).await?;
+        let site = Self {
+            daemon: Mutex::new(None),
+            redis: Mutex::new(None),
+            cluster: Some(cluster),
+            _sweep: sweep,
+            apps: SocketAddr::from(([127, 0, 0, 1], last + 1)),
+            redis_port: last + 3,
+            master,
+            standby,
+            store,
+            http: transom_tests::http(),
+            dir,
+        };
+        fs::write(site.dir().join("transom.toml"), site.configuration(last + 2))?;
+        if store == Store::Redis {
+            site.start_redis().await?;
+        }
+        site.start_daemon().await?;
+        site.answers().await?;
+        Ok(site)
+    }
+
+    fn configuration(&self, admin: u16) -> String {
+        let server = match self.store {
+            Store::File => "file:store".to_owned(),
+            Store::Redis => format!("127.0.0.1:{}", self.redis_port),
+        };
+        format!(
+            "[log]\nlevel = \"info\"\n[cluster]\nmaster = \"{},{}\"\n[store]\nserver = \"{server}\"\n\
+             [plugins]\ndir = \"plugins\"\n[apps]\nport = {}\n[admin]\nport = {admin}\n",
+            self.master,
+            self.standby,
+            self.apps.port(),
+        )
+    }
+
+    /// Where logs, journals and sandboxes are.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The cluster's work directory.
+    pub(crate) fn cluster_dir(&self) -> PathBuf {
+        self.dir.path().join("cluster")
+    }
+
+    /// An address of the apps API.
+    pub(crate) fn apps(&self, path: &str) -> String {
+        format!("http://{}{path}", self.apps)
+    }
+
+    /// An address of the master.
+    pub(crate) fn master(&self, path: &str) -> String {
+        format!("http://{}{path}", self.master)
+    }
+
+    /// What can be disturbed here.
+    pub(crate) fn subjects(store: Store) -> Vec<Subject> {
+        let mut subjects = vec![Subject::Daemon, Subject::Tasks, Subject::Agent, Subject::Master];
+        if store == Store::Redis {
+            subjects.push(Subject::Store);
+        }
+        subjects
+    }
+
+    async fn start_daemon(&self) -> anyhow::Result<()> {
+        let arguments = ["serve", "--config", "transom.toml"];
+        *self.daemon.lock().await = Some(Program::start(self.dir(), "daemon", &binary(), arguments)?);
+        Ok(())
+    }
+
+    async fn start_redis(&self) -> anyhow::Result<()> {
+        let port = self.redis_port.to_string();
+        // What was acknowledged is on the disk, or a kill of the Redis would be a loss of its own.
+        let arguments = [
+            "--port",
+            &port,
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+        ];
+        let program = Program::start(self.dir(), "redis", Path::new("redis-server"), arguments)?;
+        *self.redis.lock().await = Some(program);
+        let deadline = Instant::now() + START;
+        while tokio::net::TcpStream::connect(("127.0.0.1", self.redis_port))
+            .await
+            .is_err()
+        {
+            if Instant::now() > deadline {
+                bail!("the redis-server does not listen; see redis.log");
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    /// Waits until the daemon answers anything at all. One that has ended by itself is started again, as its supervisor
+    /// would; the result says how often.
+    pub(crate) async fn answers(&self) -> anyhow::Result<u32> {
+        let deadline = Instant::now() + START;
+        let mut restarts = 0;
+        let ping = self.apps("/ping");
+        loop {
+            let asked = self.http.get(&ping).timeout(Duration::from_secs(2)).send().await;
+            if asked.is_ok() {
+                return Ok(restarts);
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "the daemon does not answer within {} s: {asked:?}",
+                    START.as_secs()
+                );
+            }
+            let ended = self.daemon.lock().await.as_mut().and_then(Program::ended);
+            if ended.is_some() {
+                restarts += 1;
+                self.start_daemon().await?;
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Lets a fault happen and pass.
+    pub(crate) async fn suffer(&self, fault: &Fault, run: &str) -> anyhow::Result<()> {
+        if let Some((begin, end)) = fault.calls(FRAMEWORK) {
+            self.disturb(&begin).await?;
+            tokio::time::sleep(fault.time).await;
+            return match end {
+                Some(end) => self.disturb(&end).await,
+                None => Ok(()),
+            };
+        }
+        match fault.kind {
+            Kind::StopDaemon => {
+                let daemon = self.daemon.lock().await.take();
+                if let Some(daemon) = daemon {
+                    daemon.stop().await.context("the daemon did not end on SIGTERM")?;
+                }
+                tokio::time::sleep(fault.time).await;
+                self.start_daemon().await?;
+            }
+            Kind::FreezeDaemon => freeze(&self.daemon, fault.time).await,
+            Kind::FreezeStore => freeze(&self.redis, fault.time).await,
+            Kind::KillStore => {
+                drop(self.redis.lock().await.take());
+                tokio::time::sleep(fault.time).await;
+                self.start_redis().await?;
+            }
+            Kind::KillTasks => {
+                let running = observe::processes(run)?;
+                let first = fault.pick % running.len().max(1);
+                for process in running.iter().cycle().skip(first).take(fault.count) {
+                    let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
+                }
+            }
+            // All others are the cluster's.
+            _ => {
+                drop(self.daemon.lock().await.take());
+                tokio::time::sleep(fault.time).await;
+                self.start_daemon().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the cluster for a fault. That it cannot have it now (no stream to cut, the framework is away) is no error.
+    async fn disturb(&self, fault: &Value) -> anyhow::Result<()> {
+        let page = self.master("/minicluster/faults");
+        let answer = self
+            .http
+            .post(page)
+            .json(fault)
+            .send()
+            .await
+            .with_context(|| fault.to_string())?;
+        let status = answer.status();
+        if status.is_success() || status == reqwest::StatusCode::BAD_REQUEST {
+            return Ok(());
+        }
+        bail!("{fault}: {status} {}", answer.text().await.unwrap_or_default())
+    }
+
+    /// Waits until nothing is wrong with the cluster any more: masters are up, agents are registered.
+    pub(crate) async fn healed(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + START;
+        loop {
+            let page = self.http.get(self.master("/minicluster/faults")).send().await?;
+            let document: Value = page.json().await?;
+            if document["in_force"].as_array().is_some_and(Vec::is_empty) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("faults do not end: {}", document["in_force"]);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Ends all in order: the daemon, then the cluster with its tasks. The error says who did not end by itself.
+    pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
+        let daemon = self.daemon.lock().await.take();
+        if let Some(daemon) = daemon {
+            daemon.stop().await.context("the daemon did not end on SIGTERM")?;
+        }
+        if let Some(cluster) = self.cluster.take() {
+            cluster
+                .stop()
+                .await
+                .context("the cluster did not end on SIGTERM")?;
+        }
+        drop(self.redis.lock().await.take());
+        Ok(())
+    }
+
+    /// Keeps the directory; returns where it is.
+    pub(crate) fn keep(&mut self) -> PathBuf {
+        self.dir.disable_cleanup(true);
+        self.dir.path().to_owned()
+    }
+}
+
+async fn freeze(program: &Mutex<Option<Program>>, time: Duration) {
+    if let Some(program) = &*program.lock().await {
+        program.signal(Signal::SIGSTOP);
+    }
+    tokio::time::sleep(time).await;
+    if let Some(program) = &*program.lock().await {
+        program.signal(Signal::SIGCONT);
+    }
+}
+
+/// Kills what is left of this run's tasks, should the cluster not have been able to.
+#[derive(Debug)]
+struct Sweep(String);
+
+impl Drop for Sweep {
+    fn drop(&mut self) {
+        for process in observe::processes(&self.0).unwrap_or_default() {
+            let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
+        }
+    }
+}
+
+fn copy_components(to: &Path) -> anyhow::Result<()> {
+    fs::create_dir(to)?;
+    let from = components();
+    let entries = fs::read_dir(&from).with_context(|| format!("cannot read {}", from.display()))?;
+    for entry in entries.flatten().filter(|entry| entry.path().is_file()) {
+        fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
+
+async fn master_address(log: &Path, cluster: &mut Program) -> anyhow::Result<SocketAddr> {
+    let deadline = Instant::now() + START;
+    while Instant::now() < deadline {
+        let text = fs::read_to_string(log).unwrap_or_default();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let address = whole
+            .lines()
+            .find_map(|line| line.strip_prefix("cluster master on "));
+        if let Some(address) = address {
+            return Ok(address.trim().parse()?);
+        }
+        if let Some(status) = cluster.ended() {
+            bail!("the cluster ended ({status}):\n{text}");
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    bail!("the cluster does not say where its master is")
+}
+
+/// The first of a range of ports nobody uses now, below those that the system hands out.
+fn free_ports() -> anyhow::Result<u16> {
+    let mut random = rand::rng();
+    for _ in 0..200 {
+        let first: u16 = random.random_range(12_000..32_000 - PORTS);
+        let free = |port| TcpListener::bind(("0.0.0.0", port)).is_ok();
+        let ends = first + TASK_PORTS..first + PORTS;
+        if (first..first + PORTS).step_by(11).chain(ends).all(free) {
+            return Ok(first);
+        }
+    }
+    bail!("no {PORTS} free ports in a row")
+}

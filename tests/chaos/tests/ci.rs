@@ -1,0 +1,27 @@
+//! A minute of chaos with a seed that stays the same.
+#![allow(clippy::expect_used, reason = "a test ends by panicking")]
+
+use std::time::Duration;
+
+use transom_chaos::{Options, Store, run};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_must_hold_holds_for_a_minute_of_chaos() {
+    let options = Options {
+        seed: 20_180_101,
+        time: Duration::from_mins(1),
+        store: Store::File,
+        verbose: false,
+    };
+    let report = run(&options).await.expect("a run that can be carried out");
+    assert!(report.holds, "{report}");
+    assert!(
+        report.quiet_moments >= 2 && report.least_wanted >= 200,
+        "{report}"
+    );
+    assert!(
+        report.writes.acknowledged >= 40 && !report.faults.is_empty(),
+        "{report}"
+    );
+    assert!(report.invariants.iter().all(|held| held.checked > 0), "{report}");
+}

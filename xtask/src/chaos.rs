@@ -1,0 +1,22 @@
+//! `cargo xtask chaos`: build, then become the program that disturbs everything.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::Context;
+
+use crate::steps::{cargo, components, root, step, target};
+
+/// Builds components and programs and starts a run.
+pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let components = components(None)?;
+    step("programs", cargo().args(["build", "--workspace", "--bins"]))?;
+    // The program takes this process's place: a signal reaches it, and it ends what it started.
+    let error = Command::new(target().join("debug/chaos"))
+        .args(arguments)
+        .current_dir(root())
+        .env("TRANSOM_COMPONENTS", components)
+        .env("TRANSOM_BIN", target().join("debug/transom"))
+        .exec();
+    Err(error).context("cannot start the chaos run")
+}
