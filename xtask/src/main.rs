@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `dev` | builds components and daemon and starts everything on loopback |
 //! | `plugins` | builds the components (getting a Wasm toolchain first where there is none) |
+//! | `bench` | measures, and prints one JSON document |
 //! | `test` | formatting, lints, components, and every test there is |
 //! | `chaos` | disturbs everything at random and looks whether what must hold does |
 //! | `replay` | replays recorded requests at a cluster manager and compares the answers |
 #![forbid(unsafe_code)]
 
+mod bench;
 mod chaos;
 mod components;
 mod dev;
@@ -37,6 +39,14 @@ enum Xtask {
         #[arg(long)]
         out: Option<PathBuf>,
     },
+    /// Runs a benchmark and prints its figures with the machine's and the commit's as one JSON document.
+    Bench {
+        /// Which: `scheduler`.
+        name: String,
+        /// Cargo's profile; `bench` is the release profile.
+        #[arg(long, default_value = "bench")]
+        profile: String,
+    },
     /// Checks formatting and lints, builds the components and runs every test.
     Test {
         /// Leaves formatting and lints out.
@@ -63,6 +73,7 @@ fn main() -> ExitCode {
     let outcome = match Xtask::parse() {
         Xtask::Dev { arguments } => dev::run(&arguments),
         Xtask::Plugins { out } => steps::components(out).map(drop),
+        Xtask::Bench { name, profile } => bench::run(&name, &profile),
         Xtask::Test { quick, arguments } => test::run(quick, &arguments),
         Xtask::Chaos { arguments } => chaos::run(&arguments),
         Xtask::Replay { arguments } => dev::replay(&arguments),

@@ -59,6 +59,9 @@
 mod actor;
 mod agents;
 mod arbiter;
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub mod bench;
 mod config;
 mod error;
 mod event;

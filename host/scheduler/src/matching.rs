@@ -91,8 +91,10 @@ impl Need {
 
     fn accepts(&self, reserved_for: &str) -> bool {
         self.roles.iter().any(|role| {
-            role.strip_prefix(reserved_for)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            role == reserved_for
+                || role
+                    .strip_prefix(reserved_for)
+                    .is_some_and(|rest| rest.starts_with('/'))
         })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rand::Rng;
 use transom_cluster::{OfferId, v1};
 
-use super::ports::{Free, Span};
+use super::ports::{Free, Span, count};
 use super::{Need, SCALARS, Share, Taken, thousandths};
 use crate::Reason;
 
@@ -25,7 +25,7 @@ pub(crate) struct Bin {
 #[derive(Clone, Debug)]
 struct Stock {
     resource: Arc<v1::Resource>,
-    role: String,
+    role: Arc<str>,
     left: Left,
 }
 
@@ -54,7 +54,7 @@ impl Bin {
             .filter_map(Stock::new)
             .collect();
         // Reserved resources are used up first: nobody else can have them.
-        stocks.sort_by_key(|stock| stock.role == "*");
+        stocks.sort_by_key(|stock| &*stock.role == "*");
         let maintenance = offer.unavailability.as_ref().map(|window| {
             let start = window.start.nanoseconds;
             let length = window
@@ -79,11 +79,12 @@ impl Bin {
         {
             return Err(vec![Reason::AgentMaintenance]);
         }
-        let (mut accepted, mut amounts) = (false, [0_u64; SCALARS.len()]);
+        let (mut accepted, mut amounts, mut ports) = (false, [0_u64; SCALARS.len()], 0);
         for stock in self.stocks.iter().filter(|stock| need.accepts(&stock.role)) {
             accepted = true;
-            if let Left::Amount { which, left } = stock.left {
-                amounts[which] += left;
+            match &stock.left {
+                Left::Amount { which, left } => amounts[*which] += left,
+                Left::Ports(spans) => ports += count(spans),
             }
         }
         if !accepted {
@@ -98,7 +99,7 @@ impl Bin {
                 }
             }
         }
-        let ports = need.wishes.room(&self.free(need), room.max(1));
+        let ports = need.wishes.room(ports, room.max(1), || self.free(need));
         if ports == 0 {
             reasons.push(Reason::InsufficientPorts);
         }
@@ -111,9 +112,6 @@ impl Bin {
 
     /// The ports that may be used.
     fn free(&self, need: &Need) -> Free {
-        if need.wishes.is_empty() {
-            return Free(Vec::new());
-        }
         let stocks = self.stocks.iter().enumerate();
         let free = stocks.filter_map(|(at, stock)| match &stock.left {
             Left::Ports(spans) if need.accepts(&stock.role) => Some((at, spans.clone())),
@@ -223,10 +221,10 @@ impl Stock {
 
 /// For whom a resource is set aside: the innermost reservation, or in the older form the role; `*` for
 /// nobody.
-fn role_of(resource: &v1::Resource) -> String {
+fn role_of(resource: &v1::Resource) -> Arc<str> {
     let reserved = resource
         .reservations
         .last()
         .and_then(|reservation| reservation.role.as_deref());
-    reserved.or(resource.role.as_deref()).unwrap_or("*").to_owned()
+    reserved.or(resource.role.as_deref()).unwrap_or("*").into()
 }

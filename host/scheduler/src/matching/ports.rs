@@ -61,20 +61,16 @@ impl Wishes {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.requests == 0
-    }
-
-    /// How many instances find their ports, at most `limit`.
-    pub(super) fn room(&self, free: &Free, limit: u64) -> u64 {
-        if self.is_empty() {
-            return limit;
-        }
-        let most = limit.min(free.count() / self.requests as u64);
+    /// How many instances find their ports, at most `limit`. `total`: how many ports are free; which ones they
+    /// are matters only to requests that are bound to some.
+    pub(super) fn room(&self, total: u64, limit: u64, free: impl FnOnce() -> Free) -> u64 {
+        let most = total
+            .checked_div(self.requests as u64)
+            .map_or(limit, |fits| fits.min(limit));
         if self.bound.is_empty() || most == 0 {
             return most;
         }
-        let (mut free, mut lowest) = (free.clone(), Lowest);
+        let (mut free, mut lowest) = (free(), Lowest);
         (0..most)
             .take_while(|_| self.take(&mut free, &mut lowest).is_some())
             .count() as u64
@@ -127,11 +123,6 @@ impl Draw for Lowest {
 pub(super) struct Free(pub(super) Vec<(usize, Vec<Span>)>);
 
 impl Free {
-    fn count(&self) -> u64 {
-        let spans = self.0.iter().flat_map(|(_, spans)| spans);
-        spans.map(|span| u64::from(length(*span))).sum()
-    }
-
     fn spans(&self) -> impl Iterator<Item = (usize, Span)> + '_ {
         self.0
             .iter()
@@ -189,6 +180,11 @@ impl Free {
         }
         (stock, port)
     }
+}
+
+/// How many ports these are.
+pub(super) fn count(spans: &[Span]) -> u64 {
+    spans.iter().map(|span| u64::from(length(*span))).sum()
 }
 
 fn length((first, last): Span) -> u32 {

@@ -1,0 +1,404 @@
+//! How long a round takes on a large cluster, with the attribute matcher as a component and with the same rules
+//! called natively; and how much memory known tasks take. Prints one JSON document. Run by
+//! `cargo xtask bench scheduler`.
+//!
+//! Both kinds of rules are measured in the same process, round by round in turn, so that their ratio holds where
+//! the times themselves depend on the machine and on what else it does.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a benchmark that fails may panic"
+)]
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use attributes::Attributes;
+use attributes::agents::Agents;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use transom_cluster::v1;
+use transom_plugins::Plugins;
+use transom_plugins::matcher::{Agent, AttributeValue, Candidate, Condition, Task, Verdict};
+use transom_scheduler::bench::{Known, Outcome, Rules, Site, Who};
+use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord, Wanted};
+use transom_sdk::matcher::{self as sdk, Fleet as _, Matcher as _};
+use transom_store::{Batch, Entry, Store};
+
+const AGENTS: u32 = 10_000;
+const TASKS: u32 = 1_000;
+const KNOWN: u32 = 100_000;
+/// Rounds of each kind; the median counts.
+const ROUNDS: usize = 3;
+
+fn main() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let document = runtime.block_on(async {
+        // First, before anything else has left memory behind.
+        let memory = memory().await;
+        let matching = matching().await;
+        json!({"agents": AGENTS, "tasks": TASKS, "matching": matching, "memory": memory})
+    });
+    println!("{document:#}");
+}
+
+// --- Matching
+
+/// An agent of 16 CPUs and 8 attributes.
+fn offer(n: u32) -> v1::Offer {
+    let text = |name: &str, value: String| v1::Attribute::text(name, value);
+    v1::Offer {
+        id: format!("5f0c7d5e-3a5e-4c1e-9d5b-0f6a1c0d7e11-O{n}")
+            .as_str()
+            .into(),
+        framework_id: "f".into(),
+        agent_id: format!("5f0c7d5e-3a5e-4c1e-9d5b-0f6a1c0d7e11-S{n}")
+            .as_str()
+            .into(),
+        hostname: format!("node-{n}.cluster.example"),
+        resources: vec![
+            v1::Resource::scalar("cpus", 16.0),
+            v1::Resource::scalar("mem", 65_536.0),
+            v1::Resource::scalar("disk", 500_000.0),
+            v1::Resource::ranges("ports", &[(31_000, 32_000)]),
+        ],
+        attributes: vec![
+            text("rack", format!("r{}", n % 200)),
+            text("row", format!("w{}", n % 20)),
+            text("class", ["web", "batch", "db", "web"][n as usize % 4].to_owned()),
+            text("kernel", format!("6.{}.0", n % 5)),
+            text("disk", ["ssd", "hdd"][n as usize % 2].to_owned()),
+            text("owner", format!("team-{}", n % 30)),
+            text("generation", (n % 7).to_string()),
+            text("site", "east".to_owned()),
+        ],
+        ..v1::Offer::default()
+    }
+}
+
+#[derive(Debug)]
+struct Nothing;
+
+impl BuildTask for Nothing {
+    fn build(&self, _placement: &Placement) -> v1::TaskInfo {
+        v1::TaskInfo::default()
+    }
+}
+
+/// `TASKS` tasks of so many run specs.
+fn wanted(specs: u32, conditions: &[Condition]) -> Vec<Wanted> {
+    let spec = |n| {
+        Arc::new(RunSpec {
+            id: format!("/bench/{n}"),
+            version: "1".to_owned(),
+            instances: TASKS / specs,
+            cpus: 0.5,
+            mem: 256.0,
+            disk: 0.0,
+            gpus: 0.0,
+            ports: vec![PortRequest::Random],
+            conditions: conditions.to_vec(),
+            roles: Vec::new(),
+            build: Arc::new(Nothing).into(),
+        })
+    };
+    let specs: Vec<_> = (0..specs).map(spec).collect();
+    (0..TASKS)
+        .zip(specs.iter().cycle())
+        .map(|(n, spec)| Wanted {
+            id: format!("bench.{n}").as_str().into(),
+            spec: Arc::clone(spec),
+            not_before: None,
+        })
+        .collect()
+}
+
+/// A class, some racks, each host once.
+fn conditions() -> Vec<Condition> {
+    let constraint = |field: &str, operator: &str, operand: Option<&str>| Condition::Constraint {
+        field: field.to_owned(),
+        operator: operator.to_owned(),
+        operand: operand.map(str::to_owned),
+    };
+    vec![
+        constraint("class", "IS", Some("web")),
+        constraint("rack", "LIKE", Some("r[0-9]*[02468]")),
+        constraint("@hostname", "UNIQUE", None),
+    ]
+}
+
+async fn matching() -> Value {
+    let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
+    let components = std::env::var_os("TRANSOM_COMPONENTS").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/components"),
+        PathBuf::from,
+    );
+    for file in ["attributes.wasm", "attributes.toml"] {
+        std::fs::copy(components.join(file), dir.path().join(file))
+            .unwrap_or_else(|error| panic!("{file}: {error}; run `cargo xtask plugins` first"));
+    }
+    let config = transom_plugins::Config::new(dir.path());
+    let plugins = config
+        .start(&mut Registry::default(), token.clone())
+        .await
+        .unwrap();
+    let offers: Vec<_> = (0..AGENTS).map(offer).collect();
+    let mut cases = Vec::new();
+    for (name, conditions) in [("none", Vec::new()), ("attributes", conditions())] {
+        for specs in [1, 100, TASKS] {
+            cases.push(case(name, &wanted(specs, &conditions), specs, &offers, &plugins).await);
+        }
+    }
+    token.cancel();
+    plugins.stopped().await;
+    cases.into()
+}
+
+async fn case(
+    conditions: &str,
+    wanted: &[Wanted],
+    specs: u32,
+    offers: &[v1::Offer],
+    plugins: &Plugins,
+) -> Value {
+    eprintln!("conditions: {conditions}, run specs: {specs}");
+    let mut component = Site::new(offers, Who::Component(plugins.fleet(None)));
+    let mut native = Site::new(offers, Who::Native(Box::new(Native::new())));
+    // The first round has the agents loaded.
+    let first = component.round(wanted).await.unwrap();
+    native.round(wanted).await.unwrap();
+    let (mut asked, mut called) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        asked.push(component.round(wanted).await.unwrap());
+        called.push(native.round(wanted).await.unwrap());
+    }
+    assert_eq!(asked[0].placed, called[0].placed, "the rules are the same");
+    let (asked, called) = (Median::of(&asked), Median::of(&called));
+    json!({
+        "conditions": conditions,
+        "run_specs": specs,
+        "placed": first.placed,
+        "first_round_ms": milliseconds(first.took),
+        "component": asked.document(),
+        "native": called.document(),
+        "ratio_of_rounds": ratio(asked.took, called.took),
+        "ratio_of_asking": ratio(asked.asking, called.asking),
+    })
+}
+
+struct Median {
+    took: Duration,
+    asking: Duration,
+}
+
+impl Median {
+    fn of(outcomes: &[Outcome]) -> Self {
+        let median = |time: fn(&Outcome) -> Duration| {
+            let mut times: Vec<_> = outcomes.iter().map(time).collect();
+            times.sort_unstable();
+            times[times.len() / 2]
+        };
+        Self {
+            took: median(|outcome| outcome.took),
+            asking: median(|outcome| outcome.asking),
+        }
+    }
+
+    fn document(&self) -> Value {
+        json!({"round_ms": milliseconds(self.took), "asking_ms": milliseconds(self.asking)})
+    }
+}
+
+/// To a microsecond.
+fn milliseconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+fn ratio(one: Duration, other: Duration) -> f64 {
+    (one.as_secs_f64() / other.as_secs_f64() * 100.0).round() / 100.0
+}
+
+thread_local! {
+    /// The rules share patterns by `Rc` and so stay in the thread that made them, which is the one that runs the
+    /// rounds: nothing in a round of theirs waits.
+    static FLEET: RefCell<Option<Agents>> = const { RefCell::new(None) };
+}
+
+/// The component's rules, called.
+struct Native;
+
+impl Native {
+    fn new() -> Self {
+        let plugin = transom_sdk::testing::plugin::<Attributes>("{}").unwrap();
+        FLEET.set(Some(plugin.fleet(None)));
+        Self
+    }
+
+    fn with<T>(ask: impl FnOnce(&mut Agents) -> T) -> T {
+        FLEET.with_borrow_mut(|fleet| ask(fleet.as_mut().unwrap()))
+    }
+}
+
+impl Rules for Native {
+    fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
+        let changed = changed.into_iter().map(agent).collect();
+        Self::with(|fleet| fleet.update(changed, gone));
+    }
+
+    fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict> {
+        let verdict = |verdict: sdk::Verdict| match verdict {
+            sdk::Verdict::Fits => Verdict::Fits,
+            sdk::Verdict::Refused(condition) => Verdict::Refused(condition),
+        };
+        let verdicts = Self::with(|fleet| fleet.judge(&question(task), &rooms(candidates)));
+        verdicts.into_iter().map(verdict).collect()
+    }
+
+    fn place(&mut self, task: &Task, candidates: &[Candidate], count: u32) -> Vec<u32> {
+        Self::with(|fleet| fleet.place(&question(task), &rooms(candidates), count))
+    }
+}
+
+fn agent(agent: Agent) -> sdk::Agent {
+    let value = |value| match value {
+        AttributeValue::Text(text) => sdk::Value::Text(text),
+        other => panic!("{other:?}: the agents here have texts only"),
+    };
+    let attributes = agent.attributes.into_iter().map(|attribute| sdk::Attribute {
+        name: attribute.name,
+        value: value(attribute.value),
+    });
+    sdk::Agent {
+        handle: agent.handle,
+        id: agent.id,
+        hostname: agent.hostname,
+        region: agent.region,
+        zone: agent.zone,
+        attributes: attributes.collect(),
+        extra: agent.extra,
+    }
+}
+
+fn question(task: &Task) -> sdk::Task {
+    let condition = |condition: &Condition| match condition.clone() {
+        Condition::Expression(text) => sdk::Condition::Expression(text),
+        Condition::Constraint {
+            field,
+            operator,
+            operand,
+        } => sdk::Condition::Constraint(sdk::Constraint {
+            field,
+            operator,
+            operand,
+        }),
+    };
+    sdk::Task {
+        run_spec: task.run_spec.clone(),
+        instances: task.instances,
+        conditions: task.conditions.iter().map(condition).collect(),
+        placed: task.placed.clone(),
+        extra: task.extra.clone(),
+    }
+}
+
+fn rooms(candidates: &[Candidate]) -> Vec<sdk::Candidate> {
+    candidates
+        .iter()
+        .map(|candidate| sdk::Candidate {
+            agent: candidate.agent,
+            room: candidate.room,
+        })
+        .collect()
+}
+
+// --- Memory
+
+/// Takes everything and keeps nothing, so that what is measured is the scheduler's.
+#[derive(Debug)]
+struct Nowhere;
+
+#[async_trait]
+impl Store for Nowhere {
+    async fn get(&self, _key: &str) -> transom_store::Result<Option<Entry>> {
+        Ok(None)
+    }
+
+    async fn scan(&self, _prefix: &str) -> transom_store::Result<Vec<Entry>> {
+        Ok(Vec::new())
+    }
+
+    async fn commit(&self, batch: Batch) -> transom_store::Result<Vec<u64>> {
+        Ok(vec![1; batch.changes().len()])
+    }
+}
+
+/// A running app's task, read from JSON as after a restart.
+fn record(n: u32) -> TaskRecord {
+    let task = format!("shop_web.instance-7a1f{n:08x}-c0de-11f1-9e2a-0242ac110002._app.1");
+    let agent = format!("5f0c7d5e-3a5e-4c1e-9d5b-0f6a1c0d7e11-S{}", n % AGENTS);
+    let at = "2026-11-20T10:00:00Z";
+    let attributes: Vec<v1::Attribute> = offer(n % AGENTS).attributes;
+    let status = json!({
+        "task_id": {"value": task}, "state": "TASK_RUNNING", "agent_id": {"value": agent},
+        "executor_id": {"value": task}, "source": "SOURCE_EXECUTOR", "timestamp": 1_795_168_800.25,
+        "uuid": "q1Yc2kPBQ8mkE0kYbqS0hA==", "healthy": true,
+        "check_status": {"type": "HTTP", "http": {"status_code": 200}},
+        "container_status": {
+            "container_id": {"value": "0f1b6c1e-2c69-4e0b-8a6f-3a5a3f1f7e11"},
+            "network_infos": [{"ip_addresses": [{"protocol": "IPv4", "ip_address": "10.1.2.3"}]}],
+        },
+    });
+    let record = json!({
+        "id": {"value": task}, "run_spec": "/shop/web", "version": at,
+        "agent": {"id": {"value": agent}, "hostname": format!("node-{}.cluster.example", n % AGENTS),
+            "region": "east", "zone": "east-1", "endpoint": ["10.1.2.3", 5051]},
+        "agent_attributes": attributes, "host_ports": [31_000, 31_001], "phase": "Launched",
+        "state": "TASK_RUNNING", "status": status, "intended_at": at, "staged_at": at, "started_at": at,
+        "updated_at": at, "note": {"incarnation": 1},
+    });
+    serde_json::from_str(&record.to_string()).unwrap()
+}
+
+/// What this process has in memory, in KiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+async fn memory() -> Value {
+    eprintln!("memory of {KNOWN} known tasks");
+    let mut known = Known::load(Arc::new(Nowhere)).await.unwrap();
+    known.add(vec![record(KNOWN)]).await.unwrap();
+    let before = resident();
+    for chunk in 0..KNOWN / 1000 {
+        let records = (chunk * 1000..(chunk + 1) * 1000).map(record).collect();
+        known.add(records).await.unwrap();
+    }
+    let after = resident();
+    assert_eq!(known.snapshot().len(), KNOWN as usize + 1);
+    // While a reader holds on to the last snapshot, the first change makes a new one.
+    let mut changes: Vec<Duration> = Vec::new();
+    for n in 0..ROUNDS as u32 {
+        let (reader, change) = (known.snapshot(), record(n));
+        let since = std::time::Instant::now();
+        known.add(vec![change]).await.unwrap();
+        changes.push(since.elapsed());
+        drop(reader);
+    }
+    changes.sort_unstable();
+    let delta = after.saturating_sub(before);
+    json!({
+        "known_tasks": KNOWN,
+        "before_kib": before,
+        "after_kib": after,
+        "delta_mib": (delta as f64 / 102.4).round() / 10.0,
+        "bytes_per_task": delta * 1024 / u64::from(KNOWN),
+        "change_with_a_reader_ms": milliseconds(changes[ROUNDS / 2]),
+    })
+}

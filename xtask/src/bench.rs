@@ -1,0 +1,77 @@
+//! `cargo xtask bench`: figures, with what they were measured on.
+//!
+//! A benchmark is a target of its package that prints one JSON document; what all of them have in common is added
+//! here. Nothing is asserted about times: ratios within one run can be compared, times between machines cannot.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail, ensure};
+use serde_json::{Value, json};
+
+use crate::steps::{cargo, components, root};
+
+/// Name, which is its target's too, and package. All need the feature `bench` and the components.
+const BENCHES: [(&str, &str); 1] = [("scheduler", "transom-scheduler")];
+
+/// Builds, measures, prints.
+pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
+    let Some((_, package)) = BENCHES.iter().find(|(known, _)| *known == name) else {
+        let known: Vec<&str> = BENCHES.iter().map(|(known, _)| *known).collect();
+        bail!("no benchmark is called `{name}`; there is: {}", known.join(", "));
+    };
+    let components = components(None)?;
+    eprintln!("==> {name}, profile {profile}");
+    let output = cargo()
+        .args(["bench", "--package", package, "--bench", name])
+        .args(["--features", "bench", "--profile", profile])
+        .env("TRANSOM_COMPONENTS", components)
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot start cargo")?;
+    ensure!(output.status.success(), "{name} failed ({})", output.status);
+    let figures: Value = serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("{name} did not print a JSON document"))?;
+    let document = json!({
+        "benchmark": name,
+        "profile": profile,
+        "commit": commit()?,
+        "machine": machine(),
+        "figures": figures,
+    });
+    println!("{document:#}");
+    Ok(())
+}
+
+/// The commit, and whether something was changed since.
+fn commit() -> anyhow::Result<Value> {
+    let git = |arguments: &[&str]| -> anyhow::Result<String> {
+        let output = Command::new("git")
+            .args(arguments)
+            .current_dir(root())
+            .output()
+            .context("cannot start git")?;
+        ensure!(output.status.success(), "git {} failed", arguments.join(" "));
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let changed = !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+    Ok(json!({"id": git(&["rev-parse", "HEAD"])?, "changed_since": changed}))
+}
+
+/// What Linux tells; `null` where it does not.
+fn machine() -> Value {
+    let field = |file: &str, name: &str| {
+        let text = fs::read_to_string(file).ok()?;
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let memory = field("/proc/meminfo", "MemTotal")
+        .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
+        .map(|kib| kib / 1024);
+    let cores = std::thread::available_parallelism().ok();
+    json!({
+        "cpu": field("/proc/cpuinfo", "model name"),
+        "cores": cores.map(std::num::NonZero::get),
+        "memory_mib": memory,
+    })
+}
