@@ -14,8 +14,10 @@
 
 pub mod dns;
 pub mod events;
+pub mod gate;
 pub mod plugin;
 pub mod process;
+pub mod redis;
 pub mod site;
 
 use std::future::Future;

@@ -124,6 +124,16 @@ impl Transom {
         self.wait();
     }
 
+    /// Stops it in the middle of whatever it does (SIGSTOP), until [`Transom::resume`].
+    pub fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
     /// Waits for it to end by itself.
     pub fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
@@ -155,6 +165,7 @@ impl Drop for Transom {
             // SIGTERM first: a cluster takes its tasks with it.
             let pid = i32::try_from(self.child.id()).expect("a pid");
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+            let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
             let deadline = Instant::now() + Duration::from_secs(20);
             while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
                 thread::park_timeout(Duration::from_millis(20));

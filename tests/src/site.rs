@@ -20,7 +20,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    fn start(dir: &Path) -> Cluster {
+    /// Starts one that keeps its state and its tasks' sandboxes in `dir`.
+    pub fn start(dir: &Path) -> Cluster {
         let work = dir.join("cluster");
         let ports = free_ports(300);
         let mut process = Transom::start(
@@ -100,6 +101,30 @@ fn free_ports(count: u16) -> String {
     panic!("no {count} free ports in a row");
 }
 
+/// Makes a plugin directory of the first-party components.
+pub fn copy_components(plugins: &Path) {
+    fs::create_dir(plugins).expect("made");
+    let entries = fs::read_dir(components()).expect("components").flatten();
+    for entry in entries.filter(|entry| entry.path().is_file()) {
+        fs::copy(entry.path(), plugins.join(entry.file_name())).expect("copied");
+    }
+}
+
+/// Waits until a daemon that was started with a log in JSON has said where it listens, by the names of `--port`.
+pub fn addresses(daemon: &mut Transom) -> BTreeMap<String, SocketAddr> {
+    daemon.line("the daemon's addresses", |line| {
+        let entry: Value = serde_json::from_str(line).ok()?;
+        let addresses = entry["addresses"].as_str()?.to_owned();
+        addresses
+            .split(' ')
+            .map(|pair| {
+                let (name, address) = pair.split_once('=')?;
+                Some((name.to_owned(), address.parse().ok()?))
+            })
+            .collect()
+    })
+}
+
 /// Cluster, daemon and clients.
 pub struct Site {
     pub cluster: Cluster,
@@ -118,14 +143,7 @@ impl Site {
     /// The same with more in its configuration.
     pub async fn start_with(more: &str) -> Site {
         let dir = tempfile::tempdir().expect("a directory");
-        fs::create_dir(dir.path().join("plugins")).expect("made");
-        for entry in fs::read_dir(components())
-            .expect("components")
-            .flatten()
-            .filter(|entry| entry.path().is_file())
-        {
-            fs::copy(entry.path(), dir.path().join("plugins").join(entry.file_name())).expect("copied");
-        }
+        copy_components(&dir.path().join("plugins"));
         let cluster = Cluster::start(dir.path());
         let mut site = Site {
             cluster,
@@ -165,17 +183,7 @@ impl Site {
     /// Starts the daemon (again) and waits until it is ready.
     pub async fn start_daemon(&mut self) {
         let mut daemon = Transom::start(self.dir.path(), ["serve", "--config", "transom.toml"]);
-        self.addresses = daemon.line("the daemon's addresses", |line| {
-            let entry: Value = serde_json::from_str(line).ok()?;
-            let addresses = entry["addresses"].as_str()?.to_owned();
-            addresses
-                .split(' ')
-                .map(|pair| {
-                    let (name, address) = pair.split_once('=')?;
-                    Some((name.to_owned(), address.parse().ok()?))
-                })
-                .collect()
-        });
+        self.addresses = addresses(&mut daemon);
         self.daemon = Some(daemon);
         let ready = format!("http://{}/ready", self.addresses["admin"]);
         eventually("the daemon to be ready", || async {

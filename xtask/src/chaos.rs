@@ -5,10 +5,12 @@ use std::process::Command;
 
 use anyhow::Context;
 
+use crate::needs;
 use crate::steps::{cargo, components, root, step, target};
 
 /// Builds components and programs and starts a run.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
+    needs::install()?;
     let components = components(None)?;
     step("programs", cargo().args(["build", "--workspace", "--bins"]))?;
     // The program takes this process's place: a signal reaches it, and it ends what it started.

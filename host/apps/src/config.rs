@@ -3,13 +3,18 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use crate::bus::PlanForm;
 
 /// Settings of the job; all have defaults.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Address of the HTTP port. Only loopback for now: nobody is asked for credentials yet.
+    /// Address of the HTTP port. Nobody is asked for credentials, so one that other machines reach needs
+    /// [`trusted_networks`](Self::trusted_networks).
     pub listener: IpAddr,
+    /// The networks whose requests are answered, besides this machine's.
+    pub trusted_networks: Vec<IpNet>,
     /// The HTTP port; 0 takes a free one.
     pub port: u16,
     /// The name under which clients reach this daemon; shown by `/v2/leader` and `X-Marathon-Leader`.
@@ -68,6 +73,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listener: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            trusted_networks: Vec::new(),
             port: 8080,
             hostname: "localhost".to_owned(),
             prefix: "apps".to_owned(),

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 /// What can go wrong with the job as a whole. What goes wrong with a request is answered to the request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody is asked for credentials yet, so nobody but this machine may connect.
+    /// Nobody is asked for credentials yet, so it has to be said who may connect from other machines.
     #[error(
-        "apps: {0} can be reached from other machines, and everybody there could start programs in the cluster; \
-         credentials and trusted networks are not supported yet, so set [apps] listener to a loopback address such as 127.0.0.1"
+        "apps: {0} can be reached from other machines, and everybody there could start programs in the cluster; name the \
+         networks to be trusted in [apps] trusted_networks, or set [apps] listener to a loopback address such as 127.0.0.1"
     )]
     Exposed(SocketAddr),
     /// The port could not be bound, or serving it failed.

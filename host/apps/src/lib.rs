@@ -1,7 +1,8 @@
 //! Job C: apps. Long-running programs that are kept running, with checks that look at them and a bus that tells of everything.
 //! It answers Marathon's HTTP API (specification, part C).
 //!
-//! [`Config::start`] serves it on a scheduler, a store and the plugins, and gives an [`Apps`] handle.
+//! [`Config::bind`] takes the port, [`Bound::start`] serves it and gives an [`Apps`] handle and a [`Role`]: the daemon that
+//! leads the framework runs the apps with it, every other one stands by, answers reads and passes the rest on to the leader.
 //!
 //! # How it is made
 //!
@@ -9,6 +10,7 @@
 //!   `condition`, `instance`: the life of an instance. All of it pure, with tables of cases as tests.
 //! * `core`: one actor that owns apps, instances and deployments; readers see snapshots. `task`: how an instance becomes a task.
 //! * `checks`: looks at running instances, through check-probe components only. `bus`: events, filtered by the events component.
+//! * `role`: leading and standing by. `core::mirror`: what a daemon that stands by shows.
 //! * `api`: HTTP, a file for each resource. `seams`: scheduler and plugins as traits, so that tests can script them.
 //!
 //! # Promises
@@ -26,7 +28,8 @@
 //!
 //! # How it fails
 //!
-//! Without the store requests are refused (503) and nothing changes. Without a component what it decides is refused (503, named)
+//! Without the store requests are refused (503), nothing changes and reads are answered with the last known. Without a leader
+//! writes wait for a while and are refused (502). Without a component what it decides is refused (503, named)
 //! or not told: there is no second implementation.
 
 #![forbid(unsafe_code)]
@@ -44,6 +47,7 @@ mod ids;
 mod instance;
 mod model;
 mod problems;
+mod role;
 mod seams;
 mod start;
 mod task;
@@ -54,7 +58,8 @@ mod time;
 pub use bus::PlanForm;
 pub use config::{Checks, Config, Events, Exec, Network};
 pub use error::Error;
-pub use start::Apps;
+pub use role::Role;
+pub use start::{Apps, Bound};
 
 /// The crate's result.
 pub type Result<T> = std::result::Result<T, Error>;

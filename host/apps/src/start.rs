@@ -3,36 +3,35 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-use futures::StreamExt;
-use futures::stream::BoxStream;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use http::HeaderName;
 use prometheus_client::registry::Registry;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_plugins::Plugins;
-use transom_scheduler::{Event, Scheduler};
-use transom_store::Store;
-use transom_web::{Limits, Listener};
+use transom_scheduler::Connection;
+use transom_store::{Standing, Store};
+use transom_web::{Forwarder, Limits, Listener};
 
 use crate::api::{self, Api, Shared};
-use crate::bus::{self, Bus};
-use crate::checks::{self, Checker};
+use crate::core::mirror::Mirror;
 use crate::core::snapshot::Snapshot;
-use crate::core::{self, Parts, Stored};
-use crate::seams::{Launcher, Policies};
+use crate::role::{Lead, Metrics, Role};
+use crate::seams::Policies;
 use crate::{Config, Error, Result};
 
-/// Requests that may wait for the core.
-const COMMANDS: usize = 256;
-/// Results of checks that may wait for the core.
-const REPORTS: usize = 1024;
+/// Requests that may wait until what they changed is shown.
+const SYNCS: usize = 256;
+/// Upstream's name for what tells who passed a request on.
+const VIA: HeaderName = HeaderName::from_static("x-marathon-via");
 
-/// The running job. Cheap to clone.
+/// The job, as others see it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Apps {
     addr: SocketAddr,
-    scheduler: Arc<dyn Launcher>,
+    lead: Arc<ArcSwapOption<Lead>>,
+    standing: watch::Receiver<Standing>,
     tracker: TaskTracker,
     token: CancellationToken,
 }
@@ -43,126 +42,124 @@ impl Apps {
         self.addr
     }
 
-    /// Whether requests can be carried out: the framework is subscribed, and the job is not stopping.
+    /// Whether requests can be answered and carried out: by this daemon, when it leads and its framework is subscribed,
+    /// or by another one that is known to lead.
     pub fn ready(&self) -> bool {
-        !self.token.is_cancelled() && self.scheduler.connection().connected
+        if self.token.is_cancelled() {
+            return false;
+        }
+        match self.connection() {
+            Some(connection) => connection.connected,
+            None => matches!(*self.standing.borrow(), Standing::Elsewhere(_)),
+        }
     }
 
-    /// Returns when everything of the job has ended; cancel the token given at the start first.
+    /// How the framework's subscription stands; `None` while this daemon does not lead.
+    pub fn connection(&self) -> Option<Connection> {
+        self.lead.load().as_ref().map(|lead| lead.scheduler.connection())
+    }
+
+    /// Returns when the port is no longer served; cancel the token given at the start first.
     pub async fn stopped(&self) {
         self.tracker.wait().await;
     }
 }
 
-/// The other sides, as traits.
-pub(crate) struct Sides {
-    pub(crate) scheduler: Arc<dyn Launcher>,
-    pub(crate) events: BoxStream<'static, Event>,
-    pub(crate) policies: Arc<dyn Policies>,
-    pub(crate) agents: Option<transom_cluster::agent::Agents>,
+/// The job with its port taken: its address is known, nothing is served yet.
+#[derive(Debug)]
+pub struct Bound {
+    config: Config,
+    listener: Listener,
 }
 
 impl Config {
-    /// Starts the job. It ends with `token`, or when the scheduler does.
+    /// Takes the port.
     ///
     /// # Errors
-    /// [`Error::Exposed`] for a listener that other machines can reach, [`Error::Web`] when the port cannot be taken,
-    /// [`Error::Store`] and [`Error::Record`] when what was stored cannot be read.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "these are the parts that the daemon is composed of"
-    )]
+    /// [`Error::Exposed`] for a listener that other machines can reach when no network is trusted, [`Error::Web`] when the port cannot be taken.
+    pub fn bind(self) -> Result<Bound> {
+        let wished = SocketAddr::new(self.listener, self.port);
+        if !self.listener.is_loopback() && self.trusted_networks.is_empty() {
+            return Err(Error::Exposed(wished));
+        }
+        let listener = Listener::bind("apps", wished).map_err(Error::Web)?;
+        Ok(Bound {
+            config: self,
+            listener,
+        })
+    }
+}
+
+impl Bound {
+    /// Host and port by which clients and other daemons reach this one.
+    pub fn advertised(&self) -> String {
+        format!("{}:{}", self.config.hostname, self.listener.local_addr().port())
+    }
+
+    /// Reads what is stored and serves it until `token` is cancelled. What runs the apps is the [`Role`], which somebody has
+    /// to [stand by](Role::stand_by) or [lead](Role::lead) with. `standing` tells who leads.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store cannot be read, [`Error::Web`] when the configured hostname is none.
     pub async fn start(
         self,
-        scheduler: Scheduler,
-        events: transom_scheduler::Events,
         store: Arc<dyn Store>,
         plugins: Plugins,
-        cluster: transom_cluster::Client,
+        standing: watch::Receiver<Standing>,
         registry: &mut Registry,
         token: CancellationToken,
-    ) -> Result<Apps> {
-        let events = futures::stream::unfold(events, |mut events| async {
-            events.next().await.map(|event| (event, events))
-        });
-        let sides = Sides {
-            scheduler: Arc::new(scheduler),
-            events: events.boxed(),
-            policies: Arc::new(plugins),
-            agents: Some(cluster.agents()),
-        };
-        self.start_with(sides, store, registry, token).await
+    ) -> Result<(Apps, Role)> {
+        self.start_with(store, Arc::new(plugins), standing, registry, token)
+            .await
     }
 
     pub(crate) async fn start_with(
         self,
-        sides: Sides,
         store: Arc<dyn Store>,
+        policies: Arc<dyn Policies>,
+        standing: watch::Receiver<Standing>,
         registry: &mut Registry,
         token: CancellationToken,
-    ) -> Result<Apps> {
-        let wished = SocketAddr::new(self.listener, self.port);
-        if !self.listener.is_loopback() {
-            return Err(Error::Exposed(wished));
-        }
-        let listener = Listener::bind("apps", wished).map_err(Error::Web)?;
+    ) -> Result<(Apps, Role)> {
+        let own = self.advertised();
+        let Self { config, listener } = self;
         let addr = listener.local_addr();
-        let stored = Stored::load(store, &self.prefix).await?;
-
-        let Sides {
-            scheduler,
-            events,
-            policies,
-            agents,
-        } = sides;
-        let tracker = TaskTracker::new();
-        let (commands_in, commands) = mpsc::channel(COMMANDS);
-        let (reports_in, reports) = mpsc::channel(REPORTS);
+        let forwarder = Forwarder::new(VIA, &own).map_err(Error::Web)?;
         let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
-        let metrics = bus::Metrics::register(registry);
-        let bus = Bus::new(
-            stored.term,
-            Arc::clone(&policies),
-            metrics,
-            tracker.clone(),
-            token.clone(),
-        );
-        let metrics = checks::Metrics::register(registry);
-        let checker = Checker::new(
-            Arc::clone(&policies),
-            agents,
-            reports_in,
-            metrics,
-            tracker.clone(),
-            token.clone(),
-        );
-        let parts = Parts {
-            scheduler: Arc::clone(&scheduler),
-            events,
-            commands,
-            reports,
-            checker,
-            bus: bus.clone(),
-            role: self.role.clone(),
-            checks: self.checks,
-            plan_form: self.events.plan_format,
-            snapshot: Arc::clone(&snapshot),
-        };
-        core::start(stored, parts, &tracker, token.clone());
+        let mut mirror = Mirror::new(store, &config.prefix, Arc::clone(&snapshot));
+        mirror.load().await?;
 
-        let grace = self.grace;
-        let shared = Shared {
-            config: self,
-            addr,
-            snapshot,
-            core: commands_in,
-            bus,
-            policies,
-            scheduler: Arc::clone(&scheduler),
+        let (syncs, syncs_in) = mpsc::channel(SYNCS);
+        let lead = Arc::new(ArcSwapOption::empty());
+        let (turns, turned) = watch::channel(());
+        let role = Role {
+            config: config.clone(),
+            snapshot: Arc::clone(&snapshot),
+            policies: Arc::clone(&policies),
+            metrics: Metrics::register(registry),
+            mirror,
+            syncs: syncs_in,
+            lead: Arc::clone(&lead),
+            turns,
         };
+        let grace = config.grace;
+        let networks = config.trusted_networks.clone().into();
         let router = api::router(&Api {
-            shared: Arc::new(shared),
+            shared: Arc::new(Shared {
+                config,
+                addr,
+                own,
+                snapshot,
+                policies,
+                lead: Arc::clone(&lead),
+                standing: standing.clone(),
+                turned,
+                forwarder,
+                syncs,
+            }),
         });
+        let router = transom_web::trusted(router, networks);
+        let tracker = TaskTracker::new();
         let stop = token.clone();
         tracker.spawn(async move {
             if let Err(error) = transom_web::serve(listener, router, Limits::default(), stop, grace).await {
@@ -170,11 +167,13 @@ impl Config {
             }
         });
         tracker.close();
-        Ok(Apps {
+        let apps = Apps {
             addr,
-            scheduler,
+            lead,
+            standing,
             tracker,
             token,
-        })
+        };
+        Ok((apps, role))
     }
 }

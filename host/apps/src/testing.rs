@@ -24,7 +24,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::StreamExt;
 use prometheus_client::registry::Registry;
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::{broadcast, mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::TaskId;
 use transom_cluster::v1::{TaskState, TaskStatus};
@@ -33,9 +34,10 @@ use transom_plugins::matcher::{Condition, ConditionError};
 use transom_plugins::probe::{Failure, Kind, Outcome, Reason, Request, Runner};
 use transom_plugins::{CallError, Change};
 use transom_scheduler::{AgentPlace, Connection, Event, Phase, TaskRecord, Tasks, Waiting, Wanted};
+use transom_store::Standing;
 
+use crate::role::{Role, Sides};
 use crate::seams::{Launcher, Policies, View};
-use crate::start::Sides;
 use crate::{Apps, Config};
 
 /// No wait in a test takes longer.
@@ -363,6 +365,7 @@ pub(crate) struct World {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) components: Arc<Components>,
     token: CancellationToken,
+    leading: JoinHandle<Role>,
     dir: tempfile::TempDir,
 }
 
@@ -387,7 +390,6 @@ impl World {
         let sides = Sides {
             scheduler,
             events: events.boxed(),
-            policies,
             agents: None,
         };
         let config = Config {
@@ -397,50 +399,43 @@ impl World {
         let store = transom_store::open(&format!("file:{}", dir.path().display()))
             .await
             .unwrap();
-        let apps = config
-            .start_with(sides, store, &mut Registry::default(), token.clone())
+        let (_, standing) = watch::channel(Standing::Here);
+        let (apps, mut role) = config
+            .bind()
+            .unwrap()
+            .start_with(
+                store.clone(),
+                policies,
+                standing,
+                &mut Registry::default(),
+                token.clone(),
+            )
             .await
             .unwrap();
+        let stop = token.clone();
+        let leading = tokio::spawn(async move {
+            role.lead_with(sides, store, stop).await.unwrap();
+            role
+        });
+        until("the job leads", async || apps.connection().is_some()).await;
         Self {
             apps,
             cluster,
             components,
             token,
+            leading,
             dir,
         }
-    }
-
-    /// Why a job that other machines could reach does not start.
-    pub(crate) async fn exposed(
-        cluster: Arc<Cluster>,
-        components: Arc<Components>,
-        dir: tempfile::TempDir,
-    ) -> String {
-        let sides = Sides {
-            scheduler: cluster,
-            events: futures::stream::empty().boxed(),
-            policies: components,
-            agents: None,
-        };
-        let config = Config {
-            listener: "0.0.0.0".parse().unwrap(),
-            port: 0,
-            ..Config::default()
-        };
-        let store = transom_store::open(&format!("file:{}", dir.path().display()))
-            .await
-            .unwrap();
-        config
-            .start_with(sides, store, &mut Registry::default(), CancellationToken::new())
-            .await
-            .unwrap_err()
-            .to_string()
     }
 
     /// Stops the job.
     pub(crate) async fn stop(self) -> (Arc<Cluster>, Arc<Components>, tempfile::TempDir) {
         self.token.cancel();
         tokio::time::timeout(PATIENCE, self.apps.stopped()).await.unwrap();
+        tokio::time::timeout(PATIENCE, self.leading)
+            .await
+            .unwrap()
+            .unwrap();
         (self.cluster, self.components, self.dir)
     }
 

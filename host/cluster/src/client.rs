@@ -11,6 +11,7 @@ use crate::detector::Master;
 use crate::error::{Error, Result};
 use crate::http::{Http, MASTER, Request, address, answer};
 use crate::lenient;
+use crate::mandate::Mandate;
 use crate::masters::{Candidates, LeaderChanges, Masters};
 use crate::operator::Answer;
 use crate::stream::{Opened, RecordStream};
@@ -19,7 +20,7 @@ use crate::{operator, scheduler, state};
 use bytes::Bytes;
 use reqwest::Response;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -72,6 +73,14 @@ impl Client {
         })
     }
 
+    /// The same client, whose subscriptions and calls in a framework's name are sent only while there is a mandate for
+    /// them, and given up when it ends: [`Error::NoMandate`]. Questions are not restricted.
+    pub fn mandated(&self, mandate: Arc<dyn Mandate>) -> Self {
+        let mut client = self.clone();
+        client.http.mandate = Some(mandate);
+        client
+    }
+
     /// Ends what runs in the background and waits for its end. Clones of this client hear of no other leader afterwards.
     pub async fn close(&self) {
         self.masters.close().await;
@@ -113,15 +122,15 @@ impl Client {
             info.principal.clone_from(&self.config().principal);
         }
         let body = scheduler::subscribe_body(&info);
-        let opened = self.open("/api/v1/scheduler", &body, Vetting::First).await?;
+        let request = |url| Ok(Request::post(url, MASTER, "SUBSCRIBE", &body)?.acting());
+        let opened = self.open("/api/v1/scheduler", &request, Vetting::First).await?;
         scheduler::Subscription::new(self.http.clone(), opened, info.id)
     }
 
     /// Subscribes to what happens in the cluster. The first event holds everything that is there already.
     pub async fn watch(&self) -> Result<operator::Stream> {
-        let opened = self
-            .open("/api/v1", &json!({"type": "SUBSCRIBE"}), Vetting::None)
-            .await?;
+        let request = |url| Request::post(url, MASTER, "SUBSCRIBE", &json!({"type": "SUBSCRIBE"}));
+        let opened = self.open("/api/v1", &request, Vetting::None).await?;
         let records = RecordStream::new(opened, operator::MAX_RECORD);
         Ok(operator::Stream::new(records))
     }
@@ -181,10 +190,9 @@ impl Client {
     }
 
     /// A subscription's stream.
-    async fn open(&self, path: &str, body: &Value, vetting: Vetting) -> Result<Opened> {
-        let request = |url| Request::post(url, MASTER, "SUBSCRIBE", body);
+    async fn open(&self, path: &str, request: Prepare<'_>, vetting: Vetting) -> Result<Opened> {
         let send: Exchange<Response> = |http, request| Box::pin(http.open(request));
-        let found = self.at_leader(path, &request, send, vetting).await?;
+        let found = self.at_leader(path, request, send, vetting).await?;
         Ok(Opened {
             url: found.url,
             response: found.value,

@@ -131,6 +131,13 @@ pub enum Error {
         call: &'static str,
     },
 
+    /// This process may not act for its framework (any more): another one may.
+    #[error("{call} was not sent: this daemon does not lead its framework at the moment")]
+    NoMandate {
+        /// The call's type.
+        call: String,
+    },
+
     /// Something arrived that is not what was asked for.
     #[error("{what} cannot be read")]
     Decode {
@@ -251,6 +258,7 @@ impl Error {
             | Self::TooOld { .. }
             | Self::Unauthorized { .. }
             | Self::NotSubscribed { .. }
+            | Self::NoMandate { .. }
             | Self::Decode { .. }
             | Self::Incomplete { .. }
             | Self::RecordTooLarge { .. }

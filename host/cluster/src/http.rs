@@ -5,11 +5,13 @@
 
 use crate::config::Config;
 use crate::error::{Error, Result, TransportError};
+use crate::mandate::Mandate;
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use url::{Position, Url};
@@ -35,6 +37,8 @@ pub(crate) struct Request {
     /// A JSON body to POST; none: GET.
     pub(crate) body: Option<Bytes>,
     pub(crate) headers: HeaderMap,
+    /// Done in a framework's name: sent only while there is a [`Mandate`] for it.
+    pub(crate) acts: bool,
 }
 
 impl Request {
@@ -47,6 +51,7 @@ impl Request {
             call: call.into(),
             body: None,
             headers,
+            acts: false,
         }
     }
 
@@ -62,7 +67,14 @@ impl Request {
             call: call.to_owned(),
             body: Some(body.into()),
             headers,
+            acts: false,
         })
+    }
+
+    /// The same, in a framework's name.
+    pub(crate) fn acting(mut self) -> Self {
+        self.acts = true;
+        self
     }
 
     fn address(&self) -> String {
@@ -73,6 +85,17 @@ impl Request {
 /// Scheme, host and port.
 pub(crate) fn address(url: &Url) -> String {
     url[..Position::BeforePath].to_owned()
+}
+
+/// Until when a request in a framework's name may be under way; looked at last of all before it is sent.
+fn end_of(mandate: &dyn Mandate, request: &Request) -> Result<Instant> {
+    let left = mandate.left();
+    if left.is_zero() {
+        return Err(Error::NoMandate {
+            call: request.call.clone(),
+        });
+    }
+    Ok(Instant::now() + left)
 }
 
 /// How an answer is called in messages.
@@ -86,6 +109,8 @@ pub(crate) struct Http {
     calls: reqwest::Client,
     streams: reqwest::Client,
     config: Config,
+    /// Without one a framework's calls are always allowed.
+    pub(crate) mandate: Option<Arc<dyn Mandate>>,
 }
 
 impl Http {
@@ -98,6 +123,7 @@ impl Http {
             calls: build(calls)?,
             streams: build(streams)?,
             config,
+            mandate: None,
         })
     }
 
@@ -115,6 +141,10 @@ impl Http {
         if let Some(credentials) = &self.config.credentials {
             sending = sending.basic_auth(&credentials.username, Some(&credentials.password));
         }
+        let deadline = match &self.mandate {
+            Some(mandate) if request.acts => deadline.min(end_of(mandate.as_ref(), request)?),
+            _ => deadline,
+        };
         match tokio::time::timeout_at(deadline, sending.send()).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => Err(Error::Unreachable {

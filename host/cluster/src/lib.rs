@@ -6,6 +6,8 @@
 //! * [`Config::masters`] lists masters or names a path in ZooKeeper where they register; in the second case
 //!   [`Client::leader_changes`] tells at once when another [`Master`] leads, and streams end by themselves.
 //! * [`recordio`] cuts a stream into records.
+//! * [`Client::mandated`] ties what is done in a framework's name to a [`Mandate`], for several processes of which one
+//!   at a time may act.
 //!
 //! Promised: an event is given when its last byte has come, never when the next one begins. A stream that falls silent
 //! is noticed by its heartbeats. Calls never use the subscription's connection. Everything that waits has a deadline,
@@ -23,6 +25,7 @@ mod error;
 mod http;
 pub mod ids;
 mod lenient;
+mod mandate;
 mod masters;
 pub mod operator;
 pub mod recordio;
@@ -38,5 +41,6 @@ pub use error::{Error, Result, TransportError};
 pub use ids::{
     AgentId, ContainerId, ExecutorId, FrameworkId, OfferId, OperationId, ResourceProviderId, TaskId,
 };
+pub use mandate::Mandate;
 pub use masters::LeaderChanges;
 pub use scheduler::{Caller, Subscription};

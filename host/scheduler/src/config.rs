@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::{Client, v1};
 use transom_plugins::Plugins;
@@ -12,7 +11,7 @@ use transom_store::Store;
 use crate::actor::{Parts, Times};
 use crate::matcher::PluginMatchers;
 use crate::retry::Backoff;
-use crate::{Events, Result, Scheduler};
+use crate::{Events, Metrics, Result, Scheduler};
 
 /// One framework's scheduler. [`Config::new`] fills in the usual times.
 #[derive(Clone)]
@@ -68,11 +67,7 @@ impl Config {
 
     /// Loads the records, then subscribes in the background and keeps at it until `token` is cancelled. The
     /// handle's snapshots hold all stored records when this returns. Fails only if the store cannot be read.
-    pub async fn start(
-        self,
-        registry: &mut Registry,
-        token: CancellationToken,
-    ) -> Result<(Scheduler, Events)> {
+    pub async fn start(self, metrics: Metrics, token: CancellationToken) -> Result<(Scheduler, Events)> {
         let backoff = |base, max| Backoff {
             base: Duration::from_secs(base),
             max: Duration::from_secs(max),
@@ -112,7 +107,7 @@ impl Config {
             matchers,
             times,
         }
-        .start(registry, token)
+        .start(metrics, token)
         .await
     }
 }

@@ -86,6 +86,7 @@ pub use config::Config;
 pub use error::{Error, Result};
 pub use event::{Event, Events};
 pub use handle::Scheduler;
+pub use metrics::Metrics;
 pub use record::{Phase, TaskRecord, Tasks};
 pub use waiting::{Connection, Reason, Reasons, Waiting};
 pub use wanted::{

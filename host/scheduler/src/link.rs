@@ -154,6 +154,8 @@ impl Link {
                 tracing::warn!(error = chain(&error), "cannot subscribe");
                 return End::Broken { was_up: false };
             }
+            // Whoever started this scheduler is about to stop it.
+            Err(Error::NoMandate { .. }) => return End::Broken { was_up: false },
             // A master that is too old, credentials it does not accept: somebody has to do something.
             Err(error) => {
                 tracing::error!(error = chain(&error), "cannot subscribe");

@@ -23,9 +23,9 @@ pub(crate) struct CallLabel {
     call: &'static str,
 }
 
-/// One framework's counters. Cloning shares them.
+/// One framework's counters. Cloning shares them: they go on counting when the scheduler is started again.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Metrics {
+pub struct Metrics {
     pub(crate) connected: Gauge,
     pub(crate) subscriptions: Counter,
     pub(crate) fresh_registrations: Counter,
@@ -46,7 +46,8 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn register(registry: &mut Registry, framework: &str) -> Self {
+    /// Makes the counters of `framework` part of `registry`; once for each framework.
+    pub fn register(registry: &mut Registry, framework: &str) -> Self {
         let metrics = Self::default();
         let labelled =
             registry.sub_registry_with_label((Cow::Borrowed("framework"), Cow::Owned(framework.to_owned())));

@@ -13,6 +13,7 @@
 //!
 //! * **Leases.** At most one holder at a time, each with a fencing number greater than every one before it; a batch can
 //!   demand that its lease is still held ([`Batch::fenced`]). What was put cannot be changed by a holder that was replaced.
+//!   [`Election`] makes terms of office of them.
 //! * **Watches.** A [`Watch`] tells which keys change, or says that it missed some.
 //!
 //! What it does not do: no expiry, no values beyond what fits in memory (see [`limits`]), no queries but by key prefix.
@@ -29,6 +30,7 @@ mod batch;
 mod config;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod election;
 mod error;
 mod fenced;
 pub mod file;
@@ -46,6 +48,7 @@ use bytes::Bytes;
 
 pub use batch::{Batch, Change, Fence};
 pub use config::{Config, Password, Tls};
+pub use election::{Election, Standing, Tenure, Term};
 pub use error::{Cause, Error, Result};
 pub use fenced::Fenced;
 pub use lease::Lease;

@@ -1,14 +1,17 @@
 //! The daemon: settings become running parts, parts are watched, and all of them are stopped again.
 //!
-//! Parts are built from below: store, plugins, connection to the cluster manager, scheduler, jobs, admin port. Sockets are
-//! bound while building, so that a port that is taken is said before anything is promised. A part that ends by itself
-//! ends the daemon with an error; a supervisor starts it again, and it takes its framework and its tasks back.
+//! Parts are built from below: store, plugins, connection to the cluster manager, jobs, admin port. Sockets are bound while
+//! building, so that a port that is taken is said before anything is promised. Of the daemons that share a store one runs a
+//! framework, with its scheduler ([`leadership`]); the others serve what they can. A part that ends by itself ends the daemon
+//! with an error; a supervisor starts it again, and it takes its framework and its tasks back.
+
+mod leadership;
+mod parts;
 
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -16,26 +19,25 @@ use prometheus_client::registry::Registry;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use transom_apps::Apps;
-use transom_cluster::{Client, v1};
+use transom_cluster::Client;
 use transom_discovery::Discovery;
 use transom_plugins::Plugins;
-use transom_scheduler::Scheduler;
+use transom_store::Election;
 
 use crate::admin::{self, Admin};
-use crate::config::{self, Looker, Settings};
+use crate::config::{self, Settings};
 use crate::exit::{Misconfigured, Unavailable};
+use leadership::Framework;
 
 /// How long the parts may take to stop before the daemon says which one did not.
 const DRAIN: Duration = Duration::from_secs(15);
 
-/// Between two looks at a store that does not answer yet.
-const STORE_POLL: Duration = Duration::from_millis(250);
-
 /// A running daemon.
 pub(crate) struct Daemon {
     apps: Option<Apps>,
+    /// Runs the apps' framework while this daemon leads it.
+    framework: Option<JoinHandle<anyhow::Result<()>>>,
     discovery: Option<Discovery>,
-    scheduler: Option<Scheduler>,
     plugins: Plugins,
     cluster: Client,
     admin: JoinHandle<transom_web::Result<()>>,
@@ -90,45 +92,33 @@ impl Daemon {
             ..Addresses::default()
         };
 
-        let cluster =
-            Client::new(cluster_config(&settings.cluster).context(Misconfigured)?).context(Misconfigured)?;
-        let plugins = plugins_config(settings.plugins)
+        let cluster = Client::new(parts::cluster_config(&settings.cluster).context(Misconfigured)?)
+            .context(Misconfigured)?;
+        let plugins = parts::plugins_config(settings.plugins)
             .start(&mut registry, token.child_token())
             .await
             .context(Unavailable)?;
 
-        let (mut apps, mut scheduler) = (None, None);
+        let (mut apps, mut framework) = (None, None);
         if let Some(section) = settings.apps {
-            let store = open_store(&settings.store, &token).await.context(Unavailable)?;
-            let (handle, events) = transom_scheduler::Config::new(
-                cluster.clone(),
-                framework(&section, settings.cluster.principal.clone()),
-                store.clone(),
-                section.framework_name.clone(),
-                plugins.clone(),
+            let (job, running) = start_apps(
+                section,
+                &settings.store,
+                &settings.cluster,
+                &cluster,
+                &plugins,
+                &mut registry,
+                &token,
             )
-            .start(&mut registry, token.child_token())
             .await
             .context(Unavailable)?;
-            let job = apps_config(section)
-                .start(
-                    handle.clone(),
-                    events,
-                    store,
-                    plugins.clone(),
-                    cluster.clone(),
-                    &mut registry,
-                    token.child_token(),
-                )
-                .await
-                .context(Unavailable)?;
             addresses.apps = Some(job.addr());
-            (apps, scheduler) = (Some(job), Some(handle));
+            (apps, framework) = (Some(job), Some(running));
         }
 
         let mut discovery = None;
         if let Some(section) = settings.discovery {
-            let job = discovery_config(section, named_masters(&settings.cluster))
+            let job = parts::discovery_config(section, parts::named_masters(&settings.cluster))
                 .start(cluster.clone(), &mut registry, token.child_token())
                 .await
                 .context(Unavailable)?;
@@ -138,20 +128,14 @@ impl Daemon {
 
         let admin = admin::serve(
             admin_listener,
-            Admin::new(
-                registry,
-                plugins.clone(),
-                scheduler.clone(),
-                apps.clone(),
-                discovery.clone(),
-            ),
+            Admin::new(registry, plugins.clone(), apps.clone(), discovery.clone()),
             token.child_token(),
         );
         guard.disarm();
         Ok(Daemon {
             apps,
+            framework,
             discovery,
-            scheduler,
             plugins,
             cluster,
             admin,
@@ -187,24 +171,27 @@ impl Daemon {
     async fn first_to_end(&mut self) -> &'static str {
         let apps = self.apps.clone();
         let discovery = self.discovery.clone();
-        let scheduler = self.scheduler.clone();
         tokio::select! {
             () = ended(apps.as_ref().map(|part| boxed(part.stopped()))) => "apps",
             () = ended(discovery.as_ref().map(|part| boxed(part.stopped()))) => "discovery",
-            () = ended(scheduler.as_ref().map(|part| boxed(part.stopped()))) => "scheduler",
+            () = ended(self.framework.as_mut().map(|part| boxed(said(part)))) => "framework",
             _ = &mut self.admin => "admin",
         }
     }
 
     async fn all_ended(&mut self) {
+        if let Some(framework) = self
+            .framework
+            .as_mut()
+            .filter(|framework| !framework.is_finished())
+        {
+            said(framework).await;
+        }
         if let Some(apps) = &self.apps {
             apps.stopped().await;
         }
         if let Some(discovery) = &self.discovery {
             discovery.stopped().await;
-        }
-        if let Some(scheduler) = &self.scheduler {
-            scheduler.stopped().await;
         }
         self.plugins.stopped().await;
         self.cluster.close().await;
@@ -226,167 +213,53 @@ async fn ended(part: Option<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
     }
 }
 
-/// Opens the store and waits until it answers: without it nothing is known of what runs.
-async fn open_store(
-    section: &config::Store,
+/// Says why the framework is no longer run.
+async fn said(framework: &mut JoinHandle<anyhow::Result<()>>) {
+    match framework.await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!(error = format!("{error:#}"), "the framework cannot be run"),
+        Err(error) => tracing::error!(%error, "running the framework broke off"),
+    }
+}
+
+/// The apps and what runs their framework.
+async fn start_apps(
+    section: config::Apps,
+    store: &config::Store,
+    cluster_section: &config::Cluster,
+    cluster: &Client,
+    plugins: &Plugins,
+    registry: &mut Registry,
     token: &CancellationToken,
-) -> anyhow::Result<Arc<dyn transom_store::Store>> {
-    let store = transom_store::Config {
-        user: section.user.clone(),
-        password: section
-            .password
-            .as_ref()
-            .map(|password| password.reveal().to_owned().into()),
-        database: section.database,
-        tls: section.ssl.then_some(transom_store::Tls {
-            verify: !section.skip_ssl,
-            authorities: None,
-        }),
-        ..transom_store::Config::new(&section.server)
-    }
-    .open()
-    .await?;
-    let mut said = false;
-    loop {
-        match store.get("transom/reachable").await {
-            Ok(_) => return Ok(store),
-            // The store itself says in the log what is wrong and goes on trying.
-            Err(transom_store::Error::Unavailable { .. }) => {
-                if !said {
-                    tracing::warn!("waiting for the store; nothing is served before it answers");
-                    said = true;
-                }
-            }
-            Err(error) => return Err(error.into()),
-        }
-        tokio::select! {
-            () = token.cancelled() => bail!("stopped while waiting for the store"),
-            () = tokio::time::sleep(STORE_POLL) => {}
-        }
-    }
-}
-
-fn cluster_config(section: &config::Cluster) -> anyhow::Result<transom_cluster::Config> {
-    let credentials = match (&section.username, &section.password) {
-        (Some(username), Some(password)) => Some(transom_cluster::Credentials {
-            username: username.clone(),
-            password: password.reveal().to_owned(),
-        }),
-        (None, None) => None,
-        (Some(_), None) => bail!("cluster.username is set and cluster.password is not; set both or neither"),
-        (None, Some(_)) => bail!("cluster.password is set and cluster.username is not; set both or neither"),
+) -> anyhow::Result<(Apps, JoinHandle<anyhow::Result<()>>)> {
+    let info = parts::framework(&section, cluster_section.principal.clone());
+    let prefix = section.framework_name.clone();
+    let bound = parts::apps_config(section).bind()?;
+    let lease = Duration::from_secs(store.lease_seconds);
+    let store = parts::open_store(store, token).await?;
+    let election = Election::new(
+        store.clone(),
+        format!("{prefix}/leader"),
+        &bound.advertised(),
+        lease,
+    );
+    let (apps, role) = bound
+        .start(
+            store,
+            plugins.clone(),
+            election.standing(),
+            registry,
+            token.child_token(),
+        )
+        .await?;
+    let framework = Framework {
+        election,
+        role,
+        metrics: transom_scheduler::Metrics::register(registry, &prefix),
+        info,
+        prefix,
+        cluster: cluster.clone(),
+        plugins: plugins.clone(),
     };
-    Ok(transom_cluster::Config {
-        masters: masters(section),
-        principal: section.principal.clone(),
-        credentials,
-        tls: section.ssl.then_some(transom_cluster::Tls {
-            verify: !section.skip_ssl,
-            authorities: None,
-        }),
-        ..transom_cluster::Config::default()
-    })
-}
-
-fn masters(section: &config::Cluster) -> Vec<String> {
-    section
-        .master
-        .split(',')
-        .map(str::trim)
-        .filter(|master| !master.is_empty())
-        .map(str::to_owned)
-        .collect()
-}
-
-/// The masters for the zone's `master` names: those that the configuration lists. Where ZooKeeper knows them the zone has the leader.
-fn named_masters(section: &config::Cluster) -> Vec<String> {
-    if section.master.trim_start().starts_with("zk://") {
-        Vec::new()
-    } else {
-        masters(section)
-    }
-}
-
-fn plugins_config(section: config::Plugins) -> transom_plugins::Config {
-    let uses = section.uses;
-    transom_plugins::Config {
-        uses: transom_plugins::Uses {
-            matcher: uses.matcher,
-            filter: uses.filter,
-            bootstrap: uses.bootstrap,
-            http: uses.http,
-            tcp: uses.tcp,
-            exec: uses.exec,
-        },
-        ..transom_plugins::Config::new(section.dir)
-    }
-}
-
-fn framework(section: &config::Apps, principal: Option<String>) -> v1::FrameworkInfo {
-    v1::FrameworkInfo {
-        user: section.user.clone(),
-        name: section.framework_name.clone(),
-        roles: vec![section.role.clone()],
-        failover_timeout: Some(section.failover_timeout as f64),
-        checkpoint: Some(true),
-        hostname: Some(hostname(section)),
-        webui_url: Some(format!("http://{}:{}", hostname(section), section.port)),
-        principal,
-        ..v1::FrameworkInfo::default()
-    }
-}
-
-fn hostname(section: &config::Apps) -> String {
-    if section.hostname.is_empty() {
-        section.listener.to_string()
-    } else {
-        section.hostname.clone()
-    }
-}
-
-fn apps_config(section: config::Apps) -> transom_apps::Config {
-    transom_apps::Config {
-        listener: section.listener,
-        port: section.port,
-        hostname: hostname(&section),
-        prefix: section.framework_name.clone(),
-        framework_name: section.framework_name,
-        role: section.role,
-        checks: transom_apps::Checks {
-            network: match section.checks.network {
-                Looker::Host => transom_apps::Network::Host,
-                Looker::Cluster => transom_apps::Network::Cluster,
-            },
-            exec: match section.checks.exec {
-                Looker::Host => transom_apps::Exec::Host,
-                Looker::Cluster => transom_apps::Exec::Cluster,
-            },
-        },
-        ..transom_apps::Config::default()
-    }
-}
-
-fn discovery_config(section: config::Discovery, masters: Vec<String>) -> transom_discovery::Config {
-    transom_discovery::Config {
-        listener: section.listener,
-        port: section.port,
-        http_listener: section.http_listener,
-        http_port: section.http_port,
-        dns_on: section.dns_on,
-        http_on: section.http_on,
-        domain: section.domain,
-        ttl: section.ttl,
-        refresh_seconds: section.refresh_seconds,
-        masters,
-        enforce_rfc952: section.enforce_rfc952,
-        recurse_on: section.recurse_on,
-        enumeration_on: section.enumeration_on,
-        srv_record_default_weight: section.srv_record_default_weight,
-        soa_mname: section.soa_mname,
-        soa_rname: section.soa_rname,
-        soa_refresh: section.soa_refresh,
-        soa_retry: section.soa_retry,
-        soa_expire: section.soa_expire,
-        ..transom_discovery::Config::default()
-    }
+    Ok((apps, tokio::spawn(framework.run(token.child_token()))))
 }

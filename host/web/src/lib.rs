@@ -3,9 +3,12 @@
 //! * [`Listener`] takes a port early and says clearly when it cannot; [`serve`] answers on it until it is told to stop.
 //! * [`layers`] gives a router JSON answers for unknown routes and methods, and a log line a request.
 //! * [`Json`] reads bodies, [`ApiError`] is what a handler fails with: the error bodies that clients of the app API read.
+//! * [`Forwarder`] passes requests on to the daemon that leads, where several share a store.
 //! * [`metrics`] renders a registry.
 //!
-//! What it does not do: no authentication, no TLS, no HTTP/2 yet; a job's own routes, texts and statuses stay with it.
+//! * [`trusted`] answers only the networks that the configuration names.
+//!
+//! What it does not do: no credentials, no TLS, no HTTP/2 yet; a job's own routes, texts and statuses stay with it.
 //!
 //! How it fails: binding is the only thing that returns an [`Error`]. Once a port serves, a broken connection ends alone
 //! and is logged at `debug`; running out of file descriptors pauses accepting for a moment and is logged as a warning.
@@ -13,18 +16,22 @@
 #![forbid(unsafe_code)]
 
 mod api_error;
+mod forward;
 mod json;
 mod layers;
 mod listener;
 pub mod metrics;
 mod serve;
 mod stream;
+mod trusted;
 
 pub use api_error::ApiError;
+pub use forward::{Forwarder, Unforwarded};
 pub use json::Json;
 pub use layers::layers;
 pub use listener::Listener;
 pub use serve::{Limits, serve};
+pub use trusted::trusted;
 
 use std::net::SocketAddr;
 
@@ -55,5 +62,14 @@ pub enum Error {
         /// What the system said.
         #[source]
         source: std::io::Error,
+    },
+    /// Requests cannot be passed on in this name.
+    #[error("requests cannot be passed on in the name of {own:?}; check the configured hostname")]
+    Forwarder {
+        /// Host and port of this daemon, as it should have been called.
+        own: String,
+        /// What is wrong with it.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
 }

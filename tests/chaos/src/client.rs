@@ -14,11 +14,13 @@ use crate::spec::{Op, Slot, Spec};
 /// Longer than the daemon takes before it says that it took too long.
 const PATIENCE: Duration = Duration::from_secs(35);
 
-/// Sends a write; what it was answered, and that in words.
+/// Sends a write to one of the daemons, whether it leads or not; what it was answered, and that in words.
 pub(crate) async fn write(site: &Site, run: &str, slot: Slot, op: &Op, force: bool) -> (Outcome, String) {
+    // Every app has its own clients.
+    let daemon = usize::from(slot.0);
     let with = |method: Method, path: &str| {
         site.http
-            .request(method, site.apps(&format!("{path}force={force}")))
+            .request(method, site.apps(daemon, &format!("{path}force={force}")))
     };
     let app = format!("/v2/apps{}?", slot.app());
     let request: RequestBuilder = match op {
@@ -53,12 +55,13 @@ async fn answered(response: Response) -> (Outcome, String) {
     (outcome, format!("{} {text}", status.as_u16()))
 }
 
-/// All definitions, as the daemon shows them. A definition that does not read is an error of its own.
+/// All definitions, as a daemon shows them. A definition that does not read is an error of its own.
 pub(crate) async fn definitions(
     site: &Site,
     run: &str,
+    daemon: usize,
 ) -> anyhow::Result<BTreeMap<Slot, Result<Spec, String>>> {
-    let document = get(site, &site.apps("/v2/apps")).await?;
+    let document = get(site, &site.apps(daemon, "/v2/apps")).await?;
     let shown = document["apps"].as_array().context("no list of apps")?;
     let each = shown.iter().map(|app| {
         let slot = app["id"]

@@ -21,8 +21,8 @@ struct Arguments {
     /// New disturbances begin for this long.
     #[arg(long, default_value_t = 5.0)]
     minutes: f64,
-    /// Where the daemon keeps its records. A Redis (`redis-server` has to be there) is disturbed as well.
-    #[arg(long, value_enum, default_value_t = Kept::File)]
+    /// Where records are kept. A Redis (`redis-server` has to be there) is disturbed as well, and two daemons share it.
+    #[arg(long, value_enum, default_value_t = Kept::Redis)]
     store: Kept,
     /// Tells every step as it is taken.
     #[arg(long)]

@@ -27,7 +27,7 @@ impl Program {
     pub(crate) fn start<S: AsRef<OsStr>>(
         dir: &Path,
         name: &str,
-        program: &Path,
+        mut command: Command,
         arguments: impl IntoIterator<Item = S>,
     ) -> anyhow::Result<Self> {
         let path = dir.join(format!("{name}.log"));
@@ -36,7 +36,6 @@ impl Program {
             .append(true)
             .open(&path)
             .with_context(|| format!("cannot write {}", path.display()))?;
-        let mut command = Command::new(program);
         command
             .args(arguments)
             .current_dir(dir)
@@ -49,9 +48,7 @@ impl Program {
                 command.env_remove(variable);
             }
         }
-        let child = command
-            .spawn()
-            .with_context(|| format!("cannot start {}", program.display()))?;
+        let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         Ok(Self { child, polite: false })
     }
 

@@ -45,8 +45,8 @@ impl Options {
     pub fn command(&self) -> String {
         let minutes = self.time.as_secs_f64() / 60.0;
         let store = match self.store {
-            Store::File => "",
-            Store::Redis => " --store redis",
+            Store::Redis => "",
+            Store::File => " --store file",
         };
         format!(
             "cargo xtask chaos --seed {} --minutes {minutes}{store}",
@@ -245,9 +245,10 @@ impl Chaos<'_> {
     /// Every definition is one that the answers allow.
     async fn check_definitions(&mut self) -> anyhow::Result<()> {
         let deadline = Instant::now() + RECOVERY;
-        let shown = loop {
-            match client::definitions(self.site, &self.run).await {
-                Ok(shown) => break shown,
+        let (leader, shown) = loop {
+            let leader = self.site.leader().await?;
+            match client::definitions(self.site, &self.run, leader).await {
+                Ok(shown) => break (leader, shown),
                 Err(error) if Instant::now() > deadline => {
                     return Err(error.context("the apps cannot be read"));
                 }
@@ -255,6 +256,7 @@ impl Chaos<'_> {
             }
         };
         *self.checks.entry(Invariant::WritesKept).or_default() += 1;
+        self.shown_everywhere(leader, &shown).await;
         let slots: BTreeSet<Slot> = self.model.slots().chain(shown.keys().copied()).collect();
         for slot in slots {
             let verdict = match shown.get(&slot).cloned().transpose() {
@@ -266,6 +268,26 @@ impl Chaos<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Daemons that do not lead show the same, soon.
+    async fn shown_everywhere(&mut self, leader: usize, shown: &BTreeMap<Slot, Result<Spec, String>>) {
+        let deadline = Instant::now() + RECOVERY;
+        for daemon in (0..self.site.daemons()).filter(|daemon| *daemon != leader) {
+            loop {
+                let there = client::definitions(self.site, &self.run, daemon).await;
+                match there {
+                    Ok(there) if there == *shown => break,
+                    there if Instant::now() > deadline => {
+                        let what =
+                            format!("daemon {daemon}, which stands by, shows {there:?} instead of {shown:?}");
+                        self.breach(Invariant::WritesKept, what);
+                        break;
+                    }
+                    _ => sleep(POLL).await,
+                }
+            }
+        }
     }
 
     /// Writes that were refused or not answered are made again until they are acknowledged, as clients do.
@@ -346,10 +368,11 @@ impl Chaos<'_> {
         let urls = [
             (
                 "apps",
-                self.site.apps("/v2/apps?embed=apps.tasks&embed=apps.deployments"),
+                self.site
+                    .apps(0, "/v2/apps?embed=apps.tasks&embed=apps.deployments"),
             ),
-            ("queue", self.site.apps("/v2/queue")),
-            ("deployments", self.site.apps("/v2/deployments")),
+            ("queue", self.site.apps(0, "/v2/queue")),
+            ("deployments", self.site.apps(0, "/v2/deployments")),
             ("master", self.site.master("/state")),
         ];
         for (name, url) in urls {

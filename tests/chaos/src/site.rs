@@ -1,8 +1,9 @@
-//! The programs of a run: a cluster manager with three agents, a daemon, and a Redis when that is its store.
+//! The programs of a run: a cluster manager with three agents, and a daemon, or two that share a Redis.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -13,6 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 use transom_tests::process::{binary, components};
+use transom_tests::redis;
 
 use crate::fault::{Fault, Kind, Subject};
 use crate::observe;
@@ -21,16 +23,18 @@ use crate::program::Program;
 /// Where the daemon keeps its records.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Store {
-    /// The embedded store; it can only fail with the daemon.
-    #[default]
+    /// The embedded store of one daemon; it can only fail with it.
     File,
-    /// A `redis-server` of the run's own, which fails by itself.
+    /// A `redis-server` of the run's own, which fails by itself, and two daemons of which one leads.
+    #[default]
     Redis,
 }
 
 /// Host ports for tasks; what the programs need comes after them.
 const TASK_PORTS: u16 = 1_500;
-const PORTS: u16 = TASK_PORTS + 4;
+const PORTS: u16 = TASK_PORTS + 6;
+/// Seconds: shorter than a daemon may be frozen, so that a leader wakes up after its time.
+const LEASE: u32 = 2;
 /// The name that the daemon registers with unless it is told otherwise.
 const FRAMEWORK: &str = "marathon";
 /// Seconds: short, so that agents that fail are given up by the cluster and come back after that.
@@ -43,12 +47,11 @@ const POLL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Site {
     // Fields are dropped in this order: first who asks for tasks, then who runs them.
-    daemon: Mutex<Option<Program>>,
+    daemons: Vec<Daemon>,
     redis: Mutex<Option<Program>>,
     cluster: Option<Program>,
     _sweep: Sweep,
     dir: TempDir,
-    apps: SocketAddr,
     redis_port: u16,
     master: SocketAddr,
     standby: SocketAddr,
@@ -56,8 +59,17 @@ pub(crate) struct Site {
     pub(crate) http: reqwest::Client,
 }
 
+/// A daemon, or where it would be.
+#[derive(Debug)]
+struct Daemon {
+    name: String,
+    program: Mutex<Option<Program>>,
+    apps: SocketAddr,
+    admin: u16,
+}
+
 impl Site {
-    /// Starts everything; the daemon answers when this returns.
+    /// Starts everything; every daemon answers when this returns.
     pub(crate) async fn start(run: &str, store: Store) -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("transom-chaos-").tempdir()?;
         let first = free_ports()?;
@@ -75,15 +87,24 @@ impl Site {
             "--cpus=100".to_owned(),
             "--mem=100000".to_owned(),
         ];
-        let mut cluster = Program::start(dir.path(), "cluster", &binary(), arguments)?.polite();
+        let mut cluster = Program::start(dir.path(), "cluster", Command::new(binary()), arguments)?.polite();
         let sweep = Sweep(run.to_owned());
         let master = master_address(&dir.path().join("cluster.log"), &mut cluster).await?;
+        let count = match store {
+            Store::File => 1,
+            Store::Redis => 2,
+        };
+        let daemons = (0..count).map(|number| Daemon {
+            name: format!("daemon-{number}"),
+            program: Mutex::new(None),
+            apps: SocketAddr::from(([127, 0, 0, 1], last + 1 + 4 * number)),
+            admin: last + 2 + 4 * number,
+        });
         let site = Self {
-            daemon: Mutex::new(None),
+            daemons: daemons.collect(),
             redis: Mutex::new(None),
             cluster: Some(cluster),
             _sweep: sweep,
-            apps: SocketAddr::from(([127, 0, 0, 1], last + 1)),
             redis_port: last + 3,
             master,
             standby,
@@ -91,26 +112,32 @@ impl Site {
             http: transom_tests::http(),
             dir,
         };
-        fs::write(site.dir().join("transom.toml"), site.configuration(last + 2))?;
+        for daemon in &site.daemons {
+            let file = site.dir().join(format!("{}.toml", daemon.name));
+            fs::write(file, site.configuration(daemon))?;
+        }
         if store == Store::Redis {
             site.start_redis().await?;
         }
-        site.start_daemon().await?;
+        for daemon in &site.daemons {
+            site.start_daemon(daemon).await?;
+        }
         site.answers().await?;
         Ok(site)
     }
 
-    fn configuration(&self, admin: u16) -> String {
+    fn configuration(&self, daemon: &Daemon) -> String {
         let server = match self.store {
             Store::File => "file:store".to_owned(),
             Store::Redis => format!("127.0.0.1:{}", self.redis_port),
         };
         format!(
             "[log]\nlevel = \"info\"\n[cluster]\nmaster = \"{},{}\"\n[store]\nserver = \"{server}\"\n\
-             [plugins]\ndir = \"plugins\"\n[apps]\nport = {}\n[admin]\nport = {admin}\n",
+             lease_seconds = {LEASE}\n[plugins]\ndir = \"plugins\"\n[apps]\nport = {}\n[admin]\nport = {}\n",
             self.master,
             self.standby,
-            self.apps.port(),
+            daemon.apps.port(),
+            daemon.admin,
         )
     }
 
@@ -124,9 +151,38 @@ impl Site {
         self.dir.path().join("cluster")
     }
 
-    /// An address of the apps API.
-    pub(crate) fn apps(&self, path: &str) -> String {
-        format!("http://{}{path}", self.apps)
+    /// How many daemons there are.
+    pub(crate) fn daemons(&self) -> usize {
+        self.daemons.len()
+    }
+
+    /// An address of a daemon's apps API; counted round.
+    pub(crate) fn apps(&self, daemon: usize, path: &str) -> String {
+        format!("http://{}{path}", self.daemon(daemon).apps)
+    }
+
+    fn daemon(&self, number: usize) -> &Daemon {
+        &self.daemons[number % self.daemons.len()]
+    }
+
+    /// Waits for the daemon that says it leads.
+    pub(crate) async fn leader(&self) -> anyhow::Result<usize> {
+        let deadline = Instant::now() + START;
+        loop {
+            for number in 0..self.daemons() {
+                let asked = self.http.get(self.apps(number, "/v2/info"));
+                if let Ok(answer) = asked.timeout(Duration::from_secs(2)).send().await
+                    && let Ok(info) = answer.json::<Value>().await
+                    && info["elected"] == true
+                {
+                    return Ok(number);
+                }
+            }
+            if Instant::now() > deadline {
+                bail!("no daemon leads within {} s", START.as_secs());
+            }
+            tokio::time::sleep(POLL).await;
+        }
     }
 
     /// An address of the master.
@@ -143,9 +199,10 @@ impl Site {
         subjects
     }
 
-    async fn start_daemon(&self) -> anyhow::Result<()> {
-        let arguments = ["serve", "--config", "transom.toml"];
-        *self.daemon.lock().await = Some(Program::start(self.dir(), "daemon", &binary(), arguments)?);
+    async fn start_daemon(&self, daemon: &Daemon) -> anyhow::Result<()> {
+        let arguments = ["serve".to_owned(), format!("--config={}.toml", daemon.name)];
+        let program = Program::start(self.dir(), &daemon.name, Command::new(binary()), arguments)?;
+        *daemon.program.lock().await = Some(program);
         Ok(())
     }
 
@@ -164,7 +221,7 @@ impl Site {
             "--appendfsync",
             "always",
         ];
-        let program = Program::start(self.dir(), "redis", Path::new("redis-server"), arguments)?;
+        let program = Program::start(self.dir(), "redis", redis::server(), arguments)?;
         *self.redis.lock().await = Some(program);
         let deadline = Instant::now() + START;
         while tokio::net::TcpStream::connect(("127.0.0.1", self.redis_port))
@@ -179,27 +236,33 @@ impl Site {
         Ok(())
     }
 
-    /// Waits until the daemon answers anything at all. One that has ended by itself is started again, as its supervisor
+    /// Waits until every daemon answers anything at all. One that has ended by itself is started again, as its supervisor
     /// would; the result says how often.
     pub(crate) async fn answers(&self) -> anyhow::Result<u32> {
+        let mut restarts = 0;
+        for daemon in &self.daemons {
+            restarts += self.answers_from(daemon).await?;
+        }
+        Ok(restarts)
+    }
+
+    async fn answers_from(&self, daemon: &Daemon) -> anyhow::Result<u32> {
         let deadline = Instant::now() + START;
         let mut restarts = 0;
-        let ping = self.apps("/ping");
+        let ping = format!("http://{}/ping", daemon.apps);
         loop {
             let asked = self.http.get(&ping).timeout(Duration::from_secs(2)).send().await;
             if asked.is_ok() {
                 return Ok(restarts);
             }
             if Instant::now() > deadline {
-                bail!(
-                    "the daemon does not answer within {} s: {asked:?}",
-                    START.as_secs()
-                );
+                let (name, limit) = (&daemon.name, START.as_secs());
+                bail!("{name} does not answer within {limit} s: {asked:?}");
             }
-            let ended = self.daemon.lock().await.as_mut().and_then(Program::ended);
+            let ended = daemon.program.lock().await.as_mut().and_then(Program::ended);
             if ended.is_some() {
                 restarts += 1;
-                self.start_daemon().await?;
+                self.start_daemon(daemon).await?;
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
             tokio::time::sleep(POLL).await;
@@ -216,16 +279,14 @@ impl Site {
                 None => Ok(()),
             };
         }
+        let daemon = self.daemon(fault.pick);
         match fault.kind {
             Kind::StopDaemon => {
-                let daemon = self.daemon.lock().await.take();
-                if let Some(daemon) = daemon {
-                    daemon.stop().await.context("the daemon did not end on SIGTERM")?;
-                }
+                stop(daemon).await?;
                 tokio::time::sleep(fault.time).await;
-                self.start_daemon().await?;
+                self.start_daemon(daemon).await?;
             }
-            Kind::FreezeDaemon => freeze(&self.daemon, fault.time).await,
+            Kind::FreezeDaemon => freeze(&daemon.program, fault.time).await,
             Kind::FreezeStore => freeze(&self.redis, fault.time).await,
             Kind::KillStore => {
                 drop(self.redis.lock().await.take());
@@ -241,9 +302,9 @@ impl Site {
             }
             // All others are the cluster's.
             _ => {
-                drop(self.daemon.lock().await.take());
+                drop(daemon.program.lock().await.take());
                 tokio::time::sleep(fault.time).await;
-                self.start_daemon().await?;
+                self.start_daemon(daemon).await?;
             }
         }
         Ok(())
@@ -282,11 +343,10 @@ impl Site {
         }
     }
 
-    /// Ends all in order: the daemon, then the cluster with its tasks. The error says who did not end by itself.
+    /// Ends all in order: the daemons, then the cluster with its tasks. The error says who did not end by itself.
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
-        let daemon = self.daemon.lock().await.take();
-        if let Some(daemon) = daemon {
-            daemon.stop().await.context("the daemon did not end on SIGTERM")?;
+        for daemon in &self.daemons {
+            stop(daemon).await?;
         }
         if let Some(cluster) = self.cluster.take() {
             cluster
@@ -303,6 +363,15 @@ impl Site {
         self.dir.disable_cleanup(true);
         self.dir.path().to_owned()
     }
+}
+
+async fn stop(daemon: &Daemon) -> anyhow::Result<()> {
+    let program = daemon.program.lock().await.take();
+    if let Some(program) = program {
+        let ended = program.stop().await;
+        ended.with_context(|| format!("{} did not end on SIGTERM", daemon.name))?;
+    }
+    Ok(())
 }
 
 async fn freeze(program: &Mutex<Option<Program>>, time: Duration) {

@@ -10,7 +10,7 @@ async fn what_must_hold_holds_for_a_minute_of_chaos() {
     let options = Options {
         seed: 20_180_101,
         time: Duration::from_mins(1),
-        store: Store::File,
+        store: Store::Redis,
         verbose: false,
     };
     let report = run(&options).await.expect("a run that can be carried out");

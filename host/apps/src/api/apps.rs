@@ -9,8 +9,8 @@ use transom_web::{ApiError, Json};
 use super::app::{Embed, shown};
 use super::path::{Target, target};
 use super::query::Query;
-use super::{Api, PATIENCE, error, task};
-use crate::core::command::{Change, Command, Killed, Origin, Refusal, Which, Written, ask};
+use super::{Api, error, task};
+use crate::core::command::{Change, Command, Killed, Origin, Refusal, Which, Written};
 use crate::core::snapshot::{AppView, Snapshot};
 use crate::ids::AppId;
 use crate::model::{AppUpdate, Invalid, Selector, read};
@@ -231,7 +231,7 @@ async fn kill(api: &Api, app: AppId, which: Which, query: &Query, origin: Origin
         app,
         instances,
         deployment,
-    } = ask(&api.shared.core, PATIENCE, command).await?;
+    } = api.ask(command).await?;
     if let Some(written) = deployment {
         return deployed(&written);
     }
@@ -288,7 +288,7 @@ async fn write(
         origin,
         reply,
     };
-    Ok(ask(&api.shared.core, PATIENCE, command).await?)
+    Ok(api.ask(command).await?)
 }
 
 /// The answer to everything that begins a deployment.

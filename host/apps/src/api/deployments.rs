@@ -6,10 +6,10 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use transom_web::{ApiError, Json};
 
+use super::Api;
 use super::apps::deployed;
 use super::query::Query;
-use super::{Api, PATIENCE};
-use crate::core::command::{Change, Command, Origin, Refusal, ask};
+use crate::core::command::{Change, Command, Origin, Refusal};
 use crate::deploy::Deployment;
 
 /// `GET /v2/deployments`
@@ -31,7 +31,7 @@ pub(super) async fn delete(
     origin: Origin,
 ) -> Result<Response, ApiError> {
     if query.flag("force", false)? {
-        ask(&api.shared.core, PATIENCE, |reply| Command::Cancel {
+        api.ask(|reply| Command::Cancel {
             deployment: id,
             reply,
         })
@@ -45,14 +45,15 @@ pub(super) async fn delete(
         .app
         .clone();
     let change = Change::Revert(id);
-    let written = ask(&api.shared.core, PATIENCE, |reply| Command::Write {
-        app,
-        change,
-        force: true,
-        origin,
-        reply,
-    })
-    .await?;
+    let written = api
+        .ask(|reply| Command::Write {
+            app,
+            change,
+            force: true,
+            origin,
+            reply,
+        })
+        .await?;
     deployed(&written)
 }
 

@@ -36,7 +36,7 @@ impl From<Refusal> for ApiError {
                 later("The change could not be stored, so nothing was changed. Try again later.".to_owned())
             }
             Refusal::Plugin(error) => unanswered(&error),
-            Refusal::Stopped => later("The daemon is stopping.".to_owned()),
+            Refusal::Stopped => later("This daemon is stopping, or has just ceased to lead.".to_owned()),
             Refusal::TimedOut => {
                 later("The change took too long; it may still happen. Look before trying again.".to_owned())
             }

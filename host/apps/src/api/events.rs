@@ -49,7 +49,7 @@ pub(super) async fn stream(
         url: origin.uri,
     };
     let subscription = api
-        .shared
+        .lead()?
         .bus
         .attach(wish, listener)
         .await

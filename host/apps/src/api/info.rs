@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, header};
 use serde_json::json;
-use transom_web::Json;
+use transom_web::{ApiError, Json};
 
 use super::Api;
 
@@ -24,20 +24,23 @@ pub(super) async fn ping(headers: HeaderMap) -> Response {
 }
 
 /// `GET /v2/leader`
-pub(super) async fn leader(State(api): State<Api>) -> Response {
-    Json(json!({"leader": api.leader()})).into_response()
+pub(super) async fn leader(State(api): State<Api>) -> Result<Response, ApiError> {
+    let leader = api
+        .leader()
+        .ok_or_else(|| ApiError::not_found("There is no leader"))?;
+    Ok(Json(json!({"leader": leader})).into_response())
 }
 
 /// `GET /v2/info`: only keys that upstream has, because its clients stumble over others.
 pub(super) async fn info(State(api): State<Api>) -> Response {
     let config = &api.shared.config;
-    let connection = api.shared.scheduler.connection();
+    let lead = api.shared.lead.load();
+    let connection = lead.as_ref().map(|lead| lead.scheduler.connection());
     let mut info = json!({
         "name": config.framework_name,
         "version": API_VERSION,
         "buildref": env!("CARGO_PKG_VERSION"),
-        "elected": true,
-        "leader": api.leader(),
+        "elected": connection.is_some(),
         "marathon_config": {
             "checkpoint": true,
             "executor": "//cmd",
@@ -56,6 +59,12 @@ pub(super) async fn info(State(api): State<Api>) -> Response {
         },
         "http_config": {"http_port": api.shared.addr.port(), "https_port": 0},
     });
+    if let Some(leader) = api.leader() {
+        info["leader"] = json!(leader);
+    }
+    let Some(connection) = connection else {
+        return Json(info).into_response();
+    };
     if let Some(id) = connection.framework_id {
         info["frameworkId"] = json!(id.as_str());
     }

@@ -1,7 +1,7 @@
 //! The HTTP API, a file for each resource: decode, call, encode.
 //!
-//! Reads are answered from the core's snapshot and never wait for a writer. Writes go to the core, which stores before it
-//! answers. Statuses of refusals are decided in [`error`] alone.
+//! Reads are answered from a snapshot and never wait for a writer. Writes go to the core, which stores before it answers; on a
+//! daemon that does not lead they are passed on to the one that does ([`standby`]). Statuses of refusals are decided in [`error`] alone.
 
 mod app;
 mod apps;
@@ -12,6 +12,7 @@ mod info;
 mod path;
 mod query;
 mod queue;
+mod standby;
 mod task;
 mod tasks;
 
@@ -19,21 +20,25 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::Router;
 use axum::extract::{ConnectInfo, FromRequestParts, Request};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{delete, get};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Uri, header};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tower::{Layer, ServiceBuilder};
+use transom_store::Standing;
+use transom_web::Forwarder;
 
-use crate::bus::Bus;
 use crate::config::Config;
-use crate::core::command::{Command, Origin};
+use crate::core::command::{Command, Origin, Refusal, Reply, ask};
+use crate::core::mirror::CatchUp;
 use crate::core::snapshot::Snapshot;
-use crate::seams::{Launcher, Policies};
+use crate::role::Lead;
+use crate::seams::Policies;
 
 /// How long a request waits for the core, which may wait for the store.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -49,11 +54,18 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     /// The port that is really listened on.
     pub(crate) addr: SocketAddr,
+    /// Host and port by which this daemon is known.
+    pub(crate) own: String,
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
-    pub(crate) core: mpsc::Sender<Command>,
-    pub(crate) bus: Bus,
     pub(crate) policies: Arc<dyn Policies>,
-    pub(crate) scheduler: Arc<dyn Launcher>,
+    /// Empty while this daemon does not lead.
+    pub(crate) lead: Arc<ArcSwapOption<Lead>>,
+    pub(crate) standing: watch::Receiver<Standing>,
+    /// Told when `lead` changes.
+    pub(crate) turned: watch::Receiver<()>,
+    pub(crate) forwarder: Forwarder,
+    /// Asks the mirror to catch up.
+    pub(crate) syncs: mpsc::Sender<CatchUp>,
 }
 
 impl Api {
@@ -61,9 +73,25 @@ impl Api {
         self.shared.snapshot.load_full()
     }
 
-    /// Host and port by which this daemon is known.
-    fn leader(&self) -> String {
-        format!("{}:{}", self.shared.config.hostname, self.shared.addr.port())
+    /// What only a leading daemon has; refused when this one has just stopped leading.
+    fn lead(&self) -> Result<Arc<Lead>, Refusal> {
+        self.shared.lead.load_full().ok_or(Refusal::Stopped)
+    }
+
+    /// Asks the core.
+    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
+        ask(&self.lead()?.core, PATIENCE, command).await
+    }
+
+    /// Host and port of the daemon that leads, when there is one.
+    fn leader(&self) -> Option<String> {
+        if self.shared.lead.load().is_some() {
+            return Some(self.shared.own.clone());
+        }
+        match &*self.shared.standing.borrow() {
+            Standing::Elsewhere(leader) if *leader != self.shared.own => Some(leader.clone()),
+            _ => None,
+        }
     }
 }
 
@@ -87,10 +115,11 @@ pub(crate) fn router(api: &Api) -> Router {
         .route("/v2/deployments", get(deployments::list))
         .route("/v2/deployments/{id}", delete(deployments::delete))
         .route("/v2/queue", get(queue::list))
+        .layer(from_fn_with_state(api.clone(), standby::pass_on))
         .with_state(api.clone());
-    let leader = format!("http://{}", api.leader());
+    let told = api.clone();
     let headers =
-        ServiceBuilder::new().map_response(move |response: Response| with_headers(response, &leader));
+        ServiceBuilder::new().map_response(move |response: Response| with_headers(response, told.leader()));
     let routes = transom_web::layers(routes).layer(headers);
     let collapse = ServiceBuilder::new().map_request(|mut request: Request| {
         let uri = collapsed(request.uri());
@@ -119,7 +148,7 @@ fn collapsed(uri: &Uri) -> Option<Uri> {
     format!("/{}{query}", segments.join("/")).parse().ok()
 }
 
-fn with_headers(mut response: Response, leader: &str) -> Response {
+fn with_headers(mut response: Response, leader: Option<String>) -> Response {
     let headers = response.headers_mut();
     let fixed = [
         (header::CACHE_CONTROL, "no-cache, no-store, must-revalidate"),
@@ -131,7 +160,8 @@ fn with_headers(mut response: Response, leader: &str) -> Response {
     for (name, value) in fixed {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    if let Ok(leader) = HeaderValue::from_str(leader) {
+    let leader = leader.and_then(|leader| HeaderValue::from_str(&format!("http://{leader}")).ok());
+    if let Some(leader) = leader {
         headers.insert(HeaderName::from_static("x-marathon-leader"), leader);
     }
     response

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use transom_scheduler::{Reason, Reasons, Waiting};
-use transom_web::Json;
+use transom_web::{ApiError, Json};
 
 use super::Api;
 use super::query::Query;
@@ -29,10 +29,10 @@ const FUNNEL: [(&str, Option<Reason>); 10] = [
 ];
 
 /// `GET /v2/queue`; with `embed=reasons` each entry also has our own `reasons`: the last round's, and what the matcher said.
-pub(super) async fn list(State(api): State<Api>, query: Query) -> Response {
+pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
     let embed_reasons = query.embeds("reasons");
     let snapshot = api.snapshot();
-    let waiting = api.shared.scheduler.waiting();
+    let waiting = api.lead()?.scheduler.waiting();
     let mut by_app: BTreeMap<AppId, Vec<&Waiting>> = BTreeMap::new();
     for one in &waiting {
         if let Ok(id) = AppId::parse(&one.run_spec) {
@@ -44,7 +44,7 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Response {
         .iter()
         .filter_map(|(id, waiting)| Some(shown(snapshot.apps.get(id)?, waiting, now, embed_reasons)))
         .collect();
-    Json(json!({"queue": queue})).into_response()
+    Ok(Json(json!({"queue": queue})).into_response())
 }
 
 fn shown(view: &AppView, waiting: &[&Waiting], now: Moment, embed_reasons: bool) -> Value {

@@ -9,6 +9,7 @@ use transom_plugins::matcher::ConditionError;
 use transom_plugins::probe::{Failure, Kind, Outcome, Reason};
 use transom_scheduler::Event;
 
+use crate::Config;
 use crate::testing::{World, until};
 
 fn sleeper(id: &str) -> Value {
@@ -738,9 +739,12 @@ async fn info_has_only_upstream_s_keys() {
 
 #[tokio::test]
 async fn nobody_else_may_reach_the_port() {
-    let world = World::start().await;
-    let (cluster, components, dir) = world.stop().await;
-    let error = World::exposed(cluster, components, dir).await;
+    let config = Config {
+        listener: "0.0.0.0".parse().unwrap(),
+        port: 0,
+        ..Config::default()
+    };
+    let error = config.bind().unwrap_err().to_string();
     assert!(
         error.contains("0.0.0.0:0") && error.contains("loopback"),
         "{error}"

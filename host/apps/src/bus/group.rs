@@ -179,7 +179,7 @@ pub(super) async fn run(group: Arc<Group>, mut events: broadcast::Receiver<Arc<P
         tokio::select! {
             () = group.stop.cancelled() => return,
             () = bus.shared.token.cancelled() => {
-                bus.dissolve(&group, "the daemon is stopping");
+                bus.dissolve(&group, "this daemon is stopping, or does not lead any more");
                 return;
             }
             received = events.recv() => match received {

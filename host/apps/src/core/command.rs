@@ -66,7 +66,7 @@ pub(crate) enum Refusal {
     Store(Arc<transom_store::Error>),
     /// A component that has to be asked could not be.
     Plugin(transom_plugins::CallError),
-    /// The job is stopping.
+    /// The job is stopping, or does not lead any more.
     Stopped,
     /// It took too long.
     TimedOut,

@@ -7,6 +7,7 @@
 
 pub(crate) mod command;
 mod follow;
+pub(crate) mod mirror;
 mod outbox;
 mod persist;
 pub(crate) mod snapshot;
@@ -152,10 +153,17 @@ pub(crate) struct Core {
     dirty: BTreeSet<AppId>,
     last_version: Option<Moment>,
     snapshot: Arc<ArcSwap<Snapshot>>,
+    /// The snapshot is this core's own work.
+    published: bool,
 }
 
-/// Starts the core; it ends with `token`, or when the scheduler has stopped.
-pub(crate) fn start(stored: Stored, parts: Parts, tracker: &TaskTracker, token: CancellationToken) {
+/// Starts the core; it ends with `token`, or when the scheduler has stopped. The future returns when it has ended.
+pub(crate) fn start(
+    stored: Stored,
+    parts: Parts,
+    tracker: &TaskTracker,
+    token: CancellationToken,
+) -> impl Future<Output = ()> {
     let Parts {
         scheduler,
         mut events,
@@ -176,12 +184,16 @@ pub(crate) fn start(stored: Stored, parts: Parts, tracker: &TaskTracker, token: 
         dirty: BTreeSet::new(),
         last_version: None,
         snapshot: parts.snapshot,
+        published: false,
     };
     core.rebuild(stored.apps, stored.deployments, &scheduler.tasks());
     core.publish();
     let (outbox, demands) = mpsc::channel(OUTBOX);
     tracker.spawn(outbox::run(scheduler, demands, token.clone()));
+    let ended = CancellationToken::new();
+    let end = ended.clone().drop_guard();
     tracker.spawn(async move {
+        let _end = end;
         core.reconcile_all().await;
         core.publish();
         let mut ticks = tokio::time::interval(TICK);
@@ -201,6 +213,7 @@ pub(crate) fn start(stored: Stored, parts: Parts, tracker: &TaskTracker, token: 
             core.publish();
         }
     });
+    ended.cancelled_owned()
 }
 
 impl Core {
@@ -389,10 +402,15 @@ impl Core {
 
     /// Shows readers what has changed.
     fn publish(&mut self) {
-        if self.dirty.is_empty() {
+        if self.dirty.is_empty() && self.published {
             return;
         }
-        let mut apps = self.snapshot.load().apps.clone();
+        // What was shown before is what another daemon had stored, as far as it had come here.
+        let mut apps = if std::mem::replace(&mut self.published, true) {
+            self.snapshot.load().apps.clone()
+        } else {
+            BTreeMap::new()
+        };
         for id in std::mem::take(&mut self.dirty) {
             match self.apps.get(&id).filter(|state| !state.record.gone) {
                 Some(state) => drop(apps.insert(id, Arc::new(state.view()))),

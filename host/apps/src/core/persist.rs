@@ -71,7 +71,7 @@ impl Shelf {
         let doing = "numbering the start of the event bus";
         let failed = |source| Error::Store { doing, source };
         let last: u64 = match self.store.get(&key).await.map_err(failed)? {
-            Some(entry) => read(&entry)?,
+            Some(entry) => decode(&entry)?,
             None => 0,
         };
         let term = last + 1;
@@ -126,7 +126,7 @@ impl Shelf {
             .scan(prefix)
             .await
             .map_err(|source| Error::Store { doing, source })?;
-        entries.iter().map(read).collect()
+        entries.iter().map(decode).collect()
     }
 
     fn app_key(&self, id: &AppId) -> String {
@@ -138,7 +138,8 @@ impl Shelf {
     }
 }
 
-fn read<T: DeserializeOwned>(entry: &Entry) -> Result<T> {
+/// Reads an entry's value.
+pub(super) fn decode<T: DeserializeOwned>(entry: &Entry) -> Result<T> {
     serde_json::from_slice(&entry.value).map_err(|source| Error::Record {
         key: entry.key.clone(),
         source,

@@ -131,6 +131,14 @@ impl Actor {
                 () = tokio::time::sleep_until(wake) => {}
             }
         }
+        // The counters outlive this scheduler.
+        for gauge in [
+            &self.metrics.connected,
+            &self.metrics.waiting,
+            &self.metrics.records,
+        ] {
+            gauge.set(0);
+        }
     }
 
     /// Does all that can be done now.

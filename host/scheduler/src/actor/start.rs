@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
-use prometheus_client::registry::Registry;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tokio::sync::mpsc;
@@ -44,10 +43,10 @@ pub(crate) struct Parts {
 impl Parts {
     pub(crate) async fn start(
         self,
-        registry: &mut Registry,
+        metrics: Metrics,
         token: CancellationToken,
     ) -> Result<(Scheduler, Events)> {
-        let (actor, link, scheduler, events) = self.assemble(registry).await?;
+        let (actor, link, scheduler, events) = self.assemble(metrics).await?;
         let tracker = &scheduler.shared.tracker;
         tracker.spawn(link.run(token.clone()));
         tracker.spawn(actor.run(token));
@@ -56,8 +55,7 @@ impl Parts {
     }
 
     /// Everything in its place, nothing running.
-    pub(super) async fn assemble(self, registry: &mut Registry) -> Result<(Actor, Link, Scheduler, Events)> {
-        let metrics = Metrics::register(registry, &self.prefix);
+    pub(super) async fn assemble(self, metrics: Metrics) -> Result<(Actor, Link, Scheduler, Events)> {
         let identity = Identity::new(Arc::clone(&self.store), &self.prefix);
         let ledger = Ledger::load(Arc::clone(&self.store), &self.prefix).await?;
         let framework_id = identity.read().await?.map(|(id, _)| id);

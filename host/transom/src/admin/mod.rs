@@ -24,7 +24,6 @@ use tokio_util::sync::CancellationToken;
 use transom_apps::Apps;
 use transom_discovery::Discovery;
 use transom_plugins::Plugins;
-use transom_scheduler::Scheduler;
 use transom_web::{ApiError, Limits, Listener};
 
 /// What the admin port tells of.
@@ -32,7 +31,6 @@ use transom_web::{ApiError, Limits, Listener};
 pub(crate) struct Admin {
     registry: Arc<Registry>,
     plugins: Plugins,
-    scheduler: Option<Scheduler>,
     apps: Option<Apps>,
     discovery: Option<Discovery>,
 }
@@ -41,14 +39,12 @@ impl Admin {
     pub(crate) fn new(
         registry: Registry,
         plugins: Plugins,
-        scheduler: Option<Scheduler>,
         apps: Option<Apps>,
         discovery: Option<Discovery>,
     ) -> Admin {
         Admin {
             registry: Arc::new(registry),
             plugins,
-            scheduler,
             apps,
             discovery,
         }
@@ -87,7 +83,10 @@ async fn health() -> Json<serde_json::Value> {
 #[derive(Serialize)]
 struct Readiness {
     ready: bool,
-    /// Registered with the cluster manager; absent where nothing registers.
+    /// Whether this daemon leads the apps' framework; absent without apps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leading: Option<bool>,
+    /// Registered with the cluster manager; absent where nothing registers, and on a daemon that stands by.
     #[serde(skip_serializing_if = "Option::is_none")]
     framework: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,10 +96,9 @@ struct Readiness {
 }
 
 async fn ready(State(admin): State<Admin>) -> Response {
-    let framework = admin
-        .scheduler
-        .as_ref()
-        .map(|scheduler| scheduler.connection().connected);
+    let connection = admin.apps.as_ref().and_then(Apps::connection);
+    let leading = admin.apps.as_ref().map(|_| connection.is_some());
+    let framework = connection.map(|connection| connection.connected);
     let apps = admin.apps.as_ref().map(Apps::ready);
     let discovery = admin.discovery.as_ref().map(Discovery::ready);
     let ready = [framework, apps, discovery]
@@ -116,6 +114,7 @@ async fn ready(State(admin): State<Admin>) -> Response {
         status,
         Json(Readiness {
             ready,
+            leading,
             framework,
             apps,
             discovery,

@@ -1,6 +1,8 @@
 //! Reading settings: the file, then the environment, then `--port`; the later one wins.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
@@ -10,6 +12,9 @@ use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 
 use super::settings::{SECTIONS, Settings};
+
+/// What a lease may last.
+const LEASE_SECONDS: RangeInclusive<u64> = 1..=600;
 
 /// Keys given on the command line, as `section.key` to value.
 #[derive(Clone, Debug, Default)]
@@ -73,25 +78,46 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
         Ok(mut settings) => {
             settings.plugins.dir = beside(file, &settings.plugins.dir);
             refuse_exposure(&settings)?;
+            refuse_lease(&settings)?;
             Ok((settings, figment))
         }
         Err(error) => bail!("{}", explain(&error)),
     }
 }
 
-/// A port that can change something and asks nobody for credentials listens on loopback only.
+/// A port that can change something and asks nobody for credentials is not for everybody to reach.
 fn refuse_exposure(settings: &Settings) -> anyhow::Result<()> {
-    let listeners = [
-        ("admin.listener", Some(settings.admin.listener)),
-        ("apps.listener", settings.apps.as_ref().map(|apps| apps.listener)),
-    ];
-    for (key, listener) in listeners {
-        if let Some(address) = listener.filter(|address| !address.is_loopback()) {
-            bail!(
-                "`{key}` is {address}: this port can change things and has no credentials yet, so it listens on \
-                 loopback only; use 127.0.0.1 and put a proxy that asks for credentials in front"
-            );
-        }
+    let exposed = |address: IpAddr| !address.is_loopback();
+    if let Some(address) = Some(settings.admin.listener).filter(|address| exposed(*address)) {
+        bail!(
+            "`admin.listener` is {address}: this port can change things and has no credentials yet, so it listens on \
+             loopback only; use 127.0.0.1 and put a proxy that asks for credentials in front"
+        );
+    }
+    let apps = settings.apps.as_ref();
+    if let Some(apps) = apps.filter(|apps| exposed(apps.listener) && apps.trusted_networks.is_empty()) {
+        bail!(
+            "`apps.listener` is {}: this port can start programs in the cluster and asks nobody for credentials; name the \
+             networks that may use it, as apps.trusted_networks = [\"10.0.0.0/8\"], or use 127.0.0.1",
+            apps.listener
+        );
+    }
+    if let Some(apps) = apps.filter(|apps| apps.listener.is_unspecified() && apps.hostname.is_empty()) {
+        bail!(
+            "`apps.hostname` is not set and `apps.listener` is {}: clients and other daemons are told where this one is \
+             reached, so give it the name or address of this machine",
+            apps.listener
+        );
+    }
+    Ok(())
+}
+
+/// Too short a lease is lost at the first hiccup, too long a one leaves a framework alone.
+fn refuse_lease(settings: &Settings) -> anyhow::Result<()> {
+    let seconds = settings.store.lease_seconds;
+    if !LEASE_SECONDS.contains(&seconds) {
+        let (least, most) = (LEASE_SECONDS.start(), LEASE_SECONDS.end());
+        bail!("`store.lease_seconds` is {seconds}: it must be between {least} and {most} seconds");
     }
     Ok(())
 }

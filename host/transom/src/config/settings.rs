@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Everything that can be configured. A job runs when its section is present.
@@ -92,6 +93,8 @@ pub(crate) struct Store {
     pub(crate) ssl: bool,
     /// Do not verify its certificate.
     pub(crate) skip_ssl: bool,
+    /// Seconds after which a daemon that is not heard of does not lead its frameworks any more.
+    pub(crate) lease_seconds: u64,
 }
 
 impl Default for Store {
@@ -103,6 +106,7 @@ impl Default for Store {
             database: None,
             ssl: false,
             skip_ssl: false,
+            lease_seconds: 5,
         }
     }
 }
@@ -173,6 +177,9 @@ impl Default for Admin {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Apps {
     pub(crate) listener: IpAddr,
+    /// Networks such as `10.0.0.0/8` whose requests are answered, besides this machine's; needed for a listener that
+    /// other machines reach.
+    pub(crate) trusted_networks: Vec<IpNet>,
     pub(crate) port: u16,
     /// The name that the framework registers with, and the prefix of its keys in the store.
     pub(crate) framework_name: String,
@@ -191,6 +198,7 @@ impl Default for Apps {
     fn default() -> Self {
         Apps {
             listener: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            trusted_networks: Vec::new(),
             port: 8080,
             framework_name: "marathon".into(),
             role: "*".into(),

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use jiff::{Timestamp, ToSpan};
-use prometheus_client::registry::Registry;
 use serde_json::Value;
 use transom_cluster::scheduler::Event as ClusterEvent;
 
 use super::rig::Rig;
 use crate::link::News;
 use crate::testing::{offer, spec, wanted};
-use crate::{PortRequest, Reason, Waiting};
+use crate::{Metrics, PortRequest, Reason, Waiting};
 
 fn ids(values: &Value) -> Vec<&str> {
     values
@@ -177,8 +176,7 @@ async fn an_end_makes_what_waits_look_for_offers_again() {
 async fn a_rescinded_offer_is_not_used() {
     let rig = registered().await;
     // An actor that does not run, so that nothing is answered between the two.
-    let (mut actor, _link, _scheduler, _events) =
-        rig.parts().assemble(&mut Registry::default()).await.unwrap();
+    let (mut actor, _link, _scheduler, _events) = rig.parts().assemble(Metrics::default()).await.unwrap();
     let offers = ["o1", "o2", "o3"].map(|id| offer(id, "a1", 1.0, &[]));
     for event in [
         ClusterEvent::Offers(offers.to_vec()),

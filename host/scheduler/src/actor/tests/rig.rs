@@ -18,7 +18,7 @@ use super::master::Master;
 use crate::actor::{Parts, Times};
 use crate::matcher::{Matcher, MatcherHost};
 use crate::retry::Backoff;
-use crate::{Event, Events, RunSpec, Scheduler, TaskRecord, testing};
+use crate::{Event, Events, Metrics, RunSpec, Scheduler, TaskRecord, testing};
 
 /// A scheduler and everything around it. What is not stopped by the test ends with its runtime.
 pub(super) struct Rig {
@@ -293,7 +293,10 @@ impl Rig {
         let (mut registry, token) = (Registry::default(), CancellationToken::new());
         let matchers = matchers.unwrap_or_else(|| Box::new(ScriptedHost(Arc::clone(&script))));
         let parts = parts(masters, &store, matchers, times);
-        let (scheduler, events) = parts.start(&mut registry, token.clone()).await.unwrap();
+        let (scheduler, events) = parts
+            .start(Metrics::register(&mut registry, "fw"), token.clone())
+            .await
+            .unwrap();
         Self {
             master,
             store,

@@ -1,0 +1,194 @@
+//! Requests to a daemon that does not lead: reads are answered here, events redirected, the rest passed on to the leader.
+
+use std::time::Duration;
+
+use axum::RequestExt;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::{Method, StatusCode, Uri, header};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout, timeout_at};
+use transom_store::Standing;
+use transom_web::{ApiError, Unforwarded};
+
+use super::{Api, Original};
+
+/// How long a request waits for somebody to lead; a lease runs out within this time.
+const ELECTION: Duration = Duration::from_secs(10);
+/// How long a write that was passed on waits until it is shown here too.
+const SYNC: Duration = Duration::from_secs(2);
+
+/// Who carries a request out.
+enum Leader {
+    Here,
+    At(String),
+}
+
+/// Lets through what is answered here.
+pub(super) async fn pass_on(State(api): State<Api>, request: Request, next: Next) -> Response {
+    if api.shared.lead.load().is_some() || answered_here(request.method(), request.uri().path()) {
+        return next.run(request).await;
+    }
+    let outcome = if request.uri().path() == "/v2/events" {
+        redirect(&api, request, next).await
+    } else {
+        carry_out(&api, request, next).await
+    };
+    outcome.unwrap_or_else(IntoResponse::into_response)
+}
+
+/// What needs nobody who leads.
+fn answered_here(method: &Method, path: &str) -> bool {
+    let shown = ["/v2/apps", "/v2/tasks", "/v2/deployments"];
+    match path.strip_prefix("/v2/") {
+        None | Some("info" | "leader") => true,
+        Some(_) => {
+            (method == Method::GET || method == Method::HEAD)
+                && shown.iter().any(|shown| {
+                    path.strip_prefix(shown)
+                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                })
+        }
+    }
+}
+
+/// Streams stay with the daemon that makes the events.
+async fn redirect(api: &Api, request: Request, next: Next) -> Result<Response, ApiError> {
+    let leader = match leader(api, Instant::now() + ELECTION, None).await? {
+        Leader::Here => return Ok(next.run(request).await),
+        Leader::At(leader) => leader,
+    };
+    let location = format!("http://{leader}{}", asked_for(&request));
+    Ok((StatusCode::FOUND, [(header::LOCATION, location)]).into_response())
+}
+
+async fn carry_out(api: &Api, request: Request, next: Next) -> Result<Response, ApiError> {
+    let end = Instant::now() + ELECTION;
+    let reads = request.method() == Method::GET || request.method() == Method::HEAD;
+    let mut next_leader = leader(api, end, None).await?;
+    if let Leader::Here = next_leader {
+        return Ok(next.run(request).await);
+    }
+    let (mut head, body) = request.with_limited_body().into_parts();
+    if let Some(Original(uri)) = head.extensions.get::<Original>() {
+        head.uri = uri.clone();
+    }
+    let body = Request::from_parts(head.clone(), body);
+    let body: Bytes = match body.extract().await {
+        Ok(body) => body,
+        Err(refused) => {
+            let refused: axum::extract::rejection::BytesRejection = refused;
+            return Err(ApiError::new(refused.status(), refused.body_text()));
+        }
+    };
+    loop {
+        let Leader::At(leader_at) = next_leader else {
+            // Elected meanwhile; the path is tidied again on its way.
+            let mut request = Request::from_parts(head, body.into());
+            if let Some(tidy) = super::collapsed(request.uri()) {
+                *request.uri_mut() = tidy;
+            }
+            return Ok(next.run(request).await);
+        };
+        match api
+            .shared
+            .forwarder
+            .forward(&leader_at, &head, body.clone())
+            .await
+        {
+            Ok(response) => {
+                if !reads && response.status().is_success() {
+                    shown(api).await;
+                }
+                return Ok(response);
+            }
+            // It got nothing, so whoever leads next may be asked.
+            Err(unreachable @ Unforwarded::Unreachable(_)) => {
+                next_leader = match leader(api, end, Some(&leader_at)).await {
+                    Ok(next_leader) => next_leader,
+                    Err(_) => return Err(unreachable.into()),
+                };
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Waits for somebody who leads, other than `failed`.
+async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader, ApiError> {
+    let (mut standing, mut turned) = (api.shared.standing.clone(), api.shared.turned.clone());
+    loop {
+        if api.shared.lead.load().is_some() {
+            return Ok(Leader::Here);
+        }
+        let known = standing.borrow_and_update().clone();
+        match known {
+            // A lease in the name of this address is one of an earlier process.
+            Standing::Elsewhere(address) if address != api.shared.own && failed != Some(address.as_str()) => {
+                return Ok(Leader::At(address));
+            }
+            _ => {}
+        }
+        let changed = async {
+            tokio::select! {
+                changed = standing.changed() => changed,
+                changed = turned.changed() => changed,
+            }
+        };
+        if !matches!(timeout_at(end, changed).await, Ok(Ok(()))) {
+            let text = "Could not determine the current leader. Try again later.";
+            return Err(ApiError::new(StatusCode::BAD_GATEWAY, text));
+        }
+    }
+}
+
+/// Returns when what is stored now is shown here, so that clients read what they wrote; or when that takes too long.
+async fn shown(api: &Api) {
+    let sync = async {
+        let (sync, done) = oneshot::channel();
+        if api.shared.syncs.send(sync).await.is_ok() {
+            let _ = done.await;
+        }
+    };
+    if timeout(SYNC, sync).await.is_err() {
+        tracing::info!("a change that was passed on to the leader is not shown here yet");
+    }
+}
+
+/// Path and query as they were asked for.
+fn asked_for(request: &Request) -> String {
+    let original = request.extensions().get::<Original>().map(|original| &original.0);
+    let uri: &Uri = original.unwrap_or_else(|| request.uri());
+    uri.path_and_query().map_or("/", |path| path.as_str()).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_are_answered_here_and_nothing_else() {
+        for (method, path, here) in [
+            (Method::GET, "/ping", true),
+            (Method::GET, "/v2/info", true),
+            (Method::GET, "/v2/leader", true),
+            (Method::GET, "/v2/apps", true),
+            (Method::HEAD, "/v2/apps", true),
+            (Method::GET, "/v2/apps/a/versions", true),
+            (Method::GET, "/v2/tasks", true),
+            (Method::GET, "/v2/deployments", true),
+            (Method::GET, "/v2/queue", false),
+            (Method::GET, "/v2/events", false),
+            (Method::GET, "/v2/appsx", false),
+            (Method::POST, "/v2/apps", false),
+            (Method::PUT, "/v2/apps/a", false),
+            (Method::PATCH, "/v2/apps/a", false),
+            (Method::DELETE, "/v2/deployments/d", false),
+            (Method::POST, "/elsewhere", true),
+        ] {
+            assert_eq!(answered_here(&method, path), here, "{method} {path}");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What a daemon that does not lead shows: apps, deployments and launched tasks as the leader stores them.
+//!
+//! It watches the store and reads what changes, so readers are as near behind the leader as the store's news is. Without the
+//! store readers keep the last known. What is never stored is not here: tasks that wait for a place, what checks found last.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures::FutureExt;
+use tokio::sync::{mpsc, oneshot};
+use transom_cluster::TaskId;
+use transom_scheduler::TaskRecord;
+use transom_store::{Entry, Notice, Store, Watch};
+
+use super::persist::{AppRecord, decode};
+use super::snapshot::{AppView, Snapshot};
+use crate::deploy::Deployment;
+use crate::ids::AppId;
+use crate::instance::Instance;
+use crate::{Error, Result};
+
+/// Before the store is read anew after it failed.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Notices taken in at once.
+const BATCH: usize = 1024;
+
+/// Asks to be told when everything that was stored before is shown.
+pub(crate) type CatchUp = oneshot::Sender<()>;
+
+/// The copy. What it shows outlives it.
+#[derive(Debug)]
+pub(crate) struct Mirror {
+    store: Arc<dyn Store>,
+    prefix: String,
+    snapshot: Arc<ArcSwap<Snapshot>>,
+    kept: Kept,
+    said: bool,
+}
+
+/// What was read. Pure.
+#[derive(Debug, Default)]
+struct Kept {
+    apps: BTreeMap<AppId, AppRecord>,
+    deployments: BTreeMap<String, Arc<Deployment>>,
+    tasks: BTreeMap<AppId, BTreeMap<TaskId, Instance>>,
+    /// The app of each task in `tasks`.
+    owners: BTreeMap<TaskId, AppId>,
+    dirty: BTreeSet<AppId>,
+}
+
+impl Mirror {
+    pub(crate) fn new(store: Arc<dyn Store>, prefix: &str, snapshot: Arc<ArcSwap<Snapshot>>) -> Self {
+        Self {
+            store,
+            prefix: format!("{prefix}/"),
+            snapshot,
+            kept: Kept::default(),
+            said: false,
+        }
+    }
+
+    /// Reads and shows everything.
+    pub(crate) async fn load(&mut self) -> Result<()> {
+        let mut kept = Kept::default();
+        for part in ["apps/", "deployments/", "tasks/"] {
+            let entries = self.scan(part).await?;
+            for entry in &entries {
+                kept.put(&entry.key[self.prefix.len()..], entry);
+            }
+        }
+        self.kept = kept;
+        self.snapshot
+            .store(Arc::new(self.kept.snapshot(Snapshot::default())));
+        Ok(())
+    }
+
+    /// Keeps up with the store, until dropped.
+    pub(crate) async fn follow(&mut self, syncs: &mut mpsc::Receiver<CatchUp>) {
+        loop {
+            let error = match self.keep_up(syncs).await {
+                Ok(()) => continue,
+                Err(error) => error,
+            };
+            if !std::mem::replace(&mut self.said, true) {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(
+                    error,
+                    "what is shown is not kept up to date before the store answers again"
+                );
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Reads everything, then what changes. Returns when it has to begin anew.
+    async fn keep_up(&mut self, syncs: &mut mpsc::Receiver<CatchUp>) -> Result<()> {
+        let failed = |source| Error::Store {
+            doing: "watching it",
+            source,
+        };
+        let mut watch = self.store.watch(&self.prefix).await.map_err(failed)?;
+        self.load().await?;
+        if std::mem::take(&mut self.said) {
+            tracing::info!("what is shown is up to date again");
+        }
+        loop {
+            let mut waiting = Vec::new();
+            let first = tokio::select! {
+                notice = watch.next() => match notice {
+                    Some(notice) => Some(notice),
+                    None => return Err(failed(transom_store::Error::Closed)),
+                },
+                Some(sync) = syncs.recv() => {
+                    waiting.push(sync);
+                    // News travels with answers: what was stored before this question was told before its answer.
+                    self.read("apps").await?;
+                    None
+                }
+            };
+            let Some(keys) = gather(first, &mut watch, &self.prefix) else {
+                return Ok(());
+            };
+            for key in keys {
+                let entry = self.read(&key).await?;
+                match entry {
+                    Some(entry) => self.kept.put(&key, &entry),
+                    None => self.kept.delete(&key),
+                }
+            }
+            let shown = Snapshot::clone(&self.snapshot.load());
+            self.snapshot.store(Arc::new(self.kept.snapshot(shown)));
+            for sync in waiting {
+                // Who asked may have gone.
+                let _ = sync.send(());
+            }
+        }
+    }
+
+    async fn read(&self, key: &str) -> Result<Option<Entry>> {
+        let key = format!("{}{key}", self.prefix);
+        let failed = |source| Error::Store {
+            doing: "reading what changed",
+            source,
+        };
+        self.store.get(&key).await.map_err(failed)
+    }
+
+    async fn scan(&self, part: &str) -> Result<Vec<Entry>> {
+        let prefix = format!("{}{part}", self.prefix);
+        let failed = |source| Error::Store {
+            doing: "reading everything",
+            source,
+        };
+        self.store.scan(&prefix).await.map_err(failed)
+    }
+}
+
+/// The keys of the first notice and of those that are there already, without the prefix; `None` when some were missed.
+fn gather(first: Option<Notice>, watch: &mut Watch, prefix: &str) -> Option<BTreeSet<String>> {
+    let mut keys = BTreeSet::new();
+    let mut next = first.or_else(|| watch.next().now_or_never().flatten());
+    while let Some(notice) = next {
+        match notice {
+            Notice::Missed => return None,
+            Notice::Changed { key, .. } => keys.extend(key.strip_prefix(prefix).map(str::to_owned)),
+        }
+        next = if keys.len() < BATCH {
+            watch.next().now_or_never().flatten()
+        } else {
+            None
+        };
+    }
+    Some(keys)
+}
+
+impl Kept {
+    /// Takes in an entry. One that cannot be read is said and left out: it is the leader who cannot go on without it.
+    fn put(&mut self, key: &str, entry: &Entry) {
+        let outcome = if key.starts_with("apps/") {
+            decode::<AppRecord>(entry).map(|record| {
+                self.dirty.insert(record.app.id.clone());
+                self.apps.insert(record.app.id.clone(), record);
+            })
+        } else if let Some(id) = key.strip_prefix("deployments/") {
+            decode::<Deployment>(entry).map(|deployment| {
+                self.deployments.insert(id.to_owned(), Arc::new(deployment));
+            })
+        } else if let Some(id) = key.strip_prefix("tasks/") {
+            decode::<TaskRecord>(entry).map(|record| {
+                self.forget(&TaskId::from(id));
+                self.task(&Arc::new(record));
+            })
+        } else {
+            Ok(())
+        };
+        if let Err(error) = outcome {
+            let error: &dyn std::error::Error = &error;
+            tracing::warn!(error, "a record is not shown");
+        }
+    }
+
+    fn task(&mut self, record: &Arc<TaskRecord>) {
+        let app = AppId::parse(&record.run_spec).ok();
+        if let (Some(app), Some(instance), false) = (app, Instance::of_record(record), record.is_terminal()) {
+            self.dirty.insert(app.clone());
+            self.owners.insert(record.id.clone(), app.clone());
+            self.tasks
+                .entry(app)
+                .or_default()
+                .insert(record.id.clone(), instance);
+        }
+    }
+
+    fn forget(&mut self, task: &TaskId) {
+        let Some(app) = self.owners.remove(task) else {
+            return;
+        };
+        if let Some(tasks) = self.tasks.get_mut(&app) {
+            tasks.remove(task);
+            if tasks.is_empty() {
+                self.tasks.remove(&app);
+            }
+        }
+        self.dirty.insert(app);
+    }
+
+    fn delete(&mut self, key: &str) {
+        if let Some(id) = key.strip_prefix("apps").and_then(|id| AppId::parse(id).ok()) {
+            self.apps.remove(&id);
+            self.dirty.insert(id);
+        } else if let Some(id) = key.strip_prefix("deployments/") {
+            self.deployments.remove(id);
+        } else if let Some(id) = key.strip_prefix("tasks/") {
+            self.forget(&TaskId::from(id));
+        }
+    }
+
+    /// What is shown now, after `shown`.
+    fn snapshot(&mut self, shown: Snapshot) -> Snapshot {
+        let mut apps = shown.apps;
+        for id in std::mem::take(&mut self.dirty) {
+            match self.apps.get(&id).filter(|record| !record.gone) {
+                Some(record) => {
+                    let tasks = self.tasks.get(&id);
+                    let view = AppView {
+                        app: Arc::clone(&record.app),
+                        versions: record.versions.clone(),
+                        instances: tasks
+                            .map(|tasks| tasks.values().cloned().collect())
+                            .unwrap_or_default(),
+                        last_failure: record.last_failure.clone(),
+                    };
+                    apps.insert(id, Arc::new(view));
+                }
+                None => drop(apps.remove(&id)),
+            }
+        }
+        let mut deployments: Vec<_> = self.deployments.values().cloned().collect();
+        deployments.sort_by_key(|deployment| deployment.version);
+        Snapshot { apps, deployments }
+    }
+}

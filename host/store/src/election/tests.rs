@@ -1,0 +1,188 @@
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::file::FileStore;
+use crate::{Batch, Cause, Entry, Expect, Result};
+
+const TTL: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A store that can be switched off.
+#[derive(Debug)]
+struct Away {
+    store: FileStore,
+    away: AtomicBool,
+}
+
+impl Away {
+    fn check(&self) -> Result<()> {
+        if self.away.load(Ordering::SeqCst) {
+            let source: Cause = "switched off".into();
+            return Err(Error::Unavailable {
+                what: "answer",
+                source,
+            });
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Store for Away {
+    async fn get(&self, key: &str) -> Result<Option<Entry>> {
+        self.store.get(key).await
+    }
+
+    async fn scan(&self, prefix: &str) -> Result<Vec<Entry>> {
+        self.store.scan(prefix).await
+    }
+
+    async fn commit(&self, batch: Batch) -> Result<Vec<u64>> {
+        self.check()?;
+        self.store.commit(batch).await
+    }
+
+    async fn acquire(&self, name: &str, holder: &str, ttl: Duration) -> Result<Lease> {
+        self.check()?;
+        self.store.acquire(name, holder, ttl).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Lease> {
+        self.check()?;
+        self.store.renew(lease).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<()> {
+        self.check()?;
+        self.store.release(lease).await
+    }
+}
+
+struct Site {
+    store: Arc<Away>,
+    _dir: tempfile::TempDir,
+}
+
+impl Site {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Away {
+            store: FileStore::open(dir.path().to_owned()).await.unwrap(),
+            away: AtomicBool::new(false),
+        };
+        Self {
+            store: Arc::new(store),
+            _dir: dir,
+        }
+    }
+
+    fn stand(&self, address: &str) -> Election {
+        Election::new(self.store.clone(), "fw/leader", address, TTL)
+    }
+
+    fn switch(&self, away: bool) {
+        self.store.away.store(away, Ordering::SeqCst);
+    }
+}
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.unwrap()
+}
+
+#[tokio::test]
+async fn one_is_elected_and_the_next_one_when_it_resigns() {
+    let site = Site::new().await;
+    let (mut a, mut b) = (site.stand("a:1"), site.stand("b:2"));
+    let (seen_by_a, mut seen_by_b) = (a.standing(), b.standing());
+    let first = soon(a.win()).await;
+    assert_eq!(*seen_by_a.borrow(), Standing::Here);
+
+    let second = tokio::spawn(async move { b.win().await });
+    soon(seen_by_b.wait_for(|standing| *standing == Standing::Elsewhere("a:1".to_owned())))
+        .await
+        .unwrap();
+    // Longer than the lease: it is renewed.
+    tokio::time::sleep(TTL * 2).await;
+    assert!(!second.is_finished());
+    assert!(!first.ended().is_cancelled() && first.tenure().left() > Duration::ZERO);
+
+    let (number, tenure, fenced) = (first.number(), first.tenure(), first.fence());
+    fenced.put("fw/x", Bytes::from("1"), Expect::Any).await.unwrap();
+    first.resign().await;
+    let second = soon(second).await.unwrap();
+    assert!(second.number() > number);
+    assert_eq!(*seen_by_b.borrow(), Standing::Here);
+    assert_eq!(*seen_by_a.borrow(), Standing::Vacant);
+    let refused = fenced.put("fw/x", Bytes::from("2"), Expect::Any).await;
+    assert!(matches!(refused, Err(Error::Fenced { .. })), "{refused:?}");
+    // What the clock of the one who resigned says does not matter any more, but it does not grow either.
+    assert!(tenure.left() <= TTL);
+    second
+        .fence()
+        .put("fw/x", Bytes::from("3"), Expect::Any)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_term_ends_with_its_lease_while_the_store_is_away_and_the_same_candidate_can_win_again() {
+    let site = Site::new().await;
+    let mut a = site.stand("a:1");
+    let standing = a.standing();
+    let term = soon(a.win()).await;
+    let tenure = term.tenure();
+    site.switch(true);
+    assert!(
+        tenure.left() > Duration::ZERO,
+        "an outage shorter than the lease ends nothing"
+    );
+    soon(term.ended().cancelled()).await;
+    assert_eq!(tenure.left(), Duration::ZERO);
+    assert_eq!(*standing.borrow(), Standing::Vacant);
+    let number = term.number();
+    drop(term);
+
+    let again = tokio::spawn(async move { a.win().await });
+    site.switch(false);
+    let again = soon(again).await.unwrap();
+    assert!(again.number() > number);
+    assert_eq!(*standing.borrow(), Standing::Here);
+    assert_eq!(
+        tenure.left(),
+        Duration::ZERO,
+        "an earlier term does not come back with a later one"
+    );
+}
+
+#[tokio::test]
+async fn an_outage_shorter_than_the_lease_is_survived() {
+    let site = Site::new().await;
+    let mut a = Election::new(site.store.clone(), "fw/leader", "a:1", Duration::from_secs(2));
+    let term = soon(a.win()).await;
+    let tenure = term.tenure();
+    site.switch(true);
+    // A renewal has failed when less is left than at the time of the first attempt.
+    while tenure.left() > Duration::from_millis(1200) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    site.switch(false);
+    while tenure.left() < Duration::from_millis(1500) {
+        assert!(!term.ended().is_cancelled());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_term_that_is_dropped_is_over() {
+    let site = Site::new().await;
+    let (mut a, mut b) = (site.stand("a:1"), site.stand("b:2"));
+    let term = soon(a.win()).await;
+    let ended = term.ended().clone();
+    drop(term);
+    assert!(ended.is_cancelled());
+    soon(b.win()).await;
+}

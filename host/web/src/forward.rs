@@ -1,0 +1,151 @@
+//! Passing requests on to the daemon that leads.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+
+use crate::{ApiError, Error, Result};
+
+/// Connecting to the leader takes no longer.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Nor does the head of its answer; longer than a handler waits for anything.
+const ANSWER: Duration = Duration::from_secs(60);
+/// A request passes through no more daemons than these.
+const MOST_HOPS: usize = 3;
+
+/// Headers that belong to one connection.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Why a request was not passed on, or has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unforwarded {
+    /// Daemons take each other for the leader.
+    #[error("This request was passed on from daemon to daemon without reaching the leader. Try again later.")]
+    Loop,
+    /// The leader did not get it: it may be passed on again.
+    #[error("The leader, {0}, cannot be reached. Try again later.")]
+    Unreachable(String),
+    /// The leader may have got it; nobody knows what became of it.
+    #[error("The leader, {0}, gave no answer. It may still do what was asked; look before trying again.")]
+    Unanswered(String),
+}
+
+impl From<Unforwarded> for ApiError {
+    fn from(error: Unforwarded) -> Self {
+        Self::new(StatusCode::BAD_GATEWAY, error.to_string())
+    }
+}
+
+/// Passes requests on, and streams the answers back. Cheap to clone.
+///
+/// A header on the way says by whom, so that daemons which take each other for the leader notice instead of passing a
+/// request round and round.
+#[derive(Clone, Debug)]
+pub struct Forwarder {
+    http: reqwest::Client,
+    via: HeaderName,
+    own: HeaderValue,
+}
+
+impl Forwarder {
+    /// Passes on in the name of `own`, this daemon's host and port, which goes into the header `via`.
+    ///
+    /// # Errors
+    /// [`Error::Forwarder`] when `own` is no text for a header.
+    pub fn new(via: HeaderName, own: &str) -> Result<Self> {
+        // Fails when a provider is there already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let failed = |source: Box<dyn std::error::Error + Send + Sync>| Error::Forwarder {
+            own: own.to_owned(),
+            source,
+        };
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT)
+            .tls_certs_only([])
+            .build()
+            .map_err(|error| failed(error.into()))?;
+        let own = HeaderValue::from_str(own).map_err(|error| failed(error.into()))?;
+        Ok(Self { http, via, own })
+    }
+
+    /// Passes a request on to `leader` (host and port) and returns its answer.
+    ///
+    /// # Errors
+    /// After [`Unforwarded::Unreachable`] it may be tried again; after the others not.
+    pub async fn forward(
+        &self,
+        leader: &str,
+        head: &Parts,
+        body: Bytes,
+    ) -> std::result::Result<Response, Unforwarded> {
+        let hops: Vec<&HeaderValue> = head.headers.get_all(&self.via).iter().collect();
+        if hops.len() >= MOST_HOPS || hops.contains(&&self.own) {
+            return Err(Unforwarded::Loop);
+        }
+        let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+        let mut headers = end_to_end(&head.headers);
+        headers.remove(header::HOST);
+        headers.append(self.via.clone(), self.own.clone());
+        let sending = self
+            .http
+            .request(head.method.clone(), format!("http://{leader}{path}"))
+            .headers(headers)
+            .body(body)
+            .send();
+        let answer = match tokio::time::timeout(ANSWER, sending).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => {
+                let connected = !error.is_connect();
+                tracing::warn!(
+                    leader,
+                    connected,
+                    error = &error as &dyn std::error::Error,
+                    "a request was not passed on"
+                );
+                return Err(if connected {
+                    Unforwarded::Unanswered(leader.to_owned())
+                } else {
+                    Unforwarded::Unreachable(leader.to_owned())
+                });
+            }
+            Err(_) => return Err(Unforwarded::Unanswered(leader.to_owned())),
+        };
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = answer.status();
+        *response.headers_mut() = end_to_end(answer.headers());
+        response.headers_mut().append(self.via.clone(), self.own.clone());
+        *response.body_mut() = Body::from_stream(answer.bytes_stream());
+        Ok(response)
+    }
+}
+
+/// Without what belongs to one connection: the usual headers, and those that `Connection` names.
+fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    headers
+        .iter()
+        .filter(|(name, _)| !HOP_BY_HOP.contains(name) && !named.contains(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}

@@ -1,0 +1,165 @@
+//! Requests that are passed on, over real sockets on loopback.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use http::HeaderName;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use transom_web::{ApiError, Forwarder, Limits, Listener, layers, serve};
+
+const VIA: HeaderName = HeaderName::from_static("x-marathon-via");
+const GRACE: Duration = Duration::from_secs(5);
+
+struct Server {
+    addr: SocketAddr,
+    token: CancellationToken,
+    task: JoinHandle<transom_web::Result<()>>,
+}
+
+impl Server {
+    fn start(make: impl FnOnce(SocketAddr) -> Router) -> Self {
+        let listener = Listener::bind("apps", ([127, 0, 0, 1], 0).into()).unwrap();
+        let (addr, token) = (listener.local_addr(), CancellationToken::new());
+        let router = layers(make(addr));
+        let task = tokio::spawn(serve(listener, router, Limits::default(), token.clone(), GRACE));
+        Self { addr, token, task }
+    }
+
+    /// Passes everything on to `leader`.
+    fn standby(leader: SocketAddr) -> Self {
+        Self::start(|own| passing_on(&own.to_string(), leader.to_string()))
+    }
+
+    async fn stop(self) {
+        self.token.cancel();
+        self.task.await.unwrap().unwrap();
+    }
+}
+
+fn passing_on(own: &str, leader: String) -> Router {
+    let forwarder = Forwarder::new(VIA, own).unwrap();
+    Router::new().fallback(async move |request: Request| -> Response {
+        let (head, body) = request.into_parts();
+        let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+        match forwarder.forward(&leader, &head, body).await {
+            Ok(response) => response,
+            Err(error) => ApiError::from(error).into_response(),
+        }
+    })
+}
+
+/// Tells what it got.
+fn leader(_: SocketAddr) -> Router {
+    Router::new().fallback(async |request: Request| {
+        let (parts, body) = request.into_parts();
+        let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+        let header = |name: &str| {
+            let values = parts.headers.get_all(name).iter();
+            let values: Vec<_> = values.map(|value| value.to_str().unwrap().to_owned()).collect();
+            values.join(",")
+        };
+        let text = format!(
+            "{} {} {} te={} mine={} via={}",
+            parts.method,
+            parts.uri,
+            String::from_utf8_lossy(&body),
+            header("te"),
+            header("x-mine"),
+            header("x-marathon-via"),
+        );
+        (
+            http::StatusCode::CONFLICT,
+            [("x-answer", "42"), ("keep-alive", "timeout=5")],
+            text,
+        )
+    })
+}
+
+fn client() -> reqwest::Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder()
+        .no_proxy()
+        .tls_certs_only([])
+        .build()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn request_and_answer_arrive_whole_but_for_what_belongs_to_a_connection() {
+    let leader = Server::start(leader);
+    let standby = Server::standby(leader.addr);
+    let answer = client()
+        .put(format!("http://{}/v2/apps//a?force=true&x=%20", standby.addr))
+        .header("te", "trailers")
+        .header("x-mine", "1")
+        .header("x-hop", "1")
+        .header("connection", "x-hop")
+        .body("{\"cpus\": 1}")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(answer.status().as_u16(), 409);
+    assert_eq!(answer.headers()["x-answer"], "42");
+    assert_eq!(
+        answer.headers()["x-marathon-via"],
+        standby.addr.to_string().as_str()
+    );
+    assert!(!answer.headers().contains_key("keep-alive"));
+    let expected = format!(
+        "PUT /v2/apps//a?force=true&x=%20 {{\"cpus\": 1}} te= mine=1 via={}",
+        standby.addr
+    );
+    assert_eq!(answer.text().await.unwrap(), expected);
+    standby.stop().await;
+    leader.stop().await;
+}
+
+#[tokio::test]
+async fn daemons_that_take_each_other_for_the_leader_notice() {
+    let listener = Listener::bind("apps", ([127, 0, 0, 1], 0).into()).unwrap();
+    let first = listener.local_addr();
+    let second = Server::standby(first);
+    let (token, router) = (
+        CancellationToken::new(),
+        layers(passing_on(&first.to_string(), second.addr.to_string())),
+    );
+    let task = tokio::spawn(serve(listener, router, Limits::default(), token.clone(), GRACE));
+    for start in [first, second.addr] {
+        let answer = client()
+            .post(format!("http://{start}/v2/apps"))
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(answer.status().as_u16(), 502);
+        let text = answer.text().await.unwrap();
+        assert!(text.contains("without reaching the leader"), "{text}");
+    }
+    token.cancel();
+    task.await.unwrap().unwrap();
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn a_leader_that_is_not_there_is_said_to_be_unreachable() {
+    let gone = Listener::bind("apps", ([127, 0, 0, 1], 0).into())
+        .unwrap()
+        .local_addr();
+    let standby = Server::standby(gone);
+    let answer = client()
+        .get(format!("http://{}/v2/queue", standby.addr))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(answer.status().as_u16(), 502);
+    let text = answer.text().await.unwrap();
+    assert!(
+        text.contains(&gone.to_string()) && text.contains("cannot be reached"),
+        "{text}"
+    );
+    standby.stop().await;
+}

@@ -1,0 +1,320 @@
+//! Several daemons on one store: one leads, the others answer reads and pass writes on, and take over when it is gone. A
+//! leader that was stopped for too long does nothing more, whatever it was in the middle of.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that fails may panic"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use transom_tests::gate::Gate;
+use transom_tests::process::Transom;
+use transom_tests::redis::Redis;
+use transom_tests::site::{Cluster, addresses, copy_components};
+use transom_tests::{eventually, http};
+
+/// Seconds; as short as the configuration allows is shorter than a busy machine may stumble.
+const LEASE: u64 = 2;
+
+struct Daemon {
+    process: Transom,
+    addresses: BTreeMap<String, SocketAddr>,
+    http: reqwest::Client,
+}
+
+impl Daemon {
+    fn start(dir: &Path, name: &str, master: SocketAddr, store: SocketAddr) -> Daemon {
+        let file = format!("{name}.toml");
+        let configuration = format!(
+            "[log]\nformat = \"json\"\n[cluster]\nmaster = \"{master}\"\n\
+             [store]\nserver = \"{store}\"\nlease_seconds = {LEASE}\n\
+             [plugins]\ndir = \"plugins\"\n[apps]\nport = 0\n[admin]\nport = 0\n"
+        );
+        fs::write(dir.join(&file), configuration).expect("written");
+        let mut process = Transom::start(dir, ["serve", "--config", file.as_str()]);
+        let addresses = addresses(&mut process);
+        Daemon {
+            process,
+            addresses,
+            http: http(),
+        }
+    }
+
+    fn apps(&self, path: &str) -> String {
+        format!("http://{}{path}", self.addresses["apps"])
+    }
+
+    fn address(&self) -> String {
+        self.addresses["apps"].to_string()
+    }
+
+    async fn get(&self, path: &str) -> Result<Value, String> {
+        let answer = self.http.get(self.apps(path)).send().await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|error| error.to_string())?;
+        if !status.is_success() {
+            return Err(format!("{status} {text}"));
+        }
+        serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))
+    }
+
+    /// Waits until it is ready, leading or standing by.
+    async fn ready(&self, leading: bool) {
+        let ready = format!("http://{}/ready", self.addresses["admin"]);
+        eventually(&format!("a daemon that is ready, leading: {leading}"), || async {
+            let answer = self.http.get(&ready).send().await;
+            let answer = answer.map_err(|error| error.to_string())?;
+            let seen: Value = answer.json().await.map_err(|error| error.to_string())?;
+            if seen["ready"] == true && seen["leading"] == leading {
+                Ok(())
+            } else {
+                Err(seen.to_string())
+            }
+        })
+        .await;
+    }
+
+    async fn post(&self, app: &str) -> reqwest::Response {
+        let app = json!({"id": app, "cmd": "sleep 1000", "cpus": 0.1, "mem": 16});
+        let answer = self.http.post(self.apps("/v2/apps")).json(&app).send().await;
+        let answer = answer.expect("an answer");
+        assert_eq!(answer.status().as_u16(), 201, "{answer:?}");
+        answer
+    }
+
+    /// The one task of an app, once it runs.
+    async fn task(&self, app: &str) -> String {
+        eventually(&format!("the task of {app}"), || async {
+            let document = self.get(&format!("/v2/apps{app}/tasks")).await?;
+            match document["tasks"].as_array().map(Vec::as_slice) {
+                Some([task]) if task["state"] == "TASK_RUNNING" => {
+                    Ok(task["id"].as_str().expect("an id").to_owned())
+                }
+                _ => Err(document.to_string()),
+            }
+        })
+        .await
+    }
+}
+
+/// Cluster, store and two daemons, the first of which reaches its master through a gate.
+struct Site {
+    cluster: Cluster,
+    _redis: Redis,
+    gate: Gate,
+    first: Daemon,
+    second: Daemon,
+    _dir: tempfile::TempDir,
+}
+
+impl Site {
+    /// Starts everything; the first daemon leads.
+    async fn start() -> Site {
+        let dir = tempfile::tempdir().expect("a directory");
+        copy_components(&dir.path().join("plugins"));
+        let (cluster, redis) = (Cluster::start(dir.path()), Redis::start(dir.path()));
+        let gate = Gate::before(cluster.master).await;
+        let first = Daemon::start(dir.path(), "first", gate.address, redis.address);
+        first.ready(true).await;
+        let second = Daemon::start(dir.path(), "second", cluster.master, redis.address);
+        second.ready(false).await;
+        Site {
+            cluster,
+            _redis: redis,
+            gate,
+            first,
+            second,
+            _dir: dir,
+        }
+    }
+
+    /// The tasks of an app that were ever launched.
+    fn launched(&self, app: &str) -> Vec<String> {
+        let launches = self.cluster.launches();
+        let of_app = launches
+            .into_iter()
+            .filter(|(task, _)| task.starts_with(&format!("{app}.")));
+        of_app
+            .flat_map(|(task, times)| std::iter::repeat_n(task, times))
+            .collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_does_not_lead_answers_reads_and_passes_the_rest_on() {
+    let site = Site::start().await;
+    let (leader, standby) = (&site.first, &site.second);
+    for daemon in [leader, standby] {
+        let told = daemon.get("/v2/leader").await.unwrap();
+        assert_eq!(told, json!({"leader": leader.address()}));
+        let info = daemon.get("/v2/info").await.unwrap();
+        assert_eq!(info["elected"], std::ptr::eq(daemon, leader), "{info}");
+        assert_eq!(info["leader"], leader.address());
+    }
+
+    // Passed on, and shown at once by the one who passed it on.
+    for number in 0..10 {
+        let app = format!("/app{number}");
+        let answer = standby.post(&app).await;
+        let headers = answer.headers();
+        assert_eq!(headers["x-marathon-via"], standby.address().as_str());
+        assert_eq!(
+            headers["x-marathon-leader"],
+            format!("http://{}", leader.address()).as_str()
+        );
+        let shown = standby.get(&format!("/v2/apps{app}")).await.unwrap();
+        assert_eq!(shown["app"]["id"], app);
+    }
+    let id = leader.task("/app0").await;
+    assert_eq!(standby.task("/app0").await, id);
+    let queue = standby.get("/v2/queue").await.unwrap();
+    assert!(
+        queue["queue"].is_array(),
+        "only the leader knows what waits: {queue}"
+    );
+
+    // A refusal is passed back as it is, body and all.
+    let again = standby.http.post(standby.apps("/v2/apps"));
+    let again = again
+        .json(&json!({"id": "/app0", "cmd": "true"}))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(again.status().as_u16(), 409);
+    let text = again.text().await.unwrap();
+    assert!(text.contains("already exists"), "{text}");
+
+    // Events come from the leader.
+    let curious = reqwest::Client::builder()
+        .no_proxy()
+        .tls_certs_only([])
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
+        .unwrap();
+    let redirect = curious
+        .get(standby.apps("/v2/events?event_type=status_update_event"))
+        .header("accept", "text/event-stream")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(redirect.status().as_u16(), 302);
+    assert_eq!(
+        redirect.headers()["location"],
+        leader.apps("/v2/events?event_type=status_update_event").as_str()
+    );
+
+    let gone = standby
+        .http
+        .delete(standby.apps("/v2/apps/app0"))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(gone.status().as_u16(), 200);
+    eventually("the deleted app to be gone from the standby", || async {
+        match standby.get("/v2/apps/app0").await {
+            Err(error) if error.starts_with("404") => Ok(()),
+            seen => Err(format!("{seen:?}")),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_killed_is_replaced_and_every_task_is_kept() {
+    let Site {
+        cluster,
+        _redis,
+        gate: _gate,
+        first,
+        second,
+        _dir,
+    } = Site::start().await;
+    first.post("/kept").await;
+    let task = first.task("/kept").await;
+    first.process.kill();
+    // Asked before anybody has noticed: the request waits for the next leader.
+    second.post("/next").await;
+    second.ready(true).await;
+    assert_eq!(second.task("/kept").await, task);
+    second.task("/next").await;
+    assert_eq!(cluster.launches()[&task], 1);
+    assert_eq!(cluster.launches().len(), 2, "{:?}", cluster.launches());
+    let (status, output) = second.process.interrupt();
+    assert!(status.success(), "{output}");
+    cluster.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_was_paused_past_its_lease_does_nothing_more() {
+    let site = Site::start().await;
+    let (first, second, gate) = (&site.first, &site.second, &site.gate);
+    first.post("/kept").await;
+    let kept = first.task("/kept").await;
+
+    // Its launch is under way when it is stopped, for longer than its lease lasts.
+    gate.hold("ACCEPT");
+    first.post("/contested").await;
+    let held = gate.held("an ACCEPT that is held back", |_| true).await;
+    let launch = &held.call["accept"]["operations"][0]["launch"]["task_infos"][0];
+    let open = launch["task_id"]["value"].as_str().expect("a launch").to_owned();
+    assert!(open.starts_with("contested."), "{open}");
+    first.process.pause();
+
+    // The other one takes over, and finds a place for the app itself.
+    second.ready(true).await;
+    let contested = second.task("/contested").await;
+    assert_ne!(contested, open);
+
+    // Only now does the launch arrive.
+    gate.release();
+    let answered = gate
+        .held("the answer to the launch", |held| held.answer.is_some())
+        .await;
+    let answer = answered.answer.expect("an answer");
+    assert!(answer.contains(" 400 ") || answer.contains(" 403 "), "{answer}");
+
+    // The first goes on: it learns who leads, and has not said a word to the master meanwhile.
+    let calls = gate.calls();
+    first.process.resume();
+    first.ready(false).await;
+    assert_eq!(
+        first.get("/v2/leader").await.unwrap(),
+        json!({"leader": second.address()})
+    );
+    // What it is asked now is done by the one who leads, and is seen here.
+    first.post("/later").await;
+    first.task("/later").await;
+    assert_eq!(gate.calls(), calls, "calls of a daemon that does not lead");
+
+    assert_eq!(site.launched("contested"), [contested.clone()]);
+    assert_eq!(site.launched("kept"), [kept.clone()]);
+    assert_eq!(second.task("/contested").await, contested);
+
+    // Elected again, it subscribes again, and everything is still as it was.
+    let (before, later) = (calls.len(), second.task("/later").await);
+    let Site {
+        cluster,
+        _redis,
+        gate,
+        first,
+        second,
+        _dir,
+    } = site;
+    second.process.kill();
+    first.ready(true).await;
+    let calls = gate.calls().split_off(before);
+    assert_eq!(calls.first().map(String::as_str), Some("SUBSCRIBE"), "{calls:?}");
+    assert_eq!(first.task("/contested").await, contested);
+    assert_eq!(first.task("/kept").await, kept);
+    assert_eq!(first.task("/later").await, later);
+    let launches = cluster.launches();
+    assert_eq!(launches.len(), 3, "{launches:?}");
+    assert!(launches.values().all(|times| *times == 1), "{launches:?}");
+}

@@ -1,0 +1,153 @@
+//! Something between a daemon and its master: it notes the calls that pass, and can hold some back.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::eventually;
+
+/// A call of a framework that was held back.
+#[derive(Clone, Debug)]
+pub struct Held {
+    pub call: Value,
+    /// The first line of the master's answer, once it was let through.
+    pub answer: Option<String>,
+}
+
+/// A running gate. It passes everything that is no call held back, streams included.
+pub struct Gate {
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    master: SocketAddr,
+    /// The type of the calls to hold back; none: everything passes.
+    hold: watch::Sender<Option<&'static str>>,
+    calls: Mutex<Vec<String>>,
+    held: Mutex<Vec<Held>>,
+}
+
+impl Gate {
+    /// Begins to listen in front of `master`.
+    pub async fn before(master: SocketAddr) -> Gate {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let shared = Arc::new(Shared {
+            master,
+            hold: watch::Sender::new(None),
+            calls: Mutex::default(),
+            held: Mutex::default(),
+        });
+        let serving = Arc::clone(&shared);
+        // Ends with the test's runtime.
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(pass(client, Arc::clone(&serving)));
+            }
+        });
+        Gate { address, shared }
+    }
+
+    /// Holds back all calls of this type from now on.
+    pub fn hold(&self, kind: &'static str) {
+        self.shared.hold.send_replace(Some(kind));
+    }
+
+    /// Lets through what is held back, and everything after it.
+    pub fn release(&self) {
+        self.shared.hold.send_replace(None);
+    }
+
+    /// The types of the calls that arrived here, in order.
+    pub fn calls(&self) -> Vec<String> {
+        self.shared.calls.lock().expect("calls").clone()
+    }
+
+    /// The first call that is, or was, held back, once it is as `accept` wants it.
+    pub async fn held(&self, what: &str, accept: impl Fn(&Held) -> bool) -> Held {
+        eventually(what, || async {
+            let held = self.shared.held.lock().expect("held").first().cloned();
+            match held {
+                Some(held) if accept(&held) => Ok(held),
+                seen => Err(format!("{seen:?}")),
+            }
+        })
+        .await
+    }
+}
+
+/// One connection, request by request.
+async fn pass(client: TcpStream, shared: Arc<Shared>) -> Option<()> {
+    let master = TcpStream::connect(shared.master).await.ok()?;
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_master, mut to_master) = master.into_split();
+    let (first_lines, mut answers) = watch::channel(String::new());
+    tokio::spawn(async move {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(count @ 1..) = from_master.read(&mut buffer).await {
+            let text = String::from_utf8_lossy(&buffer[..count]);
+            if text.starts_with("HTTP/") {
+                first_lines.send_replace(text.lines().next().unwrap_or_default().to_owned());
+            }
+            if to_client.write_all(&buffer[..count]).await.is_err() {
+                break;
+            }
+        }
+        let _ = to_client.shutdown().await;
+    });
+    let mut buffer = Vec::new();
+    loop {
+        let (request, call) = request(&mut from_client, &mut buffer).await?;
+        let kind = call["type"].as_str().unwrap_or_default().to_owned();
+        if !kind.is_empty() {
+            shared.calls.lock().expect("calls").push(kind.clone());
+        }
+        let mut hold = shared.hold.subscribe();
+        let number = if hold.borrow().is_some_and(|held| held == kind) {
+            let number = {
+                let mut held = shared.held.lock().expect("held");
+                held.push(Held { call, answer: None });
+                held.len() - 1
+            };
+            hold.wait_for(Option::is_none).await.ok()?;
+            Some(number)
+        } else {
+            None
+        };
+        answers.borrow_and_update();
+        to_master.write_all(&request).await.ok()?;
+        if let Some(number) = number {
+            answers.changed().await.ok()?;
+            let line = answers.borrow_and_update().clone();
+            shared.held.lock().expect("held")[number].answer = Some(line);
+        }
+    }
+}
+
+/// The next request whole, and its body if that is JSON; `None` at the connection's end.
+async fn request(from: &mut OwnedReadHalf, buffer: &mut Vec<u8>) -> Option<(Vec<u8>, Value)> {
+    loop {
+        if let Some(head) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+            let text = String::from_utf8_lossy(&buffer[..head]).to_ascii_lowercase();
+            let length = text
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok())
+                .unwrap_or(0_usize);
+            let end = head + 4 + length;
+            if buffer.len() >= end {
+                let request: Vec<u8> = buffer.drain(..end).collect();
+                let body = serde_json::from_slice(&request[head + 4..]).unwrap_or_default();
+                return Some((request, body));
+            }
+        }
+        if from.read_buf(buffer).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
