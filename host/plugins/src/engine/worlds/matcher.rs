@@ -130,24 +130,24 @@ async fn judge(live: &mut Live<Matcher>, question: Question) -> Result<Vec<Verdi
     let fleets = live.bindings.transom_matcher_matcher().fleet();
     let call = fleets.call_judge(&mut live.store, fleet, &task, &candidates);
     let verdicts = live.gate.run(allowance, call).await?;
-    if verdicts.len() != candidates.len() {
-        return Err(Fault::Malformed(format!(
-            "{} verdicts on {} candidates",
-            verdicts.len(),
-            candidates.len()
-        )));
-    }
     let verdicts: Vec<Verdict> = verdicts.into_iter().map(convert::verdict).collect();
-    for verdict in &verdicts {
+    check_verdicts(&verdicts, candidates.len(), conditions).map_err(Fault::Malformed)?;
+    Ok(verdicts)
+}
+
+/// A verdict for each candidate; a refusal names a condition or, as the number of conditions, none of them.
+fn check_verdicts(verdicts: &[Verdict], candidates: usize, conditions: usize) -> Result<(), String> {
+    if verdicts.len() != candidates {
+        return Err(format!("{} verdicts on {candidates} candidates", verdicts.len()));
+    }
+    for verdict in verdicts {
         if let Verdict::Refused(index) = verdict
-            && *index as usize >= conditions
+            && *index as usize > conditions
         {
-            return Err(Fault::Malformed(format!(
-                "refused by condition {index} of {conditions}"
-            )));
+            return Err(format!("refused by condition {index} of {conditions}"));
         }
     }
-    Ok(verdicts)
+    Ok(())
 }
 
 async fn place(live: &mut Live<Matcher>, question: Question, count: u32) -> Result<Vec<u32>, Fault> {
@@ -231,6 +231,27 @@ async fn update(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn verdicts() {
+        use Verdict::{Fits, Refused};
+        for (verdicts, conditions, fine) in [
+            (&[Fits, Refused(0)][..], 1, true),
+            // By a rule of the matcher's own.
+            (&[Fits, Refused(1)], 1, true),
+            (&[Refused(0), Refused(0)], 0, true),
+            (&[Fits, Refused(2)], 1, false),
+            (&[Refused(1), Fits], 0, false),
+            (&[Fits], 1, false),
+            (&[Fits, Fits, Fits], 1, false),
+        ] {
+            assert_eq!(
+                check_verdicts(verdicts, 2, conditions).is_ok(),
+                fine,
+                "{verdicts:?} under {conditions} conditions"
+            );
+        }
+    }
 
     #[test]
     fn choices() {
