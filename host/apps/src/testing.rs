@@ -161,8 +161,8 @@ fn record(wanted: &Wanted, first_port: u16) -> TaskRecord {
         run_spec: wanted.spec.id.clone(),
         version: wanted.spec.version.clone(),
         group: None,
-        agent,
-        agent_attributes: Vec::new(),
+        agent: Arc::new(agent),
+        agent_attributes: Arc::default(),
         host_ports: (0..wanted.spec.ports.len() as u16)
             .map(|index| first_port + index)
             .collect(),
@@ -175,7 +175,7 @@ fn record(wanted: &Wanted, first_port: u16) -> TaskRecord {
         updated_at: now,
         killing: false,
         kill_grace: None,
-        note: Value::Null,
+        note: Arc::default(),
     }
 }
 

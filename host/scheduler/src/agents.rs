@@ -1,6 +1,7 @@
 //! The agents as the matcher knows them: each has a number, given once and never to another one.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -15,9 +16,9 @@ const FORGET: Duration = Duration::from_mins(10);
 /// What is known of an agent.
 #[derive(Debug)]
 struct Known {
-    agent: Agent,
-    place: AgentPlace,
-    attributes: Vec<v1::Attribute>,
+    handle: u32,
+    place: Arc<AgentPlace>,
+    attributes: Arc<[v1::Attribute]>,
     /// Last seen offering something.
     seen: Instant,
 }
@@ -36,50 +37,55 @@ impl Agents {
     /// An agent as an offer shows it. `None` when the numbers have run out, after four thousand million
     /// agents.
     pub(crate) fn offered(&mut self, offer: &v1::Offer, now: Instant) -> Option<u32> {
-        self.learn(place_of(offer), &offer.attributes, now)
+        let place = place_of(offer);
+        if let Some(known) = self.by_id.get_mut(&place.id)
+            && *known.place == place
+            && *known.attributes == *offer.attributes
+        {
+            known.seen = now;
+            return Some(known.handle);
+        }
+        self.learn(Arc::new(place), offer.attributes.as_slice().into(), now)
     }
 
     /// An agent as the record of a task remembers it; what an offer has shown since is not overwritten.
     pub(crate) fn remembered(&mut self, record: &TaskRecord, now: Instant) -> Option<u32> {
         match self.by_id.get(&record.agent.id) {
-            Some(known) => Some(known.agent.handle),
-            None => self.learn(record.agent.clone(), &record.agent_attributes, now),
+            Some(known) => Some(known.handle),
+            None => {
+                let (place, attributes) = (&record.agent, &record.agent_attributes);
+                self.learn(Arc::clone(place), Arc::clone(attributes), now)
+            }
         }
     }
 
-    fn learn(&mut self, place: AgentPlace, attributes: &[v1::Attribute], now: Instant) -> Option<u32> {
-        let known = self.by_id.get_mut(&place.id);
-        let handle = match &known {
-            Some(known) => known.agent.handle,
-            None => self.next,
+    fn learn(
+        &mut self,
+        place: Arc<AgentPlace>,
+        attributes: Arc<[v1::Attribute]>,
+        now: Instant,
+    ) -> Option<u32> {
+        let handle = if let Some(known) = self.by_id.get(&place.id) {
+            known.handle
+        } else {
+            let handle = self.next;
+            self.next = handle.checked_add(1)?;
+            self.by_handle.insert(handle, place.id.clone());
+            handle
         };
-        let agent = describe(handle, &place, attributes);
-        if let Some(known) = known {
-            known.seen = now;
-            if known.agent != agent || known.place != place {
-                self.changed.insert(handle);
-                (known.agent, known.place, known.attributes) = (agent, place, attributes.to_vec());
-            }
-            return Some(handle);
-        }
-        self.next = handle.checked_add(1)?;
         self.changed.insert(handle);
-        self.by_handle.insert(handle, place.id.clone());
-        let id = place.id.clone();
-        self.by_id.insert(
-            id,
-            Known {
-                agent,
-                place,
-                attributes: attributes.to_vec(),
-                seen: now,
-            },
-        );
+        let known = Known {
+            handle,
+            place,
+            attributes,
+            seen: now,
+        };
+        self.by_id.insert(known.place.id.clone(), known);
         Some(handle)
     }
 
     /// Place and attributes, as a record keeps them.
-    pub(crate) fn get(&self, handle: u32) -> Option<(&AgentPlace, &[v1::Attribute])> {
+    pub(crate) fn get(&self, handle: u32) -> Option<(&Arc<AgentPlace>, &Arc<[v1::Attribute]>)> {
         let known = self.by_id.get(self.by_handle.get(&handle)?)?;
         Some((&known.place, &known.attributes))
     }
@@ -101,7 +107,7 @@ impl Agents {
 
     fn remove(&mut self, id: &AgentId) {
         if let Some(known) = self.by_id.remove(id) {
-            let handle = known.agent.handle;
+            let handle = known.handle;
             self.by_handle.remove(&handle);
             self.changed.remove(&handle);
             self.gone.insert(handle);
@@ -112,9 +118,8 @@ impl Agents {
     pub(crate) fn take_news(&mut self) -> (Vec<Agent>, Vec<u32>) {
         let changed = std::mem::take(&mut self.changed);
         let agent = |handle: u32| {
-            self.by_id
-                .get(self.by_handle.get(&handle)?)
-                .map(|known| known.agent.clone())
+            let (place, attributes) = self.get(handle)?;
+            Some(describe(handle, place, attributes))
         };
         let changed = changed.into_iter().filter_map(agent).collect();
         (changed, std::mem::take(&mut self.gone).into_iter().collect())
@@ -227,14 +232,14 @@ mod tests {
         let now = Instant::now();
         let mut agents = Agents::default();
         let mut remembered = record("t");
-        remembered.agent_attributes = vec![v1::Attribute::text("rack", "old")];
+        remembered.agent_attributes = Arc::new([v1::Attribute::text("rack", "old")]);
         let handle = agents.remembered(&remembered, now).unwrap();
-        assert_eq!(agents.get(handle).unwrap().1, remembered.agent_attributes);
+        assert_eq!(*agents.get(handle).unwrap().1, remembered.agent_attributes);
         let mut offer = offer("o", remembered.agent.id.as_str(), 1.0, &[]);
         offer.attributes = vec![v1::Attribute::text("rack", "new")];
         assert_eq!(agents.offered(&offer, now), Some(handle));
         assert_eq!(agents.remembered(&remembered, now), Some(handle));
-        assert_eq!(agents.get(handle).unwrap().1, offer.attributes);
+        assert_eq!(**agents.get(handle).unwrap().1, *offer.attributes);
     }
 
     #[test]

@@ -179,9 +179,10 @@ impl Known {
         Ledger::load(store, "bench").await.map(Self)
     }
 
-    /// Stores and keeps records.
+    /// Stores and keeps records, as those are kept that were read from the store.
     pub async fn add(&mut self, records: Vec<TaskRecord>) -> Result<()> {
-        self.0.commit(records.into_iter().map(Arc::new).collect()).await
+        let records = records.into_iter().map(|record| self.0.share(record)).collect();
+        self.0.commit(records).await
     }
 
     /// As readers see them.

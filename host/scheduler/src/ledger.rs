@@ -14,6 +14,7 @@ use std::time::Duration;
 use transom_cluster::{FrameworkId, TaskId};
 use transom_store::{Batch, Expect, Store};
 
+use crate::share::Shares;
 use crate::{Error, InGroup, Result, TaskRecord, Tasks};
 
 /// How long the store may take over one thing.
@@ -35,6 +36,7 @@ pub(crate) struct Ledger {
     versions: BTreeMap<TaskId, u64>,
     doubtful: BTreeSet<TaskId>,
     owed: BTreeSet<TaskId>,
+    shares: Shares,
 }
 
 impl Ledger {
@@ -51,6 +53,7 @@ impl Ledger {
             versions: BTreeMap::new(),
             doubtful: BTreeSet::new(),
             owed: BTreeSet::new(),
+            shares: Shares::default(),
         };
         for entry in entries {
             let record: TaskRecord =
@@ -59,9 +62,15 @@ impl Ledger {
                     source,
                 })?;
             ledger.versions.insert(record.id.clone(), entry.version);
-            ledger.insert(Arc::new(record));
+            let record = ledger.share(record);
+            ledger.insert(record);
         }
         Ok(ledger)
+    }
+
+    /// A record that is new to memory, holding together with others what is equal in them.
+    pub(crate) fn share(&mut self, record: TaskRecord) -> Arc<TaskRecord> {
+        Arc::new(self.shares.share(record))
     }
 
     fn insert(&mut self, record: Arc<TaskRecord>) {
@@ -152,7 +161,9 @@ impl Ledger {
             serde_json::from_slice(&entry.value).map_err(|source| Error::Record { key, source })?;
         self.versions.insert(task.clone(), entry.version);
         self.doubtful.remove(task);
-        Ok(Some(self.assume(record)))
+        let record = self.share(record);
+        self.insert(Arc::clone(&record));
+        Ok(Some(record))
     }
 
     /// Takes records out of store and memory.

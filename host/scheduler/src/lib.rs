@@ -76,6 +76,7 @@ mod queue;
 mod record;
 mod retry;
 mod round;
+mod share;
 #[cfg(test)]
 mod testing;
 mod transition;

@@ -27,12 +27,12 @@ pub struct TaskRecord {
     /// The group it was launched with; `None`: it was launched alone.
     #[serde(default)]
     pub group: Option<InGroup>,
-    /// Where it went.
-    pub agent: AgentPlace,
+    /// Where it went; shared by all records of tasks there.
+    pub agent: Arc<AgentPlace>,
     /// The agent's attributes when it went there, so that conditions can be judged after a restart while the
-    /// agent offers nothing.
+    /// agent offers nothing. Shared too.
     #[serde(default)]
-    pub agent_attributes: Vec<v1::Attribute>,
+    pub agent_attributes: Arc<[v1::Attribute]>,
     /// One host port for each requested one, in that order.
     pub host_ports: Vec<u16>,
     /// How far the launch is known to have come.
@@ -58,9 +58,9 @@ pub struct TaskRecord {
     /// How long a kill lets it end by itself; `None`: what the task's own kill policy says.
     #[serde(default)]
     pub kill_grace: Option<Duration>,
-    /// The job's own, from [`BuildTask::note`](crate::BuildTask::note).
+    /// The job's own, from [`BuildTask::note`](crate::BuildTask::note). Equal ones are shared.
     #[serde(default)]
-    pub note: serde_json::Value,
+    pub note: Arc<serde_json::Value>,
 }
 
 /// How far a launch is known to have come.

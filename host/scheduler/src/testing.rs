@@ -18,14 +18,14 @@ pub(crate) fn record(id: &str) -> TaskRecord {
         run_spec: "/app".to_owned(),
         version: "1".to_owned(),
         group: None,
-        agent: AgentPlace {
+        agent: Arc::new(AgentPlace {
             id: "a1".into(),
             hostname: "host-a1".to_owned(),
             region: None,
             zone: None,
             endpoint: None,
-        },
-        agent_attributes: Vec::new(),
+        }),
+        agent_attributes: Arc::default(),
         host_ports: Vec::new(),
         phase: Phase::Intent,
         state: TaskState::Staging,
@@ -36,7 +36,7 @@ pub(crate) fn record(id: &str) -> TaskRecord {
         updated_at: now,
         killing: false,
         kill_grace: None,
-        note: serde_json::Value::Null,
+        note: Arc::default(),
     }
 }
 

@@ -21,7 +21,7 @@
 use jiff::Timestamp;
 use transom_cluster::v1::{CheckStatusInfo, TaskState, TaskStatus};
 
-use crate::{Phase, TaskRecord};
+use crate::{Phase, TaskRecord, share};
 
 /// What a status means for a record.
 #[derive(Debug, PartialEq)]
@@ -78,7 +78,7 @@ pub(crate) fn apply(record: &TaskRecord, status: &TaskStatus, now: Timestamp) ->
         (Kind::Missing, Kind::Missing) if !first_word => return Step::Unchanged,
         _ => {}
     }
-    let merged = merge(known, status);
+    let mut merged = merge(known, status);
     if status.uuid.is_none() && says_the_same(known, &merged) {
         return Step::Unchanged;
     }
@@ -94,6 +94,7 @@ pub(crate) fn apply(record: &TaskRecord, status: &TaskStatus, now: Timestamp) ->
     if status.state == TaskState::Running {
         next.started_at = record.started_at.or(Some(now));
     }
+    share::tighten(&mut merged, &record.id, &record.agent.id);
     next.status = Some(merged);
     Step::Changed(Box::new(next))
 }

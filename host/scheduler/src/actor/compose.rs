@@ -1,5 +1,7 @@
 //! From a plan to what is stored and what is sent: records and launches.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use transom_cluster::v1::{self, TaskState};
 use transom_cluster::{FrameworkId, TaskId};
@@ -77,8 +79,8 @@ pub(super) fn compose(
 /// What all records of an instance have in common.
 struct Intent<'a> {
     planned: &'a Planned,
-    place: &'a AgentPlace,
-    attributes: &'a [v1::Attribute],
+    place: &'a Arc<AgentPlace>,
+    attributes: &'a Arc<[v1::Attribute]>,
     now: Timestamp,
 }
 
@@ -87,7 +89,7 @@ impl Intent<'_> {
         let id = self.planned.assigned.id.clone();
         let placement = Placement {
             task: id.clone(),
-            agent: self.place.clone(),
+            agent: AgentPlace::clone(self.place),
             host_ports: share.host_ports.clone(),
         };
         let info = self.info(id.clone(), share, build.build(&placement));
@@ -112,7 +114,7 @@ impl Intent<'_> {
         };
         let placement = GroupPlacement {
             group: id.clone(),
-            agent: self.place.clone(),
+            agent: AgentPlace::clone(self.place),
             host_ports: own.host_ports.clone(),
             members: shares.iter().enumerate().map(member).collect(),
         };
@@ -163,8 +165,8 @@ impl Intent<'_> {
             run_spec: spec.id.clone(),
             version: spec.version.clone(),
             group,
-            agent: self.place.clone(),
-            agent_attributes: self.attributes.to_vec(),
+            agent: Arc::clone(self.place),
+            agent_attributes: Arc::clone(self.attributes),
             host_ports,
             phase: Phase::Intent,
             state: TaskState::Staging,
@@ -175,7 +177,7 @@ impl Intent<'_> {
             updated_at: self.now,
             killing: false,
             kill_grace: None,
-            note,
+            note: Arc::new(note),
         }
     }
 }

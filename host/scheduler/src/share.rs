@@ -1,0 +1,195 @@
+//! What is equal between records is kept in memory once: agents with their attributes, and notes.
+//!
+//! A cluster has far fewer agents than tasks, and a job's notes are often alike. What no record holds any more is
+//! let go of when the table has grown to twice its size.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+use transom_cluster::v1::{Attribute, TaskStatus};
+use transom_cluster::{AgentId, TaskId};
+
+use crate::{AgentPlace, TaskRecord};
+
+/// Below this it is not worth looking for what nobody holds.
+const FEW: usize = 256;
+
+/// An agent as the latest record of it has it.
+#[derive(Debug)]
+struct Agent {
+    place: Arc<AgentPlace>,
+    attributes: Arc<[Attribute]>,
+}
+
+/// What records share.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    agents: HashMap<AgentId, Agent>,
+    notes: HashSet<Arc<Value>>,
+    sweep_at: usize,
+}
+
+impl Default for Shares {
+    fn default() -> Self {
+        Self {
+            agents: HashMap::new(),
+            notes: HashSet::new(),
+            sweep_at: FEW,
+        }
+    }
+}
+
+impl Shares {
+    /// The same record, holding what others hold where it is equal.
+    pub(crate) fn share(&mut self, mut record: TaskRecord) -> TaskRecord {
+        self.sweep();
+        match self.agents.get_mut(&record.agent.id) {
+            Some(known) => {
+                adopt(&mut known.place, &mut record.agent);
+                adopt(&mut known.attributes, &mut record.agent_attributes);
+            }
+            None => {
+                let known = Agent {
+                    place: Arc::clone(&record.agent),
+                    attributes: Arc::clone(&record.agent_attributes),
+                };
+                self.agents.insert(record.agent.id.clone(), known);
+            }
+        }
+        if let Some(note) = self.notes.get(&record.note) {
+            record.note = Arc::clone(note);
+        } else {
+            self.notes.insert(Arc::clone(&record.note));
+        }
+        record.host_ports.shrink_to_fit();
+        if let Some(status) = &mut record.status {
+            tighten(status, &record.id, &record.agent.id);
+        }
+        record
+    }
+
+    fn sweep(&mut self) {
+        if self.agents.len() + self.notes.len() < self.sweep_at {
+            return;
+        }
+        let held = |agent: &Agent| Arc::strong_count(&agent.place) > 1;
+        self.agents.retain(|_, agent| held(agent));
+        self.notes.retain(|note| Arc::strong_count(note) > 1);
+        self.sweep_at = FEW.max(2 * (self.agents.len() + self.notes.len()));
+    }
+}
+
+/// Makes both the same; where they differ the newer one is what is shared from now on.
+fn adopt<T: PartialEq + ?Sized>(known: &mut Arc<T>, new: &mut Arc<T>) {
+    if *known == *new {
+        *new = Arc::clone(known);
+    } else {
+        *known = Arc::clone(new);
+    }
+}
+
+/// Takes no more memory than needed: ids that the record has too are the record's, and lists have no room to grow
+/// (a reader leaves room for four in each).
+pub(crate) fn tighten(status: &mut TaskStatus, task: &TaskId, agent: &AgentId) {
+    if status.task_id == *task {
+        status.task_id = task.clone();
+    }
+    if status.agent_id.as_ref() == Some(agent) {
+        status.agent_id = Some(agent.clone());
+    }
+    if let Some(labels) = &mut status.labels {
+        labels.labels.shrink_to_fit();
+    }
+    if let Some(container) = &mut status.container_status {
+        container.network_infos.shrink_to_fit();
+        for network in &mut container.network_infos {
+            network.ip_addresses.shrink_to_fit();
+            network.groups.shrink_to_fit();
+            network.port_mappings.shrink_to_fit();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::record;
+
+    /// As read from the store: nothing shared with anybody.
+    fn on(agent: &str, rack: &str, note: u32) -> TaskRecord {
+        TaskRecord {
+            agent: Arc::new(AgentPlace {
+                id: agent.into(),
+                ..AgentPlace::clone(&record("t").agent)
+            }),
+            agent_attributes: Arc::new([Attribute::text("rack", rack)]),
+            note: Arc::new(serde_json::json!({"incarnation": note})),
+            ..record("t")
+        }
+    }
+
+    fn same(one: &TaskRecord, other: &TaskRecord) -> [bool; 3] {
+        [
+            Arc::ptr_eq(&one.agent, &other.agent),
+            Arc::ptr_eq(&one.agent_attributes, &other.agent_attributes),
+            Arc::ptr_eq(&one.note, &other.note),
+        ]
+    }
+
+    #[test]
+    fn what_is_equal_is_kept_once_and_what_differs_stays_different() {
+        let mut shares = Shares::default();
+        let first = shares.share(on("a", "r1", 1));
+        let table = [
+            (on("a", "r1", 1), [true, true, true]),
+            (on("b", "r1", 1), [false, false, true]),
+            (on("a", "r1", 2), [true, true, false]),
+            (on("a", "r2", 1), [true, false, true]),
+        ];
+        for (fresh, expected) in table {
+            let shared = shares.share(fresh.clone());
+            assert_eq!(shared, fresh, "sharing changes nothing");
+            assert_eq!(same(&first, &shared), expected, "{fresh:?}");
+        }
+        let again = shares.share(on("a", "r2", 1));
+        let newest = shares.share(on("a", "r2", 1));
+        assert_eq!(
+            same(&again, &newest),
+            [true; 3],
+            "the newer attributes are shared now"
+        );
+    }
+
+    #[test]
+    fn a_status_shares_its_records_ids() {
+        let mut fresh = on("a", "r", 1);
+        fresh.status = Some(TaskStatus {
+            task_id: "t".into(),
+            agent_id: Some("a".into()),
+            ..TaskStatus::default()
+        });
+        let shared = Shares::default().share(fresh.clone());
+        assert_eq!(shared, fresh);
+        let status = shared.status.as_ref().unwrap();
+        assert!(std::ptr::eq(status.task_id.as_str(), shared.id.as_str()));
+        let agent = status.agent_id.as_ref().unwrap();
+        assert!(std::ptr::eq(agent.as_str(), shared.agent.id.as_str()));
+    }
+
+    #[test]
+    fn what_no_record_holds_any_more_is_let_go_of() {
+        let mut shares = Shares::default();
+        let kept: Vec<_> = (0..10)
+            .map(|n| shares.share(on(&format!("kept-{n}"), "r", n)))
+            .collect();
+        for n in 0..10 * FEW {
+            shares.share(on(&format!("gone-{n}"), "r", 1000 + n as u32));
+            assert!(shares.agents.len() + shares.notes.len() <= FEW + 1, "{n}");
+        }
+        for (n, kept) in (0..).zip(&kept) {
+            let again = shares.share(on(&format!("kept-{n}"), "r", n));
+            assert_eq!(same(kept, &again), [true; 3]);
+        }
+    }
+}
