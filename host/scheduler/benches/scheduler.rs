@@ -35,6 +35,8 @@ const TASKS: u32 = 1_000;
 const KNOWN: u32 = 100_000;
 /// Rounds of each kind; the median counts.
 const ROUNDS: usize = 3;
+/// Questions about all agents; the median counts.
+const QUESTIONS: usize = 21;
 
 fn main() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -42,7 +44,8 @@ fn main() {
         // First, before anything else has left memory behind.
         let memory = memory().await;
         let matching = matching().await;
-        json!({"agents": AGENTS, "tasks": TASKS, "matching": matching, "memory": memory})
+        let (judging, matching) = matching;
+        json!({"agents": AGENTS, "tasks": TASKS, "judging": judging, "matching": matching, "memory": memory})
     });
     println!("{document:#}");
 }
@@ -90,8 +93,8 @@ impl BuildTask for Nothing {
     }
 }
 
-/// `TASKS` tasks of so many run specs.
-fn wanted(specs: u32, conditions: &[Condition]) -> Vec<Wanted> {
+/// `TASKS` tasks of so many run specs, of which each has its conditions.
+fn wanted(specs: u32, conditions: impl Fn(u32) -> Vec<Condition>) -> Vec<Wanted> {
     let spec = |n| {
         Arc::new(RunSpec {
             id: format!("/bench/{n}"),
@@ -102,7 +105,7 @@ fn wanted(specs: u32, conditions: &[Condition]) -> Vec<Wanted> {
             disk: 0.0,
             gpus: 0.0,
             ports: vec![PortRequest::Random],
-            conditions: conditions.to_vec(),
+            conditions: conditions(n),
             roles: Vec::new(),
             build: Arc::new(Nothing).into(),
         })
@@ -118,13 +121,16 @@ fn wanted(specs: u32, conditions: &[Condition]) -> Vec<Wanted> {
         .collect()
 }
 
-/// A class, some racks, each host once.
-fn conditions() -> Vec<Condition> {
-    let constraint = |field: &str, operator: &str, operand: Option<&str>| Condition::Constraint {
+fn constraint(field: &str, operator: &str, operand: Option<&str>) -> Condition {
+    Condition::Constraint {
         field: field.to_owned(),
         operator: operator.to_owned(),
         operand: operand.map(str::to_owned),
-    };
+    }
+}
+
+/// A class, some racks, each host once: a quarter of the agents.
+fn a_quarter() -> Vec<Condition> {
     vec![
         constraint("class", "IS", Some("web")),
         constraint("rack", "LIKE", Some("r[0-9]*[02468]")),
@@ -132,7 +138,22 @@ fn conditions() -> Vec<Condition> {
     ]
 }
 
-async fn matching() -> Value {
+/// One rack, as rare as two hundred agents let it be.
+fn a_rack() -> Vec<Condition> {
+    vec![
+        constraint("rack", "IS", Some("r199")),
+        constraint("class", "UNLIKE", Some("batch")),
+    ]
+}
+
+/// One agent, another one for each run spec.
+fn an_agent(n: u32) -> Vec<Condition> {
+    let hostname = format!("node-{}.cluster.example", (n * 7 + 4999) % AGENTS);
+    vec![constraint("@hostname", "IS", Some(&hostname))]
+}
+
+/// The ratio of a question about all agents, and rounds.
+async fn matching() -> (Value, Value) {
     let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     let components = std::env::var_os("TRANSOM_COMPONENTS").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/components"),
@@ -149,14 +170,48 @@ async fn matching() -> Value {
         .unwrap();
     let offers: Vec<_> = (0..AGENTS).map(offer).collect();
     let mut cases = Vec::new();
-    for (name, conditions) in [("none", Vec::new()), ("attributes", conditions())] {
-        for specs in [1, 100, TASKS] {
-            cases.push(case(name, &wanted(specs, &conditions), specs, &offers, &plugins).await);
+    let judging = judging(&wanted(1, |_| a_quarter())[0].spec, &offers, &plugins).await;
+    for specs in [1, 100, TASKS] {
+        for (name, wanted) in [
+            ("none", wanted(specs, |_| Vec::new())),
+            (
+                "a quarter of the agents, the same for all",
+                wanted(specs, |_| a_quarter()),
+            ),
+            ("one rack, the same for all", wanted(specs, |_| a_rack())),
+        ] {
+            cases.push(case(name, &wanted, specs, &offers, &plugins).await);
         }
     }
+    let wanted = wanted(TASKS, an_agent);
+    cases.push(case("one agent, another for each", &wanted, TASKS, &offers, &plugins).await);
     token.cancel();
     plugins.stopped().await;
-    cases.into()
+    (judging, cases.into())
+}
+
+/// One question about all agents: what the component takes beside the same rules called.
+async fn judging(spec: &RunSpec, offers: &[v1::Offer], plugins: &Plugins) -> Value {
+    let mut component = Site::new(offers, Who::Component(plugins.fleet(None)));
+    let mut native = Site::new(offers, Who::Native(Box::new(Native::new())));
+    component.judge(spec).await.unwrap();
+    native.judge(spec).await.unwrap();
+    let (mut asked, mut called) = (Vec::new(), Vec::new());
+    for _ in 0..QUESTIONS {
+        asked.push(component.judge(spec).await.unwrap());
+        called.push(native.judge(spec).await.unwrap());
+    }
+    let (asked, called) = (median(asked), median(called));
+    json!({
+        "component_ms": milliseconds(asked),
+        "native_ms": milliseconds(called),
+        "ratio": ratio(asked, called),
+    })
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
 }
 
 async fn case(
@@ -198,14 +253,9 @@ struct Median {
 
 impl Median {
     fn of(outcomes: &[Outcome]) -> Self {
-        let median = |time: fn(&Outcome) -> Duration| {
-            let mut times: Vec<_> = outcomes.iter().map(time).collect();
-            times.sort_unstable();
-            times[times.len() / 2]
-        };
         Self {
-            took: median(|outcome| outcome.took),
-            asking: median(|outcome| outcome.asking),
+            took: median(outcomes.iter().map(|outcome| outcome.took).collect()),
+            asking: median(outcomes.iter().map(|outcome| outcome.asking).collect()),
         }
     }
 

@@ -44,9 +44,7 @@ impl Arbiter {
         candidates: &[Candidate],
         count: u32,
     ) -> Result<Vec<u32>, String> {
-        if let (true, Some(error)) = (self.retry.waits(Instant::now()), &self.error) {
-            return Err(error.clone());
-        }
+        self.rests()?;
         let chosen = self.matcher.place(task, candidates, count).await;
         chosen.map_err(|error| self.failed(chain(&error)))
     }
@@ -57,8 +55,17 @@ impl Arbiter {
         task: &Task,
         candidates: &[Candidate],
     ) -> Result<Vec<Verdict>, String> {
+        self.rests()?;
         let verdicts = self.matcher.judge(task, candidates).await;
         verdicts.map_err(|error| self.failed(chain(&error)))
+    }
+
+    /// One that failed lately is not asked.
+    fn rests(&self) -> Result<(), String> {
+        match &self.error {
+            Some(error) if self.retry.waits(Instant::now()) => Err(error.clone()),
+            _ => Ok(()),
+        }
     }
 
     /// Its choice was good.

@@ -20,11 +20,11 @@ use crate::agents::Agents;
 use crate::arbiter::Arbiter;
 use crate::ledger::Ledger;
 use crate::matcher::Matcher;
-use crate::matching::Bin;
+use crate::matching::{Bin, Need, Offers};
 use crate::queue::Queue;
 use crate::retry::Backoff;
 use crate::round::Round;
-use crate::{Result, TaskRecord, Tasks, Wanted};
+use crate::{Result, RunSpec, TaskRecord, Tasks, Wanted};
 
 /// The matcher's questions, answered without a component.
 pub trait Rules: Send {
@@ -142,6 +142,25 @@ impl Site {
             rng: StdRng::seed_from_u64(1),
             nanoseconds,
         }
+    }
+
+    /// How long the matcher takes to judge all agents for one more instance. The error is the matcher's.
+    pub async fn judge(&mut self, spec: &RunSpec) -> std::result::Result<Duration, String> {
+        let offers = Offers::new(self.bins.clone());
+        let survey = offers.survey(&Need::of(spec, &["*".to_owned()]), 1, 0);
+        let candidates = survey.candidates.iter();
+        let candidates: Vec<_> = candidates
+            .map(|&(agent, room)| Candidate { agent, room })
+            .collect();
+        let task = Task {
+            run_spec: spec.id.clone(),
+            instances: spec.instances,
+            conditions: spec.conditions.clone(),
+            ..Task::default()
+        };
+        self.nanoseconds.store(0, Ordering::Relaxed);
+        self.arbiter.judge(&task, &candidates).await?;
+        Ok(Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed)))
     }
 
     /// One round over all offers, of which nothing is used up. The error is the matcher's.

@@ -12,16 +12,17 @@
 //! with its reservations and their labels. Reserved parts are used up before unreserved ones.
 
 mod bin;
+mod offers;
 mod ports;
+#[cfg(test)]
+mod survey_tests;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
-use rand::Rng;
 use transom_cluster::{OfferId, TaskId, v1};
 
 pub(crate) use bin::Bin;
+pub(crate) use offers::{Offers, Survey};
 
 use crate::{Build, PortRequest, Reason, RunSpec};
 
@@ -119,14 +120,6 @@ pub(crate) struct Share {
     pub(crate) host_ports: Vec<u16>,
 }
 
-/// Which agents have room for instances, and why the other offers have none.
-#[derive(Debug, Default, PartialEq)]
-pub(crate) struct Survey {
-    /// Agent handle and how many instances fit there, at most the number asked about; the emptiest first.
-    pub(crate) candidates: Vec<(u32, u32)>,
-    pub(crate) refused: BTreeMap<Reason, u32>,
-}
-
 /// One instance's place.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Assigned {
@@ -134,74 +127,4 @@ pub(crate) struct Assigned {
     pub(crate) offer: OfferId,
     pub(crate) agent: u32,
     pub(crate) taken: Taken,
-}
-
-/// All offers of a round.
-#[derive(Debug)]
-pub(crate) struct Offers {
-    /// An agent's offers stand together, in the order in which they came.
-    bins: Vec<Bin>,
-}
-
-impl Offers {
-    pub(crate) fn new(mut bins: Vec<Bin>) -> Self {
-        bins.sort_by_key(|bin| bin.agent);
-        Self { bins }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.bins.len()
-    }
-
-    /// Looks at all offers for up to `count` instances. `now`: nanoseconds since 1970.
-    pub(crate) fn survey(&self, need: &Need, count: u32, now: i64) -> Survey {
-        let mut candidates: Vec<(u32, u32)> = Vec::new();
-        let mut refused = BTreeMap::new();
-        for bin in &self.bins {
-            match bin.room(need, count, now) {
-                Ok(fits) => match candidates.last_mut() {
-                    Some((agent, room)) if *agent == bin.agent => {
-                        *room = room.saturating_add(fits).min(count);
-                    }
-                    _ => candidates.push((bin.agent, fits)),
-                },
-                Err(reasons) => {
-                    for reason in reasons {
-                        *refused.entry(reason).or_default() += 1;
-                    }
-                }
-            }
-        }
-        candidates.retain(|(_, room)| *room > 0);
-        candidates.sort_by_key(|&(agent, room)| (std::cmp::Reverse(room), agent));
-        Survey { candidates, refused }
-    }
-
-    /// Gives the instances, in order, their shares at the chosen agents. Fails with the handle of an agent that
-    /// has no room (any more): then the choice was not one of the candidates'. What was assigned before stays
-    /// taken.
-    pub(crate) fn assign(
-        &mut self,
-        need: &Need,
-        ids: &[TaskId],
-        chosen: &[u32],
-        rng: &mut impl Rng,
-    ) -> (Vec<Assigned>, Option<u32>) {
-        let mut assigned = Vec::with_capacity(chosen.len());
-        for (id, &agent) in ids.iter().zip(chosen) {
-            let first = self.bins.partition_point(|bin| bin.agent < agent);
-            let mut there = self.bins[first..].iter_mut().take_while(|bin| bin.agent == agent);
-            let place = there.find_map(|bin| Some((bin.offer.clone(), bin.take(need, rng)?)));
-            let Some((offer, taken)) = place else {
-                return (assigned, Some(agent));
-            };
-            assigned.push(Assigned {
-                id: id.clone(),
-                offer,
-                agent,
-                taken,
-            });
-        }
-        (assigned, None)
-    }
 }

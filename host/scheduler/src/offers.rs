@@ -8,33 +8,62 @@ use transom_cluster::{OfferId, v1};
 
 use crate::matching::Bin;
 
-/// The outstanding offers, in the order in which they came.
+/// The outstanding offers, in the order in which they came. Those that come while a pass over the others is under way
+/// are kept for the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     bins: Vec<Bin>,
+    later: Vec<Bin>,
+    /// Since when a pass goes on that could not be made in one round.
+    pass_since: Option<Instant>,
 }
 
 impl Pool {
     /// Takes an offer in; `agent` is its agent's handle.
     pub(crate) fn add(&mut self, offer: &v1::Offer, agent: u32) {
-        self.bins.push(Bin::new(offer, agent));
+        let bins = if self.pass_since.is_some() {
+            &mut self.later
+        } else {
+            &mut self.bins
+        };
+        bins.push(Bin::new(offer, agent));
     }
 
     /// An offer that is no longer good, or was used.
     pub(crate) fn remove(&mut self, offer: &OfferId) {
-        self.bins.retain(|bin| bin.offer != *offer);
+        for bins in [&mut self.bins, &mut self.later] {
+            bins.retain(|bin| bin.offer != *offer);
+        }
     }
 
     pub(crate) fn remove_all(&mut self, offers: &BTreeSet<OfferId>) {
         self.bins.retain(|bin| !offers.contains(&bin.offer));
     }
 
-    /// Empties the pool; what it answers is to be declined, or is worthless because the subscription ended.
+    /// There is more to do with these offers, in another round.
+    pub(crate) fn keep(&mut self, now: Instant) {
+        self.pass_since.get_or_insert(now);
+    }
+
+    /// Since when a pass has been under way; `None` before its first round and after its last one.
+    pub(crate) fn pass_since(&self) -> Option<Instant> {
+        self.pass_since
+    }
+
+    /// Nothing more is to be done with these offers. Whether that took several rounds.
+    pub(crate) fn end_pass(&mut self) -> bool {
+        self.pass_since.take().is_some()
+    }
+
+    /// Takes out what a pass has left over; the answer is to be declined. Those that came meanwhile are next.
     pub(crate) fn take(&mut self) -> Vec<OfferId> {
-        std::mem::take(&mut self.bins)
-            .into_iter()
-            .map(|bin| bin.offer)
-            .collect()
+        let tried = std::mem::replace(&mut self.bins, std::mem::take(&mut self.later));
+        tried.into_iter().map(|bin| bin.offer).collect()
+    }
+
+    /// The subscription ended, and with it all offers.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
     }
 
     pub(crate) fn bins(&self) -> &[Bin] {

@@ -1,4 +1,8 @@
 //! What is wanted and has no place yet, in the order in which it is served, and why it waits.
+//!
+//! All that waits is put to the same offers, in one pass. A pass may take several rounds, and what is wanted meanwhile
+//! belongs to it too. One that was cut short is followed by one that begins where it was cut, so that nobody waits for
+//! ever behind others who find no place.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,6 +17,8 @@ struct Queued {
     wanted: Wanted,
     since: Timestamp,
     turn: u64,
+    /// The last pass in which a place was looked for.
+    tried_in: u64,
 }
 
 /// The queue. First come, first served; tasks that share a specification are served together, at the turn of
@@ -22,6 +28,10 @@ pub(crate) struct Queue {
     tasks: HashMap<TaskId, Queued>,
     turns: BTreeMap<u64, TaskId>,
     next: u64,
+    /// Counted from 1.
+    pass: u64,
+    /// Whose turn it was when the last round was cut short; 0 if it was not.
+    cut_at: u64,
     specs: HashMap<String, Known>,
 }
 
@@ -39,10 +49,12 @@ pub(crate) struct Lot {
     pub(crate) spec: Arc<RunSpec>,
     /// What is wanted: tasks, or groups.
     pub(crate) ids: Vec<TaskId>,
+    /// The first one's.
+    turn: u64,
 }
 
 /// How one run spec fared in a round.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct Finding {
     pub(crate) reasons: BTreeMap<Reason, u32>,
     pub(crate) conditions: BTreeMap<u32, u32>,
@@ -58,6 +70,7 @@ impl Queue {
         self.specs.entry(wanted.spec.id.clone()).or_default().tasks += 1;
         if let Some(queued) = self.tasks.get_mut(&id) {
             let before = std::mem::replace(&mut queued.wanted, wanted);
+            queued.tried_in = 0;
             self.let_go(&before.spec.id);
             return;
         }
@@ -68,6 +81,7 @@ impl Queue {
                 wanted,
                 since: now,
                 turn: self.next,
+                tried_in: 0,
             },
         );
         self.next += 1;
@@ -97,21 +111,49 @@ impl Queue {
         self.tasks.len()
     }
 
-    /// Those that may be launched now.
+    /// There are other offers.
+    pub(crate) fn begin_pass(&mut self) {
+        self.pass += 1;
+    }
+
+    /// Whoever is tried next, also if it is in another pass, it begins with this lot; with the first one if there is
+    /// none.
+    pub(crate) fn go_on_with(&mut self, lot: Option<&Lot>) {
+        self.cut_at = lot.map_or(0, |lot| lot.turn);
+    }
+
+    /// A place was looked for.
+    pub(crate) fn tried(&mut self, lot: &Lot) {
+        for id in &lot.ids {
+            if let Some(queued) = self.tasks.get_mut(id) {
+                queued.tried_in = self.pass;
+            }
+        }
+    }
+
+    /// Those that may be launched now and have not been tried in this pass.
     pub(crate) fn ready(&self, now: Timestamp) -> Vec<Lot> {
         let mut lots: Vec<Lot> = Vec::new();
         let mut known: HashMap<*const RunSpec, usize> = HashMap::new();
-        for queued in self.in_turn().filter(|queued| is_ready(&queued.wanted, now)) {
+        let untried = |queued: &&Queued| queued.tried_in != self.pass || self.pass == 0;
+        for queued in self
+            .in_turn()
+            .filter(untried)
+            .filter(|queued| is_ready(&queued.wanted, now))
+        {
             let spec = &queued.wanted.spec;
             let at = *known.entry(Arc::as_ptr(spec)).or_insert_with(|| {
                 lots.push(Lot {
                     spec: Arc::clone(spec),
                     ids: Vec::new(),
+                    turn: queued.turn,
                 });
                 lots.len() - 1
             });
             lots[at].ids.push(queued.wanted.id.clone());
         }
+        let before_the_cut = lots.partition_point(|lot| lot.turn < self.cut_at);
+        lots.rotate_left(before_the_cut);
         lots
     }
 
@@ -237,6 +279,42 @@ mod tests {
         assert_eq!(queue.next_ready(at(10)), None);
         queue.remove(&"1".into());
         assert_eq!(names(queue.ready(at(9)))[0], ("/b".to_owned(), strings(&["2"])));
+    }
+
+    #[test]
+    fn a_pass_tries_everything_once_and_goes_on_where_the_last_one_was_cut() {
+        let mut queue = Queue::default();
+        for id in ["a", "b", "c", "d"] {
+            queue.push(wanted(id, &Arc::new(spec(id))), at(1));
+        }
+        let names = |queue: &Queue| -> String {
+            let lots = queue.ready(at(2)).into_iter();
+            lots.map(|lot| lot.spec.id.clone()).collect()
+        };
+        let try_one = |queue: &mut Queue| {
+            let lot = queue.ready(at(2)).remove(0);
+            queue.tried(&lot);
+        };
+        assert_eq!(names(&queue), "abcd");
+        queue.begin_pass();
+        try_one(&mut queue);
+        try_one(&mut queue);
+        assert_eq!(names(&queue), "cd", "each once");
+        queue.push(wanted("e", &Arc::new(spec("e"))), at(2));
+        queue.push(wanted("a", &Arc::new(spec("A"))), at(2));
+        assert_eq!(names(&queue), "Acde", "what is wanted meanwhile is tried too");
+        try_one(&mut queue);
+        let cut = queue.ready(at(2)).remove(0);
+        queue.go_on_with(Some(&cut));
+
+        queue.begin_pass();
+        assert_eq!(names(&queue), "cdeAb", "all, but those that were left first");
+        while !queue.ready(at(2)).is_empty() {
+            try_one(&mut queue);
+        }
+        queue.go_on_with(None);
+        queue.begin_pass();
+        assert_eq!(names(&queue), "Abcde", "in turn again");
     }
 
     #[test]

@@ -1,17 +1,35 @@
 //! A round: what waits is put to the offers, the matcher is asked, and what has found a place is planned.
 //! Nothing is stored or sent here.
+//!
+//! # Who is asked about
+//!
+//! On a large cluster nearly every run spec finds its places among a few agents, so the matcher is first asked about
+//! a shortlist: the first of those with room, in the order in which all of them would be put to it. Only when that
+//! does not do is it asked to judge all the others too, and what it lets pass is the second shortlist. So a run spec
+//! that remains without a place has had all offers looked at, and its reasons speak of all of them.
+//!
+//! What the matcher refused is kept for the round: further run specs with equal conditions are not put to those agents
+//! first. That is a guess that saves questions (a matcher may go by the run spec's id too) and decides nothing: each run
+//! spec's places are the matcher's answer to its own question, and each one's reasons are too.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use rand::rngs::StdRng;
-use transom_plugins::matcher::{Candidate, Task, Verdict};
+use transom_cluster::TaskId;
+use transom_plugins::matcher::{Candidate, Condition, Task, Verdict};
 
 use crate::arbiter::Arbiter;
-use crate::matching::{Assigned, Bin, Need, Offers};
+use crate::matching::{Assigned, Bin, Need, Offers, Survey};
 use crate::queue::{Finding, Lot};
 use crate::{Reason, RunSpec};
+
+/// How many agents the matcher is asked about first, if no more instances than that are wanted.
+const SHORTLIST: usize = 512;
 
 /// One round's working state.
 pub(crate) struct Round {
@@ -21,6 +39,8 @@ pub(crate) struct Round {
     /// What a run spec without roles accepts.
     roles: Vec<String>,
     planned: Vec<Planned>,
+    refused: Refused,
+    shortlist: usize,
     /// Nanoseconds since 1970.
     now: i64,
 }
@@ -29,6 +49,26 @@ pub(crate) struct Round {
 pub(crate) struct Planned {
     pub(crate) spec: Arc<RunSpec>,
     pub(crate) assigned: Assigned,
+}
+
+/// The agents that conditions refused, by their place among the offers' agents.
+type Refused = HashMap<Vec<Condition>, Vec<bool>>;
+
+/// What the matcher says of all candidates of a survey.
+struct Judged {
+    survey: Survey,
+    verdicts: Vec<Verdict>,
+}
+
+/// A lot while places are looked for.
+struct Search<'a> {
+    spec: &'a Arc<RunSpec>,
+    need: Need,
+    /// How many instances there are. Offers are always looked at for all of them, so that candidates stand in the same
+    /// order each time.
+    count: u32,
+    /// Those without a place.
+    ids: &'a [TaskId],
 }
 
 impl Round {
@@ -43,6 +83,8 @@ impl Round {
             placed,
             roles,
             planned: Vec::new(),
+            refused: Refused::new(),
+            shortlist: SHORTLIST,
             now: i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX),
         }
     }
@@ -59,57 +101,92 @@ impl Round {
         arbiter: &mut Arbiter,
         rng: &mut StdRng,
     ) -> Option<Finding> {
-        let wanted = u32::try_from(lot.ids.len()).unwrap_or(u32::MAX);
-        let need = Need::of(&lot.spec, &self.roles);
-        let survey = self.offers.survey(&need, wanted, self.now);
+        let mut search = Search {
+            spec: &lot.spec,
+            need: Need::of(&lot.spec, &self.roles),
+            count: u32::try_from(lot.ids.len()).unwrap_or(u32::MAX),
+            ids: &lot.ids,
+        };
         let before = self.planned.len();
-        let mut failed = None;
-        if !survey.candidates.is_empty() {
-            failed = self
-                .choose(lot, &need, &survey.candidates, arbiter, rng)
-                .await
-                .err();
-        }
-        let placed = &self.planned[before..];
-        if placed.len() == lot.ids.len() {
+        let found = self.search(&mut search, arbiter, rng).await;
+        if search.ids.is_empty() {
             return None;
         }
-        let used: BTreeSet<_> = placed.iter().map(|planned| &planned.assigned.offer).collect();
+        let used: BTreeSet<_> = self.planned[before..]
+            .iter()
+            .map(|planned| &planned.assigned.offer)
+            .collect();
         let offers = self.offers.len() as u32;
         let mut finding = Finding {
             offers,
             refused_offers: offers - used.len() as u32,
             ..Finding::default()
         };
-        if let Some(message) = failed {
-            finding.reasons = BTreeMap::from([(Reason::MatcherUnavailable, 1)]);
-            finding.message = Some(message);
-        } else {
-            let left = wanted - placed.len() as u32;
-            self.explain(lot, &need, left, arbiter, &mut finding).await;
+        let explained = match found {
+            Ok(Some(judged)) => Ok(judged),
+            Ok(None) => self.judge(&search, arbiter).await,
+            Err(message) => Err(message),
+        };
+        match explained {
+            Ok(judged) => judged.explain(lot.spec.conditions.len(), &mut finding),
+            Err(message) => {
+                finding.reasons = BTreeMap::from([(Reason::MatcherUnavailable, 1)]);
+                finding.message = Some(message);
+            }
         }
         Some(finding)
+    }
+
+    /// Looks for places, at first where they are likely. What was judged on the way is handed back if it still
+    /// holds. The error is what to show.
+    async fn search(
+        &mut self,
+        search: &mut Search<'_>,
+        arbiter: &mut Arbiter,
+        rng: &mut StdRng,
+    ) -> Result<Option<Judged>, String> {
+        let most = self.shortlist.max(search.ids.len());
+        let known = self.refused.get(&search.spec.conditions);
+        let refused = |place: usize| known.is_some_and(|known| known[place]);
+        let likely = self
+            .offers
+            .shortlist(&search.need, search.count, self.now, most, refused);
+        self.choose(search, &likely.candidates, arbiter, rng).await?;
+        if search.ids.is_empty() || likely.complete {
+            return Ok(None);
+        }
+        let judged = self.judge(search, arbiter).await?;
+        let fitting: Vec<(u32, u32)> = judged.fitting().collect();
+        if fitting.is_empty() {
+            return Ok(Some(judged));
+        }
+        self.choose(search, &fitting, arbiter, rng).await?;
+        Ok(None)
     }
 
     /// Asks the matcher and divides up the offers. The error is what to show.
     async fn choose(
         &mut self,
-        lot: &Lot,
-        need: &Need,
+        search: &mut Search<'_>,
         candidates: &[(u32, u32)],
         arbiter: &mut Arbiter,
         rng: &mut StdRng,
     ) -> Result<(), String> {
-        let placed = self.placed.entry(lot.spec.id.clone()).or_default();
-        let task = question(&lot.spec, placed);
-        let count = u32::try_from(lot.ids.len()).unwrap_or(u32::MAX);
-        let chosen = arbiter.place(&task, &as_candidates(candidates), count).await?;
-        let (assigned, misfit) = self.offers.assign(need, &lot.ids, &chosen, rng);
-        for assigned in assigned {
-            placed.push(assigned.agent);
-            let spec = Arc::clone(&lot.spec);
-            self.planned.push(Planned { spec, assigned });
+        if candidates.is_empty() {
+            return Ok(());
         }
+        let (task, count) = (self.question(search.spec), search.ids.len() as u32);
+        let chosen = arbiter.place(&task, &as_candidates(candidates), count).await?;
+        let (assigned, misfit) = self.offers.assign(&search.need, search.ids, &chosen, rng);
+        search.ids = &search.ids[assigned.len()..];
+        if !assigned.is_empty() {
+            let placed = self.placed.entry(search.spec.id.clone()).or_default();
+            placed.extend(assigned.iter().map(|assigned| assigned.agent));
+        }
+        self.planned.extend(assigned.into_iter().map(|assigned| Planned {
+            spec: Arc::clone(search.spec),
+            assigned,
+        }));
         if let Some(agent) = misfit {
             return Err(arbiter.refused(agent));
         }
@@ -117,39 +194,77 @@ impl Round {
         Ok(())
     }
 
-    /// Why the rest of the lot has no place: what the offers lack, and what the conditions refuse.
-    async fn explain(&self, lot: &Lot, need: &Need, left: u32, arbiter: &mut Arbiter, finding: &mut Finding) {
-        let survey = self.offers.survey(need, left, self.now);
-        finding.reasons = survey.refused;
+    /// Looks at all offers, and has the matcher judge those with room.
+    async fn judge(&mut self, search: &Search<'_>, arbiter: &mut Arbiter) -> Result<Judged, String> {
+        let survey = self.offers.survey(&search.need, search.count, self.now);
         if survey.candidates.is_empty() {
-            return;
+            let verdicts = Vec::new();
+            return Ok(Judged { survey, verdicts });
         }
-        let placed = self.placed.get(&lot.spec.id).map_or(&[][..], Vec::as_slice);
-        let task = question(&lot.spec, placed);
-        match arbiter.judge(&task, &as_candidates(&survey.candidates)).await {
-            Ok(verdicts) => {
-                for verdict in verdicts {
-                    if let Verdict::Refused(condition) = verdict {
-                        *finding.reasons.entry(Reason::UnfulfilledCondition).or_default() += 1;
-                        *finding.conditions.entry(condition).or_default() += 1;
-                    }
-                }
+        let task = self.question(search.spec);
+        let verdicts = arbiter.judge(&task, &as_candidates(&survey.candidates)).await?;
+        arbiter.used();
+        let judged = Judged { survey, verdicts };
+        // What an instance elsewhere forbids to another one is no news of the conditions.
+        if task.placed.is_empty() {
+            self.remember(task.conditions, &judged);
+        }
+        Ok(judged)
+    }
+
+    fn remember(&mut self, conditions: Vec<Condition>, judged: &Judged) {
+        let refused = self.refused.entry(conditions);
+        let refused = refused.or_insert_with(|| vec![false; self.offers.agents()]);
+        for (&(agent, _), verdict) in judged.each() {
+            if let (Verdict::Refused(_), Some(place)) = (verdict, self.offers.place_of(agent)) {
+                refused[place] = true;
             }
-            Err(message) => {
-                finding.message = Some(message);
-                finding.reasons.insert(Reason::MatcherUnavailable, 1);
-            }
+        }
+    }
+
+    fn question(&self, spec: &RunSpec) -> Task {
+        let placed = self.placed.get(&spec.id);
+        Task {
+            run_spec: spec.id.clone(),
+            instances: spec.instances,
+            conditions: spec.conditions.clone(),
+            placed: placed.cloned().unwrap_or_default(),
+            extra: Vec::new(),
         }
     }
 }
 
-fn question(spec: &RunSpec, placed: &[u32]) -> Task {
-    Task {
-        run_spec: spec.id.clone(),
-        instances: spec.instances,
-        conditions: spec.conditions.clone(),
-        placed: placed.to_vec(),
-        extra: Vec::new(),
+impl Judged {
+    fn each(&self) -> impl Iterator<Item = (&(u32, u32), &Verdict)> {
+        self.survey.candidates.iter().zip(&self.verdicts)
+    }
+
+    fn fitting(&self) -> impl Iterator<Item = (u32, u32)> {
+        let fits = self.each().filter(|(_, verdict)| **verdict == Verdict::Fits);
+        fits.map(|(candidate, _)| *candidate)
+    }
+
+    /// What the offers lack, and what the conditions (so many) and the matcher itself refuse.
+    fn explain(&self, conditions: usize, finding: &mut Finding) {
+        finding.reasons.clone_from(&self.survey.refused);
+        let mut by_no_condition = 0;
+        for (_, verdict) in self.each() {
+            let Verdict::Refused(index) = *verdict else {
+                continue;
+            };
+            *finding.reasons.entry(Reason::UnfulfilledCondition).or_default() += 1;
+            if (index as usize) < conditions {
+                *finding.conditions.entry(index).or_default() += 1;
+            } else {
+                by_no_condition += 1;
+            }
+        }
+        if by_no_condition > 0 {
+            finding.message = Some(format!(
+                "agents refused by no condition, but by a rule of the matcher's own, as that a task stays in the home \
+                 region: {by_no_condition}"
+            ));
+        }
     }
 }
 

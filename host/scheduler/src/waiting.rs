@@ -33,9 +33,11 @@ pub struct Reasons {
     /// Offers looked at in the last round.
     pub last_offers: u32,
     /// The last round: how many agents each condition refused, by its index in
-    /// [`RunSpec::conditions`](crate::RunSpec::conditions).
+    /// [`RunSpec::conditions`](crate::RunSpec::conditions). A refusal by a rule of the matcher's own is in none of
+    /// these, but in `message`.
     pub last_conditions: BTreeMap<u32, u32>,
-    /// What more there is to say of the last round, as the matcher's own error.
+    /// What more there is to say of the last round: the matcher's own error, or how many agents it refused by no
+    /// condition.
     pub message: Option<String>,
     /// The sum of all rounds since the first of these tasks was wanted.
     pub total: BTreeMap<Reason, u64>,
@@ -69,7 +71,7 @@ pub enum Reason {
     InsufficientPorts,
     /// Its `not_before` has not come.
     Backoff,
-    /// No offer is there to be tried.
+    /// No offer has been there to be tried yet.
     NoOffers,
     /// There is no subscription to the cluster.
     Disconnected,

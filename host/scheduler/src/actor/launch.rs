@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
@@ -17,20 +18,34 @@ use crate::queue::{Finding, Lot};
 use crate::round::{Planned, Round};
 use crate::{Event, Phase, Reason, RunSpec, TaskRecord};
 
+/// How long one round may go on before the actor sees to something else.
+const ROUND: Duration = Duration::from_millis(250);
+
+/// How long offers may be kept while what waits is put to them. In an emergency only: if the matcher is slow, the
+/// other frameworks should not have to wait for it too.
+const PASS: Duration = Duration::from_secs(10);
+
 impl Actor {
-    /// Matches all that is ready with all offers, and launches what fits.
+    /// Matches what is ready with all offers, and launches what fits. What one round has no time for is left to the
+    /// next one, which comes as soon as the actor has seen to everything else.
     pub(super) async fn match_and_launch(&mut self, caller: &Caller) {
-        let now = Timestamp::now();
+        let (now, begun) = (Timestamp::now(), Instant::now());
         if self.pool.is_empty() {
+            self.end_pass(false);
             return;
+        }
+        if self.pool.pass_since().is_none() {
+            self.queue.begin_pass();
         }
         let lots = self.queue.ready(now);
         if lots.is_empty() {
+            self.end_pass(false);
             return;
         }
         self.waiting_changed = true;
-        if self.store_retry.waits(Instant::now()) {
+        if self.store_retry.waits(begun) {
             self.note_all(&lots, Reason::StoreUnavailable, "the state store does not answer");
+            self.end_pass(false);
             return;
         }
         self.metrics.rounds.inc();
@@ -38,16 +53,36 @@ impl Actor {
         let (changed, gone) = self.agents.take_news();
         self.arbiter.update(changed, gone);
         let mut round = Round::new(self.pool.bins().to_vec(), placed, self.roles.clone(), now);
-        for lot in &lots {
-            let Some(finding) = round.place(lot, &mut self.arbiter, &mut self.rng).await else {
-                continue;
-            };
-            for (reason, count) in &finding.reasons {
-                self.metrics.refused(*reason, *count);
+        let mut left = lots.iter();
+        while let Some(lot) = left.next() {
+            self.queue.tried(lot);
+            if let Some(finding) = round.place(lot, &mut self.arbiter, &mut self.rng).await {
+                for (reason, count) in &finding.reasons {
+                    self.metrics.refused(*reason, *count);
+                }
+                self.queue.note(&lot.spec.id, finding);
             }
-            self.queue.note(&lot.spec.id, finding);
+            if begun.elapsed() >= ROUND {
+                break;
+            }
         }
         self.launch(caller, round.into_planned(), now).await;
+        let next = left.next();
+        self.queue.go_on_with(next);
+        let in_time = self.pool.pass_since().is_none_or(|since| since.elapsed() < PASS);
+        if next.is_some() && in_time && !self.pool.is_empty() {
+            self.pool.keep(begun);
+        } else {
+            self.end_pass(next.is_some());
+        }
+    }
+
+    /// Offers that are still there are declined next.
+    fn end_pass(&mut self, cut: bool) {
+        if self.pool.end_pass() || cut {
+            // What was left of the offers that earlier rounds used has not been put to those that were tried later.
+            self.appetite.whet();
+        }
     }
 
     /// Handles of the agents that run an instance of each run spec now. One that is unreachable is nowhere, and
@@ -111,7 +146,12 @@ impl Actor {
             {
                 let mut launches = Launches::default();
                 for composed in composed {
-                    intents.extend(composed.records.into_iter().map(Arc::new));
+                    intents.extend(
+                        composed
+                            .records
+                            .into_iter()
+                            .map(|record| self.ledger.share(record)),
+                    );
                     launches.add(composed.launch);
                 }
                 accepts.push((offer, launches));

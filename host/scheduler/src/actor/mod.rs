@@ -123,7 +123,7 @@ impl Actor {
             tokio::select! {
                 biased;
                 () = token.cancelled() => break,
-                Some(command) = self.commands.recv() => self.command(command).await,
+                Some(command) = self.commands.recv() => self.take_commands(command).await,
                 // Room for an event: delivered when the next turn settles.
                 _ = events.reserve(), if !self.outbox.is_empty() => {}
                 Some(news) = self.news.recv(), if takes_news => self.take_news(news),
@@ -161,9 +161,12 @@ impl Actor {
     }
 
     /// When there will be something to do by itself. Everything that was due has been done, so all of these
-    /// lie ahead.
+    /// lie ahead, unless offers have been kept for another round.
     fn wake(&self) -> Instant {
         let now = Instant::now();
+        if self.caller.is_some() && !self.pool.is_empty() {
+            return now;
+        }
         let ready = self.queue.next_ready(Timestamp::now()).map(|at| {
             let wait = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
             now + wait.min(Duration::from_hours(1)) + Duration::from_millis(1)
@@ -187,15 +190,18 @@ impl Actor {
 
     /// One piece of news, and what else is there already, so that a burst is settled in one turn.
     fn take_news(&mut self, first: News) {
-        let mut next = Some(first);
-        for _ in 0..QUEUE {
-            let Some(news) = next else { break };
-            match news {
-                News::Up(up) => self.up(*up),
-                News::Down => self.down(),
-                News::Event(event) => self.cluster_event(*event),
-            }
-            next = self.news.try_recv().ok();
+        self.one_news(first);
+        for _ in 1..QUEUE {
+            let Ok(news) = self.news.try_recv() else { break };
+            self.one_news(news);
+        }
+    }
+
+    fn one_news(&mut self, news: News) {
+        match news {
+            News::Up(up) => self.up(*up),
+            News::Down => self.down(),
+            News::Event(event) => self.cluster_event(*event),
         }
     }
 
@@ -232,7 +238,7 @@ impl Actor {
 
     fn up(&mut self, up: Up) {
         let now = Instant::now();
-        self.pool.take();
+        self.pool.clear();
         self.appetite.subscribed(now);
         self.arbiter.replace(self.matchers.fleet(up.home_region));
         self.agents.all_is_news();
@@ -259,7 +265,7 @@ impl Actor {
 
     fn down(&mut self) {
         self.caller = None;
-        self.pool.take();
+        self.pool.clear();
         self.connect(Connection {
             connected: false,
             since: Timestamp::now(),
@@ -272,6 +278,17 @@ impl Actor {
         self.metrics.connected.set(i64::from(connection.connected));
         self.connection = connection;
         self.waiting_changed = true;
+    }
+
+    /// All that are there: a turn may take long.
+    async fn take_commands(&mut self, first: Command) {
+        self.command(first).await;
+        for _ in 1..QUEUE {
+            let Ok(command) = self.commands.try_recv() else {
+                break;
+            };
+            self.command(command).await;
+        }
     }
 
     async fn command(&mut self, command: Command) {

@@ -94,7 +94,10 @@ impl Actor {
     pub(super) async fn answer_offers(&mut self, caller: &Caller) {
         let now = Instant::now();
         let hungry = self.queue.has_ready(Timestamp::now());
-        let unused = self.pool.take();
+        let unused = match self.pool.pass_since() {
+            Some(_) => Vec::new(),
+            None => self.pool.take(),
+        };
         if !unused.is_empty() {
             self.metrics.declined_offers.inc_by(unused.len() as u64);
             if let Err(error) = caller

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rand::Rng;
 use transom_cluster::{OfferId, v1};
 
-use super::ports::{Free, Span, count};
+use super::ports::{Free, Span, count, overlap};
 use super::{Need, SCALARS, Share, Taken, thousandths};
 use crate::Reason;
 
@@ -18,6 +18,23 @@ pub(crate) struct Bin {
     pub(crate) agent: u32,
     maintenance: Option<(i64, i64)>,
     stocks: Vec<Stock>,
+}
+
+/// Amounts of [`SCALARS`] in thousandths, and how many ports.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    amounts: [u64; SCALARS.len()],
+    ports: u64,
+}
+
+impl Totals {
+    pub(super) fn plus(mut self, more: Self) -> Self {
+        for (amount, more) in self.amounts.iter_mut().zip(more.amounts) {
+            *amount = amount.saturating_add(more);
+        }
+        self.ports += more.ports;
+        self
+    }
 }
 
 /// What is left of one resource of an offer. The resource itself says whose it is and is handed back with the
@@ -71,47 +88,91 @@ impl Bin {
         }
     }
 
-    /// How many instances fit, at most `limit`, or why none does. `now`: nanoseconds since 1970.
-    pub(super) fn room(&self, need: &Need, limit: u32, now: i64) -> Result<u32, Vec<Reason>> {
+    /// What is left, by role.
+    pub(super) fn totals(&self) -> Vec<(&Arc<str>, Totals)> {
+        let mut totals: Vec<(&Arc<str>, Totals)> = Vec::with_capacity(1);
+        for stock in &self.stocks {
+            let known = totals.iter().position(|(role, _)| **role == stock.role);
+            let at = known.unwrap_or_else(|| {
+                totals.push((&stock.role, Totals::default()));
+                totals.len() - 1
+            });
+            let total = &mut totals[at].1;
+            match &stock.left {
+                Left::Amount { which, left } => {
+                    total.amounts[*which] = total.amounts[*which].saturating_add(*left);
+                }
+                Left::Ports(spans) => total.ports += count(spans),
+            }
+        }
+        totals
+    }
+
+    /// How many instances fit, at most `limit`; when none does `refuse` is told why. `now`: nanoseconds since
+    /// 1970.
+    pub(super) fn room(&self, need: &Need, limit: u32, now: i64, refuse: impl FnMut(Reason)) -> u32 {
+        let totals = self.totals().into_iter();
+        let usable = totals
+            .filter(|(role, _)| need.accepts(role))
+            .map(|(_, totals)| totals);
+        self.room_of(usable.reduce(Totals::plus), need, limit, now, refuse)
+    }
+
+    /// The same. `usable`: what is left of the roles that the need accepts; `None` if there is nothing of theirs.
+    pub(super) fn room_of(
+        &self,
+        usable: Option<Totals>,
+        need: &Need,
+        limit: u32,
+        now: i64,
+        mut refuse: impl FnMut(Reason),
+    ) -> u32 {
         if self
             .maintenance
             .is_some_and(|(start, end)| start <= now && now < end)
         {
-            return Err(vec![Reason::AgentMaintenance]);
+            refuse(Reason::AgentMaintenance);
+            return 0;
         }
-        let (mut accepted, mut amounts, mut ports) = (false, [0_u64; SCALARS.len()], 0);
-        for stock in self.stocks.iter().filter(|stock| need.accepts(&stock.role)) {
-            accepted = true;
-            match &stock.left {
-                Left::Amount { which, left } => amounts[*which] += left,
-                Left::Ports(spans) => ports += count(spans),
+        let Some(usable) = usable else {
+            refuse(Reason::UnfulfilledRole);
+            return 0;
+        };
+        let (mut room, mut lacking) = (u64::from(limit), false);
+        for ((amount, wanted), (_, reason)) in usable.amounts.into_iter().zip(need.total).zip(SCALARS) {
+            let fits = amount.checked_div(wanted).unwrap_or(u64::MAX);
+            if fits == 0 {
+                refuse(reason);
+                lacking = true;
             }
+            room = room.min(fits);
         }
-        if !accepted {
-            return Err(vec![Reason::UnfulfilledRole]);
-        }
-        let (mut room, mut reasons) = (u64::from(limit), Vec::new());
-        for ((amount, wanted), (_, reason)) in amounts.into_iter().zip(need.total).zip(SCALARS) {
-            if let Some(fits) = amount.checked_div(wanted) {
-                room = room.min(fits);
-                if fits == 0 {
-                    reasons.push(reason);
-                }
-            }
-        }
-        let ports = need.wishes.room(ports, room.max(1), || self.free(need));
-        if ports == 0 {
-            reasons.push(Reason::InsufficientPorts);
-        }
-        if reasons.is_empty() {
-            Ok(room.min(ports) as u32)
+        let ports = if need.wishes.spans().all(|span| self.has_port(need, span)) {
+            need.wishes.room(usable.ports, room.max(1), || self.free(need))
         } else {
-            Err(reasons)
+            0
+        };
+        if ports == 0 {
+            refuse(Reason::InsufficientPorts);
         }
+        if lacking { 0 } else { room.min(ports) as u32 }
+    }
+
+    /// Whether any of these ports may be used.
+    fn has_port(&self, need: &Need, wished: Span) -> bool {
+        self.stocks.iter().any(|stock| match &stock.left {
+            Left::Ports(spans) => {
+                spans.iter().any(|span| overlap(*span, wished).is_some()) && need.accepts(&stock.role)
+            }
+            Left::Amount { .. } => false,
+        })
     }
 
     /// The ports that may be used.
     fn free(&self, need: &Need) -> Free {
+        if need.wishes.is_empty() {
+            return Free(Vec::new());
+        }
         let stocks = self.stocks.iter().enumerate();
         let free = stocks.filter_map(|(at, stock)| match &stock.left {
             Left::Ports(spans) if need.accepts(&stock.role) => Some((at, spans.clone())),
@@ -122,7 +183,9 @@ impl Bin {
 
     /// Takes one instance's share out; `None`, with nothing taken, when it does not fit.
     pub(super) fn take(&mut self, need: &Need, rng: &mut impl Rng) -> Option<Taken> {
-        self.room(need, 1, i64::MIN).ok()?;
+        if self.room(need, 1, i64::MIN, |_| ()) == 0 {
+            return None;
+        }
         let mut free = self.free(need);
         let mut ports = need.wishes.take(&mut free, rng)?.into_iter();
         for (at, spans) in free.0 {

@@ -61,6 +61,16 @@ impl Wishes {
         }
     }
 
+    /// No port is wished.
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests == 0
+    }
+
+    /// Those of requests that are bound to certain ports.
+    pub(super) fn spans(&self) -> impl Iterator<Item = Span> + '_ {
+        self.bound.iter().map(|bound| bound.span)
+    }
+
     /// How many instances find their ports, at most `limit`. `total`: how many ports are free; which ones they
     /// are matters only to requests that are bound to some.
     pub(super) fn room(&self, total: u64, limit: u64, free: impl FnOnce() -> Free) -> u64 {
@@ -88,7 +98,7 @@ impl Wishes {
             };
             given[bound.request] = Some(free.remove(port?));
         }
-        let spans: Vec<Span> = self.bound.iter().map(|bound| bound.span).collect();
+        let spans: Vec<Span> = self.spans().collect();
         for place in given.iter_mut().filter(|place| place.is_none()) {
             let port = free.any_outside(&spans, draw).or_else(|| free.highest());
             *place = Some(free.remove(port?));
@@ -191,7 +201,7 @@ fn length((first, last): Span) -> u32 {
     u32::from(last - first) + 1
 }
 
-fn overlap(one: Span, other: Span) -> Option<Span> {
+pub(super) fn overlap(one: Span, other: Span) -> Option<Span> {
     let both = (one.0.max(other.0), one.1.min(other.1));
     (both.0 <= both.1).then_some(both)
 }

@@ -1,7 +1,8 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use transom_cluster::TaskId;
 
 use super::*;
 use crate::testing::{offer, pair, spec};
@@ -38,8 +39,20 @@ fn plain() -> Bin {
     Bin::new(&offer("o", "a", 2.0, &[(100, 109)]), 0)
 }
 
+/// How many instances fit, or why none does.
+fn room(bin: &Bin, need: &Need, limit: u32, now: i64) -> Result<u32, Vec<Reason>> {
+    let mut reasons = Vec::new();
+    let room = bin.room(need, limit, now, |reason| reasons.push(reason));
+    if reasons.is_empty() {
+        Ok(room)
+    } else {
+        assert_eq!(room, 0, "{reasons:?}");
+        Err(reasons)
+    }
+}
+
 fn assert_room(case: &str, bin: &Bin, need: &Need, expected: Result<u32, Vec<Reason>>) {
-    assert_eq!(bin.room(need, 100, 0), expected, "{case}");
+    assert_eq!(room(bin, need, 100, 0), expected, "{case}");
     // What room says is what can be taken.
     let (mut bin, mut rng) = (bin.clone(), rng());
     let taken = std::iter::from_fn(|| bin.take(need, &mut rng)).take(101).count();
@@ -197,7 +210,11 @@ fn room_is_what_the_scarcest_resource_allows() {
     for (case, change, expected) in table {
         assert_room(case, &plain(), &need(change), expected);
     }
-    assert_eq!(plain().room(&need(|_| {}), 3, 0), Ok(3), "no more than asked for");
+    assert_eq!(
+        room(&plain(), &need(|_| {}), 3, 0),
+        Ok(3),
+        "no more than asked for"
+    );
 }
 
 #[test]
@@ -343,7 +360,7 @@ fn an_agent_in_maintenance_takes_nothing_new() {
         (window(100, None), i64::MAX - 1, false),
     ] {
         offer.unavailability = Some(window.clone());
-        let room = Bin::new(&offer, 0).room(&need(|_| {}), 1, now);
+        let room = room(&Bin::new(&offer, 0), &need(|_| {}), 1, now);
         let expected = if fits {
             Ok(1)
         } else {
@@ -565,7 +582,7 @@ fn ports_are_found_whenever_there_is_a_way() {
         let case = format!("{requests:?} of {free:?}");
         if possible(&requests, &free) {
             found += 1;
-            let room = bin.room(&need, 100, 0).unwrap_or_else(|_| panic!("{case}"));
+            let room = room(&bin, &need, 100, 0).unwrap_or_else(|_| panic!("{case}"));
             assert_room(&case, &bin, &need, Ok(room));
         } else {
             refused += 1;

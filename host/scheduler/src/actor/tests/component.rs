@@ -1,16 +1,30 @@
 //! With the real `attributes` component, as `cargo xtask plugins` leaves it: taken away and put back while
 //! tasks wait.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use transom_cluster::v1;
 use transom_plugins::matcher::Condition;
 
 use super::rig::Rig;
+use crate::agents::Agents;
+use crate::arbiter::Arbiter;
 use crate::matcher::PluginMatchers;
-use crate::testing::{offer, spec};
+use crate::matching::Bin;
+use crate::queue::Queue;
+use crate::retry::Backoff;
+use crate::round::Round;
+use crate::testing::{offer, spec, wanted};
 use crate::{Reason, RunSpec};
 
 /// The component's or its manifest's file. `TRANSOM_COMPONENTS` names another folder than the workspace's
@@ -40,6 +54,12 @@ fn one_per_rack() -> Arc<RunSpec> {
         instances: 3,
         ..spec("/app")
     })
+}
+
+fn install(dir: &Path) {
+    for file in ["attributes.wasm", "attributes.toml"] {
+        std::fs::copy(component(file), dir.join(file)).unwrap();
+    }
 }
 
 #[tokio::test]
@@ -72,9 +92,7 @@ async fn the_component_places_explains_and_is_waited_for() {
 
     // Put there: noticed, and tried again.
     let revived = rig.master.calls("REVIVE").len();
-    for file in ["attributes.wasm", "attributes.toml"] {
-        std::fs::copy(component(file), dir.path().join(file)).unwrap();
-    }
+    install(dir.path());
     plugins.rescan().await;
     rig.master.call("REVIVE", revived + 1).await;
     rig.master
@@ -102,6 +120,59 @@ async fn the_component_places_explains_and_is_waited_for() {
     assert_eq!(rig.heard().await, "launched t3 TASK_STAGING");
     rig.token.cancel();
     rig.scheduler.stopped().await;
+    token.cancel();
+    plugins.stopped().await;
+}
+
+/// The component refuses by no condition; that is no fault, and the reason tells it.
+#[tokio::test]
+async fn an_agent_outside_the_home_region_is_explained_by_no_condition() {
+    let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
+    install(dir.path());
+    let plugins = transom_plugins::Config::new(dir.path())
+        .start(&mut Registry::default(), token.clone())
+        .await
+        .unwrap();
+    let mut agents = Agents::default();
+    let mut bins = Vec::new();
+    for (id, region) in [("a1", "away"), ("a2", "home"), ("a3", "away")] {
+        let mut offer = offer(id, id, 0.5, &[]);
+        let name = |name: &str| v1::DomainName {
+            name: name.to_owned(),
+        };
+        offer.domain = Some(v1::DomainInfo {
+            fault_domain: Some(v1::FaultDomain {
+                region: name(region),
+                zone: name("z"),
+            }),
+        });
+        let agent = agents.offered(&offer, Instant::now()).unwrap();
+        bins.push(Bin::new(&offer, agent));
+    }
+    let backoff = Backoff {
+        base: Duration::ZERO,
+        max: Duration::ZERO,
+    };
+    let fleet = plugins.fleet(Some("home".to_owned()));
+    let mut arbiter = Arbiter::new(Box::new(fleet), backoff, Counter::default());
+    let (changed, gone) = agents.take_news();
+    arbiter.update(changed, gone);
+
+    let (mut queue, now) = (Queue::default(), Timestamp::UNIX_EPOCH);
+    let spec = Arc::new(spec("/app"));
+    queue.push(wanted("t1", &spec), now);
+    queue.push(wanted("t2", &spec), now);
+    let mut round = Round::new(bins, HashMap::new(), vec!["*".to_owned()], now);
+    let lot = &queue.ready(now)[0];
+    let finding = round
+        .place(lot, &mut arbiter, &mut StdRng::seed_from_u64(1))
+        .await;
+    let finding = finding.expect("one has no place");
+    assert_eq!(round.into_planned().len(), 1, "at home");
+    assert_eq!(finding.reasons[&Reason::UnfulfilledCondition], 2, "{finding:?}");
+    assert!(finding.conditions.is_empty(), "{finding:?}");
+    let message = finding.message.unwrap_or_default();
+    assert!(message.contains("home region: 2"), "{message}");
     token.cancel();
     plugins.stopped().await;
 }

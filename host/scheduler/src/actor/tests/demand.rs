@@ -7,11 +7,13 @@ use std::sync::atomic::Ordering;
 use jiff::{Timestamp, ToSpan};
 use serde_json::Value;
 use transom_cluster::scheduler::Event as ClusterEvent;
+use transom_plugins::matcher::Condition;
 
+use super::super::QUEUE;
 use super::rig::Rig;
 use crate::link::News;
 use crate::testing::{offer, spec, wanted};
-use crate::{Metrics, PortRequest, Reason, Waiting};
+use crate::{Metrics, PortRequest, Reason, RunSpec, Waiting};
 
 fn ids(values: &Value) -> Vec<&str> {
     values
@@ -102,7 +104,12 @@ async fn many_tasks_per_offer_and_offers_per_round() {
 async fn a_refused_agent_is_explained_by_its_condition() {
     let rig = registered().await;
     rig.script.refuses.lock().unwrap().insert("a1".to_owned());
-    rig.want(&Arc::new(spec("/app")), &["t1"]).await;
+    let conditions = ["gpu:true", "ssd:true"].map(|text| Condition::Expression(text.to_owned()));
+    let conditioned = RunSpec {
+        conditions: conditions.to_vec(),
+        ..spec("/app")
+    };
+    rig.want(&Arc::new(conditioned), &["t1"]).await;
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     rig.master.call("DECLINE", 1).await;
     let reasons = Arc::clone(&rig.scheduler.waiting()[0].reasons);
@@ -203,4 +210,60 @@ async fn a_launch_on_an_offer_rescinded_too_late_is_dropped() {
     let known = rig.record("t1").unwrap();
     assert!(known.is_terminal() && known.started_at.is_none());
     assert!(rig.master.calls("ACKNOWLEDGE").is_empty());
+}
+
+/// A slow matcher: commands are served between the rounds, and everything that waits is tried with all offers, also
+/// with those that come meanwhile.
+#[tokio::test]
+async fn matching_that_takes_long_is_done_in_several_rounds() {
+    let mut rig = registered().await;
+    rig.script.takes.store(40, Ordering::SeqCst);
+    let big = RunSpec {
+        cpus: 3.0,
+        ..spec("/big")
+    };
+    let small = (0..20).map(|n| wanted(&format!("t{n}"), &Arc::new(spec(&format!("/{n}")))));
+    let all = [wanted("big", &Arc::new(big))].into_iter().chain(small);
+    rig.scheduler.want(all.collect()).await.unwrap();
+    let offers: Vec<_> = (0..21)
+        .map(|n| offer(&format!("o{n}"), &format!("a{n}"), 0.5, &[]))
+        .collect();
+    rig.master.offer(&offers);
+    assert_eq!(rig.heard().await, "launched t0 TASK_STAGING");
+    rig.want(&Arc::new(spec("/late")), &["late"]).await;
+    rig.master.offer(&[offer("o-big", "a-big", 4.0, &[])]);
+    let accepted = rig.master.calls("ACCEPT").len();
+    assert!(accepted < 20, "{accepted} when the demand was taken");
+    let mut heard = Vec::new();
+    for _ in 0..21 {
+        heard.push(rig.heard().await);
+    }
+    assert!(
+        heard.contains(&"launched late TASK_STAGING".to_owned()),
+        "{heard:?}"
+    );
+    assert_eq!(heard.last().unwrap(), "launched big TASK_STAGING");
+    assert_eq!(rig.master.calls("DECLINE").len(), 0, "all of them were used");
+    assert!(rig.metric("transom_scheduler_rounds_total") > 3.0);
+    assert!(rig.scheduler.waiting().is_empty());
+}
+
+#[tokio::test]
+async fn a_burst_of_news_is_taken_in_parts_without_loss() {
+    let rig = registered().await;
+    let (mut actor, link, _scheduler, _events) =
+        rig.parts().assemble(Metrics::default()).await.unwrap();
+    let news = |n: usize| {
+        let offers = vec![offer(&format!("o{n}"), "a1", 1.0, &[])];
+        News::Event(Box::new(ClusterEvent::Offers(offers)))
+    };
+    for n in 1..=QUEUE {
+        link.news.try_send(news(n)).unwrap();
+    }
+    actor.take_news(news(0));
+    assert_eq!(actor.pool.bins().len(), QUEUE);
+    let left = actor.news.try_recv().unwrap();
+    assert!(actor.news.try_recv().is_err());
+    actor.take_news(left);
+    assert_eq!(actor.pool.bins().len(), QUEUE + 1);
 }

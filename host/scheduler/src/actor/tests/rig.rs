@@ -1,7 +1,7 @@
 //! A scheduler on a master, a store and a matcher that do what the test says.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ pub(super) struct Rig {
 #[derive(Default)]
 pub(super) struct Script {
     pub(super) missing: AtomicBool,
+    /// How long it takes over a question, in milliseconds.
+    pub(super) takes: AtomicU64,
     /// Ids of agents that it refuses.
     pub(super) refuses: Mutex<BTreeSet<String>>,
     pub(super) changed: Notify,
@@ -110,6 +112,7 @@ impl Matcher for Scripted {
         count: u32,
     ) -> Result<Vec<u32>, CallError> {
         *self.script.asked.lock().unwrap() = Some((task.clone(), self.fleet.clone()));
+        tokio::time::sleep(Duration::from_millis(self.script.takes.load(Ordering::SeqCst))).await;
         self.available()?;
         let fit = candidates.iter().filter(|candidate| !self.refuses(**candidate));
         let room = fit.flat_map(|candidate| std::iter::repeat_n(candidate.agent, candidate.room as usize));

@@ -1,0 +1,247 @@
+//! All offers of a round, and who has room in them.
+//!
+//! A round asks about every run spec that waits, so what is left in the offers is added up beforehand and kept in
+//! one piece: going over thousands of offers is then plain arithmetic on memory that lies side by side.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rand::Rng;
+use transom_cluster::TaskId;
+
+use super::bin::Totals;
+use super::{Assigned, Bin, Need};
+use crate::Reason;
+
+/// Which agents have room for instances, and why the other offers have none.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Survey {
+    /// Agent handle and how many instances fit there, at most the number asked about; the emptiest first.
+    pub(crate) candidates: Vec<(u32, u32)>,
+    pub(crate) refused: BTreeMap<Reason, u32>,
+}
+
+/// The first candidates of a survey, found without a look at all offers.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Shortlist {
+    pub(crate) candidates: Vec<(u32, u32)>,
+    /// There are no others.
+    pub(crate) complete: bool,
+}
+
+/// All offers of a round.
+#[derive(Debug)]
+pub(crate) struct Offers {
+    /// An agent's offers stand together, in the order in which they came.
+    bins: Vec<Bin>,
+    /// The agents, by handle.
+    agents: Vec<Agent>,
+    /// The roles that there are.
+    roles: Vec<Arc<str>>,
+    sums: Vec<Sum>,
+    /// Where each bin's sums begin, and where the last one's end.
+    first_sums: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Agent {
+    handle: u32,
+    bins: Range<usize>,
+}
+
+/// What is left in one offer of one role.
+#[derive(Debug)]
+struct Sum {
+    /// Index into the roles.
+    role: usize,
+    totals: Totals,
+}
+
+/// A need, and which of the roles it may use.
+struct Asked<'a> {
+    need: &'a Need,
+    accepted: Vec<bool>,
+    count: u32,
+    now: i64,
+}
+
+impl Offers {
+    pub(crate) fn new(mut bins: Vec<Bin>) -> Self {
+        bins.sort_by_key(|bin| bin.agent);
+        let mut agents: Vec<Agent> = Vec::new();
+        let (mut sums, mut roles) = (Vec::with_capacity(bins.len()), Vec::new());
+        let mut first_sums = Vec::with_capacity(bins.len() + 1);
+        for (at, bin) in bins.iter().enumerate() {
+            match agents.last_mut() {
+                Some(agent) if agent.handle == bin.agent => agent.bins.end = at + 1,
+                _ => agents.push(Agent {
+                    handle: bin.agent,
+                    bins: at..at + 1,
+                }),
+            }
+            first_sums.push(sums.len());
+            sums.extend(bin.totals().into_iter().map(|(role, totals)| Sum {
+                role: index_of(role, &mut roles),
+                totals,
+            }));
+        }
+        first_sums.push(sums.len());
+        Self {
+            bins,
+            agents,
+            roles,
+            sums,
+            first_sums,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bins.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn bins(&self) -> &[Bin] {
+        &self.bins
+    }
+
+    /// How many agents there are; each has a place among them, that stays.
+    pub(crate) fn agents(&self) -> usize {
+        self.agents.len()
+    }
+
+    /// An agent's place.
+    pub(crate) fn place_of(&self, handle: u32) -> Option<usize> {
+        self.agents
+            .binary_search_by_key(&handle, |agent| agent.handle)
+            .ok()
+    }
+
+    /// Looks at all offers for up to `count` instances. `now`: nanoseconds since 1970.
+    pub(crate) fn survey(&self, need: &Need, count: u32, now: i64) -> Survey {
+        let asked = self.asked(need, count, now);
+        let mut candidates = Vec::new();
+        let mut refused = BTreeMap::new();
+        for agent in &self.agents {
+            let mut refuse = |reason| *refused.entry(reason).or_default() += 1;
+            let room = self.room(agent, &asked, &mut refuse);
+            if room > 0 {
+                candidates.push((agent.handle, room));
+            }
+        }
+        candidates.sort_by_key(order);
+        Survey { candidates, refused }
+    }
+
+    /// The first `most` candidates of the same survey, without agents whose place is to be passed over.
+    pub(crate) fn shortlist(
+        &self,
+        need: &Need,
+        count: u32,
+        now: i64,
+        most: usize,
+        pass_over: impl Fn(usize) -> bool,
+    ) -> Shortlist {
+        let asked = self.asked(need, count, now);
+        // With room for all of them: nobody comes before these, so enough of them are all that is looked for.
+        let mut candidates = Vec::new();
+        let mut others = Vec::new();
+        let mut complete = true;
+        for (place, agent) in self.agents.iter().enumerate() {
+            if candidates.len() == most {
+                complete = false;
+                break;
+            }
+            if pass_over(place) {
+                complete = false;
+                continue;
+            }
+            match self.room(agent, &asked, &mut |_| ()) {
+                0 => {}
+                room if room == count => candidates.push((agent.handle, room)),
+                room => others.push((agent.handle, room)),
+            }
+        }
+        others.sort_by_key(order);
+        candidates.extend(others);
+        complete &= candidates.len() <= most;
+        candidates.truncate(most);
+        Shortlist { candidates, complete }
+    }
+
+    fn asked<'a>(&self, need: &'a Need, count: u32, now: i64) -> Asked<'a> {
+        let accepted = self.roles.iter().map(|role| need.accepts(role)).collect();
+        Asked {
+            need,
+            accepted,
+            count,
+            now,
+        }
+    }
+
+    /// How many instances fit into an agent's offers. Each offer without room is told of.
+    fn room(&self, agent: &Agent, asked: &Asked<'_>, refuse: &mut impl FnMut(Reason)) -> u32 {
+        let mut room = 0_u32;
+        for at in agent.bins.clone() {
+            let sums = &self.sums[self.first_sums[at]..self.first_sums[at + 1]];
+            let usable = sums.iter().filter(|sum| asked.accepted[sum.role]);
+            let usable = usable.map(|sum| sum.totals).reduce(Totals::plus);
+            let fits = self.bins[at].room_of(usable, asked.need, asked.count, asked.now, &mut *refuse);
+            room = room.saturating_add(fits).min(asked.count);
+        }
+        room
+    }
+
+    /// Gives the instances, in order, their shares at the chosen agents. Fails with the handle of an agent that
+    /// has no room (any more): then the choice was not one of the candidates'. What was assigned before stays
+    /// taken.
+    pub(crate) fn assign(
+        &mut self,
+        need: &Need,
+        ids: &[TaskId],
+        chosen: &[u32],
+        rng: &mut impl Rng,
+    ) -> (Vec<Assigned>, Option<u32>) {
+        let mut assigned = Vec::with_capacity(chosen.len());
+        for (id, &agent) in ids.iter().zip(chosen) {
+            let bins = self.place_of(agent).map(|place| self.agents[place].bins.clone());
+            let taken = bins.into_iter().flatten().find_map(|at| {
+                let taken = self.bins[at].take(need, rng)?;
+                Some((at, taken))
+            });
+            let Some((at, taken)) = taken else {
+                return (assigned, Some(agent));
+            };
+            self.add_up(at);
+            assigned.push(Assigned {
+                id: id.clone(),
+                offer: self.bins[at].offer.clone(),
+                agent,
+                taken,
+            });
+        }
+        (assigned, None)
+    }
+
+    /// Adds up anew what is left in an offer. Its roles stay, and their order.
+    fn add_up(&mut self, at: usize) {
+        let sums = &mut self.sums[self.first_sums[at]..self.first_sums[at + 1]];
+        for (sum, (_, totals)) in sums.iter_mut().zip(self.bins[at].totals()) {
+            sum.totals = totals;
+        }
+    }
+}
+
+/// The emptiest first.
+fn order(&(agent, room): &(u32, u32)) -> (Reverse<u32>, u32) {
+    (Reverse(room), agent)
+}
+
+fn index_of(role: &Arc<str>, roles: &mut Vec<Arc<str>>) -> usize {
+    let known = roles.iter().position(|known| known == role);
+    known.unwrap_or_else(|| {
+        roles.push(Arc::clone(role));
+        roles.len() - 1
+    })
+}
