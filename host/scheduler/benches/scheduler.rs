@@ -233,11 +233,13 @@ async fn case(
         called.push(native.round(wanted).await.unwrap());
     }
     assert_eq!(asked[0].placed, called[0].placed, "the rules are the same");
+    let questions = asked[0].questions;
     let (asked, called) = (Median::of(&asked), Median::of(&called));
     json!({
         "conditions": conditions,
         "run_specs": specs,
         "placed": first.placed,
+        "questions": questions,
         "first_round_ms": milliseconds(first.took),
         "component": asked.document(),
         "native": called.document(),

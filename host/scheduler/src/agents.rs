@@ -50,13 +50,11 @@ impl Agents {
 
     /// An agent as the record of a task remembers it; what an offer has shown since is not overwritten.
     pub(crate) fn remembered(&mut self, record: &TaskRecord, now: Instant) -> Option<u32> {
-        match self.by_id.get(&record.agent.id) {
-            Some(known) => Some(known.handle),
-            None => {
-                let (place, attributes) = (&record.agent, &record.agent_attributes);
-                self.learn(Arc::clone(place), Arc::clone(attributes), now)
-            }
+        if let Some(known) = self.by_id.get(&record.agent.id) {
+            return Some(known.handle);
         }
+        let (place, attributes) = (&record.agent, &record.agent_attributes);
+        self.learn(Arc::clone(place), Arc::clone(attributes), now)
     }
 
     fn learn(

@@ -48,13 +48,30 @@ pub enum Who {
 /// Measures the time from question to answer.
 struct Timed {
     who: Who,
-    nanoseconds: Arc<AtomicU64>,
+    spent: Arc<Spent>,
 }
 
-impl Timed {
+/// What was spent on questions.
+#[derive(Debug, Default)]
+struct Spent {
+    questions: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+impl Spent {
     fn add(&self, since: Instant) {
         let nanoseconds = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+        self.questions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many, and how long they took; counts anew.
+    fn take(&self) -> (u64, Duration) {
+        let nanoseconds = self.nanoseconds.swap(0, Ordering::Relaxed);
+        (
+            self.questions.swap(0, Ordering::Relaxed),
+            Duration::from_nanos(nanoseconds),
+        )
     }
 }
 
@@ -77,7 +94,7 @@ impl Matcher for Timed {
             Who::Component(fleet) => fleet.judge(task, candidates).await,
             Who::Native(rules) => Ok(rules.judge(task, candidates)),
         };
-        self.add(since);
+        self.spent.add(since);
         verdicts
     }
 
@@ -92,7 +109,7 @@ impl Matcher for Timed {
             Who::Component(fleet) => fleet.place(task, candidates, count).await,
             Who::Native(rules) => Ok(rules.place(task, candidates, count)),
         };
-        self.add(since);
+        self.spent.add(since);
         chosen
     }
 }
@@ -103,7 +120,7 @@ pub struct Site {
     bins: Vec<Bin>,
     arbiter: Arbiter,
     rng: StdRng,
-    nanoseconds: Arc<AtomicU64>,
+    spent: Arc<Spent>,
 }
 
 /// How a round went.
@@ -115,6 +132,8 @@ pub struct Outcome {
     pub took: Duration,
     /// The part of it that was spent asking.
     pub asking: Duration,
+    /// So often.
+    pub questions: u64,
 }
 
 impl Site {
@@ -124,10 +143,10 @@ impl Site {
         for offer in offers {
             bins.extend(agents.offered(offer, now).map(|agent| Bin::new(offer, agent)));
         }
-        let nanoseconds = Arc::new(AtomicU64::new(0));
+        let spent = Arc::new(Spent::default());
         let timed = Timed {
             who,
-            nanoseconds: Arc::clone(&nanoseconds),
+            spent: Arc::clone(&spent),
         };
         let backoff = Backoff {
             base: Duration::ZERO,
@@ -140,7 +159,7 @@ impl Site {
             bins,
             arbiter,
             rng: StdRng::seed_from_u64(1),
-            nanoseconds,
+            spent,
         }
     }
 
@@ -158,9 +177,9 @@ impl Site {
             conditions: spec.conditions.clone(),
             ..Task::default()
         };
-        self.nanoseconds.store(0, Ordering::Relaxed);
+        self.spent.take();
         self.arbiter.judge(&task, &candidates).await?;
-        Ok(Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed)))
+        Ok(self.spent.take().1)
     }
 
     /// One round over all offers, of which nothing is used up. The error is the matcher's.
@@ -170,7 +189,7 @@ impl Site {
         for wanted in wanted {
             queue.push(wanted.clone(), now);
         }
-        self.nanoseconds.store(0, Ordering::Relaxed);
+        self.spent.take();
         let since = Instant::now();
         let mut round = Round::new(self.bins.clone(), HashMap::new(), vec!["*".to_owned()], now);
         for lot in queue.ready(now) {
@@ -180,10 +199,13 @@ impl Site {
             }
         }
         let placed = round.into_planned().len();
+        let took = since.elapsed();
+        let (questions, asking) = self.spent.take();
         Ok(Outcome {
             placed,
-            took: since.elapsed(),
-            asking: Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed)),
+            took,
+            asking,
+            questions,
         })
     }
 }

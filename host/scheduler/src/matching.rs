@@ -13,6 +13,8 @@
 
 mod bin;
 mod offers;
+#[cfg(test)]
+mod port_tests;
 mod ports;
 #[cfg(test)]
 mod survey_tests;

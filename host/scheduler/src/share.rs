@@ -44,18 +44,15 @@ impl Shares {
     /// The same record, holding what others hold where it is equal.
     pub(crate) fn share(&mut self, mut record: TaskRecord) -> TaskRecord {
         self.sweep();
-        match self.agents.get_mut(&record.agent.id) {
-            Some(known) => {
-                adopt(&mut known.place, &mut record.agent);
-                adopt(&mut known.attributes, &mut record.agent_attributes);
-            }
-            None => {
-                let known = Agent {
-                    place: Arc::clone(&record.agent),
-                    attributes: Arc::clone(&record.agent_attributes),
-                };
-                self.agents.insert(record.agent.id.clone(), known);
-            }
+        if let Some(known) = self.agents.get_mut(&record.agent.id) {
+            adopt(&mut known.place, &mut record.agent);
+            adopt(&mut known.attributes, &mut record.agent_attributes);
+        } else {
+            let known = Agent {
+                place: Arc::clone(&record.agent),
+                attributes: Arc::clone(&record.agent_attributes),
+            };
+            self.agents.insert(record.agent.id.clone(), known);
         }
         if let Some(note) = self.notes.get(&record.note) {
             record.note = Arc::clone(note);
@@ -148,9 +145,9 @@ mod tests {
             (on("a", "r2", 1), [true, false, true]),
         ];
         for (fresh, expected) in table {
-            let shared = shares.share(fresh.clone());
-            assert_eq!(shared, fresh, "sharing changes nothing");
-            assert_eq!(same(&first, &shared), expected, "{fresh:?}");
+            let kept = shares.share(fresh.clone());
+            assert_eq!(kept, fresh, "sharing changes nothing");
+            assert_eq!(same(&first, &kept), expected, "{fresh:?}");
         }
         let again = shares.share(on("a", "r2", 1));
         let newest = shares.share(on("a", "r2", 1));

@@ -54,7 +54,7 @@ impl Actor {
         self.arbiter.update(changed, gone);
         let mut round = Round::new(self.pool.bins().to_vec(), placed, self.roles.clone(), now);
         let mut left = lots.iter();
-        while let Some(lot) = left.next() {
+        for lot in left.by_ref() {
             self.queue.tried(lot);
             if let Some(finding) = round.place(lot, &mut self.arbiter, &mut self.rng).await {
                 for (reason, count) in &finding.reasons {

@@ -130,7 +130,7 @@ impl Offers {
                 candidates.push((agent.handle, room));
             }
         }
-        candidates.sort_by_key(order);
+        candidates.sort_by_key(|candidate| order(*candidate));
         Survey { candidates, refused }
     }
 
@@ -163,7 +163,7 @@ impl Offers {
                 room => others.push((agent.handle, room)),
             }
         }
-        others.sort_by_key(order);
+        others.sort_by_key(|candidate| order(*candidate));
         candidates.extend(others);
         complete &= candidates.len() <= most;
         candidates.truncate(most);
@@ -234,7 +234,7 @@ impl Offers {
 }
 
 /// The emptiest first.
-fn order(&(agent, room): &(u32, u32)) -> (Reverse<u32>, u32) {
+fn order((agent, room): (u32, u32)) -> (Reverse<u32>, u32) {
     (Reverse(room), agent)
 }
 

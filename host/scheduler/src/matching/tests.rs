@@ -1,7 +1,7 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use transom_cluster::TaskId;
 
 use super::*;
@@ -10,17 +10,17 @@ use crate::testing::{offer, pair, spec};
 /// How a resource is marked with its role.
 type Mark = Box<dyn Fn(v1::Resource) -> v1::Resource>;
 
-fn rng() -> StdRng {
+pub(super) fn rng() -> StdRng {
     StdRng::seed_from_u64(7)
 }
 
-fn need(change: impl FnOnce(&mut RunSpec)) -> Need {
+pub(super) fn need(change: impl FnOnce(&mut RunSpec)) -> Need {
     let mut spec = spec("/app");
     change(&mut spec);
     Need::of(&spec, &["prod".to_owned(), "*".to_owned()])
 }
 
-fn reserved(mut resource: v1::Resource, role: &str) -> v1::Resource {
+pub(super) fn reserved(mut resource: v1::Resource, role: &str) -> v1::Resource {
     resource.reservations = vec![v1::ReservationInfo {
         role: Some(role.to_owned()),
         ..v1::ReservationInfo::default()
@@ -28,7 +28,7 @@ fn reserved(mut resource: v1::Resource, role: &str) -> v1::Resource {
     resource
 }
 
-fn bin(resources: Vec<v1::Resource>) -> Bin {
+pub(super) fn bin(resources: Vec<v1::Resource>) -> Bin {
     let mut offer = offer("o", "a", 0.0, &[]);
     offer.resources = resources;
     Bin::new(&offer, 0)
@@ -40,7 +40,7 @@ fn plain() -> Bin {
 }
 
 /// How many instances fit, or why none does.
-fn room(bin: &Bin, need: &Need, limit: u32, now: i64) -> Result<u32, Vec<Reason>> {
+pub(super) fn room(bin: &Bin, need: &Need, limit: u32, now: i64) -> Result<u32, Vec<Reason>> {
     let mut reasons = Vec::new();
     let room = bin.room(need, limit, now, |reason| reasons.push(reason));
     if reasons.is_empty() {
@@ -51,7 +51,7 @@ fn room(bin: &Bin, need: &Need, limit: u32, now: i64) -> Result<u32, Vec<Reason>
     }
 }
 
-fn assert_room(case: &str, bin: &Bin, need: &Need, expected: Result<u32, Vec<Reason>>) {
+pub(super) fn assert_room(case: &str, bin: &Bin, need: &Need, expected: Result<u32, Vec<Reason>>) {
     assert_eq!(room(bin, need, 100, 0), expected, "{case}");
     // What room says is what can be taken.
     let (mut bin, mut rng) = (bin.clone(), rng());
@@ -371,24 +371,6 @@ fn an_agent_in_maintenance_takes_nothing_new() {
 }
 
 #[test]
-fn random_ports_are_all_used_and_never_twice() {
-    let need = need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Random; 2]));
-    let mut bin = Bin::new(&offer("o", "a", 1.0, &[(0, 2), (7, 9), (65_534, 70_000)]), 0);
-    let mut rng = rng();
-    let mut seen = BTreeSet::new();
-    while let Some(taken) = bin.take(&need, &mut rng) {
-        for port in taken.parts.into_iter().flat_map(|share| share.host_ports) {
-            assert!(seen.insert(port), "{port} twice");
-        }
-    }
-    assert!(
-        seen.is_subset(&BTreeSet::from([1, 2, 7, 8, 9, 65_534, 65_535])),
-        "{seen:?}"
-    );
-    assert_eq!(seen.len(), 6, "seven ports, as 0 is none: three pairs");
-}
-
-#[test]
 fn a_survey_adds_up_offers_of_an_agent_and_counts_refusals() {
     let offers = Offers::new(vec![
         Bin::new(&offer("o1", "a", 0.5, &[]), 1),
@@ -513,83 +495,6 @@ fn reservations_in_every_form() {
             }
         }
     }
-}
-
-#[test]
-fn reserved_ports_go_first_and_stay_with_their_reservation() {
-    let mut bin = bin(vec![
-        v1::Resource::ranges("ports", &[(1, 2)]),
-        reserved(v1::Resource::ranges("ports", &[(8, 9)]), "prod"),
-    ]);
-    let need = need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Random; 3]));
-    let taken = bin.take(&need, &mut rng()).unwrap();
-    let share = &taken.parts[0];
-    let mut first_two = share.host_ports[..2].to_vec();
-    first_two.sort_unstable();
-    assert_eq!(first_two, [8, 9]);
-    let third = share.host_ports[2].into();
-    assert_eq!(
-        share.resources,
-        [
-            reserved(v1::Resource::ranges("ports", &[(8, 9)]), "prod"),
-            v1::Resource::ranges("ports", &[(third, third)]),
-        ]
-    );
-    // A range reaches into both.
-    let ranged = self::need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Range(1, 9)]));
-    let share = bin.take(&ranged, &mut rng()).unwrap().parts.remove(0);
-    assert_eq!(share.host_ports, [if third == 1 { 2 } else { 1 }]);
-    assert_eq!(share.resources[0].reservations, []);
-}
-
-/// Against a search through all ways: an instance gets its ports if and only if there is a way.
-#[test]
-fn ports_are_found_whenever_there_is_a_way() {
-    fn possible(requests: &[PortRequest], free: &BTreeSet<u16>) -> bool {
-        let Some((request, rest)) = requests.split_first() else {
-            return true;
-        };
-        let fits = |port: &u16| match request {
-            PortRequest::Random => true,
-            PortRequest::Fixed(fixed) => port == fixed,
-            PortRequest::Range(first, last) => (first..=last).contains(&port),
-        };
-        free.iter().filter(|port| fits(port)).any(|port| {
-            let mut left = free.clone();
-            left.remove(port);
-            possible(rest, &left)
-        })
-    }
-    let mut rng = rng();
-    let (mut found, mut refused) = (0, 0);
-    for _ in 0..3000 {
-        let free: BTreeSet<u16> = (0..rng.random_range(1..6))
-            .map(|_| rng.random_range(1..9))
-            .collect();
-        let requests: Vec<PortRequest> = (0..rng.random_range(1..5))
-            .map(|_| {
-                let first = rng.random_range(1..9);
-                match rng.random_range(0..6) {
-                    0 => PortRequest::Random,
-                    1 => PortRequest::Fixed(first),
-                    _ => PortRequest::Range(first, first + rng.random_range(0..4)),
-                }
-            })
-            .collect();
-        let spans: Vec<(u64, u64)> = free.iter().map(|&port| (port.into(), port.into())).collect();
-        let bin = bin(vec![v1::Resource::ranges("ports", &spans)]);
-        let need = need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, requests.clone()));
-        let case = format!("{requests:?} of {free:?}");
-        if possible(&requests, &free) {
-            found += 1;
-            let room = room(&bin, &need, 100, 0).unwrap_or_else(|_| panic!("{case}"));
-            assert_room(&case, &bin, &need, Ok(room));
-        } else {
-            refused += 1;
-            assert_room(&case, &bin, &need, Err(vec![Reason::InsufficientPorts]));
-        }
-    }
-    assert!(found > 300 && refused > 300, "{found} and {refused}");
 }
 
 #[test]

@@ -1,0 +1,106 @@
+//! Ports, given out of whole offers.
+
+use std::collections::BTreeSet;
+
+use rand::Rng;
+use transom_cluster::v1;
+
+use super::tests::{assert_room, bin, need, reserved, rng, room};
+use super::*;
+use crate::Reason;
+use crate::testing::offer;
+
+#[test]
+fn random_ports_are_all_used_and_never_twice() {
+    let need = need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Random; 2]));
+    let mut bin = Bin::new(&offer("o", "a", 1.0, &[(0, 2), (7, 9), (65_534, 70_000)]), 0);
+    let mut rng = rng();
+    let mut seen = BTreeSet::new();
+    while let Some(taken) = bin.take(&need, &mut rng) {
+        for port in taken.parts.into_iter().flat_map(|share| share.host_ports) {
+            assert!(seen.insert(port), "{port} twice");
+        }
+    }
+    assert!(
+        seen.is_subset(&BTreeSet::from([1, 2, 7, 8, 9, 65_534, 65_535])),
+        "{seen:?}"
+    );
+    assert_eq!(seen.len(), 6, "seven ports, as 0 is none: three pairs");
+}
+
+#[test]
+fn reserved_ports_go_first_and_stay_with_their_reservation() {
+    let mut bin = bin(vec![
+        v1::Resource::ranges("ports", &[(1, 2)]),
+        reserved(v1::Resource::ranges("ports", &[(8, 9)]), "prod"),
+    ]);
+    let need = need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Random; 3]));
+    let taken = bin.take(&need, &mut rng()).unwrap();
+    let share = &taken.parts[0];
+    let mut first_two = share.host_ports[..2].to_vec();
+    first_two.sort_unstable();
+    assert_eq!(first_two, [8, 9]);
+    let third = share.host_ports[2].into();
+    assert_eq!(
+        share.resources,
+        [
+            reserved(v1::Resource::ranges("ports", &[(8, 9)]), "prod"),
+            v1::Resource::ranges("ports", &[(third, third)]),
+        ]
+    );
+    // A range reaches into both.
+    let ranged = self::need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Range(1, 9)]));
+    let share = bin.take(&ranged, &mut rng()).unwrap().parts.remove(0);
+    assert_eq!(share.host_ports, [if third == 1 { 2 } else { 1 }]);
+    assert_eq!(share.resources[0].reservations, []);
+}
+
+/// Against a search through all ways: an instance gets its ports if and only if there is a way.
+#[test]
+fn ports_are_found_whenever_there_is_a_way() {
+    fn possible(requests: &[PortRequest], free: &BTreeSet<u16>) -> bool {
+        let Some((request, rest)) = requests.split_first() else {
+            return true;
+        };
+        let fits = |port: &u16| match request {
+            PortRequest::Random => true,
+            PortRequest::Fixed(fixed) => port == fixed,
+            PortRequest::Range(first, last) => (first..=last).contains(&port),
+        };
+        free.iter().filter(|port| fits(port)).any(|port| {
+            let mut left = free.clone();
+            left.remove(port);
+            possible(rest, &left)
+        })
+    }
+    let mut rng = rng();
+    let (mut found, mut refused) = (0, 0);
+    for _ in 0..3000 {
+        let free: BTreeSet<u16> = (0..rng.random_range(1..6))
+            .map(|_| rng.random_range(1..9))
+            .collect();
+        let requests: Vec<PortRequest> = (0..rng.random_range(1..5))
+            .map(|_| {
+                let first = rng.random_range(1..9);
+                match rng.random_range(0..6) {
+                    0 => PortRequest::Random,
+                    1 => PortRequest::Fixed(first),
+                    _ => PortRequest::Range(first, first + rng.random_range(0..4)),
+                }
+            })
+            .collect();
+        let spans: Vec<(u64, u64)> = free.iter().map(|&port| (port.into(), port.into())).collect();
+        let bin = bin(vec![v1::Resource::ranges("ports", &spans)]);
+        let need = need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, requests.clone()));
+        let case = format!("{requests:?} of {free:?}");
+        if possible(&requests, &free) {
+            found += 1;
+            let room = room(&bin, &need, 100, 0).unwrap_or_else(|_| panic!("{case}"));
+            assert_room(&case, &bin, &need, Ok(room));
+        } else {
+            refused += 1;
+            assert_room(&case, &bin, &need, Err(vec![Reason::InsufficientPorts]));
+        }
+    }
+    assert!(found > 300 && refused > 300, "{found} and {refused}");
+}
