@@ -324,7 +324,11 @@ mod tests {
             (completed.checkpoint, completed.failover_timeout),
             (Some(true), Some(604_800.0))
         );
-        for capability in [CapabilityType::PartitionAware, CapabilityType::MultiRole] {
+        for capability in [
+            CapabilityType::PartitionAware,
+            CapabilityType::TaskKillingState,
+            CapabilityType::MultiRole,
+        ] {
             assert!(completed.can(&capability));
         }
         assert_eq!(complete(completed.clone()), completed);

@@ -188,13 +188,13 @@ impl Queue {
         reasons.message = finding.message;
     }
 
-    /// Everything that waits, for readers.
-    pub(crate) fn snapshot(&self, connected: bool, now: Timestamp) -> Vec<Waiting> {
+    /// Everything that waits, for readers; `standing` is what keeps all of it from being launched now.
+    pub(crate) fn snapshot(&self, standing: Option<Reason>, now: Timestamp) -> Vec<Waiting> {
         let mut shared: HashMap<(&str, Option<Reason>), Arc<Reasons>> = HashMap::new();
         let mut waiting = Vec::with_capacity(self.tasks.len());
         for queued in self.in_turn() {
             let spec = &queued.wanted.spec;
-            let over = self.overriding(queued, connected, now);
+            let over = standing.or_else(|| self.overriding(queued, now));
             let reasons = shared
                 .entry((&spec.id, over))
                 .or_insert_with(|| self.reasons_with(&spec.id, over));
@@ -211,10 +211,8 @@ impl Queue {
     }
 
     /// What stands above the last round's findings at this moment.
-    fn overriding(&self, queued: &Queued, connected: bool, now: Timestamp) -> Option<Reason> {
-        if !connected {
-            Some(Reason::Disconnected)
-        } else if !is_ready(&queued.wanted, now) {
+    fn overriding(&self, queued: &Queued, now: Timestamp) -> Option<Reason> {
+        if !is_ready(&queued.wanted, now) {
             Some(Reason::Backoff)
         } else if self.reasons(&queued.wanted.spec.id).is_none() {
             Some(Reason::NoOffers)
@@ -328,7 +326,7 @@ mod tests {
         let last = |waiting: &Waiting| waiting.reasons.last.clone();
         let only = |reason| BTreeMap::from([(reason, 1)]);
 
-        let waiting = queue.snapshot(true, at(5));
+        let waiting = queue.snapshot(None, at(5));
         assert_eq!(
             (last(&waiting[0]), last(&waiting[1])),
             (only(Reason::NoOffers), only(Reason::Backoff))
@@ -345,7 +343,7 @@ mod tests {
                 },
             );
         }
-        let waiting = queue.snapshot(true, at(5));
+        let waiting = queue.snapshot(None, at(5));
         assert_eq!(last(&waiting[0]), BTreeMap::from([(Reason::InsufficientCpus, 3)]));
         assert_eq!(last(&waiting[1]), only(Reason::Backoff));
         let reasons = &waiting[1].reasons;
@@ -354,13 +352,20 @@ mod tests {
             (2, 8, 6)
         );
         assert_eq!(reasons.total, BTreeMap::from([(Reason::InsufficientCpus, 6)]));
-        assert_eq!(last(&queue.snapshot(false, at(5))[0]), only(Reason::Disconnected));
+        for standing in [Reason::Disconnected, Reason::StoreUnavailable] {
+            assert!(
+                queue
+                    .snapshot(Some(standing), at(5))
+                    .iter()
+                    .all(|waiting| last(waiting) == only(standing))
+            );
+        }
 
         queue.remove(&"1".into());
-        assert_eq!(queue.snapshot(true, at(10))[0].reasons.rounds, 2);
+        assert_eq!(queue.snapshot(None, at(10))[0].reasons.rounds, 2);
         queue.remove(&"2".into());
         queue.note("/a", Finding::default());
         queue.push(wanted("3", &a), at(5));
-        assert_eq!(queue.snapshot(true, at(5))[0].reasons.rounds, 0);
+        assert_eq!(queue.snapshot(None, at(5))[0].reasons.rounds, 0);
     }
 }

@@ -17,6 +17,9 @@
 //! | forgotten, or never known | the same, and the job is told ([`Event::Unknown`](crate::Event::Unknown)) |
 //!
 //! A duplicate that is unreachable is left alone until its agent is back, for nobody could kill it.
+//!
+//! A master that keeps no registry says `UNKNOWN` of every task until its agents have registered again. So within a
+//! moment after a subscription that is not believed of a live task, and asked again (`updates.rs`).
 
 use jiff::Timestamp;
 use transom_cluster::v1::{CheckStatusInfo, TaskState, TaskStatus};

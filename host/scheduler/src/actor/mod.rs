@@ -39,7 +39,7 @@ use crate::metrics::Metrics;
 use crate::offers::{Appetite, Pool};
 use crate::queue::Queue;
 use crate::retry::{Backoff, Retry, Schedule};
-use crate::{Build, Connection, Error, Event, Result, TaskRecord, Wanted, transition};
+use crate::{Build, Connection, Error, Event, Reason, Result, TaskRecord, Wanted, transition};
 
 pub(crate) use start::Parts;
 
@@ -63,6 +63,20 @@ pub(crate) struct Times {
     pub(crate) matcher: Backoff,
     /// After this long without the job taking an event it is said in the log.
     pub(crate) stall: Duration,
+}
+
+impl Times {
+    /// For so long after a subscription a master is not believed that knows nothing of a task: less than passes
+    /// between the first question and the second.
+    fn patience(&self) -> Duration {
+        self.ask.base / 2
+    }
+
+    /// From one question for everything the cluster knows to the next: soon at first, as agents may register
+    /// later than we do and bring along what should not be there; then rarely.
+    fn next_question(&self, subscribed_for: Duration) -> Duration {
+        subscribed_for.max(self.ask.base).min(self.reconcile)
+    }
 }
 
 /// What came from the cluster and is to be told to the job in the same order.
@@ -243,7 +257,8 @@ impl Actor {
         self.arbiter.replace(self.matchers.fleet(up.home_region));
         self.agents.all_is_news();
         self.caller = Some(up.caller);
-        // All live tasks are asked about in the turn that follows.
+        // In the turn that follows all live tasks are asked about, and whatever else the cluster knows.
+        self.doubt_all(now);
         self.next_reconcile = now;
         let framework_id = up.framework_id;
         self.connect(Connection {
@@ -393,12 +408,14 @@ impl Actor {
             "the store does not take what is to be stored; trying again"
         );
         self.store_retry.failed(Instant::now());
+        self.waiting_changed = true;
     }
 
     fn store_works(&mut self) {
         if self.store_retry.is_failing() {
             tracing::info!("the store takes what is to be stored again");
             self.store_retry.succeeded();
+            self.waiting_changed = true;
             self.appetite.whet();
         }
     }
@@ -413,14 +430,26 @@ impl Actor {
             self.shared.connection.store(Arc::new(self.connection.clone()));
         }
         let now = Timestamp::now();
+        if self.next_ready.is_some_and(|at| at <= now) {
+            // A backoff has ended, and that is demand: what was refused meanwhile is wanted back.
+            self.appetite.whet();
+        }
         let next_ready = self.queue.next_ready(now);
         if self.waiting_changed || next_ready != self.next_ready {
             (self.waiting_changed, self.next_ready) = (false, next_ready);
             self.metrics.waiting.set(count(self.queue.len()));
             self.shared
                 .waiting
-                .store(Arc::new(self.queue.snapshot(self.connection.connected, now)));
+                .store(Arc::new(self.queue.snapshot(self.standing(), now)));
         }
+    }
+
+    /// Why nothing at all can be launched now, whatever is on offer.
+    fn standing(&self) -> Option<Reason> {
+        if !self.connection.connected {
+            return Some(Reason::Disconnected);
+        }
+        self.store_retry.is_failing().then_some(Reason::StoreUnavailable)
     }
 
     /// Hands over as many events as the job's queue takes.

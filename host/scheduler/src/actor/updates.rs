@@ -1,12 +1,13 @@
 //! Statuses: stored, then acknowledged, then told.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
-use transom_cluster::{TaskId, v1};
+use transom_cluster::TaskId;
+use transom_cluster::v1::{self, TaskState};
 
 use super::{Actor, Inbound, SIDE_BY_SIDE};
 use crate::link::chain;
@@ -20,6 +21,10 @@ struct Outcome {
     events: Vec<Event>,
     /// Of tasks that should not be there: no record knows them, or it says that they have ended.
     strays: Vec<v1::TaskStatus>,
+    /// Released tasks whose agent is back, and which it may only now be possible to kill.
+    returned: Vec<TaskId>,
+    /// Tasks of which the master knows nothing, perhaps only because it has just begun: asked about again.
+    too_early: HashSet<TaskId>,
     duplicates: u64,
     unknown: u64,
 }
@@ -52,10 +57,13 @@ impl Actor {
         for record in outcome.changed.values() {
             self.follow_up(record);
         }
+        for task in outcome.returned {
+            self.kills.at(task, Instant::now());
+        }
         for status in &outcome.strays {
             self.meet_stray(status);
         }
-        let statuses = self.statuses_taken();
+        let statuses = self.statuses_taken(&outcome.too_early);
         self.acknowledge(&statuses).await;
         self.outbox.extend(outcome.events);
     }
@@ -83,6 +91,10 @@ impl Actor {
                 });
                 continue;
             };
+            if self.is_too_early(record, status, now) {
+                outcome.too_early.insert(status.task_id.clone());
+                continue;
+            }
             match transition::apply(record, status, now) {
                 Step::Duplicate => outcome.duplicates += 1,
                 Step::Unchanged => {}
@@ -90,6 +102,12 @@ impl Actor {
                 Step::Changed(next) => {
                     // The cluster took a launch of which ACCEPT's own answer did not tell.
                     let launched = record.phase == Phase::Intent && next.phase == Phase::Launched;
+                    if next.killing
+                        && record.state == TaskState::Unreachable
+                        && transition::can_be_killed(&next.state)
+                    {
+                        outcome.returned.push(next.id.clone());
+                    }
                     let next = Arc::new(*next);
                     if launched {
                         outcome.events.push(Event::Launched(Arc::clone(&next)));
@@ -102,19 +120,33 @@ impl Actor {
         outcome
     }
 
+    /// Whether "unknown" may only mean that the master has just begun and its agents have not registered again:
+    /// believed at once, it would make the job start a second instance of what runs.
+    fn is_too_early(&self, record: &TaskRecord, status: &v1::TaskStatus, now: Timestamp) -> bool {
+        status.state == TaskState::Unknown
+            && !record.is_terminal()
+            && now.duration_since(self.connection.since)
+                < SignedDuration::try_from(self.times.patience()).unwrap_or(SignedDuration::MAX)
+    }
+
     /// What a changed record means for kills and for those that wait.
     fn follow_up(&mut self, record: &TaskRecord) {
         if record.is_terminal() {
             self.kills.remove(&record.id);
             // The place it leaves, or the condition it no longer stands against, may be what others wait for.
             self.appetite.whet();
-        } else if record.killing && !self.kills.contains(&record.id) {
+        } else if record.state == TaskState::Unreachable {
+            // It stands against no condition any more.
+            self.appetite.whet();
+        }
+        if !record.is_terminal() && record.killing && !self.kills.contains(&record.id) {
             self.kills.at(record.id.clone(), Instant::now());
         }
     }
 
-    /// Empties the inbound queue: every status in it has been dealt with, so its task is no longer in doubt.
-    fn statuses_taken(&mut self) -> Vec<v1::TaskStatus> {
+    /// Empties the inbound queue: every status in it has been dealt with, so its task is no longer in doubt, but
+    /// for those of which nothing has been learnt.
+    fn statuses_taken(&mut self, doubtful: &HashSet<TaskId>) -> Vec<v1::TaskStatus> {
         let inbound = std::mem::take(&mut self.inbound);
         let statuses: Vec<_> = inbound
             .into_iter()
@@ -123,7 +155,10 @@ impl Actor {
                 Inbound::Tell(_) => None,
             })
             .collect();
-        for status in &statuses {
+        for status in statuses
+            .iter()
+            .filter(|status| !doubtful.contains(&status.task_id))
+        {
             self.doubts.remove(&status.task_id);
         }
         statuses

@@ -1,6 +1,9 @@
 //! What is repeated until it is answered: kills, questions about tasks; and what the master is told about our
 //! appetite for offers.
 
+use std::collections::HashSet;
+use std::time::Duration;
+
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -39,19 +42,18 @@ impl Actor {
         }
     }
 
-    /// Asks about tasks in doubt, and from time to time about all live ones (and, implicitly, about any that
-    /// the cluster knows and we do not).
+    /// Asks about tasks in doubt, and from time to time about all live ones and, implicitly, about any that the
+    /// cluster knows and we do not. The latter more often in the time after a subscription.
     pub(super) async fn ask(&mut self, caller: &Caller) {
         let now = Instant::now();
-        let all = now >= self.next_reconcile;
-        if all {
-            self.next_reconcile = now + self.times.reconcile;
-            let records = self.ledger.records();
-            let live = || records.values().filter(|record| !record.is_terminal());
-            let in_use: std::collections::HashSet<_> = live().map(|record| &record.agent.id).collect();
-            self.agents.sweep(now, |agent| in_use.contains(agent));
-            for record in live() {
-                self.doubts.at(record.id.clone(), now);
+        let any = now >= self.next_reconcile;
+        if any {
+            let since = Timestamp::now().duration_since(self.connection.since);
+            let subscribed_for = Duration::try_from(since).unwrap_or_default();
+            let next = self.times.next_question(subscribed_for);
+            self.next_reconcile = now + next;
+            if next == self.times.reconcile {
+                self.doubt_all(now);
             }
         }
         let mut tasks = Vec::new();
@@ -66,7 +68,7 @@ impl Actor {
         } else {
             caller.reconcile(tasks).await
         };
-        let implicit = if all {
+        let implicit = if any {
             caller.reconcile(Vec::new()).await
         } else {
             Ok(())
@@ -74,6 +76,17 @@ impl Actor {
         for error in [explicit, implicit].into_iter().filter_map(Result::err) {
             self.metrics.call_failed("RECONCILE");
             tracing::warn!(error = chain(&error), "could not ask about tasks; trying again");
+        }
+    }
+
+    /// All live tasks are to be asked about, and agents that nothing was heard of for long are forgotten.
+    pub(super) fn doubt_all(&mut self, now: Instant) {
+        let records = self.ledger.records();
+        let live = || records.values().filter(|record| !record.is_terminal());
+        let in_use: HashSet<_> = live().map(|record| &record.agent.id).collect();
+        self.agents.sweep(now, |agent| in_use.contains(agent));
+        for record in live() {
+            self.doubts.at(record.id.clone(), now);
         }
     }
 

@@ -7,7 +7,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use transom_cluster::v1::TaskState;
+
+use super::master::Call;
 use super::rig::Rig;
+use crate::retry::Backoff;
 use crate::testing::{offer, record, spec};
 use crate::{Error, Event, Reason};
 
@@ -26,6 +30,115 @@ async fn a_stream_that_ends_is_renewed_under_the_same_id_and_tasks_are_asked_abo
     assert!(connection.connected);
     assert_eq!(connection.master.as_deref(), Some("master:5050"));
     assert_eq!(connection.framework_id.unwrap().as_str(), "F-1");
+}
+
+/// A master without a registry knows no task before its agents have registered with it again.
+#[tokio::test]
+async fn a_master_that_has_just_begun_is_asked_again_before_it_is_believed_to_know_nothing() {
+    let mut rig = Rig::with_times(|times| {
+        times.ask = Backoff {
+            base: Duration::from_secs(1),
+            max: Duration::from_secs(1),
+        };
+    })
+    .await;
+    rig.running("t1").await;
+    for known in [true, false] {
+        let before = rig.master.calls("RECONCILE").len();
+        rig.master.hang_up();
+        assert_eq!(rig.heard().await, "disconnected");
+        assert_eq!(rig.heard().await, "reregistered");
+        let about = |call: &Call| call.body["reconcile"]["tasks"][0]["task_id"]["value"] == "t1";
+        let asked = rig
+            .master
+            .calls("RECONCILE")
+            .iter()
+            .filter(|call| about(call))
+            .count();
+        let asked = if rig.master.calls("RECONCILE").len() > before {
+            asked
+        } else {
+            asked + 1
+        };
+        rig.master.call_where("RECONCILE", asked, about).await;
+        rig.master.update("t1", "TASK_UNKNOWN", "");
+        // Nobody is told; the question is put again.
+        rig.master.call_where("RECONCILE", asked + 1, about).await;
+        assert_eq!(rig.record("t1").unwrap().state, TaskState::Running);
+        if known {
+            rig.master.update("t1", "TASK_RUNNING", "");
+        } else {
+            rig.master.update("t1", "TASK_UNKNOWN", "");
+            assert_eq!(rig.heard().await, "updated t1 TASK_UNKNOWN");
+        }
+    }
+}
+
+/// Explicitly what is known, implicitly what is not: at once, and again and again.
+#[tokio::test]
+async fn the_cluster_is_asked_what_it_knows_at_intervals() {
+    let mut rig = Rig::with_times(|times| times.reconcile = Duration::from_millis(100)).await;
+    rig.running("t1").await;
+    let implicit = |call: &Call| {
+        call.body["reconcile"]["tasks"]
+            .as_array()
+            .is_none_or(Vec::is_empty)
+    };
+    let explicit = |call: &Call| !implicit(call);
+    for n in 1..5 {
+        rig.master.call_where("RECONCILE", n, implicit).await;
+    }
+    // Each question is answered, so that none is repeated for want of an answer.
+    for n in 1..4 {
+        let asked = rig.master.call_where("RECONCILE", n, explicit).await;
+        assert_eq!(asked.body["reconcile"]["tasks"][0]["agent_id"]["value"], "a1");
+        rig.master.update("t1", "TASK_RUNNING", "");
+    }
+}
+
+/// What agents bring along that register later than we do is found soon, not at the next regular question.
+#[tokio::test]
+async fn soon_after_a_subscription_the_cluster_is_asked_more_often() {
+    let mut rig = Rig::new().await;
+    assert_eq!(rig.heard().await, "registered F-1");
+    let begun = Instant::now();
+    // After 20, 40, 80, 160 ms, where the interval is ten minutes.
+    rig.master.call("RECONCILE", 5).await;
+    assert!(
+        begun.elapsed() >= Duration::from_millis(80),
+        "{:?}",
+        begun.elapsed()
+    );
+    rig.master.update("stray", "TASK_RUNNING", "");
+    assert_eq!(rig.heard().await, "unknown stray TASK_RUNNING");
+    rig.master.call("KILL", 1).await;
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_tries_again_ever_more_rarely() {
+    let mut rig = Rig::with_times(|times| {
+        times.reconnect = Backoff {
+            base: Duration::from_millis(20),
+            max: Duration::from_millis(320),
+        };
+    })
+    .await;
+    assert_eq!(rig.heard().await, "registered F-1");
+    rig.master.rules(|rules| {
+        rules.refuse.insert("SUBSCRIBE");
+    });
+    rig.master.hang_up();
+    assert_eq!(rig.heard().await, "disconnected");
+    let begun = Instant::now();
+    // 20, 20, 40, 80, 160, 320 ms, each cut to its half at most.
+    rig.master.call("SUBSCRIBE", 7).await;
+    assert!(
+        begun.elapsed() >= Duration::from_millis(310),
+        "{:?}",
+        begun.elapsed()
+    );
+    rig.master.rules(|rules| rules.refuse.clear());
+    assert_eq!(rig.heard().await, "reregistered");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use jiff::{Timestamp, ToSpan};
 use serde_json::Value;
@@ -156,6 +157,35 @@ async fn a_backoff_is_waited_for_and_ends_with_a_revive() {
     assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
 }
 
+/// Something else waits all the time, so offers are never suppressed, and what was refused during the backoff stays
+/// refused until it is called back.
+#[tokio::test]
+async fn a_backoff_that_ends_while_others_wait_calls_refused_offers_back() {
+    let mut rig = registered().await;
+    let large = RunSpec {
+        cpus: 100.0,
+        ..spec("/large")
+    };
+    rig.want(&Arc::new(large), &["large"]).await;
+    let mut later = wanted("t1", &Arc::new(spec("/app")));
+    later.not_before = Some(Timestamp::now() + 300.milliseconds());
+    rig.scheduler.want(vec![later.clone()]).await.unwrap();
+    rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
+    rig.master.call("DECLINE", 1).await;
+    // What the demands themselves called back.
+    let wanted = Instant::now();
+    while Timestamp::now() + 100.milliseconds() < later.not_before.unwrap() {
+        assert!(wanted.elapsed() < Duration::from_secs(20));
+        tokio::task::yield_now().await;
+    }
+    let revived = rig.master.calls("REVIVE").len();
+    rig.master.call("REVIVE", revived + 1).await;
+    assert!(Timestamp::now() >= later.not_before.unwrap());
+    assert!(rig.master.calls("SUPPRESS").is_empty());
+    rig.master.offer(&[offer("o2", "a1", 1.0, &[])]);
+    assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
+}
+
 #[tokio::test]
 async fn a_released_task_no_longer_waits_and_is_not_killed() {
     let mut rig = registered().await;
@@ -176,6 +206,18 @@ async fn an_end_makes_what_waits_look_for_offers_again() {
     rig.master.call("REVIVE", 1).await;
     rig.master.update("t1", "TASK_FINISHED", "end");
     assert_eq!(rig.heard().await, "updated t1 TASK_FINISHED");
+    rig.master.call("REVIVE", 2).await;
+}
+
+/// Nor does an unreachable task stand against the conditions of others.
+#[tokio::test]
+async fn what_becomes_unreachable_makes_what_waits_look_for_offers_again() {
+    let mut rig = Rig::new().await;
+    rig.running("t1").await;
+    rig.want(&Arc::new(spec("/app")), &["t2"]).await;
+    rig.master.call("REVIVE", 1).await;
+    rig.master.update("t1", "TASK_UNREACHABLE", "");
+    assert_eq!(rig.heard().await, "updated t1 TASK_UNREACHABLE");
     rig.master.call("REVIVE", 2).await;
 }
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use transom_cluster::v1::TaskState;
 
 use super::rig::Rig;
+use crate::retry::Backoff;
 use crate::testing::{offer, record, spec};
 use crate::{Error, Phase, TaskRecord};
 
@@ -221,6 +222,28 @@ async fn a_released_task_that_comes_back_is_killed_again() {
     rig.master.update("t1", "TASK_RUNNING", "");
     assert_eq!(rig.heard().await, "updated t1 TASK_RUNNING");
     rig.master.call("KILL", 1).await;
+    rig.master.update("t1", "TASK_KILLED", "end");
+    assert_eq!(rig.heard().await, "updated t1 TASK_KILLED");
+}
+
+/// While it was unreachable the kill came due ever more rarely.
+#[tokio::test]
+async fn a_released_task_is_killed_at_once_when_its_agent_is_back() {
+    let mut rig = Rig::with_times(|times| {
+        times.kill = Backoff {
+            base: Duration::from_mins(10),
+            max: Duration::from_mins(10),
+        };
+    })
+    .await;
+    rig.running("t1").await;
+    rig.master.update("t1", "TASK_UNREACHABLE", "");
+    assert_eq!(rig.heard().await, "updated t1 TASK_UNREACHABLE");
+    rig.release("t1", None).await;
+    rig.master.call("KILL", 1).await;
+    rig.master.update("t1", "TASK_RUNNING", "");
+    assert_eq!(rig.heard().await, "updated t1 TASK_RUNNING");
+    rig.master.call("KILL", 2).await;
     rig.master.update("t1", "TASK_KILLED", "end");
     assert_eq!(rig.heard().await, "updated t1 TASK_KILLED");
 }
