@@ -14,7 +14,7 @@ use transom_store::{Batch, Expect, Store, open};
 
 const DIR: &str = "TRANSOM_STORE_CRASH_DIR";
 const ROUND: &str = "TRANSOM_STORE_CRASH_ROUND";
-const ROUNDS: usize = 6;
+const ROUNDS: usize = 25;
 const WRITERS: usize = 8;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -27,7 +27,7 @@ async fn acknowledged_batches_survive_being_killed() {
     for round in 0..ROUNDS {
         let before = acknowledged.len();
         // Each round is cut after another number of acknowledgements, so that the kill meets other moments of a commit.
-        kill_a_writer(dir.path(), round, 150 + 37 * round, &mut acknowledged);
+        kill_a_writer(dir.path(), round, 40 + 37 * round, &mut acknowledged);
         assert!(acknowledged.len() > before, "round {round} wrote something");
         check(dir.path(), &acknowledged).await;
     }

@@ -156,6 +156,22 @@ impl Server {
         }
     }
 
+    /// Makes it hang: what is sent to it is neither answered nor refused.
+    pub(super) fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets it go on.
+    pub(super) fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.as_ref().unwrap().id().to_string();
+        let sent = Command::new("kill").args([signal, &pid]).status().unwrap();
+        assert!(sent.success(), "kill {signal} {pid}: {sent}");
+    }
+
     pub(super) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }

@@ -120,6 +120,40 @@ async fn a_server_that_hangs_costs_no_more_than_the_deadline() {
     while watch.next().await.unwrap() != Notice::Missed {}
 }
 
+/// A server that hangs takes what it is sent: of a commit without answer nobody knows whether it will still happen. It
+/// happens as a whole or not at all, and once.
+#[tokio::test]
+async fn what_was_sent_to_a_frozen_server_happens_once_or_never() {
+    let server = Server::start();
+    let store = Config {
+        call_timeout: Duration::from_millis(300),
+        connect_timeout: Duration::from_millis(300),
+        ..config(&server)
+    };
+    let store = store.open().await.unwrap();
+    let first = store.put("a", "1".into(), Expect::Absent).await.unwrap();
+    server.freeze();
+    let batch = Batch::new()
+        .put("a", "2", Expect::Version(first))
+        .put("b", "2", Expect::Absent);
+    unavailable(store.commit(batch).await);
+    // More of the same, also on connections that are never answered.
+    let end = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < end {
+        unavailable(store.get("a").await);
+    }
+    server.thaw();
+    recovered(&store, "c").await;
+    let (a, b) = (
+        store.get("a").await.unwrap().unwrap(),
+        store.get("b").await.unwrap(),
+    );
+    match b {
+        Some(b) => assert_eq!((a.value, b.value), ("2".into(), "2".into())),
+        None => assert_eq!((a.version, a.value), (first, "1".into())),
+    }
+}
+
 #[tokio::test]
 async fn a_connection_that_is_cut_is_made_anew() {
     let server = Server::start();
