@@ -1,0 +1,269 @@
+//! What goes wrong with clusters, one after the other, against a scheduler that keeps six tasks running: after each, every
+//! wanted task runs exactly once, nothing else runs, and the scheduler knows it. What ran is read from the agents'
+//! journals.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::{Cluster, Subject, fault, kill_process, reach, until};
+use transom_cluster::Credentials;
+use transom_minicluster::Registry;
+use transom_store::Store;
+
+async fn store(dir: &tempfile::TempDir) -> Arc<dyn Store> {
+    transom_store::open(&format!("file:{}", dir.path().display()))
+        .await
+        .unwrap()
+}
+
+/// A cluster with a standby master and a scheduler that runs six tasks on it.
+async fn six(change: impl FnOnce(&mut transom_minicluster::Config)) -> (Cluster, Subject, tempfile::TempDir) {
+    let cluster = Cluster::start(|config| {
+        config.standby = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+        change(config);
+    })
+    .await;
+    let dir = tempfile::tempdir().unwrap();
+    let masters = [cluster.running.master(), cluster.running.standby().unwrap()];
+    let mut subject = Subject::start(reach(&masters), store(&dir).await).await;
+    for _ in 0..6 {
+        subject.job.add().await;
+    }
+    subject.job.settle("at first", &cluster).await;
+    (cluster, subject, dir)
+}
+
+/// What a fault leads to, beside every task running once in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The same processes run on.
+    Nothing,
+    /// Some tasks were replaced.
+    Replaced,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_task_runs_once_whatever_befalls_agents_streams_and_updates() {
+    let (cluster, mut subject, _dir) = six(|_| ()).await;
+    let agent = |name: &str| fault(name, json!({"agent": "S0"}));
+    let shortly = Duration::from_millis(200);
+    // Longer than the master waits for a silent agent.
+    let long = Duration::from_millis(1_500);
+    let nothing = Value::Null;
+    let cases: [(Value, Duration, Value, Outcome); 10] = [
+        (
+            fault("cut-stream", json!({"framework": "keeper"})),
+            shortly,
+            nothing.clone(),
+            Outcome::Nothing,
+        ),
+        (
+            fault("rescind-offers", json!({})),
+            shortly,
+            nothing.clone(),
+            Outcome::Nothing,
+        ),
+        (
+            fault("delay", json!({"ms": 150})),
+            long,
+            fault("delay", json!({"ms": 0})),
+            Outcome::Nothing,
+        ),
+        (
+            agent("pause-agent"),
+            shortly,
+            agent("resume-agent"),
+            Outcome::Nothing,
+        ),
+        (
+            agent("partition-agent"),
+            shortly,
+            agent("heal-agent"),
+            Outcome::Nothing,
+        ),
+        (
+            agent("partition-agent"),
+            long,
+            agent("heal-agent"),
+            Outcome::Replaced,
+        ),
+        (
+            agent("pause-agent"),
+            long,
+            agent("resume-agent"),
+            Outcome::Replaced,
+        ),
+        (
+            fault("kill-agent", json!({"agent": "S1", "keep_tasks": true})),
+            shortly,
+            fault("start-agent", json!({"agent": "S1"})),
+            Outcome::Nothing,
+        ),
+        (
+            fault("kill-agent", json!({"agent": "S1"})),
+            long,
+            fault("start-agent", json!({"agent": "S1"})),
+            Outcome::Replaced,
+        ),
+        (
+            fault("remove-framework", json!({"framework": "keeper"})),
+            shortly,
+            nothing.clone(),
+            Outcome::Replaced,
+        ),
+    ];
+    for (begin, time, end, outcome) in cases {
+        // Each fault finds tasks on the agent that it befalls: those of the others are moved there by ending them.
+        let before = cluster.alive();
+        println!("{begin} for {time:?}");
+        cluster.fault(&begin).await;
+        subject.job.work(time).await;
+        if !end.is_null() {
+            cluster.fault(&end).await;
+        }
+        subject.job.settle(&begin.to_string(), &cluster).await;
+        let after = cluster.alive();
+        match outcome {
+            Outcome::Nothing => assert_eq!(after, before, "{begin}"),
+            Outcome::Replaced => assert_ne!(after, before, "{begin}"),
+        }
+    }
+    assert_eq!(
+        subject.metric("transom_scheduler_fresh_registrations_total") as u32,
+        2
+    );
+    subject.stop().await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ends_whose_updates_are_lost_are_told_again_and_made_good() {
+    let (cluster, mut subject, _dir) = six(|_| ()).await;
+    cluster.fault(&fault("lose-updates", json!({"count": 3}))).await;
+    for process in cluster.alive().iter().take(3) {
+        kill_process(process);
+    }
+    subject.job.settle("three ends", &cluster).await;
+    assert_eq!(cluster.launches().len(), 9);
+    assert_eq!(
+        subject
+            .job
+            .wanted()
+            .iter()
+            .filter(|task| task.ends_with(".1"))
+            .count(),
+        3
+    );
+    subject.stop().await;
+    cluster.stop().await;
+}
+
+/// The agents register later than the scheduler does; until then the master knows no task.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn masters_that_restart_or_are_replaced_cost_no_task() {
+    let (cluster, mut subject, _dir) = six(|config| config.reregister = Duration::from_millis(1_500)).await;
+    let before = cluster.launches();
+    for (name, registry, down, recovery) in [
+        ("restart-master", "in_memory", 0, 0),
+        ("fail-over", "in_memory", 300, 300),
+        ("fail-over", "replicated_log", 300, 0),
+        ("restart-master", "replicated_log", 0, 500),
+    ] {
+        let parameters = json!({"registry": registry, "down_ms": down, "recovery_ms": recovery});
+        let subscriptions = subject.metric("transom_scheduler_subscriptions_total");
+        cluster.fault(&fault(name, parameters)).await;
+        until("another subscription", async || {
+            let now = subject.metric("transom_scheduler_subscriptions_total");
+            (now > subscriptions).then_some(()).ok_or(now.to_string())
+        })
+        .await;
+        // The answers to the questions that follow come within this time, before and after the agents are back.
+        subject.job.work(Duration::from_secs(6)).await;
+        subject.job.settle(name, &cluster).await;
+        assert_eq!(
+            cluster.launches(),
+            before,
+            "{name} with {registry}: nothing began anew"
+        );
+    }
+    assert_eq!(
+        subject.metric("transom_scheduler_fresh_registrations_total") as u32,
+        1
+    );
+    subject.stop().await;
+    cluster.stop().await;
+}
+
+/// An agent that is away while a master without a registry restarts is forgotten, and its tasks are replaced. When it is
+/// back the master tells nobody; that there are too many is found by asking.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_of_a_forgotten_agent_are_killed_when_it_is_back() {
+    let (cluster, mut subject, _dir) = six(|config| config.registry = Registry::InMemory).await;
+    let before = cluster.alive();
+    cluster
+        .fault(&fault("partition-agent", json!({"agent": "S0"})))
+        .await;
+    cluster.fault(&fault("restart-master", json!({}))).await;
+    let mut replaced = 0;
+    until("replacements", async || {
+        subject.job.work(Duration::from_millis(100)).await;
+        replaced = cluster.launches().len() - before.len();
+        (replaced > 0).then_some(()).ok_or("none".to_owned())
+    })
+    .await;
+    subject.job.work(Duration::from_millis(500)).await;
+    assert!(
+        cluster.alive().len() > 6,
+        "those of the agent that is away run too"
+    );
+    cluster.fault(&fault("heal-agent", json!({"agent": "S0"}))).await;
+    subject.job.settle("the agent is back", &cluster).await;
+    subject.stop().await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn credentials_decide_whether_the_framework_is_let_in() {
+    let cluster = Cluster::start(|config| {
+        config.credentials = vec![
+            ("keeper".to_owned(), "right".to_owned()),
+            ("other".to_owned(), "also".to_owned()),
+        ];
+    })
+    .await;
+    let dir = tempfile::tempdir().unwrap();
+    let with = |credentials: Option<(&str, &str)>, principal: Option<&str>| transom_cluster::Config {
+        principal: principal.map(str::to_owned),
+        credentials: credentials.map(|(username, password)| Credentials {
+            username: username.to_owned(),
+            password: password.to_owned(),
+        }),
+        ..reach(&[cluster.running.master()])
+    };
+    for (credentials, principal) in [
+        (None, None),
+        (Some(("keeper", "wrong")), None),
+        // Valid, but not the principal that the framework says it is.
+        (Some(("other", "also")), Some("keeper")),
+    ] {
+        let subject = Subject::start(with(credentials, principal), store(&dir).await).await;
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        assert!(
+            !subject.scheduler.connection().connected,
+            "{credentials:?} {principal:?}"
+        );
+        subject.stop().await;
+    }
+    let mut subject =
+        Subject::start(with(Some(("keeper", "right")), Some("keeper")), store(&dir).await).await;
+    subject.job.add().await;
+    subject.job.settle("let in", &cluster).await;
+    subject.stop().await;
+    cluster.stop().await;
+}

@@ -1,0 +1,128 @@
+//! The store goes away while the scheduler runs, as a real Redis does: killed, or frozen. Nothing is launched and nothing
+//! acknowledged meanwhile, what was known last is still told, and everything goes on afterwards.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+#[allow(dead_code, reason = "the store's own tests use the rest")]
+#[path = "../../store/src/redis/tests/server.rs"]
+mod server;
+mod support;
+
+use std::time::Duration;
+
+use serde_json::Value;
+use server::{PASSWORD, Server};
+use support::{Cluster, Subject, kill_process, reach, until};
+use transom_cluster::TaskId;
+use transom_cluster::v1::TaskState;
+use transom_scheduler::Reason;
+
+async fn store(server: &Server) -> std::sync::Arc<dyn transom_store::Store> {
+    let config = transom_store::Config {
+        password: Some(PASSWORD.into()),
+        call_timeout: Duration::from_secs(1),
+        connect_timeout: Duration::from_secs(1),
+        ..transom_store::Config::new(server.address())
+    };
+    let store = config.open().await.unwrap();
+    until("the store", async || {
+        let answer = store.get("any").await;
+        answer.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    store
+}
+
+/// Ids of the framework's tasks that the master keeps because their last update is not acknowledged, and of those that
+/// it has done with.
+fn kept_and_done(state: &Value) -> (Vec<&str>, Vec<&str>) {
+    let ids = |list: &'static str| {
+        let tasks = state["frameworks"][0][list].as_array().unwrap().iter();
+        tasks.map(|task| task["id"].as_str().unwrap()).collect()
+    };
+    (ids("tasks"), ids("completed_tasks"))
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Outage {
+    Killed,
+    Frozen,
+}
+
+async fn survives(outage: Outage) {
+    let mut redis = Server::start();
+    let cluster = Cluster::start(|_| ()).await;
+    let store = store(&redis).await;
+    let mut subject = Subject::start(reach(&[cluster.running.master()]), store).await;
+    for _ in 0..2 {
+        subject.job.add().await;
+    }
+    subject.job.settle("before the outage", &cluster).await;
+    let before = cluster.launches();
+
+    match outage {
+        Outage::Killed => redis.stop(),
+        Outage::Frozen => redis.freeze(),
+    }
+    // One task ends, one more is wanted.
+    kill_process(before.first().unwrap());
+    subject.job.add().await;
+    until("the end of the task to be the master's", async || {
+        let state = cluster.state().await;
+        let task = &state["frameworks"][0]["tasks"][0];
+        (task["state"] == "TASK_FAILED")
+            .then_some(())
+            .ok_or(task.to_string())
+    })
+    .await;
+    until("the reason why the other one waits", async || {
+        let waiting = subject.scheduler.waiting();
+        let said = waiting
+            .iter()
+            .any(|waiting| waiting.reasons.last.contains_key(&Reason::StoreUnavailable));
+        said.then_some(()).ok_or(format!("{waiting:?}"))
+    })
+    .await;
+    // Several more updates come and go, and so do offers.
+    subject.job.work(Duration::from_secs(2)).await;
+    assert_eq!(cluster.launches(), before, "launched without the store");
+    let state = cluster.state().await;
+    let (kept, done) = kept_and_done(&state);
+    assert!(
+        kept.contains(&"0.0") && done.is_empty(),
+        "acknowledged without the store: {state}"
+    );
+    let last_known = subject.scheduler.tasks()[&TaskId::from("0.0")].state.clone();
+    assert_eq!(last_known, TaskState::Running, "what was known last is told");
+    assert!(subject.scheduler.connection().connected);
+
+    match outage {
+        Outage::Killed => redis.resume(),
+        Outage::Frozen => redis.thaw(),
+    }
+    subject.job.settle("after the outage", &cluster).await;
+    assert_eq!(
+        subject.job.wanted().into_iter().collect::<Vec<_>>(),
+        ["0.1", "1.0", "2.0"]
+    );
+    until("the acknowledgement", async || {
+        let state = cluster.state().await;
+        let (kept, done) = kept_and_done(&state);
+        let acknowledged = done == ["0.0"] && !kept.contains(&"0.0");
+        acknowledged.then_some(()).ok_or(state.to_string())
+    })
+    .await;
+    assert_eq!(cluster.launches().len(), 4, "each once");
+    subject.stop().await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_killed_stops_launches_and_acknowledgements_until_it_is_back() {
+    survives(Outage::Killed).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_hangs_stops_launches_and_acknowledgements_until_it_goes_on() {
+    survives(Outage::Frozen).await;
+}

@@ -1,0 +1,396 @@
+//! A real scheduler on a real (mini)cluster, with the attribute matcher's component, and a job that keeps a number of
+//! instances running. What really ran is read from the agents' journals, never asked of the scheduler.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests fail by panicking"
+)]
+#![allow(dead_code, unreachable_pub, reason = "every test binary uses its own part")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+use transom_cluster::v1::{self, TaskState};
+use transom_cluster::{Client, TaskId};
+use transom_minicluster::{AgentConfig, Minicluster};
+use transom_plugins::Plugins;
+use transom_scheduler::{
+    BuildTask, Event, Events, Metrics, Placement, RunSpec, Scheduler, TaskRecord, Wanted,
+};
+use transom_store::Store;
+
+/// How long something may take that has to happen; only what is broken takes it.
+pub const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Looks again until something is as it should be; what else it was is the answer to its failing.
+pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match look().await {
+            Ok(found) => return found,
+            Err(seen) => assert!(Instant::now() < end, "waited for {what}, and saw {seen}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A task that sleeps.
+#[derive(Debug)]
+struct Sleep;
+
+impl BuildTask for Sleep {
+    fn build(&self, placement: &Placement) -> v1::TaskInfo {
+        let command = v1::CommandInfo {
+            value: Some("exec sleep 1000".to_owned()),
+            ..v1::CommandInfo::default()
+        };
+        v1::TaskInfo {
+            name: placement.task.to_string(),
+            command: Some(command),
+            ..v1::TaskInfo::default()
+        }
+    }
+}
+
+/// A cluster of three agents.
+pub struct Cluster {
+    pub running: Minicluster,
+    pub dir: TempDir,
+    token: CancellationToken,
+}
+
+/// A line of a journal: of which task and process.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Process {
+    pub task: String,
+    pub pid: u64,
+    pub start: u64,
+}
+
+impl Cluster {
+    /// Quicker than a real one.
+    pub async fn start(change: impl FnOnce(&mut transom_minicluster::Config)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = transom_minicluster::Config::new(dir.path());
+        config.allocation_interval = Duration::from_millis(100);
+        config.agent_timeout = Duration::from_millis(500);
+        config.update_retry = Duration::from_millis(300);
+        config.agents = (0..3)
+            .map(|index| AgentConfig {
+                ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                port: 0,
+                hostname: format!("a{index}"),
+                cpus: 4.0,
+                mem: 4096.0,
+                disk: 4096.0,
+                // Offered only: no task of these tests binds one.
+                ports: (31_000 + index * 10, 31_009 + index * 10),
+                attributes: vec![("rack".to_owned(), format!("r{index}"))],
+            })
+            .collect();
+        change(&mut config);
+        let token = CancellationToken::new();
+        let running = config.start(token.clone()).await.unwrap();
+        Self { running, dir, token }
+    }
+
+    pub async fn stop(self) {
+        self.token.cancel();
+        tokio::time::timeout(PATIENCE, self.running.stopped())
+            .await
+            .unwrap();
+    }
+
+    /// Status and body of a request to the master's port.
+    pub async fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.running.master()).await.unwrap();
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: master\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Accept: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    pub async fn fault(&self, fault: &Value) {
+        let (status, body) = self.ask("POST", "/minicluster/faults", &fault.to_string()).await;
+        assert_eq!(status, 200, "{fault}: {body}");
+    }
+
+    pub async fn state(&self) -> Value {
+        let (_, body) = self.ask("GET", "/state", "").await;
+        serde_json::from_str(&body).unwrap()
+    }
+
+    fn lines(&self) -> Vec<Value> {
+        let agents = std::fs::read_dir(self.dir.path().join("agents")).unwrap();
+        let journals = agents.map(|agent| agent.unwrap().path().join("journal.jsonl"));
+        let lines = journals.flat_map(|journal| {
+            let text = std::fs::read_to_string(journal).unwrap();
+            // The last line may be half written.
+            let whole = text.rfind('\n').map_or(0, |end| end + 1);
+            text[..whole]
+                .lines()
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect::<Vec<Value>>()
+        });
+        lines.collect()
+    }
+
+    fn processes(&self, event: &str) -> BTreeSet<Process> {
+        let lines = self.lines();
+        let of_event = lines.iter().filter(|line| line["event"] == event);
+        let process = |line: &Value| Process {
+            task: line["task"].as_str().unwrap().to_owned(),
+            pid: line["pid"].as_u64().unwrap(),
+            start: line["start"].as_u64().unwrap(),
+        };
+        of_event.map(process).collect()
+    }
+
+    /// Every process that ever began.
+    pub fn launches(&self) -> BTreeSet<Process> {
+        self.processes("launch")
+    }
+
+    /// Those that have not ended.
+    pub fn alive(&self) -> BTreeSet<Process> {
+        let ended = self.processes("exit");
+        self.launches().difference(&ended).cloned().collect()
+    }
+}
+
+/// Ends a process from outside, as anybody on the agent's machine could.
+pub fn kill_process(process: &Process) {
+    let status = std::process::Command::new("kill")
+        .args(["-KILL", &process.pid.to_string()])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// The components as `cargo xtask plugins` leaves them; `TRANSOM_COMPONENTS` names another folder.
+fn component(file: &str) -> PathBuf {
+    let folder = std::env::var_os("TRANSOM_COMPONENTS").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/components"),
+        PathBuf::from,
+    );
+    let path = folder.join(file);
+    assert!(
+        path.exists(),
+        "{} is missing: run cargo xtask plugins first",
+        path.display()
+    );
+    path
+}
+
+/// A scheduler and what it needs beside a cluster and a store.
+pub struct Subject {
+    pub scheduler: Scheduler,
+    pub job: Job,
+    pub registry: Registry,
+    cluster: Client,
+    plugins: Plugins,
+    token: CancellationToken,
+    _components: TempDir,
+}
+
+/// How to reach the cluster's masters.
+pub fn reach(masters: &[SocketAddr]) -> transom_cluster::Config {
+    transom_cluster::Config {
+        masters: masters.iter().map(ToString::to_string).collect(),
+        call_timeout: Duration::from_secs(5),
+        ..transom_cluster::Config::default()
+    }
+}
+
+impl Subject {
+    pub async fn start(reach: transom_cluster::Config, store: Arc<dyn Store>) -> Self {
+        let components = tempfile::tempdir().unwrap();
+        for file in ["attributes.wasm", "attributes.toml"] {
+            std::fs::copy(component(file), components.path().join(file)).unwrap();
+        }
+        let (mut registry, token) = (Registry::default(), CancellationToken::new());
+        let plugins = transom_plugins::Config::new(components.path())
+            .start(&mut registry, token.clone())
+            .await
+            .unwrap();
+        let framework = v1::FrameworkInfo {
+            user: "root".into(),
+            name: "keeper".into(),
+            failover_timeout: Some(3600.0),
+            ..v1::FrameworkInfo::default()
+        };
+        let cluster = Client::new(reach).unwrap();
+        let (scheduler, events) =
+            transom_scheduler::Config::new(cluster.clone(), framework, store, "keeper", plugins.clone())
+                .start(Metrics::register(&mut registry, "keeper"), token.clone())
+                .await
+                .unwrap();
+        Self {
+            job: Job::new(scheduler.clone(), events),
+            scheduler,
+            registry,
+            cluster,
+            plugins,
+            token,
+            _components: components,
+        }
+    }
+
+    pub async fn stop(self) {
+        self.token.cancel();
+        let all = async {
+            self.scheduler.stopped().await;
+            self.plugins.stopped().await;
+            self.cluster.close().await;
+        };
+        tokio::time::timeout(PATIENCE, all).await.unwrap();
+    }
+
+    /// A counter's or gauge's value as exported.
+    pub fn metric(&self, name: &str) -> f64 {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        let line = text.lines().find(|line| line.starts_with(&format!("{name}{{")));
+        let line = line.unwrap_or_else(|| panic!("no {name} in {text}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+}
+
+/// Keeps so many slots filled, as jobs do: one instance each, replaced when it has ended, is lost, or cannot be reached;
+/// an instance that is not its slot's any more is let go.
+pub struct Job {
+    scheduler: Scheduler,
+    events: Events,
+    spec: Arc<RunSpec>,
+    /// By slot: the number of its present instance.
+    slots: BTreeMap<u32, u32>,
+}
+
+impl Job {
+    fn new(scheduler: Scheduler, events: Events) -> Self {
+        let spec = RunSpec {
+            id: "/keeper".to_owned(),
+            version: "1".to_owned(),
+            instances: 1,
+            cpus: 0.5,
+            mem: 64.0,
+            disk: 0.0,
+            gpus: 0.0,
+            ports: Vec::new(),
+            conditions: Vec::new(),
+            roles: Vec::new(),
+            build: Arc::new(Sleep).into(),
+        };
+        Self {
+            scheduler,
+            events,
+            spec: Arc::new(spec),
+            slots: BTreeMap::new(),
+        }
+    }
+
+    /// Fills one more slot.
+    pub async fn add(&mut self) {
+        let slot = u32::try_from(self.slots.len()).unwrap();
+        self.slots.insert(slot, 0);
+        self.want(slot).await;
+    }
+
+    async fn want(&self, slot: u32) {
+        let wanted = Wanted {
+            id: self.task(slot),
+            spec: Arc::clone(&self.spec),
+            not_before: None,
+        };
+        self.scheduler.want(vec![wanted]).await.unwrap();
+    }
+
+    fn task(&self, slot: u32) -> TaskId {
+        TaskId::from(format!("{slot}.{}", self.slots[&slot]))
+    }
+
+    /// The tasks that should run.
+    pub fn wanted(&self) -> BTreeSet<String> {
+        self.slots
+            .keys()
+            .map(|slot| self.task(*slot).to_string())
+            .collect()
+    }
+
+    /// Reacts to events for so long.
+    pub async fn work(&mut self, time: Duration) {
+        let end = tokio::time::Instant::now() + time;
+        while let Ok(event) = tokio::time::timeout_at(end, self.events.next()).await {
+            if let Event::Updated(record) = event.expect("the scheduler runs") {
+                self.updated(&record).await;
+            }
+        }
+    }
+
+    async fn updated(&mut self, record: &TaskRecord) {
+        let (slot, number) = record.id.as_str().split_once('.').unwrap();
+        let (slot, number): (u32, u32) = (slot.parse().unwrap(), number.parse().unwrap());
+        let gone = record.is_terminal() || record.state == TaskState::Unreachable;
+        let present = self.slots[&slot] == number;
+        if gone && present {
+            self.slots.insert(slot, number + 1);
+            self.want(slot).await;
+        }
+        if !record.killing && (gone || !present) {
+            self.scheduler
+                .release(vec![record.id.clone()], None)
+                .await
+                .unwrap();
+        }
+    }
+
+    /// Works until what is wanted is exactly what runs, on the agents and in the scheduler's eyes, and stays so for a
+    /// moment.
+    pub async fn settle(&mut self, what: &str, cluster: &Cluster) {
+        let end = Instant::now() + PATIENCE;
+        let mut since = None;
+        loop {
+            self.work(Duration::from_millis(50)).await;
+            let runs: Vec<String> = cluster.alive().into_iter().map(|process| process.task).collect();
+            let wanted: Vec<String> = self.wanted().into_iter().collect();
+            let known = |task: &String| {
+                let records = self.scheduler.tasks();
+                records
+                    .get(&TaskId::from(task.as_str()))
+                    .is_some_and(|record| record.state == TaskState::Running)
+            };
+            if runs != wanted || !wanted.iter().all(known) {
+                since = None;
+            } else if since.get_or_insert_with(Instant::now).elapsed() >= Duration::from_millis(400) {
+                return;
+            }
+            assert!(
+                Instant::now() < end,
+                "{what}: wanted are {wanted:?}, these run: {runs:?}, and this is known: {:?}",
+                self.scheduler.tasks()
+            );
+        }
+    }
+}
+
+/// A fault with the parameters in `more`.
+pub fn fault(name: &str, mut more: Value) -> Value {
+    more["fault"] = json!(name);
+    more
+}
