@@ -12,7 +12,10 @@ use serde_json::{Value, json};
 use crate::steps::{cargo, components, root};
 
 /// Name, which is its target's too, and package. All need the feature `bench` and the components.
-const BENCHES: [(&str, &str); 1] = [("scheduler", "transom-scheduler")];
+const BENCHES: [(&str, &str); 2] = [
+    ("scheduler", "transom-scheduler"),
+    ("leader", "transom-scheduler"),
+];
 
 /// Builds, measures, prints.
 pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {

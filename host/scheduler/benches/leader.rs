@@ -1,0 +1,145 @@
+//! How long after a change in ZooKeeper the subscriptions are with the new leader: the framework's, and the operator
+//! stream. Prints one JSON document. Run by `cargo xtask bench leader`; needs the Debian packages `zookeeper` and
+//! `default-jre-headless`.
+//!
+//! Two masters take turns. A time begins before ZooKeeper is asked to delete the leader's registration, and ends when
+//! the new leader's SUBSCRIBED has been taken in.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a benchmark that fails may panic"
+)]
+
+#[path = "../../cluster/tests/support/zookeeper.rs"]
+mod zookeeper;
+
+use std::time::{Duration, Instant};
+
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use transom_cluster::{Client, Error, operator, v1};
+use transom_scheduler::{Event, Events, Metrics};
+use zookeeper::{ZooKeeper, create_path, register};
+use zookeeper_client::Acls;
+
+const MOVES: usize = 20;
+/// What is broken takes it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[tokio::main]
+async fn main() {
+    let server = ZooKeeper::start().await;
+    let registrations = server.client().await;
+    create_path(&registrations, "/mesos", Acls::anyone_all()).await;
+    let (dir, token, mut registry) = (
+        tempfile::tempdir().unwrap(),
+        CancellationToken::new(),
+        Registry::default(),
+    );
+    let mut masters = Vec::new();
+    for name in ["one", "two"] {
+        let config = transom_minicluster::Config::new(dir.path().join(name));
+        masters.push(config.start(token.clone()).await.unwrap());
+    }
+    let cluster = Client::new(transom_cluster::Config {
+        masters: vec![format!("zk://{}/mesos", server.address())],
+        ..transom_cluster::Config::default()
+    })
+    .unwrap();
+    let plugins = transom_plugins::Config::new(dir.path())
+        .start(&mut registry, token.clone())
+        .await
+        .unwrap();
+    let store = transom_store::open(&format!("file:{}", dir.path().join("store").display())).await;
+    let framework = v1::FrameworkInfo {
+        user: "root".into(),
+        name: "bench".into(),
+        ..v1::FrameworkInfo::default()
+    };
+    let mut node = register(&registrations, "/mesos", masters[0].master().port()).await;
+    let (scheduler, mut events) = transom_scheduler::Config::new(
+        cluster.clone(),
+        framework,
+        store.unwrap(),
+        "bench",
+        plugins.clone(),
+    )
+    .start(&mut registry, token.clone())
+    .await
+    .unwrap();
+    let (told, mut watched) = mpsc::channel(MOVES);
+    let watching = tokio::spawn(
+        token
+            .clone()
+            .run_until_cancelled_owned(watch(cluster.clone(), told)),
+    );
+    subscribed(&mut events).await;
+    next(&mut watched).await;
+
+    let (mut framework, mut operator) = (Vec::new(), Vec::new());
+    for turn in 1..=MOVES {
+        let after = register(&registrations, "/mesos", masters[turn % 2].master().port()).await;
+        let began = Instant::now();
+        registrations
+            .delete(&format!("/mesos/{node}"), None)
+            .await
+            .unwrap();
+        framework.push(subscribed(&mut events).await - began);
+        operator.push(next(&mut watched).await - began);
+        node = after;
+    }
+    token.cancel();
+    scheduler.stopped().await;
+    plugins.stopped().await;
+    cluster.close().await;
+    watching.await.unwrap();
+    for master in masters {
+        master.stopped().await;
+    }
+    println!(
+        "{}",
+        json!({"moves": MOVES, "aim_ms": 1000.0, "framework": figures(framework), "operator": figures(operator)})
+    );
+}
+
+/// When the scheduler was subscribed next.
+async fn subscribed(events: &mut Events) -> Instant {
+    loop {
+        let event = tokio::time::timeout(PATIENCE, events.next())
+            .await
+            .expect("a subscription");
+        if let Event::Registered { .. } | Event::Reregistered { .. } = event.expect("the scheduler runs") {
+            return Instant::now();
+        }
+    }
+}
+
+async fn next(watched: &mut mpsc::Receiver<Instant>) -> Instant {
+    let next = tokio::time::timeout(PATIENCE, watched.recv()).await;
+    next.expect("an operator stream").expect("it is watched")
+}
+
+/// Follows the operator stream from leader to leader, and tells when each began.
+async fn watch(cluster: Client, told: mpsc::Sender<Instant>) {
+    loop {
+        let mut stream = cluster.watch().await.expect("a leader");
+        loop {
+            match stream.next().await {
+                Ok(Some(operator::Event::Subscribed(_))) => told.send(Instant::now()).await.expect("room"),
+                Ok(Some(_)) => {}
+                Err(Error::LeaderMoved { .. }) => break,
+                other => panic!("the stream ended with {other:?}"),
+            }
+        }
+    }
+}
+
+fn figures(mut times: Vec<Duration>) -> Value {
+    times.sort();
+    let ms = |time: Duration| (time.as_secs_f64() * 100_000.0).round() / 100.0;
+    json!({"median_ms": ms(times[times.len() / 2]), "longest_ms": ms(times[times.len() - 1])})
+}
