@@ -5,7 +5,8 @@
 //! everything (agents that are gone), so every `refresh_seconds` a second subscription is opened beside the first one and
 //! takes its place with its own snapshot: a full comparison without a gap.
 //!
-//! A lost stream is opened again with growing, jittered pauses while the last zone stays in service. Where the stream is
+//! A lost stream is opened again with growing, jittered pauses while the last zone stays in service. News of another leader
+//! ends a pause, and a stream that ends for that reason is followed by the new leader's at once. Where the stream is
 //! refused for good (an old or restricted master), the state document is read every `refresh_seconds` instead.
 
 use std::pin::Pin;
@@ -16,7 +17,7 @@ use rand::Rng;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use transom_cluster::operator::{Event, Stream};
-use transom_cluster::{Client, Error};
+use transom_cluster::{Client, Error, LeaderChanges};
 
 use crate::cluster::operator::Effect;
 use crate::cluster::{Cluster, Endpoint, document};
@@ -57,10 +58,17 @@ impl Lost {
             Self::Cluster(error) => error.is_transient(),
         }
     }
+
+    /// Nothing is wrong but that another master leads now, who is known.
+    fn is_only_a_move(&self) -> bool {
+        matches!(self, Self::Cluster(Error::LeaderMoved { .. }))
+    }
 }
 
 pub(crate) struct Watch {
     client: Client,
+    /// News of other leaders, where ZooKeeper tells them.
+    leaders: LeaderChanges,
     rules: Arc<Rules>,
     refresh: Duration,
     shared: Arc<Shared>,
@@ -82,6 +90,7 @@ impl Watch {
         metrics: Metrics,
     ) -> Self {
         Self {
+            leaders: client.leader_changes(),
             client,
             rules: Arc::new(rules),
             refresh: Duration::from_secs(refresh_seconds),
@@ -101,18 +110,24 @@ impl Watch {
 
     async fn follow_for_ever(&mut self) {
         let mut failures = 0;
+        let mut again = false;
         loop {
             let lost = match open(self.client.clone()).await {
                 Ok(opened) => {
-                    if failures > 0 {
+                    if again {
                         tracing::info!("following the cluster again");
                         self.metrics.reconnects.inc();
                     }
                     failures = 0;
+                    again = true;
                     self.follow(opened).await
                 }
                 Err(lost) => lost,
             };
+            if lost.is_only_a_move() {
+                tracing::info!(reason = chain(&lost), "following the new leader");
+                continue;
+            }
             if failures == 0 {
                 tracing::warn!(
                     error = chain(&lost),
@@ -120,11 +135,12 @@ impl Watch {
                 );
             }
             failures += 1;
-            if !lost.is_transient() && self.read_document().await {
-                self.idle(Instant::now() + self.refresh).await;
+            let wait = if !lost.is_transient() && self.read_document().await {
+                self.refresh
             } else {
-                self.idle(Instant::now() + pause(failures)).await;
-            }
+                pause(failures)
+            };
+            self.idle(Instant::now() + wait).await;
         }
     }
 
@@ -207,11 +223,15 @@ impl Watch {
         }
     }
 
-    /// Waits, while names that were asked for may still come.
+    /// Waits, while names that were asked for may still come, and no longer than until there is another leader.
     async fn idle(&mut self, until: Instant) {
         loop {
             tokio::select! {
                 () = sleep_until(until) => return,
+                leader = self.leaders.next() => {
+                    tracing::info!(%leader, "another master leads; asking it");
+                    return;
+                }
                 () = sleep_until(self.due.unwrap_or_else(Instant::now)), if self.due.is_some() => self.publish().await,
                 differs = self.names.answered() => if differs { self.changed() },
             }

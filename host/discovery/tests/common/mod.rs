@@ -88,26 +88,31 @@ impl Master {
 
     /// Discovery that follows this master, on free ports.
     pub(crate) async fn followed(&self, config: Config) -> Followed {
-        let client = transom_cluster::Client::new(transom_cluster::Config {
-            masters: vec![self.addr.to_string()],
-            ..transom_cluster::Config::default()
-        })
-        .unwrap();
-        let loopback = [127, 0, 0, 1].into();
-        let config = Config {
-            listener: loopback,
-            http_listener: loopback,
-            port: 0,
-            http_port: 0,
-            ..config
-        };
-        let (token, mut registry) = (CancellationToken::new(), Registry::default());
-        let discovery = config.start(client, &mut registry, token.clone()).await.unwrap();
-        Followed {
-            discovery,
-            token,
-            registry,
-        }
+        followed(self.addr.to_string(), config).await
+    }
+}
+
+/// Discovery that finds its masters by that address, on free ports.
+pub(crate) async fn followed(masters: String, config: Config) -> Followed {
+    let client = transom_cluster::Client::new(transom_cluster::Config {
+        masters: vec![masters],
+        ..transom_cluster::Config::default()
+    })
+    .unwrap();
+    let loopback = [127, 0, 0, 1].into();
+    let config = Config {
+        listener: loopback,
+        http_listener: loopback,
+        port: 0,
+        http_port: 0,
+        ..config
+    };
+    let (token, mut registry) = (CancellationToken::new(), Registry::default());
+    let discovery = config.start(client, &mut registry, token.clone()).await.unwrap();
+    Followed {
+        discovery,
+        token,
+        registry,
     }
 }
 

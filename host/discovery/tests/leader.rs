@@ -1,0 +1,103 @@
+//! Following the leader that a real ZooKeeper names. Needs the Debian packages `zookeeper` and `default-jre-headless`,
+//! and fails without them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Tests: a failure is their answer.
+
+mod common;
+#[path = "../../cluster/tests/support/zookeeper.rs"]
+mod zookeeper;
+
+use std::time::{Duration, Instant};
+
+use common::{Followed, LONG, Master, Says, until};
+use serde_json::{Value, json};
+use transom_discovery::Config;
+use zookeeper::{ZooKeeper, create_path, register};
+use zookeeper_client::{Acls, Client};
+
+/// A master that leads: its cluster has one agent, at `10.0.0.<n>`.
+async fn leading(n: u32) -> Master {
+    let agent = json!({"agent_info": {"hostname": "a", "id": {"value": format!("m-S{n}")}}, "active": true,
+        "pid": format!("slave(1)@10.0.0.{n}:5051")});
+    let leader = format!("master@127.0.0.{n}:5050");
+    Master::start(Says {
+        document: Some(json!({"leader": leader, "pid": leader, "slaves": [], "frameworks": []})),
+        snapshot: Some(json!({"get_agents": {"agents": [agent]}})),
+        ..Says::default()
+    })
+    .await
+}
+
+/// ZooKeeper, a session of the masters', and discovery that follows it.
+async fn site() -> (ZooKeeper, Client, Master, String, Followed) {
+    let server = ZooKeeper::start().await;
+    let masters = server.client().await;
+    create_path(&masters, "/mesos", Acls::anyone_all()).await;
+    let first = leading(1).await;
+    let node = register(&masters, "/mesos", first.addr.port()).await;
+    let zookeeper = format!("zk://{}/mesos", server.address());
+    let discovery = common::followed(zookeeper, Config::default()).await;
+    discovery.ready().await;
+    (server, masters, first, node, discovery)
+}
+
+async fn removed(masters: &Client, node: &str) {
+    masters.delete(&format!("/mesos/{node}"), None).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_zone_moves_with_the_leader_without_a_pause() {
+    let (_server, masters, first, mut node, discovery) = site().await;
+    assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
+    let second = leading(2).await;
+    let mut quickest = LONG;
+    for turn in 0..6 {
+        let (next, n) = if turn % 2 == 0 { (&second, 2) } else { (&first, 1) };
+        let subscribed = next.subscribed();
+        let after = register(&masters, "/mesos", next.addr.port()).await;
+        let began = Instant::now();
+        removed(&masters, &node).await;
+        while next.subscribed() == subscribed {
+            assert!(began.elapsed() < LONG, "no subscription with the new leader");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        println!("subscribed with the new leader after {:?}", began.elapsed());
+        quickest = quickest.min(began.elapsed());
+        until("the new leader's zone", async || {
+            discovery.a("leader.mesos.").await == [format!("127.0.0.{n}")]
+                && discovery.a("slave.mesos.").await == [format!("10.0.0.{n}")]
+        })
+        .await;
+        node = after;
+    }
+    // A pause before another attempt would be this long at the least, each time.
+    assert!(quickest < Duration::from_millis(100), "{quickest:?}");
+    let metrics = discovery.metrics();
+    assert!(
+        metrics.contains("transom_discovery_reconnects_total 6"),
+        "{metrics}"
+    );
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn a_new_leader_ends_the_pause_between_attempts() {
+    let (_server, masters, first, node, discovery) = site().await;
+    let second = leading(2).await;
+    register(&masters, "/mesos", second.addr.port()).await;
+    let unwilling = |says: &mut Says| (says.snapshot, says.refusal, says.document) = (None, 503, None);
+    let willing: Value = second.says.lock().unwrap().snapshot.clone().unwrap();
+    // Neither of them serves, until the pauses between attempts are longer than what is to be shown.
+    second.set(unwilling);
+    first.set(unwilling);
+    first.hang_up();
+    // The leader is asked first, so that an attempt ends with the other one.
+    until("many attempts", async || second.asked() >= 4).await;
+    second.set(|says| says.snapshot = Some(willing));
+    let began = Instant::now();
+    removed(&masters, &node).await;
+    until("a subscription", async || second.subscribed() > 0).await;
+    println!("subscribed with the new leader after {:?}", began.elapsed());
+    // The pause that had just begun is 1.6 s at the least.
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    discovery.stop().await;
+}
