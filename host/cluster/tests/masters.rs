@@ -382,6 +382,101 @@ async fn verification_can_be_switched_off() {
     }
 }
 
+/// A client with credentials that reaches the server by this host name.
+fn secretive(server: &Server, host: &str, tls: Tls) -> Client {
+    let credentials = Some(Credentials {
+        username: "ops".into(),
+        password: "s3cret".into(),
+    });
+    let tls = Some(tls);
+    Client::new(Config {
+        tls,
+        credentials,
+        ..config(&[format!("{host}:{}", server.address.port())])
+    })
+    .unwrap()
+}
+
+/// The certificate is a trusted one, but for another name: whoever answers is somebody else.
+#[tokio::test]
+async fn over_tls_a_certificate_for_another_name_is_refused_and_hears_no_secret() {
+    let server = Server::secured(|_| json_answer(&json!({"version": "1.11.0", "id": "m"}))).await;
+    let trusting = |verify| Tls {
+        verify,
+        authorities: Some(CERTIFICATE.to_vec()),
+    };
+    let client = secretive(&server, "localhost", trusting(true));
+    let info = transom_cluster::v1::FrameworkInfo::default();
+    for error in [
+        client.state().await.unwrap_err(),
+        client.subscribe(&info).await.unwrap_err(),
+        client.watch().await.unwrap_err(),
+    ] {
+        assert!(matches!(&error, Error::Unreachable { .. }), "{error:?}");
+        assert!(told(&error).contains("certificate"), "{}", told(&error));
+        assert!(error.is_transient(), "certificates are renewed");
+    }
+    assert!(server.asked().is_empty(), "{:?}", server.asked().len());
+    // The same by its right name, and by the wrong one without verification.
+    for client in [
+        secretive(&server, "127.0.0.1", trusting(true)),
+        secretive(&server, "localhost", trusting(false)),
+    ] {
+        client.state().await.unwrap();
+    }
+    let heard = server.asked();
+    assert_eq!(heard.len(), 2);
+    assert!(
+        heard
+            .iter()
+            .all(|asked| asked.header("authorization") == Some("Basic b3BzOnMzY3JldA=="))
+    );
+}
+
+/// What is configured by nobody: certificates are verified, against what the system trusts.
+#[tokio::test]
+async fn verification_is_on_unless_it_is_switched_off() {
+    let server = Server::secured(|_| json_answer(&json!({"version": "1.11.0"}))).await;
+    let tls = Some(Tls::default());
+    let client = Client::new(Config {
+        tls,
+        ..config(&[server.name()])
+    });
+    // Where the system trusts nobody at all, that is told at once.
+    let error = match client {
+        Ok(client) => client.version().await.unwrap_err(),
+        Err(error) => error,
+    };
+    assert!(
+        matches!(&error, Error::Unreachable { .. } | Error::Config { .. }),
+        "{error:?}"
+    );
+    assert!(server.asked().is_empty());
+}
+
+#[tokio::test]
+async fn the_subscription_carries_credentials_and_the_principal() {
+    let server = Server::master(|_| text_answer("401 Unauthorized", "401 Unauthorized.")).await;
+    let credentials = Some(Credentials {
+        username: "ops".into(),
+        password: "s3cret".into(),
+    });
+    let client = Client::new(Config {
+        credentials,
+        principal: Some("ops".into()),
+        ..config(&[server.name()])
+    })
+    .unwrap();
+    let error = client
+        .subscribe(&transom_cluster::v1::FrameworkInfo::default())
+        .await
+        .unwrap_err();
+    assert!(matches!(&error, Error::Unauthorized { .. }), "{error:?}");
+    let asked = &server.asked()[0];
+    assert_eq!(asked.header("authorization"), Some("Basic b3BzOnMzY3JldA=="));
+    assert_eq!(asked.json()["subscribe"]["framework_info"]["principal"], "ops");
+}
+
 #[tokio::test]
 async fn authorities_that_are_none_are_refused() {
     let tls = Some(Tls {
