@@ -69,7 +69,10 @@ async fn finished_and_offered(framework: &mut Framework, task: &str) -> Value {
     loop {
         let event = framework.event().await;
         let status = &event["update"]["status"];
-        finished |= status["task_id"]["value"] == task && status["state"] == "TASK_FINISHED";
+        if status["task_id"]["value"] == task {
+            assert_ne!(status["state"], "TASK_FAILED", "{status}");
+            finished |= status["state"] == "TASK_FINISHED";
+        }
         let offer = &event["offers"]["offers"][0];
         if offer.is_object() && reserved(offer).is_some() {
             offered = Some(offer.clone());
@@ -107,6 +110,20 @@ async fn a_volume_outlives_its_task_and_is_destroyed_on_request() {
     };
     assert_eq!(used(page), used(like));
     assert_eq!(page["unreserved_resources"]["disk"], 924.0);
+    let kept = cluster.dir.path().join("agents");
+    let volumes = kept
+        .join(offer["agent_id"]["value"].as_str().unwrap())
+        .join("volumes/roles/alpha/vol-1");
+    until(|| {
+        let volume = std::fs::read_dir(&volumes)
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path();
+        std::fs::read_to_string(volume.join("x")).is_ok_and(|text| text == "hello\n")
+    })
+    .await;
     framework.kill("vol-task").await;
     framework.state("vol-task", "TASK_KILLED").await;
     let offer = framework
@@ -119,10 +136,6 @@ async fn a_volume_outlives_its_task_and_is_destroyed_on_request() {
     reader["resources"].as_array_mut().unwrap().push(volume.clone());
     framework.launch(&offer, json!([reader])).await;
     let offer = finished_and_offered(&mut framework, "reader").await;
-    let kept = cluster.dir.path().join("agents");
-    let volumes = kept
-        .join(offer["agent_id"]["value"].as_str().unwrap())
-        .join("volumes/roles/alpha/vol-1");
     let count = || std::fs::read_dir(&volumes).unwrap().count();
     assert_eq!(count(), 1);
     let mut bare = volume.clone();
@@ -149,12 +162,17 @@ async fn a_volume_outlives_its_task_and_is_destroyed_on_request() {
         cluster.get("/slaves").await["slaves"][0]["unreserved_resources"]["disk"],
         1024.0
     );
+    until(|| count() == 0).await;
+    cluster.stop().await;
+}
+
+/// Waits for what happens on the disk.
+async fn until(holds: impl Fn() -> bool) {
     let end = std::time::Instant::now() + support::PATIENCE;
-    while count() > 0 {
-        assert!(std::time::Instant::now() < end, "the volume is deleted");
+    while !holds() {
+        assert!(std::time::Instant::now() < end, "it does not happen");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    cluster.stop().await;
 }
 
 #[tokio::test]

@@ -3,7 +3,10 @@
 //! An operation changes what the accepted offers hold and what the agent has in all. Its outcome is told to frameworks
 //! that gave it an id: again and again until it is acknowledged, when it was the agent that carried it out.
 
-use super::{AgentId, Effect, FrameworkId, State, Task, accept::Accepted, accept::valid_id, model::Outcome};
+use super::{
+    Agent, AgentId, Connection, Effect, FrameworkId, State, Task, accept::Accepted, accept::valid_id,
+    model::Outcome,
+};
 use crate::wire::{json as doc, resources::Bundle};
 use base64::Engine;
 use serde_json::{Value, json};
@@ -166,7 +169,9 @@ impl State {
             "data": message["data"],
             "at": super::epoch(),
         });
-        if self.agents.contains_key(&agent) {
+        // As with real masters, nothing is kept for an agent whose connection broke.
+        let lost = |agent: &Agent| matches!(agent.connection, Connection::Broken(_));
+        if self.agents.get(&agent).is_some_and(|agent| !lost(agent)) {
             self.order(&agent.clone(), Effect::Message(agent, line));
         }
     }

@@ -1,0 +1,471 @@
+//! What frameworks hear when agents die and return, when operators drain them or mark them gone, and when the master
+//! restarts: event by event as it was recorded of a real cluster. And who is let in.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a failing test may say so"
+)]
+
+mod support;
+
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, path::Path, time::Duration};
+use support::{Acknowledge, Cluster, Framework, journal, modern, task};
+use transom_minicluster::Registry;
+use transom_replay::client::{self, Head, Request};
+
+fn fixture(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/cluster");
+    let file = folder.join(name);
+    std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// What is compared of an event: not ids and times, but everything else of a status. None for those that depend on who
+/// holds which offer, and for heartbeats.
+fn essence(event: &Value) -> Option<Value> {
+    let kind = event["type"].as_str().unwrap();
+    match kind {
+        "HEARTBEAT" | "OFFERS" | "RESCIND" | "SUBSCRIBED" => return None,
+        "FAILURE" => {
+            let keys: Vec<&String> = event["failure"].as_object().unwrap().keys().collect();
+            return Some(json!({"type": kind, "keys": keys}));
+        }
+        _ => {}
+    }
+    let status = event["update"]["status"].as_object().unwrap();
+    let mut keys: Vec<&String> = status.keys().collect();
+    keys.sort();
+    let told = |key: &str| status.get(key).cloned().unwrap_or_default();
+    Some(json!({
+        "type": kind, "task": told("task_id"), "state": told("state"), "message": told("message"),
+        "source": told("source"), "reason": told("reason"), "keys": keys,
+    }))
+}
+
+/// The recorded events, as far as they are compared.
+fn recorded(name: &str) -> Vec<Value> {
+    let document: Value = serde_json::from_str(&fixture(name)).unwrap();
+    let events = match document {
+        Value::Array(events) => events,
+        one => vec![one],
+    };
+    let event = |recorded: &Value| recorded.get("event").unwrap_or(recorded).clone();
+    events
+        .iter()
+        .map(event)
+        .filter_map(|event| essence(&event))
+        .collect()
+}
+
+/// So many of the next events that are compared.
+async fn next(framework: &mut Framework, count: usize) -> Vec<Value> {
+    let mut heard = Vec::new();
+    while heard.len() < count {
+        heard.extend(essence(&framework.event().await));
+    }
+    heard
+}
+
+/// The same as what was recorded there.
+async fn hears(framework: &mut Framework, name: &str) {
+    let expected = recorded(name);
+    assert_eq!(next(framework, expected.len()).await, expected, "{name}");
+}
+
+/// One agent, named as the recorded ones.
+async fn cluster(change: impl FnOnce(&mut transom_minicluster::Config)) -> Cluster {
+    Cluster::start(1, |config| {
+        config.agents[0].hostname = "localhost".to_owned();
+        config.agent_timeout = Duration::from_millis(300);
+        change(config);
+    })
+    .await
+}
+
+/// A framework that runs one task and wants no more offers, so that others get them.
+async fn with_task(cluster: &Cluster, info: &Value, id: &str) -> (Framework, Value) {
+    let mut framework = Framework::subscribe(cluster.master(), info).await;
+    let offer = framework.offer().await;
+    framework.accepted(json!({"type": "SUPPRESS"})).await;
+    framework
+        .launch(&offer, json!([task(id, &offer, "exec sleep 600")]))
+        .await;
+    framework.state(id, "TASK_RUNNING").await;
+    (framework, offer["agent_id"].clone())
+}
+
+fn legacy(checkpoint: bool) -> Value {
+    json!({"user": "root", "name": "legacy", "checkpoint": checkpoint, "failover_timeout": 60.0})
+}
+
+async fn reconcile(framework: &Framework, tasks: Value) {
+    framework
+        .accepted(json!({"type": "RECONCILE", "reconcile": {"tasks": tasks}}))
+        .await;
+}
+
+#[tokio::test]
+async fn an_agent_dies_and_returns() {
+    let cluster = cluster(|_| ()).await;
+    let mut aware = modern();
+    aware["checkpoint"] = json!(false);
+    let kinds = [
+        ("pa-ckpt", modern()),
+        ("pa-nockpt", aware),
+        ("legacy-ckpt", legacy(true)),
+        ("legacy-nockpt", legacy(false)),
+    ];
+    let mut frameworks = Vec::new();
+    for (kind, info) in &kinds {
+        let id = format!("{kind}-dead");
+        frameworks.push((*kind, with_task(&cluster, info, &id).await));
+    }
+    cluster
+        .fault(json!({"fault": "kill-agent", "agent": "S0", "keep_tasks": true}))
+        .await;
+    for (kind, (framework, _)) in &mut frameworks {
+        hears(framework, &format!("2-agent-death/fast-events-{kind}.json")).await;
+    }
+    for (kind, (framework, agent)) in &mut frameworks {
+        let task = format!("{kind}-dead");
+        reconcile(
+            framework,
+            json!([{"task_id": {"value": task}, "agent_id": agent}]),
+        )
+        .await;
+        hears(
+            framework,
+            &format!("2-agent-death/fast-reconcile-unreachable-{kind}.json"),
+        )
+        .await;
+    }
+    cluster
+        .fault(json!({"fault": "start-agent", "agent": "S0"}))
+        .await;
+    for (kind, (framework, agent)) in &mut frameworks {
+        hears(
+            framework,
+            &format!("2-agent-death/fast-return-events-{kind}.json"),
+        )
+        .await;
+        // And nothing more than that: the next thing heard is the answer to a question.
+        let task = format!("{kind}-asked");
+        reconcile(
+            framework,
+            json!([{"task_id": {"value": task}, "agent_id": agent}]),
+        )
+        .await;
+        assert_eq!(next(framework, 1).await[0]["task"]["value"], task);
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_is_marked_gone() {
+    let cluster = cluster(|_| ()).await;
+    let (mut aware, agent) = with_task(&cluster, &modern(), "d2").await;
+    let (mut old, _) = with_task(&cluster, &legacy(true), "lg2").await;
+    let gone = json!({"type": "MARK_AGENT_GONE", "mark_agent_gone": {"agent_id": agent}});
+    assert_eq!(cluster.operate(gone).await.head.code(), 200);
+    hears(&mut aware, "6-operator/gone-events-pa.json").await;
+    hears(&mut old, "6-operator/gone-events-legacy.json").await;
+    reconcile(&aware, json!([{"task_id": {"value": "d2"}, "agent_id": agent}])).await;
+    hears(&mut aware, "6-operator/reconcile-gone.json").await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_is_drained_and_then_gone_if_that_was_asked() {
+    for mark_gone in [false, true] {
+        let cluster = cluster(|_| ()).await;
+        let (mut framework, agent) = with_task(&cluster, &modern(), "d1").await;
+        framework.accepted(json!({"type": "REVIVE"})).await;
+        framework.offers().await;
+        let drain = json!({"agent_id": agent, "max_grace_period": {"seconds": 5}, "mark_gone": mark_gone});
+        let drain = json!({"type": "DRAIN_AGENT", "drain_agent": drain});
+        assert_eq!(cluster.operate(drain).await.head.code(), 200);
+        framework.until(|event| event["type"] == "RESCIND").await;
+        hears(&mut framework, "6-operator/drain-events.json").await;
+        if mark_gone {
+            framework.until(|event| event["type"] == "FAILURE").await;
+            assert_eq!(cluster.get("/slaves").await["slaves"], json!([]));
+        } else {
+            let like: Value = serde_json::from_str(&fixture("6-operator/drained_slaves.json")).unwrap();
+            let page = cluster
+                .until("/slaves", |page| {
+                    page["slaves"][0]["drain_info"]["state"] == "DRAINED"
+                })
+                .await;
+            let mut agents = like["slaves"].as_array().unwrap().iter();
+            let like = agents.find(|agent| agent.get("drain_info").is_some()).unwrap();
+            for part in ["deactivated", "active", "drain_info"] {
+                assert_eq!(page["slaves"][0][part], like[part], "{part}");
+            }
+        }
+        cluster.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_deactivated_agent_offers_nothing_until_it_is_reactivated() {
+    let cluster = cluster(|_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    let operate = |kind: &str, part: &str| json!({"type": kind, part: {"agent_id": offer["agent_id"]}});
+    let answer = cluster
+        .operate(operate("DEACTIVATE_AGENT", "deactivate_agent"))
+        .await;
+    assert_eq!(answer.head.code(), 200);
+    let rescind = framework.until(|event| event["type"] == "RESCIND").await;
+    assert_eq!(rescind["rescind"]["offer_id"], offer["id"]);
+    framework.accepted(json!({"type": "REVIVE"})).await;
+    let quiet = framework.stream.record(Duration::from_millis(400)).await;
+    assert!(quiet.is_err(), "{quiet:?}");
+    let answer = cluster
+        .operate(operate("REACTIVATE_AGENT", "reactivate_agent"))
+        .await;
+    assert_eq!(answer.head.code(), 200);
+    framework.offers().await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn questions_before_and_after_an_agent_registers_with_a_master_that_restarted() {
+    let cluster = cluster(|config| {
+        config.registry = Registry::ReplicatedLog;
+        config.reregister = Duration::from_millis(600);
+        config.update_retry = Duration::from_hours(1);
+    })
+    .await;
+    let (mut framework, agent) = with_task(&cluster, &modern(), "keep").await;
+    framework.accepted(json!({"type": "REVIVE"})).await;
+    let offer = framework.offer().await;
+    framework
+        .launch(&offer, json!([task("dies", &offer, "exec sleep 600")]))
+        .await;
+    framework.state("dies", "TASK_STARTING").await;
+    framework.acknowledge = Acknowledge::None;
+    framework.state("dies", "TASK_RUNNING").await;
+    cluster.fault(json!({"fault": "restart-master"})).await;
+    let mut info = modern();
+    info["id"] = json!({"value": framework.id});
+    let mut framework = Framework::subscribe(cluster.master(), &info).await;
+    framework.acknowledge = Acknowledge::None;
+    let ask = async |framework: &Framework| {
+        reconcile(framework, json!([])).await;
+        let known = json!([
+            {"task_id": {"value": "keep"}, "agent_id": agent},
+            {"task_id": {"value": "never"}},
+            {"task_id": {"value": "never2"}, "agent_id": agent},
+        ]);
+        reconcile(framework, known).await;
+    };
+    ask(&framework).await;
+    assert!(recorded("7-master-restart/reconcile-before-agent.json").is_empty());
+    // Nothing was answered: what comes first is the update that nobody acknowledged, with the agent.
+    let first = next(&mut framework, 1).await;
+    let all = recorded("7-master-restart/events.json");
+    assert_eq!(first[0], all[0]);
+    ask(&framework).await;
+    let expected = recorded("7-master-restart/reconcile-after-agent.json");
+    assert_eq!(next(&mut framework, expected.len()).await, expected);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn roles_are_offered_suppressed_and_revived_one_by_one() {
+    let cluster = cluster(|_| ()).await;
+    let info = json!({"user": "root", "name": "two", "roles": ["r1", "r2"], "failover_timeout": 60.0,
+        "capabilities": [{"type": "MULTI_ROLE"}]});
+    let mut framework = Framework::subscribe(cluster.master(), &info).await;
+    let offer = framework.offer().await;
+    let like: Vec<Value> = serde_json::from_str(&fixture("6-operator/multirole-events.json")).unwrap();
+    let like = &like[1]["event"]["offers"]["offers"][0];
+    let keys = |resource: &Value| resource.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let sorted = |resources: &Value| {
+        let mut all: Vec<_> = resources.as_array().unwrap().iter().map(keys).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(sorted(&offer["resources"]), sorted(&like["resources"]));
+    let role = |offer: &Value| offer["allocation_info"]["role"].as_str().unwrap().to_owned();
+    let first = role(&offer);
+    assert!(offer["resources"].as_array().unwrap().iter().all(|resource| {
+        resource["role"] == "*" && resource["allocation_info"]["role"] == first.as_str()
+    }));
+    let other = if first == "r1" { "r2" } else { "r1" };
+    let decline = |offer: &Value| json!({"type": "DECLINE", "decline": {"offer_ids": [offer["id"]], "filters": {"refuse_seconds": 600}}});
+    // Refused for one role it is offered to the other one, and suppressed for that one to nobody.
+    framework.accepted(decline(&offer)).await;
+    let second = framework.offer().await;
+    assert_eq!(role(&second), other);
+    framework
+        .accepted(json!({"type": "SUPPRESS", "suppress": {"roles": [other]}}))
+        .await;
+    framework
+        .accepted(json!({"type": "DECLINE", "decline": {"offer_ids": [second["id"]], "filters": {"refuse_seconds": 0}}}))
+        .await;
+    let quiet = framework.stream.record(Duration::from_millis(400)).await;
+    assert!(quiet.is_err(), "{quiet:?}");
+    for revived in [first.as_str(), other] {
+        framework
+            .accepted(json!({"type": "REVIVE", "revive": {"roles": [revived]}}))
+            .await;
+        let offer = framework.offer().await;
+        assert_eq!(role(&offer), revived);
+        framework.accepted(decline(&offer)).await;
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn only_those_with_the_right_principal_are_let_in() {
+    let cluster = cluster(|config| {
+        let pair = |name: &str| (name.to_owned(), "secret".to_owned());
+        config.credentials = vec![pair("marathon"), pair("ops")];
+    })
+    .await;
+    // marathon:secret, ops:secret, marathon:wrong
+    let (right, ops, wrong) = (
+        "Basic bWFyYXRob246c2VjcmV0",
+        "Basic b3BzOnNlY3JldA==",
+        "Basic bWFyYXRob246d3Jvbmc=",
+    );
+    let subscribe = |principal: &str| {
+        let info = json!({"user": "root", "name": "x", "principal": principal});
+        let call = json!({"type": "SUBSCRIBE", "subscribe": {"framework_info": info}});
+        Request::post("/api/v1/scheduler", &call)
+    };
+    let as_recorded = async |request: Request, name: &str| {
+        let answer = client::exchange(cluster.master(), &request).await.unwrap();
+        let raw = fixture(name);
+        let (head, body) = raw.split_once("\r\n\r\n").unwrap();
+        let head = Head::parse(head);
+        assert_eq!(answer.head.status, head.status, "{name}");
+        let challenge = "WWW-Authenticate";
+        assert_eq!(answer.head.header(challenge), head.header(challenge), "{name}");
+        assert_eq!(answer.text(), body, "{name}");
+    };
+    for (authorization, name) in [
+        ("", "sub-noauth"),
+        (wrong, "sub-badpw"),
+        ("Basic !!!", "sub-malformed"),
+        ("Bearer x", "sub-bearer"),
+    ] {
+        let request = subscribe("marathon").with("Authorization", authorization);
+        as_recorded(request, &format!("3-auth/{name}.raw")).await;
+    }
+    let request = subscribe("other").with("Authorization", right);
+    as_recorded(request, "3-auth/sub-wrong-principal.raw").await;
+
+    let request = subscribe("marathon").with("Authorization", right);
+    let (head, mut stream) = client::open(cluster.master(), &request).await.unwrap();
+    let first = stream.record(support::PATIENCE).await.unwrap().unwrap();
+    let revive = json!({"type": "REVIVE", "framework_id": first["subscribed"]["framework_id"]});
+    let revive = Request::post("/api/v1/scheduler", &revive)
+        .with("Mesos-Stream-Id", head.header("Mesos-Stream-Id").unwrap());
+    as_recorded(revive.clone(), "3-auth/call-noauth.raw").await;
+    as_recorded(
+        revive.clone().with("Authorization", ops),
+        "3-auth/call-other-principal.raw",
+    )
+    .await;
+    let answer = client::exchange(cluster.master(), &revive.with("Authorization", right)).await;
+    assert_eq!(answer.unwrap().head.code(), 202);
+
+    // What nobody but this cluster has is not open to everybody either.
+    let fault = Request::post("/minicluster/faults", &json!({"fault": "delay", "ms": 0}));
+    for (authorization, status) in [("", 401), (wrong, 401), (ops, 200)] {
+        let request = fault.clone().with("Authorization", authorization);
+        let answer = client::exchange(cluster.master(), &request).await.unwrap();
+        assert_eq!(answer.head.code(), status, "{authorization:?}");
+    }
+    cluster.stop().await;
+}
+
+/// Messages to an agent that the master has lost are lost too; to one that only hangs they are not.
+#[tokio::test]
+async fn messages_reach_agents_that_can_be_reached() {
+    let cluster = cluster(|config| config.agent_timeout = Duration::from_hours(1)).await;
+    let (framework, agent) = with_task(&cluster, &modern(), "t").await;
+    let send = async |data: &str| {
+        let message = json!({"agent_id": agent, "executor_id": {"value": "t"}, "data": data});
+        framework
+            .accepted(json!({"type": "MESSAGE", "message": message}))
+            .await;
+    };
+    cluster
+        .fault(json!({"fault": "kill-agent", "agent": "S0", "keep_tasks": true}))
+        .await;
+    send("bG9zdA==").await;
+    cluster
+        .fault(json!({"fault": "start-agent", "agent": "S0"}))
+        .await;
+    send("b25l").await;
+    cluster
+        .fault(json!({"fault": "pause-agent", "agent": "S0"}))
+        .await;
+    send("dHdv").await;
+    cluster
+        .fault(json!({"fault": "resume-agent", "agent": "S0"}))
+        .await;
+    let told: Vec<Value> = journal(&cluster.dir)
+        .into_iter()
+        .filter(|line| line["event"] == "message")
+        .map(|line| line["data"].clone())
+        .collect();
+    assert_eq!(told, ["b25l", "dHdv"]);
+    cluster.stop().await;
+}
+
+/// The first of a group that fails takes the others along; SHUTDOWN ends them all.
+#[tokio::test]
+async fn a_group_ends_as_one() {
+    let cluster = cluster(|_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    for (name, second, shutdown) in [
+        ("fails", "sleep 0.2; exit 3", false),
+        ("shut", "exec sleep 600", true),
+    ] {
+        let offer = framework.offer().await;
+        let resources = [support::scalar("cpus", 0.1), support::scalar("mem", 32.0)];
+        let executor = json!({"type": "DEFAULT", "executor_id": {"value": name}, "resources": resources});
+        let (one, two) = (format!("{name}-1"), format!("{name}-2"));
+        let tasks = json!([task(&one, &offer, "exec sleep 600"), task(&two, &offer, second)]);
+        let group = json!({"executor": executor, "task_group": {"tasks": tasks}});
+        framework
+            .accept(&offer, json!([{"type": "LAUNCH_GROUP", "launch_group": group}]))
+            .await;
+        framework.state(&one, "TASK_RUNNING").await;
+        if shutdown {
+            let part = json!({"agent_id": offer["agent_id"], "executor_id": {"value": name}});
+            framework
+                .accepted(json!({"type": "SHUTDOWN", "shutdown": part}))
+                .await;
+        }
+        let ends = ends(&mut framework).await;
+        let second = if shutdown { "TASK_KILLED" } else { "TASK_FAILED" };
+        assert_eq!(ends[&one], "TASK_KILLED");
+        assert_eq!(ends[&two], second);
+    }
+    cluster.stop().await;
+}
+
+/// The ends of two tasks, and of the executor after them.
+async fn ends(framework: &mut Framework) -> BTreeMap<String, String> {
+    let mut ends = BTreeMap::new();
+    loop {
+        let event = framework.event().await;
+        let status = &event["update"]["status"];
+        if let Some(state @ ("TASK_KILLED" | "TASK_FAILED")) = status["state"].as_str() {
+            let task = status["task_id"]["value"].as_str().unwrap().to_owned();
+            ends.insert(task, state.to_owned());
+        }
+        if event["type"] == "FAILURE" {
+            assert_eq!(ends.len(), 2, "the executor ends after its tasks");
+            return ends;
+        }
+    }
+}
