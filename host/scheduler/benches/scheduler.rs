@@ -34,7 +34,7 @@ const AGENTS: u32 = 10_000;
 const TASKS: u32 = 1_000;
 const KNOWN: u32 = 100_000;
 /// Rounds of each kind; the median counts.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 7;
 /// Questions about all agents; the median counts.
 const QUESTIONS: usize = 21;
 

@@ -6,7 +6,8 @@
 //! On a large cluster nearly every run spec finds its places among a few agents, so the matcher is first asked about
 //! a shortlist: the first of those with room, in the order in which all of them would be put to it. Only when that
 //! does not do is it asked to judge all the others too, and what it lets pass is the second shortlist. So a run spec
-//! that remains without a place has had all offers looked at, and its reasons speak of all of them.
+//! that remains without a place has had all offers looked at, and its reasons speak of all of them. What a matcher
+//! prefers among candidates (as one that spreads instances) it finds among some hundreds of them.
 //!
 //! What the matcher refused is kept for the round: further run specs with equal conditions are not put to those agents
 //! first. That is a guess that saves questions (a matcher may go by the run spec's id too) and decides nothing: each run

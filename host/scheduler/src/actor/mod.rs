@@ -2,9 +2,10 @@
 //!
 //! It works in turns. A turn takes in what is there (commands, news of the cluster, a change of the matcher,
 //! the passing of time) and then settles: statuses are stored and acknowledged ([`updates`]), kills and
-//! questions that are due are sent ([`upkeep`]), what waits is matched and launched ([`launch`]), offers left
-//! over are declined, and at last snapshots and events go out. Calls to store, master and matcher are made
-//! one after the other within the turn (independent ones side by side); each has a deadline of its own.
+//! questions that are due are sent ([`upkeep`]), what waits is matched, for no longer than a round may take,
+//! and launched ([`launch`]), offers left over are declined, and at last snapshots and events go out. Calls to
+//! store, master and matcher are made one after the other within the turn (independent ones side by side); each
+//! has a deadline of its own.
 //!
 //! Commands are served in every turn, also while the job takes no events; so a job may call the handle from
 //! where it reads its events.

@@ -293,8 +293,7 @@ async fn matching_that_takes_long_is_done_in_several_rounds() {
 #[tokio::test]
 async fn a_burst_of_news_is_taken_in_parts_without_loss() {
     let rig = registered().await;
-    let (mut actor, link, _scheduler, _events) =
-        rig.parts().assemble(Metrics::default()).await.unwrap();
+    let (mut actor, link, _scheduler, _events) = rig.parts().assemble(Metrics::default()).await.unwrap();
     let news = |n: usize| {
         let offers = vec![offer(&format!("o{n}"), "a1", 1.0, &[])];
         News::Event(Box::new(ClusterEvent::Offers(offers)))
