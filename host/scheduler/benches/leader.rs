@@ -68,7 +68,7 @@ async fn main() {
         "bench",
         plugins.clone(),
     )
-    .start(&mut registry, token.clone())
+    .start(Metrics::register(&mut registry, "bench"), token.clone())
     .await
     .unwrap();
     let (told, mut watched) = mpsc::channel(MOVES);
