@@ -37,8 +37,8 @@ async fn a_stream_that_ends_is_renewed_under_the_same_id_and_tasks_are_asked_abo
 async fn a_master_that_has_just_begun_is_asked_again_before_it_is_believed_to_know_nothing() {
     let mut rig = Rig::with_times(|times| {
         times.ask = Backoff {
-            base: Duration::from_secs(1),
-            max: Duration::from_secs(1),
+            base: Duration::from_secs(2),
+            max: Duration::from_secs(2),
         };
     })
     .await;

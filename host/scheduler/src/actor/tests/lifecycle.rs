@@ -340,6 +340,8 @@ async fn an_agent_that_comes_back_brings_its_tasks_along() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     let started = rig.record("t1").unwrap().started_at;
+    // By the second question the master is believed to know what it says.
+    rig.master.call("RECONCILE", 2).await;
     for away in ["TASK_UNREACHABLE", "TASK_LOST", "TASK_GONE", "TASK_UNKNOWN"] {
         rig.master.update("t1", away, "");
         assert_eq!(rig.heard().await, format!("updated t1 {away}"));
