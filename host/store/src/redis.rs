@@ -1,9 +1,10 @@
 //! The store in a Redis server, version 6 or later, shared by any number of daemons.
 //!
-//! Everything lies under `{transom}:` in one database: the hashes `values` and `versions` by key, the sorted set `index`
-//! that keeps keys in byte order, the counters `version` and `fencing`, and a hash `lease:NAME` for each lease, which
-//! expires by the server's clock. Each call is one Lua script (`redis/lua`), so nothing is ever half done; only a long
-//! scan takes several, and still sees one moment.
+//! A value lies under its own key, as text that `redis-cli` shows, so everything of a framework begins with its name. A lease is
+//! the hash `NAME:lease`, which expires by the server's clock. Beside them are the hash `transom:versions` by key, the sorted
+//! set `transom:index` that keeps keys in byte order, and the counters `transom:version` and `transom:fencing`. Each call is one
+//! Lua script (`redis/lua`), so nothing is ever half done; only a long scan takes several, and still sees one moment. A server
+//! of one's own, or one database of it: not a Redis Cluster, whose scripts see one slot.
 //!
 //! One connection carries everything, watches too: scripts publish what they changed on a channel of their database.
 //! When it breaks it is made anew, with growing pauses, for as long as the store exists; see `redis/link.rs`. Until it is
@@ -33,14 +34,13 @@ use crate::{Batch, Cause, Entry, Error, Expect, Lease, Result, Store, Watch, lim
 use link::{Link, Outage};
 use scripts::{Reply, SCRIPTS};
 
-const VALUES: &str = "{transom}:values";
-const VERSIONS: &str = "{transom}:versions";
-const INDEX: &str = "{transom}:index";
-const COUNTER: &str = "{transom}:version";
-const FENCING: &str = "{transom}:fencing";
+const VERSIONS: &str = "transom:versions";
+const INDEX: &str = "transom:index";
+const COUNTER: &str = "transom:version";
+const FENCING: &str = "transom:fencing";
 
 fn lease_key(name: &str) -> String {
-    format!("{{transom}}:lease:{name}")
+    format!("{name}:lease")
 }
 
 /// The store in a Redis. Dropping it closes the connection and ends every watch.
@@ -68,7 +68,7 @@ impl RedisStore {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let address: Arc<str> = server.addr().to_string().into();
         let settings = server.redis_settings().clone();
-        let channel: Arc<str> = format!("{{transom}}:{}:changes", settings.db()).into();
+        let channel: Arc<str> = format!("transom:{}:changes", settings.db()).into();
         let settings = settings
             .set_protocol(ProtocolVersion::RESP3)
             .set_skip_set_lib_name();
@@ -123,7 +123,7 @@ impl RedisStore {
 
     fn committing<'s>(&self, batch: &Batch) -> ScriptInvocation<'s> {
         let mut script = SCRIPTS.commit.prepare_invoke();
-        script.key(VALUES).key(VERSIONS).key(INDEX).key(COUNTER);
+        script.key(VERSIONS).key(INDEX).key(COUNTER);
         script.arg(&*self.channel).arg(batch.fences().len());
         for fence in batch.fences() {
             script.key(lease_key(&fence.lease)).arg(fence.fencing);
@@ -150,7 +150,7 @@ impl Store for RedisStore {
     async fn get(&self, key: &str) -> Result<Option<Entry>> {
         limits::key(key)?;
         let mut script = SCRIPTS.get.prepare_invoke();
-        script.key(VALUES).key(VERSIONS).arg(key);
+        script.key(key).key(VERSIONS);
         let mut reply = self.run("read", &script).await?;
         scripts::entry(key.to_owned(), reply.next()?, reply.next()?)
     }

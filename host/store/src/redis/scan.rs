@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 
 use super::scripts::{self, SCRIPTS};
-use super::{COUNTER, INDEX, RedisStore, VALUES, VERSIONS};
+use super::{COUNTER, INDEX, RedisStore, VERSIONS};
 use crate::{Entry, Result};
 
 /// What one page holds at most.
@@ -52,7 +52,7 @@ struct Read {
 
 async fn page(store: &RedisStore, from: &[u8], to: &[u8], size: Page) -> Result<Read> {
     let mut script = SCRIPTS.page.prepare_invoke();
-    script.key(VALUES).key(VERSIONS).key(INDEX).key(COUNTER);
+    script.key(VERSIONS).key(INDEX).key(COUNTER);
     script.arg(from).arg(to).arg(size.entries).arg(size.bytes);
     let mut reply = store.run("read", &script).await?;
     let counter = reply.number()?;
@@ -78,7 +78,7 @@ async fn recheck(
     seen: Vec<Entry>,
 ) -> Result<Vec<Entry>> {
     let mut script = SCRIPTS.recheck.prepare_invoke();
-    script.key(VALUES).key(VERSIONS).key(INDEX);
+    script.key(VERSIONS).key(INDEX);
     script.arg([b"[", prefix.as_bytes()].concat()).arg(to).arg(began);
     let mut reply = store.run("read", &script).await?;
     let mut seen: HashMap<(String, u64), Bytes> = seen

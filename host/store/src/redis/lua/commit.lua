@@ -1,19 +1,19 @@
 -- Makes a batch, all of it or nothing.
--- KEYS: values, versions, index, counter; then the lease of each fence.
+-- KEYS: versions, index, counter; then the lease of each fence.
 -- ARGV: channel, number of fences, their fencing numbers; then for each change: key, 'put' or 'delete', what is expected
 -- ('any', 'absent' or a version), value.
 -- Returns {'ok', version...}, {'fenced', number of the fence, its number now} or {'conflict', key, version found}.
-local values, versions, index, counter = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local versions, index, counter = KEYS[1], KEYS[2], KEYS[3]
 local fences = tonumber(ARGV[2])
 for i = 1, fences do
-  local current = redis.call('HGET', KEYS[4 + i], 'fencing')
+  local current = redis.call('HGET', KEYS[3 + i], 'fencing')
   if current ~= ARGV[2 + i] then
     return {'fenced', tostring(i), current or ''}
   end
 end
 
 -- Once something is written, nothing may fail any more: a key of another type is found here.
-redis.call('HLEN', values)
+redis.call('HLEN', versions)
 redis.call('ZCARD', index)
 
 -- Versions follow the clock, so that none is used again by a server that lost its last writes; and they grow even if the
@@ -45,11 +45,11 @@ for i = 3 + fences, #ARGV, 4 do
   local key = ARGV[i]
   at = at + 1
   if ARGV[i + 1] == 'put' then
-    redis.call('HSET', values, key, ARGV[i + 3])
+    redis.call('SET', key, ARGV[i + 3])
     redis.call('HSET', versions, key, reply[at])
     redis.call('ZADD', index, 0, key)
   else
-    redis.call('HDEL', values, key)
+    redis.call('DEL', key)
     redis.call('HDEL', versions, key)
     redis.call('ZREM', index, key)
   end

@@ -224,8 +224,8 @@ async fn what_others_spoiled_is_told_and_left_alone() {
     for key in ["a", "b", "c"] {
         store.put(key, "1".into(), Expect::Absent).await.unwrap();
     }
-    server.tell(&["HDEL", "{transom}:values", "a"]).await;
-    server.tell(&["HSET", "{transom}:versions", "b", "one"]).await;
+    server.tell(&["DEL", "a"]).await;
+    server.tell(&["HSET", "transom:versions", "b", "one"]).await;
     for (result, place) in [
         (store.get("a").await.map(drop), "a"),
         (store.get("b").await.map(drop), "b"),
@@ -240,8 +240,8 @@ async fn what_others_spoiled_is_told_and_left_alone() {
     assert!(store.get("c").await.unwrap().is_some());
 
     // A key of another type refuses the whole batch before anything is written.
-    server.tell(&["DEL", "{transom}:index"]).await;
-    server.tell(&["SET", "{transom}:index", "not ours"]).await;
+    server.tell(&["DEL", "transom:index"]).await;
+    server.tell(&["SET", "transom:index", "not ours"]).await;
     let batch = Batch::new().put("c", "2", Expect::Any).put("d", "2", Expect::Any);
     let told = unavailable(store.commit(batch).await);
     assert!(told.contains("WRONGTYPE"), "{told}");
