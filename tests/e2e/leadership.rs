@@ -293,8 +293,8 @@ async fn a_leader_that_was_paused_past_its_lease_does_nothing_more() {
     first.task("/later").await;
     assert_eq!(gate.calls(), calls, "calls of a daemon that does not lead");
 
-    assert_eq!(site.launched("contested"), [contested.clone()]);
-    assert_eq!(site.launched("kept"), [kept.clone()]);
+    assert_eq!(site.launched("contested"), std::slice::from_ref(&contested));
+    assert_eq!(site.launched("kept"), std::slice::from_ref(&kept));
     assert_eq!(second.task("/contested").await, contested);
 
     // Elected again, it subscribes again, and everything is still as it was.

@@ -108,14 +108,14 @@ async fn pass(client: TcpStream, shared: Arc<Shared>) -> Option<()> {
         if !kind.is_empty() {
             shared.calls.lock().expect("calls").push(kind.clone());
         }
-        let mut hold = shared.hold.subscribe();
-        let number = if hold.borrow().is_some_and(|held| held == kind) {
+        let mut gate = shared.hold.subscribe();
+        let number = if gate.borrow().is_some_and(|held| held == kind) {
             let number = {
                 let mut held = shared.held.lock().expect("held");
                 held.push(Held { call, answer: None });
                 held.len() - 1
             };
-            hold.wait_for(Option::is_none).await.ok()?;
+            gate.wait_for(Option::is_none).await.ok()?;
             Some(number)
         } else {
             None

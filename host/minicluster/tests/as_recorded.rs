@@ -77,7 +77,7 @@ async fn hears(framework: &mut Framework, name: &str) {
 /// One agent, named as the recorded ones.
 async fn cluster(change: impl FnOnce(&mut transom_minicluster::Config)) -> Cluster {
     Cluster::start(1, |config| {
-        config.agents[0].hostname = "localhost".to_owned();
+        "localhost".clone_into(&mut config.agents[0].hostname);
         config.agent_timeout = Duration::from_millis(300);
         change(config);
     })

@@ -140,6 +140,7 @@ pub struct Term {
     store: Arc<dyn Store>,
     tenure: Tenure,
     ended: CancellationToken,
+    standing: watch::Sender<Standing>,
     keeper: JoinHandle<()>,
 }
 
@@ -147,11 +148,17 @@ impl Term {
     fn serve(store: Arc<dyn Store>, lease: Lease, standing: watch::Sender<Standing>) -> Self {
         let tenure = Tenure(Arc::new(ArcSwap::from_pointee(lease)));
         let ended = CancellationToken::new();
-        let keeper = tokio::spawn(keep(Arc::clone(&store), tenure.clone(), ended.clone(), standing));
+        let keeper = tokio::spawn(keep(
+            Arc::clone(&store),
+            tenure.clone(),
+            ended.clone(),
+            standing.clone(),
+        ));
         Self {
             store,
             tenure,
             ended,
+            standing,
             keeper,
         }
     }
@@ -198,7 +205,10 @@ impl Term {
 impl Drop for Term {
     fn drop(&mut self) {
         self.ended.cancel();
-        self.keeper.abort();
+        if !self.keeper.is_finished() {
+            self.keeper.abort();
+            self.standing.send_replace(Standing::Vacant);
+        }
     }
 }
 

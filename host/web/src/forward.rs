@@ -13,7 +13,7 @@ use crate::{ApiError, Error, Result};
 /// Connecting to the leader takes no longer.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Nor does the head of its answer; longer than a handler waits for anything.
-const ANSWER: Duration = Duration::from_secs(60);
+const ANSWER: Duration = Duration::from_mins(1);
 /// A request passes through no more daemons than these.
 const MOST_HOPS: usize = 3;
 

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use http::HeaderName;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use transom_web::{ApiError, Forwarder, Limits, Listener, layers, serve};
+use transom_web::{ApiError, Forwarder, Limits, Listener, serve};
 
 const VIA: HeaderName = HeaderName::from_static("x-marathon-via");
 const GRACE: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ impl Server {
     fn start(make: impl FnOnce(SocketAddr) -> Router) -> Self {
         let listener = Listener::bind("apps", ([127, 0, 0, 1], 0).into()).unwrap();
         let (addr, token) = (listener.local_addr(), CancellationToken::new());
-        let router = layers(make(addr));
+        let router = make(addr);
         let task = tokio::spawn(serve(listener, router, Limits::default(), token.clone(), GRACE));
         Self { addr, token, task }
     }
@@ -126,7 +126,7 @@ async fn daemons_that_take_each_other_for_the_leader_notice() {
     let second = Server::standby(first);
     let (token, router) = (
         CancellationToken::new(),
-        layers(passing_on(&first.to_string(), second.addr.to_string())),
+        passing_on(&first.to_string(), second.addr.to_string()),
     );
     let task = tokio::spawn(serve(listener, router, Limits::default(), token.clone(), GRACE));
     for start in [first, second.addr] {

@@ -181,8 +181,9 @@ async fn a_term_that_is_dropped_is_over() {
     let site = Site::new().await;
     let (mut a, mut b) = (site.stand("a:1"), site.stand("b:2"));
     let term = soon(a.win()).await;
-    let ended = term.ended().clone();
+    let (ended, standing) = (term.ended().clone(), a.standing());
     drop(term);
     assert!(ended.is_cancelled());
+    assert_eq!(*standing.borrow(), Standing::Vacant);
     soon(b.win()).await;
 }
