@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     engine::worlds::probe::{Job, Lease, Next, Probe},
     error::CallError,
-    net::Network,
+    net::{Network, SystemNames},
     pool::Version,
     types::{
         probe::{CommandLine, CommandOutput, Endpoint, Failure, IoError, Outcome, Reason, Request, Runner},
@@ -96,6 +96,7 @@ impl Attempt<'_> {
         let limits = &self.version.meta.limits;
         let mut network = Network {
             grants: &self.version.meta.grants,
+            names: &SystemNames,
             task: self.own_endpoints(),
             deadline: self.deadline,
             input: limits.attempt_input,
@@ -191,14 +192,7 @@ impl Attempt<'_> {
 
     fn note_denial(&self, error: Option<&IoError>, what: impl Fn() -> String) {
         if error == Some(&IoError::Denied) {
-            let meta = &self.version.meta;
-            meta.stats.denials.inc();
-            tracing::warn!(
-                plugin = meta.name,
-                run_spec = self.request.run_spec,
-                wanted = what(),
-                "a plugin asked for what is not granted to it"
-            );
+            self.version.meta.denied(&what(), Some(&self.request.run_spec));
         }
     }
 }

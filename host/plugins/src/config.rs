@@ -1,8 +1,30 @@
 //! What the plugin host is told at start.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use serde::Serialize;
+use transom_store::Store;
 
 use crate::limits::Limits;
+
+/// When a version that fails is taken out of service. A manifest's `[probation]` overrides it for its plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Probation {
+    /// How long after a swap the version before it is ready to return.
+    pub window: Duration,
+    /// Traps and timeouts that a new version may have within the window. A version that has more than these in a row, with none to return
+    /// to, is parked.
+    pub most: u32,
+}
+
+impl Default for Probation {
+    fn default() -> Self {
+        Probation {
+            window: Duration::from_mins(10),
+            most: 10,
+        }
+    }
+}
 
 /// Which plugin serves which extension point, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,16 +67,33 @@ pub struct Config {
     pub limits: Limits,
     /// How often the directory is read even when nothing was noticed.
     pub rescan: Duration,
+    /// Default for what manifests leave out.
+    pub probation: Probation,
+    /// A directory of the host's own, made with mode 0700 when it is missing: compiled components, and versions to go back to. None:
+    /// nothing is kept, components are compiled at every start and no record can be gone back to.
+    pub private: Option<PathBuf>,
+    /// Where records of admissions are kept. None: in memory, until the daemon ends.
+    pub store: Option<Arc<dyn Store>>,
+    /// The beginning of the records' keys: `PREFIX/plugins/NAME/SEQUENCE`.
+    pub prefix: String,
+    /// What a manifest's `environment` grants from: the daemon's own, by default.
+    pub environment: fn(&str) -> Option<String>,
 }
 
 impl Config {
-    /// The defaults for `dir`: first-party names, default limits, a rescan every 30 s.
+    /// The defaults for `dir`: first-party names, default limits, a rescan every 30 s, no store, `.transom` below `dir` as the host's own.
     pub fn new(dir: impl Into<PathBuf>) -> Config {
+        let dir = dir.into();
         Config {
-            dir: dir.into(),
+            private: Some(dir.join(".transom")),
+            dir,
             uses: Uses::default(),
             limits: Limits::default(),
             rescan: Duration::from_secs(30),
+            probation: Probation::default(),
+            store: None,
+            prefix: "transom".to_owned(),
+            environment: |name| std::env::var(name).ok(),
         }
     }
 }

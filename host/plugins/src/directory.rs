@@ -2,48 +2,63 @@
 //!
 //! One task owns the table. It reads the whole directory when something in it was touched, when somebody asks, and every so often
 //! in case a notice was lost; only files whose content changed are admitted again. The directory is watched, not the files: a
-//! file that is replaced by a rename would take its watch with it.
+//! file that is replaced by a rename would take its watch with it. The same task carries out operators' orders and takes versions that
+//! fail out of service, so that nothing of this happens at the same time as anything else of it.
 
+mod files;
+mod life;
 mod watch;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use arc_swap::ArcSwap;
-use sha2::{Digest, Sha256};
 use tokio::{
-    io::AsyncReadExt,
     sync::{broadcast, mpsc, oneshot},
     time::{MissedTickBehavior, interval},
 };
 
 use crate::{
-    admission::{Files, Refused, admit},
+    admission::{Desk, Files, Refused},
     config::Config,
-    error::Error,
-    limits::MAX_SIZE,
+    error::{Error, OrderError},
+    health::Alarm,
+    history::History,
+    kept::Kept,
     metrics::Metrics,
     pool::Surroundings,
     status::Change,
     table::Table,
+    text::hex,
 };
+use files::{Fingerprint, MAX_COMPONENTS, components, fingerprint, read};
+use life::Line;
 use watch::Watch;
 
-/// Where to send what changed.
-pub(crate) type Rescan = oneshot::Sender<Vec<Change>>;
+/// What somebody asks of the directory's task.
+pub(crate) enum Order {
+    /// Look now, and say what changed.
+    Rescan(oneshot::Sender<Vec<Change>>),
+    /// Have an earlier version serve.
+    Rollback {
+        name: String,
+        record: Option<u64>,
+        by: String,
+        answer: oneshot::Sender<Result<Change, OrderError>>,
+    },
+}
 
 pub(crate) struct Directory {
     pub(crate) config: Arc<Config>,
-    pub(crate) around: Surroundings,
+    pub(crate) desk: Desk,
     pub(crate) table: Arc<ArcSwap<Table>>,
     pub(crate) metrics: Metrics,
     pub(crate) changes: broadcast::Sender<Change>,
-    /// What each component and its manifest were when last looked at.
-    pub(crate) seen: BTreeMap<String, Option<Fingerprint>>,
+    pub(crate) kept: Kept,
+    pub(crate) history: Arc<History>,
+    /// For versions that begin to serve.
+    pub(crate) alarms: mpsc::Sender<Alarm>,
+    /// What was last seen of each component, and which versions of it there are.
+    pub(crate) lines: BTreeMap<String, Line>,
     /// Something was left for the next look.
     pub(crate) skipped: bool,
 }
@@ -55,48 +70,48 @@ pub(crate) enum Patience {
     Patient,
 }
 
-/// Digest of a component and its manifest.
-type Fingerprint = [u8; 32];
-
 impl Directory {
+    pub(crate) fn around(&self) -> &Surroundings {
+        &self.desk.around
+    }
+
     /// Serves until the daemon stops.
-    pub(crate) async fn run(mut self, mut asked: mpsc::Receiver<Rescan>) {
-        let token = self.around.token.clone();
+    pub(crate) async fn run(mut self, mut asked: mpsc::Receiver<Order>, mut alarms: mpsc::Receiver<Alarm>) {
+        let token = self.around().token.clone();
         let mut watch = Watch::new(&self.config.dir);
         let mut rescan = interval(self.config.rescan);
         rescan.set_missed_tick_behavior(MissedTickBehavior::Delay);
         rescan.reset();
         let work = async {
             loop {
-                let mut answers = Vec::new();
                 tokio::select! {
                     () = watch.touched() => {}
-                    _ = rescan.tick() => watch.renew(),
-                    answer = asked.recv() => match answer {
-                        Some(answer) => answers.push(answer),
+                    _ = rescan.tick() => {
+                        watch.renew();
+                        self.forget_predecessors();
+                        self.history.flush().await;
+                    }
+                    Some(alarm) = alarms.recv() => {
+                        self.raised(alarm).await;
+                        continue;
+                    }
+                    order = asked.recv() => match order {
+                        Some(order) => {
+                            self.carry_out(order, &watch).await;
+                            continue;
+                        }
                         // Every handle is gone: nobody can ask a plugin anything any more.
                         None => break,
                     },
                 }
-                if answers.is_empty() {
-                    // Nobody is waiting: a component may still be waiting for its manifest.
-                    tokio::select! {
-                        () = watch::settled(&self.config.dir) => {}
-                        answer = asked.recv() => answers.extend(answer),
-                    }
-                }
-                let patience = if answers.is_empty() {
-                    Patience::Patient
-                } else {
-                    Patience::Now
+                // Nobody is waiting: a component may still be waiting for its manifest.
+                let order = tokio::select! {
+                    () = watch::settled(&self.config.dir) => None,
+                    order = asked.recv() => order,
                 };
-                let changes = self.scan_or_log(patience).await;
-                if std::mem::take(&mut self.skipped) {
-                    watch.again();
-                }
-                for answer in answers {
-                    // Whoever asked may have gone away.
-                    drop(answer.send(changes.clone()));
+                match order {
+                    Some(order) => self.carry_out(order, &watch).await,
+                    None => drop(self.scan_or_log(Patience::Patient, &watch).await),
                 }
             }
         };
@@ -105,8 +120,27 @@ impl Directory {
         self.table.store(Arc::default());
     }
 
-    async fn scan_or_log(&mut self, patience: Patience) -> Vec<Change> {
-        match self.scan(patience).await {
+    /// Whoever asked may have gone away.
+    async fn carry_out(&mut self, order: Order, watch: &Watch) {
+        match order {
+            Order::Rescan(answer) => {
+                let changes = self.scan_or_log(Patience::Now, watch).await;
+                drop(answer.send(changes));
+            }
+            Order::Rollback {
+                name,
+                record,
+                by,
+                answer,
+            } => {
+                let done = self.rollback(&name, record, &by).await;
+                drop(answer.send(done));
+            }
+        }
+    }
+
+    async fn scan_or_log(&mut self, patience: Patience, watch: &Watch) -> Vec<Change> {
+        let changes = match self.scan(patience).await {
             Ok(changes) => changes,
             Err(error) => {
                 let cause = std::error::Error::source(&error)
@@ -115,7 +149,11 @@ impl Directory {
                 tracing::error!("{error}: {cause}; what serves goes on serving");
                 Vec::new()
             }
+        };
+        if std::mem::take(&mut self.skipped) {
+            watch.again();
         }
+        changes
     }
 
     /// Reads the directory and brings the table up to it.
@@ -127,19 +165,20 @@ impl Directory {
         })?;
         let mut changes = Vec::new();
         let gone: Vec<String> = self
-            .seen
+            .lines
             .keys()
             .filter(|name| !names.contains(*name))
             .cloned()
             .collect();
         for name in gone {
-            self.remove(&name);
-            self.publish(&mut changes, Change::Removed { name });
+            changes.push(self.removed(&name).await);
         }
         // Those that were read before go first: what is added does not drive out what serves.
-        let (known, new): (Vec<String>, Vec<String>) = names
-            .into_iter()
-            .partition(|name| self.seen.get(name).is_some_and(Option::is_some));
+        let (known, new): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| {
+            self.lines
+                .get(name)
+                .is_some_and(|line| line.fingerprint.is_some())
+        });
         for (place, name) in known.into_iter().chain(new).enumerate() {
             let files = if place < MAX_COMPONENTS {
                 read(&dir, &name).await
@@ -159,8 +198,9 @@ impl Directory {
         patience: Patience,
         changes: &mut Vec<Change>,
     ) {
-        let fingerprint = files.as_ref().ok().map(fingerprint);
-        if self.seen.get(name) == Some(&fingerprint) && fingerprint.is_some() {
+        let found = files.as_ref().ok().map(fingerprint);
+        let known = self.lines.get(name);
+        if known.is_some_and(|line| line.fingerprint == found) && found.is_some() {
             return;
         }
         // Asked after reading: what was read came to rest before.
@@ -170,169 +210,24 @@ impl Directory {
         }
         // A manifest that is taken away takes its grants with it.
         let withdrawn = matches!(&files, Ok(Files { manifest: None, .. }))
-            && self.table.load().serving.contains_key(name);
+            && known.is_some_and(|line| line.current.is_some());
         if withdrawn {
-            self.remove(name);
-            self.publish(
-                changes,
-                Change::Removed {
-                    name: name.to_owned(),
-                },
-            );
+            changes.push(self.removed(name).await);
         }
-        self.seen.insert(name.to_owned(), fingerprint);
+        self.lines.entry(name.to_owned()).or_default().fingerprint = found;
         let admitted = match files {
-            Ok(files) => {
-                let stats = self.metrics.of(name);
-                admit(&self.around, &self.config.limits, name, files, stats).await
-            }
+            Ok(files) => self.admit(name, &files).await,
             Err(refused) => Err(refused),
         };
-        let mut table = Table::clone(&self.table.load());
-        let change = match admitted {
-            Ok(serving) => {
-                let facts = serving.facts().clone();
-                table.refusals.remove(name);
-                table.serving.insert(name.to_owned(), serving);
-                Change::Admitted {
-                    name: name.to_owned(),
-                    version: facts.version,
-                    digest: facts.digest,
-                }
-            }
-            Err(refused) => {
-                let reason = refused.to_string();
-                if table.refusals.insert(name.to_owned(), reason.clone()).as_ref() == Some(&reason)
-                    && fingerprint.is_none()
-                {
-                    // Still unreadable, and said before.
-                    return;
-                }
-                self.metrics.refused(name);
-                Change::Refused {
-                    name: name.to_owned(),
-                    reason,
-                }
-            }
-        };
-        self.table.store(Arc::new(table));
-        self.publish(changes, change);
-    }
-
-    fn remove(&mut self, name: &str) {
-        self.seen.remove(name);
-        let mut table = Table::clone(&self.table.load());
-        table.serving.remove(name);
-        table.refusals.remove(name);
-        self.table.store(Arc::new(table));
-    }
-
-    fn publish(&self, changes: &mut Vec<Change>, change: Change) {
-        match &change {
-            Change::Admitted {
-                name,
-                version,
-                digest,
-            } => {
-                tracing::info!(plugin = name, version, digest, "plugin admitted");
-            }
-            Change::Refused { name, reason } => {
-                let still = self
-                    .table
-                    .load()
-                    .serving
-                    .get(name)
-                    .map(|it| it.facts().version.clone());
-                let serving = still.as_deref().unwrap_or("none");
-                tracing::error!(plugin = name, serving, "plugin refused: {reason}");
-            }
-            Change::Removed { name } => tracing::warn!(plugin = name, "plugin removed"),
-        }
-        // Nobody has to follow.
-        drop(self.changes.send(change.clone()));
-        changes.push(change);
-    }
-}
-
-/// Components in a directory. As many instances live at once, over all plugins.
-const MAX_COMPONENTS: usize = 256;
-/// Bytes of a manifest.
-const MAX_MANIFEST: u64 = 1 << 20;
-
-/// Names of the components in a directory.
-async fn components(dir: &Path) -> io::Result<BTreeSet<String>> {
-    let mut names = BTreeSet::new();
-    let mut entries = tokio::fs::read_dir(dir).await?;
-    while let Some(entry) = entries.next_entry().await? {
-        let path = PathBuf::from(entry.file_name());
-        let name = path.file_stem().and_then(|stem| stem.to_str());
-        let Some(name) = name.filter(|_| path.extension().is_some_and(|it| it == "wasm")) else {
-            continue;
-        };
-        // What starts with a dot is on its way to another name. Links are followed, folders are none of ours.
-        let is_file = tokio::fs::metadata(entry.path())
-            .await
-            .is_ok_and(|meta| meta.is_file());
-        if !name.starts_with('.') && is_file {
-            names.insert(name.to_owned());
+        match admitted {
+            Ok(change) => changes.push(change),
+            Err(refused) => changes.extend(self.refused(name, &refused, found.is_none()).await),
         }
     }
-    Ok(names)
-}
 
-async fn read(dir: &Path, name: &str) -> Result<Files, Refused> {
-    let component = dir.join(format!("{name}.wasm"));
-    let manifest = dir.join(format!("{name}.toml"));
-    let component = read_file(&component, MAX_SIZE).await?;
-    let manifest = match tokio::fs::metadata(&manifest).await {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        _ => {
-            let bytes = read_file(&manifest, MAX_MANIFEST).await?;
-            let text = String::from_utf8(bytes).map_err(|_| unreadable(&manifest, "it is not UTF-8"))?;
-            Some(text)
-        }
-    };
-    Ok(Files { component, manifest })
-}
-
-async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, Refused> {
-    let failed = |error: io::Error| unreadable(path, &error.to_string());
-    // Opening a pipe would wait for its other end.
-    if !tokio::fs::metadata(path).await.map_err(failed)?.is_file() {
-        return Err(unreadable(path, "it is no file"));
+    /// What is in the directory, as records name it.
+    fn files_of(&self, name: &str) -> Option<String> {
+        let fingerprint: Fingerprint = self.lines.get(name)?.fingerprint?;
+        Some(format!("sha256:{}", hex(&fingerprint)))
     }
-    let file = tokio::fs::File::open(path).await.map_err(failed)?;
-    let found = file.metadata().await.map_err(failed)?.len();
-    let mut bytes = Vec::new();
-    if found <= most {
-        // It may grow meanwhile.
-        file.take(most + 1)
-            .read_to_end(&mut bytes)
-            .await
-            .map_err(failed)?;
-    }
-    let found = found.max(bytes.len() as u64);
-    if found > most {
-        return Err(unreadable(
-            path,
-            &format!("it has {found} bytes, at most {most} are read"),
-        ));
-    }
-    Ok(bytes)
-}
-
-fn unreadable(path: &Path, message: &str) -> Refused {
-    Refused::Unreadable {
-        what: path.display().to_string(),
-        message: message.to_owned(),
-    }
-}
-
-fn fingerprint(files: &Files) -> Fingerprint {
-    let mut hasher = Sha256::new();
-    hasher.update((files.component.len() as u64).to_le_bytes());
-    hasher.update(&files.component);
-    hasher.update([u8::from(files.manifest.is_some())]);
-    hasher.update(files.manifest.as_deref().unwrap_or_default());
-    hasher.finalize().into()
 }

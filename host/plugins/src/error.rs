@@ -22,6 +22,9 @@ pub enum Error {
     /// The thread that advances the engine's clock could not be started.
     #[error("the engine's clock thread could not be started")]
     Thread(#[source] std::io::Error),
+    /// The runtime is going down, or the host made a mistake.
+    #[error("the plugin host broke off while it was starting")]
+    Broke,
 }
 
 /// The crate's result.
@@ -88,6 +91,69 @@ pub enum CallError {
         name: String,
         /// What is wrong with it.
         message: String,
+    },
+    /// The plugin kept failing and was taken out of service.
+    #[error("plugin `{name}` is parked, {point} does without it until a new {name}.wasm or {name}.toml is admitted: {reason}")]
+    Parked {
+        /// The extension point, as in `Missing`.
+        point: &'static str,
+        /// The plugin.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// The daemon is stopping.
+    #[error("the plugin host is stopping")]
+    Stopped,
+}
+
+/// Why an operator's order was not carried out. What served goes on serving.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case", tag = "error")]
+pub enum OrderError {
+    /// No files and no records of that name.
+    #[error("no plugin is called `{name}`")]
+    Unknown {
+        /// The name asked for.
+        name: String,
+    },
+    /// The plugin has no such record of a version that served.
+    #[error("plugin `{name}` has no record {record} of a version that was admitted")]
+    NoRecord {
+        /// The plugin.
+        name: String,
+        /// The record asked for.
+        record: u64,
+    },
+    /// Nothing but the version that serves was ever admitted.
+    #[error("plugin `{name}` has no other version to go back to")]
+    NothingBefore {
+        /// The plugin.
+        name: String,
+    },
+    /// The component or the manifest of that record is not there any more.
+    #[error("the files of record {record} of plugin `{name}` are not there: {message}")]
+    NotKept {
+        /// The plugin.
+        name: String,
+        /// The record.
+        record: u64,
+        /// What is missing, or why it is not trusted.
+        message: String,
+    },
+    /// The version was not admitted again.
+    #[error("plugin `{name}` is not admitted: {reason}")]
+    Refused {
+        /// The plugin.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// No new version answers beside the one that serves.
+    #[error("plugin `{name}` has no version to promote")]
+    NoShadow {
+        /// The plugin.
+        name: String,
     },
     /// The daemon is stopping.
     #[error("the plugin host is stopping")]

@@ -1,29 +1,46 @@
 //! How a call into a component fails.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::error::CallError;
+
+/// Where the guest was, innermost first; a line each.
+pub(crate) type Frames = Arc<[String]>;
 
 /// Why a call failed. The instance cannot be entered again after any of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    Trapped(String),
+    Trapped(String, Frames),
     TimedOut(Duration),
-    CpuExhausted(Duration),
-    OutOfMemory(u64),
+    CpuExhausted(Duration, Frames),
+    OutOfMemory(u64, Frames),
     Malformed(String),
 }
 
 impl Fault {
     /// As the caller of plugin `name` sees it.
-    pub(crate) fn into_error(self, name: &str) -> CallError {
+    pub(crate) fn to_error(&self, name: &str) -> CallError {
         let name = name.to_owned();
         match self {
-            Fault::Trapped(message) => CallError::Trapped { name, message },
-            Fault::TimedOut(limit) => CallError::TimedOut { name, limit },
-            Fault::CpuExhausted(limit) => CallError::CpuExhausted { name, limit },
-            Fault::OutOfMemory(limit) => CallError::OutOfMemory { name, limit },
-            Fault::Malformed(message) => CallError::Malformed { name, message },
+            Fault::Trapped(message, _) => CallError::Trapped {
+                name,
+                message: message.clone(),
+            },
+            Fault::TimedOut(limit) => CallError::TimedOut { name, limit: *limit },
+            Fault::CpuExhausted(limit, _) => CallError::CpuExhausted { name, limit: *limit },
+            Fault::OutOfMemory(limit, _) => CallError::OutOfMemory { name, limit: *limit },
+            Fault::Malformed(message) => CallError::Malformed {
+                name,
+                message: message.clone(),
+            },
+        }
+    }
+
+    /// Where the guest was when it was stopped; nothing where no guest code was stopped.
+    pub(crate) fn frames(&self) -> &[String] {
+        match self {
+            Fault::Trapped(_, frames) | Fault::CpuExhausted(_, frames) | Fault::OutOfMemory(_, frames) => frames,
+            Fault::TimedOut(_) | Fault::Malformed(_) => &[],
         }
     }
 }

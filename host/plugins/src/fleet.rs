@@ -9,7 +9,7 @@ use crate::{
     engine::worlds::matcher::{Job, Question},
     error::CallError,
     fleet_copy::FleetCopy,
-    points::Points,
+    points::{Answering, Points},
     types::matcher::{Agent, Candidate, Task, Verdict},
 };
 
@@ -45,7 +45,9 @@ impl Fleet {
 
     /// For each candidate, in order, whether one more instance may go there.
     pub async fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
-        let version = self.points.matcher()?;
+        let Answering::Version(version) = self.points.matcher()? else {
+            return Ok(vec![Verdict::Fits; candidates.len()]);
+        };
         let _in_flight = version.meta.enter()?;
         let question = self.question(task, candidates);
         version
@@ -60,7 +62,9 @@ impl Fleet {
         candidates: &[Candidate],
         count: u32,
     ) -> Result<Vec<u32>, CallError> {
-        let version = self.points.matcher()?;
+        let Answering::Version(version) = self.points.matcher()? else {
+            return Ok(in_order(candidates, count));
+        };
         let _in_flight = version.meta.enter()?;
         let question = self.question(task, candidates);
         version
@@ -83,5 +87,26 @@ impl Fleet {
     /// Questions go to the same instance, which has the fleet loaded.
     fn slot(&self) -> usize {
         self.copy.id() as usize
+    }
+}
+
+/// As many as there is room for, in the order that the host prefers: what is placed where nobody judges.
+fn in_order(candidates: &[Candidate], count: u32) -> Vec<u32> {
+    let places = candidates
+        .iter()
+        .flat_map(|it| std::iter::repeat_n(it.agent, it.room as usize));
+    places.take(count as usize).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_filled_in_order() {
+        let candidates = [Candidate { agent: 3, room: 2 }, Candidate { agent: 1, room: 1 }];
+        for (count, places) in [(0, &[][..]), (1, &[3]), (3, &[3, 3, 1]), (9, &[3, 3, 1])] {
+            assert_eq!(in_order(&candidates, count), places);
+        }
     }
 }

@@ -3,16 +3,39 @@
 //! `"task"` means the ports of the task that is looked at. Addresses that name no peer (unspecified, multicast, broadcast) are never
 //! reached; link-local addresses and those that clouds serve credentials from only when a pattern names them.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use crate::types::probe::Endpoint;
 
-/// The `[grants]` of a manifest. Default: nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The `[grants]` of a manifest. Default: nothing to reach, and for WASI guests clocks and randomness.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grants {
     pub(crate) network: Vec<Destination>,
     pub(crate) command: bool,
     pub(crate) tls_unverified: bool,
+    pub(crate) clock: bool,
+    pub(crate) random: bool,
+    /// Names of variables of the daemon's environment.
+    pub(crate) environment: Vec<String>,
+    /// Packages or interfaces that an upgrade may import though the version before it did not.
+    pub(crate) imports: Vec<String>,
+}
+
+impl Default for Grants {
+    fn default() -> Self {
+        Grants {
+            network: Vec::new(),
+            command: false,
+            tls_unverified: false,
+            clock: true,
+            random: true,
+            environment: Vec::new(),
+            imports: Vec::new(),
+        }
+    }
 }
 
 /// A destination, or a set of them.
@@ -69,6 +92,32 @@ impl Destination {
                 port.is_none_or(|port| port == to_port) && same_network(*address, ip, *bits)
             }
             _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let port = |port: Option<u16>| port.map_or_else(|| "*".to_owned(), |port| port.to_string());
+        match self {
+            Destination::Task => f.write_str("task"),
+            Destination::Name { host, port: to } => write!(f, "{host}:{}", port(*to)),
+            Destination::Network {
+                address,
+                bits,
+                port: to,
+            } => {
+                let network = if *bits == width(*address) {
+                    address.to_string()
+                } else {
+                    format!("{address}/{bits}")
+                };
+                match (to, address.is_ipv4(), *bits == width(*address)) {
+                    (None, _, false) => f.write_str(&network),
+                    (_, true, _) => write!(f, "{network}:{}", port(*to)),
+                    (_, false, _) => write!(f, "[{network}]:{}", port(*to)),
+                }
+            }
         }
     }
 }
@@ -150,25 +199,37 @@ fn names_no_peer(ip: IpAddr) -> bool {
 }
 
 /// Where cloud providers answer with credentials, aside from link-local addresses.
-const METADATA_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192)];
-const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+const METADATA_V4: [Ipv4Addr; 3] = [
+    Ipv4Addr::new(100, 100, 100, 200),
+    Ipv4Addr::new(168, 63, 129, 16),
+    Ipv4Addr::new(192, 0, 0, 192),
+];
+const METADATA_V6: [Ipv6Addr; 3] = [
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23),
+    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+];
 
 fn is_guarded(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local() || METADATA_V4.contains(&ip),
         IpAddr::V6(ip) => {
             ip.is_unicast_link_local()
-                || ip == METADATA_V6
+                || METADATA_V6.contains(&ip)
                 || embedded(ip).is_some_and(|v4| is_guarded(v4.into()))
         }
     }
 }
 
-/// The IPv4 address that a translator would reach: `64:ff9b::/96` (NAT64) and `2002::/16` (6to4).
+/// The IPv4 address that a translator would reach: `64:ff9b::/96` and, at its end, `64:ff9b:1::/48` (NAT64), `2002::/16` (6to4), and
+/// the old `::/96`.
 fn embedded(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let v4 = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     match ip.segments() {
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => v4(high, low),
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [0x64, 0xff9b, 1, _, _, _, high, low]
+        | [0, 0, 0, 0, 0, 0, high, low]
+        | [0x2002, high, low, ..] => v4(high, low),
         _ => None,
     }
 }
@@ -221,7 +282,10 @@ mod tests {
             ("*:80", false),
             ("", false),
         ] {
-            assert_eq!(Destination::parse(text).is_some(), fine, "{text}");
+            let parsed = Destination::parse(text);
+            assert_eq!(parsed.is_some(), fine, "{text}");
+            // As it is shown it means the same.
+            assert_eq!(parsed.as_ref().and_then(|it| Destination::parse(&it.to_string())), parsed);
         }
     }
 
@@ -247,7 +311,16 @@ mod tests {
             (&["0.0.0.0/0"], "x", 80, "169.254.169.254", false),
             (&["0.0.0.0/0"], "x", 80, "::ffff:169.254.169.254", false),
             (&["::/0"], "x", 80, "64:ff9b::a9fe:a9fe", false),
+            (&["::/0"], "x", 80, "64:ff9b:1::a9fe:a9fe", false),
+            (&["::/0"], "x", 80, "::a9fe:a9fe", false),
+            (&["::/0"], "x", 80, "2002:a9fe:a9fe::1", false),
+            (&["::/0"], "x", 80, "2001:db8::1", true),
+            (&["::/0"], "x", 80, "::1", true),
             (&["::/0"], "x", 80, "fe80::1", false),
+            (&["::/0"], "x", 80, "fd00:ec2::254", false),
+            (&["fd00::/8"], "x", 80, "fd20:ce::254", false),
+            (&["[fd00:ec2::23]:80"], "x", 80, "fd00:ec2::23", true),
+            (&["168.63.0.0/16"], "x", 80, "168.63.129.16", false),
             (&["0.0.0.0/0"], "x", 80, "100.100.100.200", false),
             (&["meta:80"], "meta", 80, "169.254.169.254", false),
             (&["169.254.169.254:80"], "meta", 80, "169.254.169.254", true),

@@ -10,6 +10,9 @@ use std::{
 
 use prometheus_client::metrics::counter::Counter;
 
+/// Denials said in the log; all of them are counted.
+const DENIALS_PER_SECOND: u32 = 10;
+
 /// Severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
@@ -26,6 +29,8 @@ pub(crate) struct GuestLog {
     version: Mutex<String>,
     line_bytes: usize,
     bucket: Mutex<Bucket>,
+    /// What the host says of it, apart: a guest that floods its log does not hide what it was denied.
+    denials: Mutex<Bucket>,
     drops: Counter,
 }
 
@@ -36,8 +41,15 @@ impl GuestLog {
             version: Mutex::default(),
             line_bytes,
             bucket: Mutex::new(Bucket::new(lines_per_second, Instant::now())),
+            denials: Mutex::new(Bucket::new(DENIALS_PER_SECOND, Instant::now())),
             drops,
         }
+    }
+
+    /// Whether the host may say that something was denied, and how many denials it kept to itself since it last did.
+    pub(crate) fn may_say_denial(&self) -> Option<u64> {
+        let mut bucket = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.take(Instant::now())
     }
 
     /// Names the version, once the component has said it.

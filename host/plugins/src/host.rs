@@ -1,8 +1,11 @@
 //! [`Plugins`]: starting the host, and each question's way to an instance.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use prometheus_client::registry::Registry;
@@ -10,9 +13,11 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    admission::{self, Desk},
     attempt,
+    cache::Cache,
     config::Config,
-    directory::{Directory, Patience, Rescan},
+    directory::{Directory, Order, Patience},
     engine::{
         Engine,
         worlds::{
@@ -21,12 +26,16 @@ use crate::{
             matcher::Job as MatcherJob,
         },
     },
-    error::{CallError, Result},
+    error::{CallError, Error, OrderError, Result},
     fleet::Fleet,
+    history::{self, History},
+    kept::Kept,
     metrics::Metrics,
-    points::Points,
+    points::{Answering, Points},
     pool::Surroundings,
+    records::Record,
     status::{Change, Status},
+    text::one_line,
     types::{
         bootstrap,
         events::{self, OpenError},
@@ -37,8 +46,10 @@ use crate::{
 
 /// Changes that a slow follower may be behind.
 const CHANGES_KEPT: usize = 256;
-/// Callers of `rescan` that may wait.
-const RESCANS: usize = 16;
+/// Orders that may wait.
+const ORDERS: usize = 16;
+/// Versions that may wait to be taken out of service: one for each plugin there can be.
+const ALARMS: usize = 256;
 
 impl Config {
     /// Admits what is in the directory, then watches it. A component that is refused is reported, not fatal; a directory that cannot be
@@ -46,20 +57,37 @@ impl Config {
     pub async fn start(self, registry: &mut Registry, token: CancellationToken) -> Result<Plugins> {
         let metrics = Metrics::register(registry);
         let config = Arc::new(self);
+        let private = config.private.clone();
+        let (cache, kept) = admission::aside({
+            let stats = metrics.cache();
+            move || (Cache::open(private.as_deref(), stats), Kept::open(private.as_deref()))
+        })
+        .await
+        .map_err(|_| Error::Broke)?;
+        let history = History::load(config.store.clone(), &config.prefix).await;
+        let history = Arc::new(history);
         let around = Surroundings {
             engine: Engine::new()?,
             tracker: TaskTracker::new(),
             token: token.child_token(),
         };
         let (changes, _) = broadcast::channel(CHANGES_KEPT);
-        let (rescan, asked) = mpsc::channel(RESCANS);
+        let (orders, asked) = mpsc::channel(ORDERS);
+        let (alarms, raised) = mpsc::channel(ALARMS);
         let mut directory = Directory {
             config: Arc::clone(&config),
-            around: around.clone(),
+            desk: Desk {
+                around: around.clone(),
+                config: Arc::clone(&config),
+                cache,
+            },
             table: Arc::default(),
             metrics: metrics.clone(),
             changes: changes.clone(),
-            seen: std::collections::BTreeMap::new(),
+            kept,
+            history: Arc::clone(&history),
+            alarms,
+            lines: BTreeMap::new(),
             skipped: false,
         };
         directory.scan(Patience::Now).await?;
@@ -71,12 +99,13 @@ impl Config {
             }),
             metrics,
             changes,
-            rescan,
+            orders,
+            history,
             views: Mutex::default(),
             tracker: around.tracker.clone(),
             next_view: AtomicU64::new(1),
         };
-        around.tracker.spawn(directory.run(asked));
+        around.tracker.spawn(directory.run(asked, raised));
         around.tracker.close();
         Ok(Plugins(Arc::new(inner)))
     }
@@ -90,7 +119,8 @@ struct Inner {
     points: Arc<Points>,
     metrics: Metrics,
     changes: broadcast::Sender<Change>,
-    rescan: mpsc::Sender<Rescan>,
+    orders: mpsc::Sender<Order>,
+    history: Arc<History>,
     /// Queries that somebody holds a view of.
     views: Mutex<OpenViews>,
     next_view: AtomicU64,
@@ -119,10 +149,29 @@ impl Plugins {
     /// Looks at the directory now; returns what this changed when all of it was admitted or refused.
     pub async fn rescan(&self) -> Vec<Change> {
         let (answer, changes) = oneshot::channel();
-        if self.0.rescan.send(answer).await.is_err() {
+        if self.0.orders.send(Order::Rescan(answer)).await.is_err() {
             return Vec::new();
         }
         changes.await.unwrap_or_default()
+    }
+
+    /// What happened to a plugin, newest first, also to one that is gone; and where that is written down.
+    pub fn history(&self, name: &str) -> (Vec<Record>, history::Kept) {
+        (self.0.history.of(name), self.0.history.kept())
+    }
+
+    /// Has the version of an earlier record serve; without one, the newest that is another than the version that serves. What is in the
+    /// directory stays aside until it changes, also over a restart where records are stored. `by`: who asks, for the record.
+    pub async fn rollback(&self, name: &str, record: Option<u64>, by: &str) -> Result<Change, OrderError> {
+        let (answer, done) = oneshot::channel();
+        let order = Order::Rollback {
+            name: name.to_owned(),
+            record,
+            by: one_line(by),
+            answer,
+        };
+        self.0.orders.send(order).await.map_err(|_| OrderError::Stopped)?;
+        done.await.unwrap_or(Err(OrderError::Stopped))
     }
 
     /// An empty fleet. `home_region` is the master's own.
@@ -135,7 +184,9 @@ impl Plugins {
         &self,
         conditions: &[matcher::Condition],
     ) -> Result<Vec<matcher::ConditionError>, CallError> {
-        let version = self.0.points.matcher()?;
+        let Answering::Version(version) = self.0.points.matcher()? else {
+            return Ok(Vec::new());
+        };
         let _in_flight = version.meta.enter()?;
         let conditions = conditions.to_vec();
         version
@@ -148,9 +199,12 @@ impl Plugins {
 
     /// Makes a query ready. Views of equal queries share one.
     pub async fn open_view(&self, query: events::Query) -> Result<View, OpenError> {
-        let version = self.0.points.filter()?;
-        let _in_flight = version.meta.enter()?;
+        let found = self.0.points.filter()?;
         let opened = self.opened(query);
+        let Answering::Version(version) = found else {
+            return Ok(View::new(Arc::clone(&self.0.points), opened));
+        };
+        let _in_flight = version.meta.enter()?;
         let view = Arc::clone(&opened);
         version
             .ask(version.near(opened.id as usize), |reply| FilterJob::Open {
@@ -168,7 +222,13 @@ impl Plugins {
         context: bootstrap::Context,
         script: Vec<u8>,
     ) -> Result<bootstrap::Prepared, bootstrap::PrepareError> {
-        let version = self.0.points.bootstrap()?;
+        let Answering::Version(version) = self.0.points.bootstrap()? else {
+            return Ok(bootstrap::Prepared {
+                script,
+                environment: context.environment,
+                arguments: context.arguments,
+            });
+        };
         let _in_flight = version.meta.enter()?;
         let job = |reply| BootstrapJob {
             context,

@@ -9,13 +9,19 @@
 //! steps or log than its [`Limits`]; and whatever it does, other plugins answer meanwhile. When a call cannot be answered, [`CallError`]
 //! names the plugin and what to do. There is no second, native implementation of anything that a plugin decides.
 //!
-//! Not here: keeping records of admissions, compiling in a process of its own, going back to the last version by itself.
+//! A version that fails soon after it replaced another gives way to that one by itself; one that answers nothing any more, with none to return
+//! to, is parked. What happened to a plugin is written down ([`Plugins::history`]), and an operator can go back to any record of it
+//! ([`Plugins::rollback`]).
+//!
+//! Not here: compiling in a process of its own, sources of components other than the directory.
 //!
 //! The crate, from the outside in; each line uses the lines below it:
 //!
 //! * `host` ([`Plugins`]), `fleet`, `views`, `attempt`: asking, and what is kept between two questions
-//! * `directory`, `admission`, `schema`, `points`, `table`: from files to versions that serve, and from an extension point to one of them
-//! * `pool`: the instances of a version, each owned by one task
+//! * `directory`, `admission`, `imports`, `schema`, `selftest`, `points`, `table`: from files to versions that serve, and from an extension
+//!   point to one of them
+//! * `history`, `records`, `kept`, `cache`, `shelf`: what outlives a version or the daemon
+//! * `pool`: the instances of a version, each owned by one task; `health`, `vitals`: how it is doing
 //! * `engine`: the only place that names wasmtime; `net`: the input and output that probes ask for
 //! * `plugin`, `manifest`, `grants`, `limits`: what a plugin is and may do
 //! * [`probe`], [`matcher`], [`events`], [`bootstrap`]: what is asked and answered, in plain types
@@ -33,6 +39,7 @@
 
 mod admission;
 mod attempt;
+mod cache;
 mod config;
 mod directory;
 mod engine;
@@ -42,7 +49,11 @@ mod fleet;
 mod fleet_copy;
 mod grants;
 mod guest_log;
+mod health;
+mod history;
 mod host;
+mod imports;
+mod kept;
 mod limits;
 mod manifest;
 mod metrics;
@@ -50,20 +61,26 @@ mod net;
 mod plugin;
 mod points;
 mod pool;
+mod records;
 mod schema;
+mod selftest;
+mod shelf;
 mod status;
 mod table;
 mod text;
 mod types;
 mod units;
 mod views;
+mod vitals;
 mod world;
 
-pub use config::{Config, Uses};
-pub use error::{CallError, Error, Result};
+pub use config::{Config, Probation, Uses};
+pub use error::{CallError, Error, OrderError, Result};
+pub use history::Kept;
 pub use host::Plugins;
 pub use limits::Limits;
-pub use status::{Change, State, Status};
+pub use records::{Outcome, Record};
+pub use status::{Change, State, Status, Trap};
 pub use types::{bootstrap, probe};
 
 pub mod matcher {

@@ -13,6 +13,8 @@ pub(crate) const MAX_CALL: Duration = Duration::from_hours(1);
 pub(crate) const MAX_ATTEMPT: Duration = Duration::from_hours(24);
 /// The largest component that a manifest may admit; larger files are not even read.
 pub(crate) const MAX_SIZE: u64 = 256 << 20;
+/// Bytes of a manifest.
+pub(crate) const MAX_MANIFEST: u64 = 1 << 20;
 
 /// Limits of one plugin. Sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,20 +3,39 @@
 //! ```toml
 //! world = "check-probe"            # or "transom:probe/check-probe@0.1.0"
 //! digest = "sha256:…"              # optional: this component and no other
+//! when-parked = "deny"             # or "pass": what its extension point says once it was parked (not for probes)
+//! promote = "at-once"              # or "auto", "manual": a new version first answers beside the old one, see `[shadow]`
 //! [grants]
-//! network = ["task"]               # also "host:port", "host:*", "10.0.0.0/8", "10.0.0.0/8:443"
+//! network = ["task"]               # also "host:port", "host:*", "10.0.0.0/8", "10.0.0.0/8:443"; probes left out: the task
 //! command = false
 //! tls-unverified = false
+//! clock = true                     # false: what imports wasi:clocks is refused
+//! random = true                    # false: what imports wasi:random is refused
+//! environment = ["TZ"]             # variables of the daemon's that a WASI guest sees
+//! imports = ["wasi:sockets"]       # what an upgrade may import beyond the version before it
 //! [limits]                         # see `Limits`; sizes "64MiB", durations "50ms"
+//! [probation]                      # see `Probation`
+//! window = "10m"
+//! most = 10
+//! [shadow]
+//! for = "10m"                      # at least so long
+//! calls = 100                      # and so many answers compared
+//! sample = 100                     # per cent of the calls
+//! differences = 0                  # more than so many, or any fault, and it is not promoted by itself
 //! [config]                         # any table: handed to `configure` as JSON
+//! [[self-test]]                    # asked of the trial instance; each world has its own keys, see `selftest`
 //! ```
 
 mod section;
 
+use std::time::Duration;
+
 use toml::{Table, Value};
 
 use crate::{
+    config::Probation,
     grants::{Destination, Grants},
+    imports,
     limits::{Limits, MAX_ATTEMPT, MAX_CALL, MAX_MEMORY, MAX_SIZE, MAX_TABLE},
     world::WorldName,
 };
@@ -34,11 +53,56 @@ pub(crate) struct Manifest {
     pub(crate) limits: Limits,
     /// A JSON object.
     pub(crate) config: serde_json::Value,
+    pub(crate) probation: Probation,
+    pub(crate) when_parked: WhenParked,
+    pub(crate) promote: Promote,
+    /// As the world reads them.
+    pub(crate) self_tests: Vec<serde_json::Value>,
 }
 
+/// What an extension point answers while its plugin is parked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WhenParked {
+    /// An error that says so.
+    Deny,
+    /// Whatever lets everything through.
+    Pass,
+}
+
+/// How a version takes the place of one that serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Promote {
+    AtOnce,
+    /// By itself, once it agreed for long enough.
+    Auto(ShadowPlan),
+    /// When an operator says so.
+    Manual(ShadowPlan),
+}
+
+/// How a version answers beside the one that serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShadowPlan {
+    pub(crate) time: Duration,
+    /// Answers compared.
+    pub(crate) calls: u64,
+    /// Per cent of the calls.
+    pub(crate) sample: u64,
+    /// Differences that it may have and still be promoted by itself.
+    pub(crate) differences: u64,
+}
+
+/// Self-tests of one manifest.
+const MAX_SELF_TESTS: usize = 64;
+/// The longest window and the longest shadow.
+const MAX_WATCH: Duration = Duration::from_hours(7 * 24);
+
 impl Manifest {
-    /// Parses; what is left out comes from `defaults`.
-    pub(crate) fn parse(text: &str, defaults: &Limits) -> Result<Manifest, ManifestError> {
+    /// Parses; what is left out comes from `defaults` and `probation`.
+    pub(crate) fn parse(
+        text: &str,
+        defaults: &Limits,
+        probation: Probation,
+    ) -> Result<Manifest, ManifestError> {
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error
                 .span()
@@ -59,18 +123,88 @@ impl Manifest {
             .string("digest")?
             .map(|text| parse_digest(&top, &text))
             .transpose()?;
-        let grants = grants(top.section("grants")?)?;
+        let grants = grants(top.section("grants")?, world)?;
         let limits = limits(top.section("limits")?, defaults)?;
+        let probation = parse_probation(top.section("probation")?, probation)?;
+        let when_parked = when_parked(&mut top, world)?;
+        let promote = promote(&mut top)?;
         let config = top.table("config")?;
-        top.finish(&["world", "digest", "grants", "limits", "config"])?;
+        let tests = top.tables("self-test")?;
+        if tests.len() > MAX_SELF_TESTS {
+            let expected = format!("at most {MAX_SELF_TESTS} of them");
+            return Err(top.wrong("self-test", tests.len(), expected));
+        }
+        top.finish(&[
+            "world",
+            "digest",
+            "grants",
+            "limits",
+            "probation",
+            "when-parked",
+            "promote",
+            "shadow",
+            "config",
+            "self-test",
+        ])?;
         let config = to_json("config", Value::Table(config))?;
+        let self_tests = tests
+            .into_iter()
+            .enumerate()
+            .map(|(at, test)| to_json(&format!("self-test[{at}]"), Value::Table(test)))
+            .collect::<Result<_, _>>()?;
         Ok(Manifest {
             world,
             digest,
             grants,
             limits,
             config,
+            probation,
+            when_parked,
+            promote,
+            self_tests,
         })
+    }
+}
+
+fn parse_probation(mut it: Section, defaults: Probation) -> Result<Probation, ManifestError> {
+    let probation = Probation {
+        window: it.duration("window", defaults.window, MAX_WATCH)?,
+        most: u32::try_from(it.number_from("most", 0, defaults.most.into(), 1_000_000)?).unwrap_or(u32::MAX),
+    };
+    it.finish(&["window", "most"])?;
+    Ok(probation)
+}
+
+fn when_parked(top: &mut Section, world: WorldName) -> Result<WhenParked, ManifestError> {
+    match top.string("when-parked")?.as_deref() {
+        None | Some("deny") => Ok(WhenParked::Deny),
+        Some("pass") if world != WorldName::CheckProbe => Ok(WhenParked::Pass),
+        Some(other) => {
+            let expected = if world == WorldName::CheckProbe {
+                "\"deny\": nothing is found out about a task without looking"
+            } else {
+                "\"deny\" or \"pass\""
+            };
+            Err(top.wrong("when-parked", other, expected))
+        }
+    }
+}
+
+fn promote(top: &mut Section) -> Result<Promote, ManifestError> {
+    let how = top.string("promote")?;
+    let mut it = top.section("shadow")?;
+    let plan = ShadowPlan {
+        time: it.duration("for", Duration::from_mins(10), MAX_WATCH)?,
+        calls: it.number("calls", 100, 1_000_000_000)?,
+        sample: it.number("sample", 100, 100)?,
+        differences: it.number_from("differences", 0, 0, 1_000_000_000)?,
+    };
+    it.finish(&["for", "calls", "sample", "differences"])?;
+    match how.as_deref() {
+        None | Some("at-once") => Ok(Promote::AtOnce),
+        Some("auto") => Ok(Promote::Auto(plan)),
+        Some("manual") => Ok(Promote::Manual(plan)),
+        Some(other) => Err(top.wrong("promote", other, "\"at-once\", \"auto\" or \"manual\"")),
     }
 }
 
@@ -83,24 +217,55 @@ fn parse_digest(top: &Section, text: &str) -> Result<String, ManifestError> {
     }
 }
 
-fn grants(mut it: Section) -> Result<Grants, ManifestError> {
+fn grants(mut it: Section, world: WorldName) -> Result<Grants, ManifestError> {
     let mut network = Vec::new();
-    for text in it.strings("network")? {
-        let destination = Destination::parse(&text).ok_or_else(|| {
-            it.wrong(
-                "network",
-                &text,
-                "\"task\", \"host:port\", \"host:*\", \"address/bits\" or \"address/bits:port\"",
-            )
-        })?;
-        network.push(destination);
+    match it.optional_strings("network")? {
+        // What a probe is for.
+        None if world == WorldName::CheckProbe => network.push(Destination::Task),
+        None => {}
+        Some(texts) => {
+            for text in texts {
+                let destination = Destination::parse(&text).ok_or_else(|| {
+                    it.wrong(
+                        "network",
+                        &text,
+                        "\"task\", \"host:port\", \"host:*\", \"address/bits\" or \"address/bits:port\"",
+                    )
+                })?;
+                network.push(destination);
+            }
+        }
+    }
+    let environment = it.strings("environment")?;
+    if let Some(wrong) = environment
+        .iter()
+        .find(|it| it.is_empty() || it.contains(['=', '\0']))
+    {
+        return Err(it.wrong("environment", wrong, "names of variables"));
+    }
+    let imports = it.strings("imports")?;
+    if let Some(wrong) = imports.iter().find(|it| !imports::is_pattern(it)) {
+        let expected = "a package or an interface without version, such as \"wasi:clocks\"";
+        return Err(it.wrong("imports", wrong, expected));
     }
     let grants = Grants {
         network,
-        command: it.flag("command")?,
-        tls_unverified: it.flag("tls-unverified")?,
+        command: it.flag("command", false)?,
+        tls_unverified: it.flag("tls-unverified", false)?,
+        clock: it.flag("clock", true)?,
+        random: it.flag("random", true)?,
+        environment,
+        imports,
     };
-    it.finish(&["network", "command", "tls-unverified"])?;
+    it.finish(&[
+        "network",
+        "command",
+        "tls-unverified",
+        "clock",
+        "random",
+        "environment",
+        "imports",
+    ])?;
     Ok(grants)
 }
 
@@ -174,12 +339,10 @@ fn to_json(path: &str, value: Value) -> Result<serde_json::Value, ManifestError>
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn parse(text: &str) -> Result<Manifest, String> {
-        Manifest::parse(text, &Limits::default()).map_err(|error| error.to_string())
+        Manifest::parse(text, &Limits::default(), Probation::default()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -192,6 +355,11 @@ mod tests {
             [grants]
             network = ["task", "10.0.0.0/8:443", "db.example:*"]
             command = true
+            clock = false
+            environment = ["TZ"]
+            imports = ["wasi:clocks"]
+            [probation]
+            most = 0
             [limits]
             memory = "16MiB"
             cpu = "20ms"
@@ -207,6 +375,11 @@ mod tests {
         assert_eq!(manifest.digest, Some(digest.to_lowercase()));
         assert_eq!(manifest.grants.network.len(), 3);
         assert!(manifest.grants.command && !manifest.grants.tls_unverified);
+        assert!(!manifest.grants.clock && manifest.grants.random);
+        assert_eq!(manifest.grants.environment, ["TZ"]);
+        assert_eq!(manifest.grants.imports, ["wasi:clocks"]);
+        assert_eq!(manifest.probation.most, 0);
+        assert_eq!(manifest.probation.window, Probation::default().window);
         assert_eq!(manifest.limits.memory, 16 << 20);
         assert_eq!(manifest.limits.cpu, Duration::from_millis(20));
         assert_eq!(manifest.limits.wall_clock, Duration::from_mins(1));
@@ -223,6 +396,29 @@ mod tests {
         let manifest = parse("world = \"event-filter\"").unwrap();
         assert_eq!(manifest.grants, Grants::default());
         assert_eq!(manifest.config.to_string(), "{}");
+        assert_eq!(manifest.when_parked, WhenParked::Deny);
+        assert_eq!(manifest.promote, Promote::AtOnce);
+        // A probe may look at its task, unless that is said otherwise.
+        let probe = parse("world = \"check-probe\"").unwrap();
+        assert_eq!(probe.grants.network, [Destination::Task]);
+        let none = parse("world = \"check-probe\"\n[grants]\nnetwork = []").unwrap();
+        assert_eq!(none.grants, Grants::default());
+    }
+
+    #[test]
+    fn how_it_takes_over_and_what_becomes_of_it_when_it_fails() {
+        let text = "world = \"event-filter\"\nwhen-parked = \"pass\"\npromote = \"auto\"\n[shadow]\nfor = \"1s\"\ncalls = 7\nsample = 5\n                    [[self-test]]\nevents = []\n[[self-test]]\nexpect = [\"pass\"]\n";
+        let manifest = parse(text).unwrap();
+        assert_eq!(manifest.when_parked, WhenParked::Pass);
+        let plan = ShadowPlan {
+            time: Duration::from_secs(1),
+            calls: 7,
+            sample: 5,
+            differences: 0,
+        };
+        assert_eq!(manifest.promote, Promote::Auto(plan));
+        let tests: Vec<String> = manifest.self_tests.iter().map(ToString::to_string).collect();
+        assert_eq!(tests, [r#"{"events":[]}"#, r#"{"expect":["pass"]}"#]);
     }
 
     #[test]
@@ -274,6 +470,30 @@ mod tests {
             (
                 "world = \"event-filter\"\n[config]\nx = [nan]",
                 "`config.x[0]` is NaN",
+            ),
+            (
+                "world = \"check-probe\"\nwhen-parked = \"pass\"",
+                "`when-parked` is \"pass\"; expected \"deny\"",
+            ),
+            (
+                "world = \"event-filter\"\npromote = \"maybe\"",
+                "`promote` is \"maybe\"; expected \"at-once\", \"auto\" or \"manual\"",
+            ),
+            (
+                "world = \"event-filter\"\n[shadow]\nsample = 101",
+                "`shadow.sample` is 101; expected 1 to 100",
+            ),
+            (
+                "world = \"event-filter\"\n[grants]\nenvironment = [\"A=B\"]",
+                "`grants.environment` is \"A=B\"",
+            ),
+            (
+                "world = \"event-filter\"\n[grants]\nimports = [\"wasi:clocks@0.2.0\"]",
+                "`grants.imports` is \"wasi:clocks@0.2.0\"",
+            ),
+            (
+                "world = \"event-filter\"\nself-test = 1",
+                "`self-test` is of type integer; expected tables",
             ),
             ("world = ", "it is no TOML: line 1: "),
         ] {

@@ -18,6 +18,11 @@ pub(crate) struct Label {
     plugin: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct CacheLabel {
+    result: &'static str,
+}
+
 type Counters = Family<Label, Counter<u64, AtomicU64>>;
 type Gauges = Family<Label, Gauge>;
 type Histograms = Family<Label, Histogram, fn() -> Histogram>;
@@ -34,6 +39,19 @@ pub(crate) struct Metrics {
     log_drops: Counters,
     instances: Gauges,
     in_flight: Gauges,
+    cache: Family<CacheLabel, Counter>,
+    admissions: Counters,
+    rollbacks: Counters,
+    parked: Gauges,
+    parked_calls: Counters,
+}
+
+/// What became of looking for compiled components on disk.
+#[derive(Clone, Debug)]
+pub(crate) struct CacheStats {
+    pub(crate) hits: Counter,
+    pub(crate) misses: Counter,
+    pub(crate) rejected: Counter,
 }
 
 /// One plugin's own.
@@ -47,6 +65,14 @@ pub(crate) struct Stats {
     pub(crate) log_drops: Counter,
     pub(crate) instances: Gauge,
     pub(crate) in_flight: Gauge,
+    /// Calls while it is parked.
+    pub(crate) parked_calls: Counter,
+}
+
+fn label(plugin: &str) -> Label {
+    Label {
+        plugin: plugin.to_owned(),
+    }
 }
 
 fn histogram() -> Histogram {
@@ -66,6 +92,11 @@ impl Metrics {
             log_drops: Family::default(),
             instances: Family::default(),
             in_flight: Family::default(),
+            cache: Family::default(),
+            admissions: Family::default(),
+            rollbacks: Family::default(),
+            parked: Family::default(),
+            parked_calls: Family::default(),
         };
         let registry = registry.sub_registry_with_prefix("transom_plugins");
         registry.register("calls", "Calls into components", it.calls.clone());
@@ -102,13 +133,41 @@ impl Metrics {
             "Calls and attempts in progress",
             it.in_flight.clone(),
         );
+        registry.register("admissions", "Versions that began to serve", it.admissions.clone());
+        registry.register(
+            "rollbacks",
+            "Returns to an earlier version, by probation or by an operator",
+            it.rollbacks.clone(),
+        );
+        registry.register(
+            "parked",
+            "1 while the plugin is out of service because it kept failing",
+            it.parked.clone(),
+        );
+        registry.register(
+            "parked_calls",
+            "Calls that were answered without the plugin because it is parked",
+            it.parked_calls.clone(),
+        );
+        registry.register(
+            "compiled_cache",
+            "Looks for a compiled component on disk: hit, miss, and (a miss, too) rejected as not to be trusted",
+            it.cache.clone(),
+        );
         it
     }
 
+    pub(crate) fn cache(&self) -> CacheStats {
+        let of = |result| self.cache.get_or_create_owned(&CacheLabel { result });
+        CacheStats {
+            hits: of("hit"),
+            misses: of("miss"),
+            rejected: of("rejected"),
+        }
+    }
+
     pub(crate) fn of(&self, plugin: &str) -> Stats {
-        let label = Label {
-            plugin: plugin.to_owned(),
-        };
+        let label = label(plugin);
         Stats {
             calls: self.calls.get_or_create_owned(&label),
             duration: self.duration.get_or_create_owned(&label),
@@ -118,14 +177,25 @@ impl Metrics {
             log_drops: self.log_drops.get_or_create_owned(&label),
             instances: self.instances.get_or_create_owned(&label),
             in_flight: self.in_flight.get_or_create_owned(&label),
+            parked_calls: self.parked_calls.get_or_create_owned(&label),
         }
     }
 
     pub(crate) fn refused(&self, plugin: &str) {
-        self.refusals
-            .get_or_create_owned(&Label {
-                plugin: plugin.to_owned(),
-            })
-            .inc();
+        self.refusals.get_or_create_owned(&label(plugin)).inc();
+    }
+
+    pub(crate) fn admitted(&self, plugin: &str) {
+        self.admissions.get_or_create_owned(&label(plugin)).inc();
+    }
+
+    pub(crate) fn rolled_back(&self, plugin: &str) {
+        self.rollbacks.get_or_create_owned(&label(plugin)).inc();
+    }
+
+    pub(crate) fn parked(&self, plugin: &str, parked: bool) {
+        self.parked
+            .get_or_create_owned(&label(plugin))
+            .set(i64::from(parked));
     }
 }

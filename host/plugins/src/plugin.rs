@@ -1,12 +1,15 @@
-//! What every part of an admitted plugin shares: name, limits, grants, log, metrics.
+//! What every part of an admitted version shares: name, limits, grants, log, metrics, and how it is doing.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
-    error::CallError, fault::Fault, grants::Grants, guest_log::GuestLog, limits::Limits, manifest::Manifest,
-    metrics::Stats,
+    error::CallError, fault::Fault, grants::Grants, guest_log::GuestLog, health::Health, limits::Limits,
+    manifest::Manifest, metrics::Stats, status::Trap, vitals::Vitals,
 };
 
 #[derive(Debug)]
@@ -16,10 +19,21 @@ pub(crate) struct Meta {
     pub(crate) grants: Grants,
     /// The JSON document for `configure`.
     pub(crate) config: serde_json::Value,
+    /// The variables that are granted, as they were when it was admitted.
+    pub(crate) environment: Vec<(String, String)>,
     pub(crate) log: Arc<GuestLog>,
     pub(crate) stats: Stats,
+    pub(crate) vitals: Vitals,
+    pub(crate) health: Health,
     /// A permit for each call or attempt in progress.
     places: Arc<Semaphore>,
+}
+
+/// What a version begins to serve with.
+#[derive(Debug)]
+pub(crate) struct Post {
+    pub(crate) stats: Stats,
+    pub(crate) health: Health,
 }
 
 /// A call or attempt in progress.
@@ -36,16 +50,20 @@ impl Drop for InFlight {
 }
 
 impl Meta {
-    pub(crate) fn new(name: &str, manifest: Manifest, stats: Stats) -> Meta {
-        let limits = manifest.limits;
+    pub(crate) fn new(name: &str, manifest: &Manifest, environment: Vec<(String, String)>, post: Post) -> Meta {
+        let Post { stats, health } = post;
+        let limits = manifest.limits.clone();
         let log = GuestLog::new(name, limits.log_lines, limits.log_line, stats.log_drops.clone());
         Meta {
             name: name.to_owned(),
             places: Arc::new(Semaphore::new(limits.concurrency)),
-            grants: manifest.grants,
-            config: manifest.config,
+            grants: manifest.grants.clone(),
+            config: manifest.config.clone(),
+            environment,
             log: Arc::new(log),
             stats,
+            vitals: Vitals::default(),
+            health,
             limits,
         }
     }
@@ -68,18 +86,54 @@ impl Meta {
         })
     }
 
+    /// Calls in progress on this version.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.limits
+            .concurrency
+            .saturating_sub(self.places.available_permits()) as u64
+    }
+
     /// Counts a fault and says it as callers see it.
-    pub(crate) fn fault(&self, fault: Fault) -> CallError {
-        self.count(&fault);
-        let error = fault.into_error(&self.name);
+    pub(crate) fn fault(&self, fault: &Fault) -> CallError {
+        self.count(fault);
+        let error = fault.to_error(&self.name);
         tracing::warn!(plugin = self.name, "{error}; the instance is replaced");
         error
     }
 
     pub(crate) fn count(&self, fault: &Fault) {
         match fault {
-            Fault::TimedOut(_) | Fault::CpuExhausted(_) => self.stats.timeouts.inc(),
-            Fault::Trapped(_) | Fault::OutOfMemory(_) | Fault::Malformed(_) => self.stats.traps.inc(),
+            Fault::TimedOut(_) | Fault::CpuExhausted(..) => self.stats.timeouts.inc(),
+            Fault::Trapped(..) | Fault::OutOfMemory(..) | Fault::Malformed(_) => self.stats.traps.inc(),
         };
+        let fault_text = fault.to_error(&self.name).to_string();
+        self.health.faulted(&self.name, &fault_text);
+        self.vitals.faulted(Trap {
+            at: seconds_now(),
+            fault: fault_text,
+            backtrace: fault.frames().to_vec(),
+        });
     }
+
+    /// The guest asked for what is not granted: counted, and said in the host's log as often as that may be.
+    pub(crate) fn denied(&self, wanted: &str, run_spec: Option<&str>) {
+        self.stats.denials.inc();
+        let Some(unsaid) = self.log.may_say_denial() else {
+            return;
+        };
+        tracing::warn!(
+            plugin = self.name,
+            run_spec,
+            wanted,
+            unsaid,
+            "a plugin asked for what is not granted to it"
+        );
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds_now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }

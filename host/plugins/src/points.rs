@@ -9,6 +9,7 @@ use crate::{
     config::Config,
     engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     error::CallError,
+    manifest::WhenParked,
     pool::Version,
     table::{Serving, Table},
     types::probe::Kind,
@@ -29,22 +30,31 @@ impl std::fmt::Debug for Points {
     }
 }
 
+/// Who answers a question.
+pub(crate) enum Answering<V> {
+    Version(V),
+    /// Nobody: the plugin is parked, and its manifest has everything let through meanwhile.
+    Passing,
+}
+
+type Found<W> = Result<Answering<Arc<Version<W>>>, CallError>;
+
 impl Points {
-    pub(crate) fn matcher(&self) -> Result<Arc<Version<Matcher>>, CallError> {
+    pub(crate) fn matcher(&self) -> Found<Matcher> {
         self.find("matcher", &self.config.uses.matcher, |it| match it {
             Serving::Matcher(version) => Some(Arc::clone(version)),
             _ => None,
         })
     }
 
-    pub(crate) fn filter(&self) -> Result<Arc<Version<Filter>>, CallError> {
+    pub(crate) fn filter(&self) -> Found<Filter> {
         self.find("filter", &self.config.uses.filter, |it| match it {
             Serving::Filter(version) => Some(Arc::clone(version)),
             _ => None,
         })
     }
 
-    pub(crate) fn bootstrap(&self) -> Result<Arc<Version<Bootstrap>>, CallError> {
+    pub(crate) fn bootstrap(&self) -> Found<Bootstrap> {
         self.find("bootstrap", &self.config.uses.bootstrap, |it| match it {
             Serving::Bootstrap(version) => Some(Arc::clone(version)),
             _ => None,
@@ -59,30 +69,49 @@ impl Points {
             Kind::Exec => ("exec checks", &uses.exec),
             Kind::Named(name) => ("plugin checks", name),
         };
-        self.find(point, name, |it| match it {
+        let found = self.find(point, name, |it| match it {
             Serving::Probe(version) => Some(Arc::clone(version)),
             _ => None,
-        })
+        })?;
+        match found {
+            Answering::Version(version) => Ok(version),
+            // A probe's manifest cannot say so, and a plugin of another world under its name is none.
+            Answering::Passing => Err(self.missing(point, name)),
+        }
     }
 
-    fn find<W>(
+    fn find<V>(
         &self,
         point: &'static str,
         name: &str,
-        of_world: impl Fn(&Serving) -> Option<W>,
-    ) -> Result<W, CallError> {
+        of_world: impl Fn(&Serving) -> Option<V>,
+    ) -> Result<Answering<V>, CallError> {
         if self.token.is_cancelled() {
             return Err(CallError::Stopped);
         }
         let table = self.table.load();
-        table
-            .serving
-            .get(name)
-            .and_then(of_world)
-            .ok_or_else(|| CallError::Missing {
+        if let Some(version) = table.serving.get(name).and_then(of_world) {
+            return Ok(Answering::Version(version));
+        }
+        let Some(parked) = table.parked.get(name) else {
+            return Err(self.missing(point, name));
+        };
+        parked.meta.stats.parked_calls.inc();
+        match parked.answer {
+            WhenParked::Pass => Ok(Answering::Passing),
+            WhenParked::Deny => Err(CallError::Parked {
                 point,
                 name: name.to_owned(),
-                dir: self.config.dir.clone(),
-            })
+                reason: parked.reason.clone(),
+            }),
+        }
+    }
+
+    fn missing(&self, point: &'static str, name: &str) -> CallError {
+        CallError::Missing {
+            point,
+            name: name.to_owned(),
+            dir: self.config.dir.clone(),
+        }
     }
 }

@@ -22,7 +22,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     engine::{Engine, Live, Reply, World},
     error::CallError,
+    fault::Fault,
     plugin::Meta,
+    world::WorldName,
 };
 
 /// Jobs that may wait for one instance; callers beyond that wait to enqueue, in order.
@@ -33,10 +35,15 @@ const AFFINITY: usize = 8;
 /// What is known of an admitted version.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
+    pub(crate) world: WorldName,
     pub(crate) version: String,
     pub(crate) summary: String,
-    /// `sha256:` and lower-case hexadecimal.
+    /// Of the component: `sha256:` and lower-case hexadecimal.
     pub(crate) digest: String,
+    /// Of the manifest's text, likewise.
+    pub(crate) manifest: String,
+    /// Interfaces, without their versions.
+    pub(crate) imports: Vec<String>,
     /// Seconds since 1970.
     pub(crate) admitted_at: u64,
 }
@@ -222,8 +229,10 @@ impl<W: World> Owner<W> {
                 self.serve_present(job).await;
             }
         }
+        let time = start.elapsed();
         self.meta.stats.calls.inc();
-        self.meta.stats.duration.observe(start.elapsed().as_secs_f64());
+        self.meta.stats.duration.observe(time.as_secs_f64());
+        self.meta.vitals.took(time);
     }
 
     fn place(&self, job: &W::Job) -> Place {
@@ -248,6 +257,7 @@ impl<W: World> Owner<W> {
         if W::run(&mut live, &self.shared, job).await.is_err() {
             return;
         }
+        self.meta.health.answered();
         if !live.worn() {
             self.live = Some(live);
         } else if live.occupied() {
@@ -278,10 +288,9 @@ impl<W: World> Owner<W> {
         self.made += 1;
         let mut live = Live::instantiate(&self.engine, &self.pre, &self.meta, self.made).await?;
         if let Err(errors) = live.configure(&self.meta.config.to_string()).await? {
-            let name = self.meta.name.clone();
             let first = errors.first().map(|it| it.message.clone()).unwrap_or_default();
             let message = format!("it now refuses the configuration that it took when admitted: {first}");
-            return Err(CallError::Malformed { name, message });
+            return Err(self.meta.fault(&Fault::Malformed(message)));
         }
         self.live = Some(live);
         Ok(())

@@ -10,6 +10,19 @@ pub enum State {
     Serving,
     /// The file is there, no version of it was admitted.
     Refused,
+    /// It kept failing and was taken out of service, until something new is admitted.
+    Parked,
+}
+
+/// The last call that ended in a fault.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Trap {
+    /// Seconds since 1970.
+    pub at: u64,
+    /// What its caller was told.
+    pub fault: String,
+    /// Where in the component it was stopped, innermost first; at most 32 frames, none where no code of it was stopped.
+    pub backtrace: Vec<String>,
 }
 
 /// One plugin, as an operator's table shows it.
@@ -31,8 +44,14 @@ pub struct Status {
     pub state: State,
     /// Why the files as they are now were refused; an older version may serve meanwhile.
     pub refusal: Option<String>,
-    /// Calls or attempts in progress.
+    /// Why it was parked.
+    pub parked: Option<String>,
+    /// Seconds for which the version before it is still ready to return. None: it is not on probation.
+    pub probation: Option<u64>,
+    /// Calls or attempts in progress, on all of its versions.
     pub in_flight: u64,
+    /// Those on the version that serves.
+    pub in_flight_now: u64,
     /// Live instances.
     pub instances: u64,
     /// Calls since the start.
@@ -45,6 +64,14 @@ pub struct Status {
     pub denials: u64,
     /// Log lines dropped.
     pub log_drops: u64,
+    /// Of the calls on the version that serves, half took no longer than this: microseconds in its instance, exact to a fifth.
+    pub p50_micros: Option<u64>,
+    /// Ninety-nine of a hundred took no longer than this.
+    pub p99_micros: Option<u64>,
+    /// Bytes of linear memory that the largest instance of the version that serves came to.
+    pub memory_peak: u64,
+    /// The last fault of the version that serves.
+    pub last_trap: Option<Trap>,
 }
 
 /// What happened to a plugin.
@@ -72,4 +99,42 @@ pub enum Change {
         /// The plugin.
         name: String,
     },
+    /// An earlier version serves again: because the one after it failed on probation, or because an operator said so.
+    RolledBack {
+        /// The plugin.
+        name: String,
+        /// The version that serves from now on.
+        version: String,
+        /// `sha256:` and that component's digest.
+        digest: String,
+        /// The digest of the component that served until now; none when none did.
+        from: Option<String>,
+        /// Why, for an operator.
+        reason: String,
+    },
+    /// It kept failing and serves no more, until something new is admitted. Its extension point answers without it, as its manifest's
+    /// `when-parked` says.
+    Parked {
+        /// The plugin.
+        name: String,
+        /// The digest of the component that served until now.
+        digest: String,
+        /// Why, for an operator.
+        reason: String,
+        /// Whether everything is let through meanwhile; otherwise every call is refused.
+        passes: bool,
+    },
+}
+
+impl Change {
+    /// The plugin that it happened to.
+    pub fn plugin(&self) -> &str {
+        match self {
+            Change::Admitted { name, .. }
+            | Change::Refused { name, .. }
+            | Change::Removed { name }
+            | Change::RolledBack { name, .. }
+            | Change::Parked { name, .. } => name,
+        }
+    }
 }

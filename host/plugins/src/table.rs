@@ -1,17 +1,20 @@
 //! Which plugins serve: an immutable table, replaced as a whole.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use crate::{
     engine::{
         World,
         worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     },
+    manifest::WhenParked,
     metrics::Metrics,
     plugin::Meta,
     pool::{Facts, Version},
     status::{State, Status},
-    world::WorldName,
 };
 
 /// A version of any world.
@@ -23,35 +26,51 @@ pub(crate) enum Serving {
     Bootstrap(Arc<Version<Bootstrap>>),
 }
 
-/// What serves and what was refused, by the file's name. A name can be in both: an older version serves.
+/// A plugin that was taken out of service.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    pub(crate) facts: Facts,
+    pub(crate) reason: String,
+    pub(crate) answer: WhenParked,
+    /// Of the version that failed.
+    pub(crate) meta: Arc<Meta>,
+}
+
+/// What serves, what was taken out of service and what was refused, by the file's name. A name is in one of the first two at most; it can
+/// be refused beside that.
 #[derive(Clone, Default)]
 pub(crate) struct Table {
     pub(crate) serving: BTreeMap<String, Serving>,
+    pub(crate) parked: BTreeMap<String, Arc<Parked>>,
     pub(crate) refusals: BTreeMap<String, String>,
 }
 
 impl Serving {
-    fn parts(&self) -> (WorldName, &Arc<Meta>, &Facts) {
+    pub(crate) fn parts(&self) -> (&Arc<Meta>, &Facts) {
         fn of<W: World>(version: &Version<W>) -> (&Arc<Meta>, &Facts) {
             (&version.meta, &version.facts)
         }
-        let (world, (meta, facts)) = match self {
-            Serving::Probe(it) => (WorldName::CheckProbe, of(it)),
-            Serving::Matcher(it) => (WorldName::AttributeMatcher, of(it)),
-            Serving::Filter(it) => (WorldName::EventFilter, of(it)),
-            Serving::Bootstrap(it) => (WorldName::BootstrapHandler, of(it)),
-        };
-        (world, meta, facts)
+        match self {
+            Serving::Probe(it) => of(it),
+            Serving::Matcher(it) => of(it),
+            Serving::Filter(it) => of(it),
+            Serving::Bootstrap(it) => of(it),
+        }
     }
 
     pub(crate) fn facts(&self) -> &Facts {
-        self.parts().2
+        self.parts().1
     }
 }
 
 impl Table {
     pub(crate) fn status(&self, metrics: &Metrics) -> Vec<Status> {
-        let mut names: Vec<&String> = self.serving.keys().chain(self.refusals.keys()).collect();
+        let mut names: Vec<&String> = self
+            .serving
+            .keys()
+            .chain(self.parked.keys())
+            .chain(self.refusals.keys())
+            .collect();
         names.sort_unstable();
         names.dedup();
         names
@@ -61,29 +80,47 @@ impl Table {
     }
 
     fn status_of(&self, name: &str, metrics: &Metrics) -> Status {
-        let serving = self.serving.get(name).map(Serving::parts);
+        let parked = self.parked.get(name);
+        let version = self.serving.get(name).map(Serving::parts);
+        let version = version.or_else(|| parked.map(|it| (&it.meta, &it.facts)));
+        let facts = version.map(|(_, facts)| facts);
+        let meta = version.map(|(meta, _)| meta);
         let stats = metrics.of(name);
         let gauge = |value: i64| u64::try_from(value).unwrap_or(0);
+        let quantile = |per_mille| {
+            let time = meta?.vitals.quantile(per_mille)?;
+            u64::try_from(time.as_micros()).ok()
+        };
         Status {
             name: name.to_owned(),
-            world: serving.map(|(world, _, _)| world.short().to_owned()),
-            version: serving.map(|(_, _, facts)| facts.version.clone()),
-            summary: serving.map(|(_, _, facts)| facts.summary.clone()),
-            digest: serving.map(|(_, _, facts)| facts.digest.clone()),
-            admitted_at: serving.map(|(_, _, facts)| facts.admitted_at),
-            state: if serving.is_some() {
-                State::Serving
-            } else {
-                State::Refused
+            world: facts.map(|it| it.world.short().to_owned()),
+            version: facts.map(|it| it.version.clone()),
+            summary: facts.map(|it| it.summary.clone()),
+            digest: facts.map(|it| it.digest.clone()),
+            admitted_at: facts.map(|it| it.admitted_at),
+            state: match (version.is_some(), parked.is_some()) {
+                (_, true) => State::Parked,
+                (true, false) => State::Serving,
+                (false, false) => State::Refused,
             },
             refusal: self.refusals.get(name).cloned(),
+            parked: parked.map(|it| it.reason.clone()),
+            probation: meta
+                .filter(|_| parked.is_none())
+                .and_then(|it| it.health.probation_left())
+                .map(|left| left.as_secs()),
             in_flight: gauge(stats.in_flight.get()),
+            in_flight_now: meta.map_or(0, |it| it.in_flight()),
             instances: gauge(stats.instances.get()),
             calls: stats.calls.get(),
             traps: stats.traps.get(),
             timeouts: stats.timeouts.get(),
             denials: stats.denials.get(),
             log_drops: stats.log_drops.get(),
+            p50_micros: quantile(500),
+            p99_micros: quantile(990),
+            memory_peak: meta.map_or(0, |it| it.vitals.memory.load(Relaxed)),
+            last_trap: meta.and_then(|it| it.vitals.last_trap()),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     engine::worlds::events::{Job, Opened},
-    points::Points,
+    points::{Answering, Points},
     types::events::{Decision, Event, OpenError, Query},
 };
 
@@ -33,7 +33,9 @@ impl View {
 
     /// One decision for each event, in order. [`OpenError::Refused`] when a new version of the plugin refuses the query.
     pub async fn decide(&self, events: &[Event]) -> Result<Vec<Decision>, OpenError> {
-        let version = self.points.filter()?;
+        let Answering::Version(version) = self.points.filter()? else {
+            return Ok(vec![Decision::Pass; events.len()]);
+        };
         let _in_flight = version.meta.enter()?;
         let (view, events) = (Arc::clone(&self.opened), events.into());
         version

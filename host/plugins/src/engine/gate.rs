@@ -12,9 +12,12 @@ use std::{
 
 use nix::time::{ClockId, clock_gettime};
 use tokio::time::timeout;
-use wasmtime::Trap;
+use wasmtime::{Trap, WasmBacktrace};
 
-use crate::{fault::Fault, text::one_line};
+use crate::{
+    fault::{Fault, Frames},
+    text::one_line,
+};
 
 /// What one call may use.
 #[derive(Clone, Copy, Debug)]
@@ -86,13 +89,32 @@ impl Gate {
     fn fault(&self, error: &wasmtime::Error, allowance: Allowance) -> Fault {
         let refused = self.memory_refused.load(Relaxed);
         if self.cpu_exhausted.load(Relaxed) && matches!(error.downcast_ref(), Some(Trap::Interrupt)) {
-            Fault::CpuExhausted(allowance.cpu)
+            Fault::CpuExhausted(allowance.cpu, frames(error))
         } else if refused > 0 {
-            Fault::OutOfMemory(refused)
+            Fault::OutOfMemory(refused, frames(error))
         } else {
-            Fault::Trapped(one_line(&error.root_cause().to_string()))
+            Fault::Trapped(one_line(&error.root_cause().to_string()), frames(error))
         }
     }
+}
+
+/// Frames of a backtrace that are kept: a recursion without end has as many as the stack has room for.
+const FRAMES: usize = 32;
+
+/// Where the guest was. Functions have names unless their author stripped them.
+fn frames(error: &wasmtime::Error) -> Frames {
+    let Some(trace) = error.downcast_ref::<WasmBacktrace>() else {
+        return Frames::default();
+    };
+    let lines = trace.frames().iter().take(FRAMES).map(|frame| {
+        let function = frame
+            .func_name()
+            .map_or_else(|| format!("function {}", frame.func_index()), one_line);
+        let module = frame.module().name().map(one_line).unwrap_or_default();
+        let at = frame.module_offset().unwrap_or_default();
+        format!("{function} ({module}+{at:#x})")
+    });
+    lines.collect()
 }
 
 /// Processor time of this thread. 0 where the system has no such clock: then only the wall clock limits a call.

@@ -1,18 +1,25 @@
 //! What a store holds for its guest: the plugin's log, a WASI with nothing behind it, and the limits on memory and tables.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use wasmtime::{
     ResourceLimiter, Store, UpdateDeadline,
-    component::{HasSelf, Linker, ResourceTable},
+    component::{HasSelf, Linker, Resource, ResourceTable},
 };
-use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi::{
+    WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView,
+    p2::{
+        DynPollable, SocketError,
+        bindings::sockets::{
+            ip_name_lookup,
+            network::{self, ErrorCode, IpAddress, Network},
+        },
+    },
+    sockets::WasiSocketsView,
+};
 
 use super::{Engine, bindings, gate::Gate, stdio::LogStream};
-use crate::{
-    guest_log::{GuestLog, Level},
-    limits::Limits,
-};
+use crate::{guest_log::Level, plugin::Meta, text::one_line};
 
 /// Handles of WASI resources (streams, pollables) that a guest may hold.
 const MAX_WASI_HANDLES: usize = 1024;
@@ -21,33 +28,32 @@ pub(crate) struct Guest {
     wasi: WasiCtx,
     handles: ResourceTable,
     limiter: Limiter,
-    log: Arc<GuestLog>,
+    meta: Arc<Meta>,
 }
 
 struct Limiter {
     memory: u64,
     table: u64,
     gate: Arc<Gate>,
+    meta: Arc<Meta>,
 }
 
-/// A store under `limits` whose guest writes to `log`.
-pub(super) fn store(engine: &Engine, limits: &Limits, log: &Arc<GuestLog>, gate: &Arc<Gate>) -> Store<Guest> {
+/// A store for an instance of the plugin: under its limits, with what is granted to it and nothing more.
+pub(super) fn store(engine: &Engine, meta: &Arc<Meta>, gate: &Arc<Gate>) -> Store<Guest> {
+    let limits = &meta.limits;
     let mut handles = ResourceTable::new();
     handles.set_max_capacity(MAX_WASI_HANDLES);
-    let wasi = WasiCtxBuilder::new()
-        .stdout(LogStream::new(Arc::clone(log), Level::Info))
-        .stderr(LogStream::new(Arc::clone(log), Level::Warn))
-        .build();
     let limiter = Limiter {
         memory: limits.memory,
         table: limits.table,
         gate: Arc::clone(gate),
+        meta: Arc::clone(meta),
     };
     let guest = Guest {
-        wasi,
+        wasi: wasi(meta),
         handles,
         limiter,
-        log: Arc::clone(log),
+        meta: Arc::clone(meta),
     };
     let mut store = Store::new(&engine.wasmtime, guest);
     store.limiter(|guest| &mut guest.limiter);
@@ -64,10 +70,81 @@ pub(super) fn store(engine: &Engine, limits: &Limits, log: &Arc<GuestLog>, gate:
     store
 }
 
+/// A WASI with nothing behind it but the variables that are granted; whoever tries to reach the network is told no.
+fn wasi(meta: &Arc<Meta>) -> WasiCtx {
+    let denied = Arc::clone(meta);
+    WasiCtxBuilder::new()
+        .stdout(LogStream::new(Arc::clone(&meta.log), Level::Info))
+        .stderr(LogStream::new(Arc::clone(&meta.log), Level::Warn))
+        .envs(&meta.environment)
+        .socket_addr_check(move |address, _use| {
+            denied.denied(&format!("a socket of its own, for {address}"), None);
+            Box::pin(async { false })
+        })
+        .build()
+}
+
 /// Links what components may import: `log`, and WASI p2.
 pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     bindings::log::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
-    wasmtime_wasi::p2::add_to_linker_async(linker)
+    wasmtime_wasi::p2::add_to_linker_async(linker)?;
+    // In place of WASI's own, which denies without a word.
+    linker.allow_shadowing(true);
+    ip_name_lookup::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
+    linker.allow_shadowing(false);
+    Ok(())
+}
+
+/// WASI's own; a name lookup's errors go through it.
+impl network::Host for Guest {
+    fn convert_error_code(&mut self, error: SocketError) -> wasmtime::Result<ErrorCode> {
+        network::Host::convert_error_code(&mut self.sockets(), error)
+    }
+
+    fn network_error_code(
+        &mut self,
+        error: Resource<wasmtime::Error>,
+    ) -> wasmtime::Result<Option<ErrorCode>> {
+        network::Host::network_error_code(&mut self.sockets(), error)
+    }
+}
+
+impl network::HostNetwork for Guest {
+    fn drop(&mut self, network: Resource<Network>) -> wasmtime::Result<()> {
+        network::HostNetwork::drop(&mut self.sockets(), network)
+    }
+}
+
+impl ip_name_lookup::Host for Guest {
+    fn resolve_addresses(
+        &mut self,
+        _network: Resource<Network>,
+        name: String,
+    ) -> Result<Resource<ip_name_lookup::ResolveAddressStream>, SocketError> {
+        self.meta.denied(&format!("the addresses of {}", one_line(&name)), None);
+        Err(ErrorCode::AccessDenied.into())
+    }
+}
+
+/// No guest ever holds one of these.
+impl ip_name_lookup::HostResolveAddressStream for Guest {
+    fn resolve_next_address(
+        &mut self,
+        _stream: Resource<ip_name_lookup::ResolveAddressStream>,
+    ) -> Result<Option<IpAddress>, SocketError> {
+        Err(ErrorCode::AccessDenied.into())
+    }
+
+    fn subscribe(
+        &mut self,
+        _stream: Resource<ip_name_lookup::ResolveAddressStream>,
+    ) -> wasmtime::Result<Resource<DynPollable>> {
+        Err(wasmtime::Error::msg("no names are looked up for plugins"))
+    }
+
+    fn drop(&mut self, _stream: Resource<ip_name_lookup::ResolveAddressStream>) -> wasmtime::Result<()> {
+        Ok(())
+    }
 }
 
 impl WasiView for Guest {
@@ -89,13 +166,15 @@ impl bindings::log::Host for Guest {
             L::Warn => Level::Warn,
             L::Error => Level::Error,
         };
-        self.log.write(level, &message);
+        self.meta.log.write(level, &message);
     }
 }
 
 impl ResourceLimiter for Limiter {
     fn memory_growing(&mut self, _now: usize, wanted: usize, _max: Option<usize>) -> wasmtime::Result<bool> {
-        self.allow(wanted, self.memory, "bytes of memory")
+        let allowed = self.allow(wanted, self.memory, "bytes of memory")?;
+        self.meta.vitals.memory.fetch_max(wanted as u64, Relaxed);
+        Ok(allowed)
     }
 
     fn table_growing(&mut self, _now: usize, wanted: usize, _max: Option<usize>) -> wasmtime::Result<bool> {

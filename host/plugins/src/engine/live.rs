@@ -126,11 +126,11 @@ impl<W: World> Live<W> {
     ) -> Result<Live<W>, CallError> {
         let place = engine.place(&meta.name, meta.limits.wall_clock).await?;
         let gate = Arc::new(Gate::default());
-        let mut store = guest::store(engine, &meta.limits, &meta.log, &gate);
+        let mut store = guest::store(engine, meta, &gate);
         let bindings = gate
             .run(startup(meta), W::instantiate(pre, &mut store))
             .await
-            .map_err(|fault| meta.fault(fault))?;
+            .map_err(|fault| meta.fault(&fault))?;
         meta.stats.instances.inc();
         let counted = Counted(Arc::clone(meta));
         let meta = Arc::clone(meta);
@@ -154,7 +154,7 @@ impl<W: World> Live<W> {
         self.gate
             .run(startup(&self.meta), call)
             .await
-            .map_err(|fault| self.meta.fault(fault))
+            .map_err(|fault| self.meta.fault(&fault))
     }
 
     pub(crate) async fn configure(
@@ -166,7 +166,7 @@ impl<W: World> Live<W> {
         self.gate
             .run(startup(&self.meta), call)
             .await
-            .map_err(|fault| self.meta.fault(fault))
+            .map_err(|fault| self.meta.fault(&fault))
     }
 
     pub(crate) fn serial(&self) -> u64 {
@@ -204,7 +204,7 @@ impl<W: World> Live<W> {
     pub(super) fn answer<T>(&self, reply: Reply<T>, result: Result<T, Fault>) -> Result<(), Fault> {
         let (answer, outcome) = match result {
             Ok(value) => (Ok(value), Ok(())),
-            Err(fault) => (Err(self.meta.fault(fault.clone())), Err(fault)),
+            Err(fault) => (Err(self.meta.fault(&fault)), Err(fault)),
         };
         // A caller that has gone away is not the instance's fault.
         drop(reply.send(answer));

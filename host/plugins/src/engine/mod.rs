@@ -1,9 +1,10 @@
 //! The WebAssembly engine: the only module that names wasmtime, with everything below it.
 //!
-//! One engine serves all plugins. It compiles components, links them against the `log` import and a WASI with nothing behind it, and
-//! takes instances from a pool of fixed size, so that no plugin can make the daemon reserve more than was set aside at start.
+//! One engine serves all plugins; components are compiled in others that are thrown away. It links them against the `log` import and
+//! a WASI with nothing behind it, and takes instances from a pool of fixed size, so that no plugin can make the daemon reserve more than was set aside at start.
 //! Guests are interrupted every millisecond: each time they give way to other tasks, and their use of the processor is looked at.
 
+mod artefact;
 mod bindings;
 mod convert;
 mod gate;
@@ -24,10 +25,10 @@ use wasmtime::{
 use crate::{
     error::{CallError, Error},
     limits::{MAX_MEMORY, MAX_TABLE},
-    text::one_line,
 };
 use guest::Guest;
 
+pub(crate) use artefact::{Artefact, ArtefactKey};
 pub(crate) use live::{Live, Reply, World, link};
 pub(crate) use types::{Mismatch, check_types};
 
@@ -77,13 +78,6 @@ impl Engine {
         })
     }
 
-    /// Compiles. Takes tens of milliseconds to seconds of processor time: not for a task of the runtime.
-    pub(crate) fn compile(&self, bytes: &[u8]) -> Result<Compiled, CompileError> {
-        Component::new(&self.wasmtime, bytes)
-            .map(Compiled)
-            .map_err(|error| CompileError(one_line(&format!("{error:#}"))))
-    }
-
     /// A place in the pool, waited for no longer than `wait`.
     async fn place(&self, name: &str, wait: Duration) -> Result<OwnedSemaphorePermit, CallError> {
         match tokio::time::timeout(wait, self.places.clone().acquire_owned()).await {
@@ -110,12 +104,16 @@ fn engine_config() -> EngineConfig {
         .max_memory_size(usize::try_from(MAX_MEMORY).unwrap_or(usize::MAX))
         .table_elements(usize::try_from(MAX_TABLE).unwrap_or(usize::MAX));
     let mut config = EngineConfig::new();
+    common_config(&mut config).allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    config
+}
+
+/// What an engine that compiles and one that runs what was compiled have to agree on.
+fn common_config(config: &mut EngineConfig) -> &mut EngineConfig {
     config
         .epoch_interruption(true)
         .concurrency_support(false)
         .wasm_component_model(true)
-        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
-    config
 }
 
 /// Starts the clock that interrupts guests. The thread ends by itself when the engine goes.

@@ -69,12 +69,17 @@ fn extension_point(world: WorldName) -> (&'static str, &'static [&'static str]) 
     }
 }
 
-/// Checks imports and exports by name. That the functions' types agree is found out by the trial instance.
-pub(crate) fn check_types(engine: &Engine, component: &Compiled, world: WorldName) -> Result<(), Mismatch> {
+/// Checks imports and exports by name, and returns the imports. That the functions' types agree is found out by the trial instance.
+pub(crate) fn check_types(
+    engine: &Engine,
+    component: &Compiled,
+    world: WorldName,
+) -> Result<Vec<String>, Mismatch> {
     let engine = &engine.wasmtime;
     let ty = component.0.component_type();
-    if let Some((name, _)) = ty.imports(engine).find(|(name, _)| !may_import(name)) {
-        return Err(Mismatch::ForbiddenImport(name.to_owned()));
+    let imports: Vec<String> = ty.imports(engine).map(|(name, _)| name.to_owned()).collect();
+    if let Some(name) = imports.iter().find(|name| !may_import(name)) {
+        return Err(Mismatch::ForbiddenImport(name.clone()));
     }
     for (interface, items) in [extension_point(world), ABOUT] {
         let Some(ComponentItem::ComponentInstance(instance)) = ty.get_export(engine, interface).map(|e| e.ty)
@@ -92,7 +97,7 @@ pub(crate) fn check_types(engine: &Engine, component: &Compiled, world: WorldNam
             }
         }
     }
-    Ok(())
+    Ok(imports)
 }
 
 fn may_import(name: &str) -> bool {

@@ -75,8 +75,15 @@ impl Section {
     }
 
     pub(super) fn strings(&mut self, key: &'static str) -> Result<Vec<String>, ManifestError> {
+        Ok(self.optional_strings(key)?.unwrap_or_default())
+    }
+
+    pub(super) fn optional_strings(
+        &mut self,
+        key: &'static str,
+    ) -> Result<Option<Vec<String>>, ManifestError> {
         let list = match self.table.remove(key) {
-            None => return Ok(Vec::new()),
+            None => return Ok(None),
             Some(Value::Array(list)) => list,
             Some(other) => return Err(self.mistyped(key, &other, "a list of texts")),
         };
@@ -85,12 +92,28 @@ impl Section {
                 Value::String(text) => Ok(text),
                 other => Err(self.mistyped(key, &other, "a list of texts")),
             })
+            .collect::<Result<_, _>>()
+            .map(Some)
+    }
+
+    /// `[[key]]`.
+    pub(super) fn tables(&mut self, key: &'static str) -> Result<Vec<Table>, ManifestError> {
+        let list = match self.table.remove(key) {
+            None => return Ok(Vec::new()),
+            Some(Value::Array(list)) => list,
+            Some(other) => return Err(self.mistyped(key, &other, "tables")),
+        };
+        list.into_iter()
+            .map(|item| match item {
+                Value::Table(table) => Ok(table),
+                other => Err(self.mistyped(key, &other, "tables")),
+            })
             .collect()
     }
 
-    pub(super) fn flag(&mut self, key: &'static str) -> Result<bool, ManifestError> {
+    pub(super) fn flag(&mut self, key: &'static str, default: bool) -> Result<bool, ManifestError> {
         match self.table.remove(key) {
-            None => Ok(false),
+            None => Ok(default),
             Some(Value::Boolean(flag)) => Ok(flag),
             Some(other) => Err(self.mistyped(key, &other, "true or false")),
         }
@@ -114,11 +137,21 @@ impl Section {
         default: u64,
         most: u64,
     ) -> Result<u64, ManifestError> {
+        self.number_from(key, 1, default, most)
+    }
+
+    pub(super) fn number_from(
+        &mut self,
+        key: &'static str,
+        least: u64,
+        default: u64,
+        most: u64,
+    ) -> Result<u64, ManifestError> {
         match self.table.remove(key) {
             None => Ok(default),
             Some(Value::Integer(number)) => match u64::try_from(number) {
-                Ok(number) if (1..=most).contains(&number) => Ok(number),
-                _ => Err(self.wrong(key, number, format!("1 to {most}"))),
+                Ok(number) if (least..=most).contains(&number) => Ok(number),
+                _ => Err(self.wrong(key, number, format!("{least} to {most}"))),
             },
             Some(other) => Err(self.mistyped(key, &other, "a whole number")),
         }

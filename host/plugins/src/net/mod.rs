@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use async_trait::async_trait;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpStream, lookup_host},
@@ -30,9 +31,29 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + Sync> Stream for T {}
 pub(crate) type Connection = Box<dyn Stream>;
 
+/// Who says which addresses a name has.
+#[async_trait]
+pub(crate) trait Names: Send + Sync {
+    /// Fails, or names one address at least.
+    async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, IoError>;
+}
+
+/// The system's resolver.
+pub(crate) struct SystemNames;
+
+#[async_trait]
+impl Names for SystemNames {
+    async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, IoError> {
+        // The port does not matter here, yet the call asks for one.
+        let found = lookup_host((host, 0)).await.map_err(|_| IoError::Unresolved)?;
+        Ok(found.map(|address| address.ip()).collect())
+    }
+}
+
 /// What one attempt may still reach, receive and send, and until when.
 pub(crate) struct Network<'a> {
     pub(crate) grants: &'a Grants,
+    pub(crate) names: &'a dyn Names,
     /// The task's own endpoints.
     pub(crate) task: Vec<Endpoint>,
     pub(crate) deadline: tokio::time::Instant,
@@ -130,7 +151,7 @@ impl Network<'_> {
         if !self.worth_resolving(to) {
             return Err(IoError::Denied);
         }
-        let found = lookup(to).await?;
+        let found = self.lookup(to).await?;
         let task = self.task_addresses(to).await;
         let allowed: Vec<SocketAddr> = found
             .into_iter()
@@ -166,27 +187,24 @@ impl Network<'_> {
             let ips = if same {
                 Vec::new()
             } else {
-                lookup(own).await.unwrap_or_default()
+                self.lookup(own).await.unwrap_or_default()
             };
             found.push((own.clone(), ips));
         }
         found
     }
-}
 
-async fn lookup(to: &Endpoint) -> Result<Vec<IpAddr>, IoError> {
-    let host = to.host.trim_start_matches('[').trim_end_matches(']');
-    if let Ok(ip) = host.parse::<IpAddr>() {
-        return Ok(vec![ip]);
-    }
-    let found: Vec<IpAddr> = match lookup_host((host, to.port)).await {
-        Ok(addresses) => addresses.map(|address| address.ip()).collect(),
-        Err(_) => return Err(IoError::Unresolved),
-    };
-    if found.is_empty() {
-        Err(IoError::Unresolved)
-    } else {
-        Ok(found)
+    async fn lookup(&self, to: &Endpoint) -> Result<Vec<IpAddr>, IoError> {
+        let host = to.host.trim_start_matches('[').trim_end_matches(']');
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return Ok(vec![ip]);
+        }
+        let found = self.names.addresses(host).await?;
+        if found.is_empty() {
+            Err(IoError::Unresolved)
+        } else {
+            Ok(found)
+        }
     }
 }
 

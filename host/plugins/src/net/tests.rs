@@ -1,6 +1,12 @@
-//! TLS towards a server with a certificate of its own making.
+//! TLS towards a server with a certificate of its own making, and names that change what they mean.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use rustls::{
     ServerConfig,
@@ -50,8 +56,13 @@ async fn server() -> (Endpoint, JoinHandle<()>) {
 }
 
 fn network(grants: &Grants) -> Network<'_> {
+    network_with(grants, &SystemNames)
+}
+
+fn network_with<'a>(grants: &'a Grants, names: &'a dyn Names) -> Network<'a> {
     Network {
         grants,
+        names,
         task: vec![],
         deadline: tokio::time::Instant::now() + Duration::from_secs(30),
         input: 1 << 20,
@@ -108,6 +119,111 @@ async fn certificates_are_verified_unless_that_is_granted() {
     network.send(b"hello").await.unwrap();
     assert!(network.receive(8).await.unwrap().starts_with(b"HTTP"));
     server.abort();
+}
+
+/// A name server that gives the next answer each time it is asked; the last one again and again.
+struct Fickle {
+    answers: Vec<Vec<IpAddr>>,
+    asked: AtomicUsize,
+}
+
+impl Fickle {
+    fn new(answers: &[&[&str]]) -> Fickle {
+        let answers = answers.iter().map(|it| it.iter().map(|ip| ip.parse().unwrap()).collect());
+        Fickle {
+            answers: answers.collect(),
+            asked: AtomicUsize::new(0),
+        }
+    }
+}
+
+#[async_trait]
+impl Names for Fickle {
+    async fn addresses(&self, _host: &str) -> Result<Vec<IpAddr>, IoError> {
+        let asked = self.asked.fetch_add(1, Relaxed);
+        Ok(self.answers[asked.min(self.answers.len() - 1)].clone())
+    }
+}
+
+fn reach(patterns: &[&str]) -> Grants {
+    let network = patterns.iter().map(|it| Destination::parse(it).unwrap());
+    Grants {
+        network: network.collect(),
+        ..Grants::default()
+    }
+}
+
+/// Accepts one connection after the other, and says how many.
+async fn listener(address: &str) -> (u16, Arc<AtomicUsize>, JoinHandle<()>) {
+    let listener = TcpListener::bind((address, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let taken = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&taken);
+    let task = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            count.fetch_add(1, Relaxed);
+            let _ = stream.read(&mut [0; 1024]).await;
+            let location = format!("http://other.test:{port}/");
+            let answer = format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n");
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    (port, taken, task)
+}
+
+/// The name means an allowed address when it is checked; whatever it means a moment later, that address is the one reached.
+#[tokio::test]
+async fn the_address_that_was_checked_is_the_one_reached() {
+    let (port, taken, task) = listener("127.0.0.2").await;
+    let to = |host: &str| Endpoint {
+        host: host.into(),
+        port,
+    };
+    let names = Fickle::new(&[&["127.0.0.2"], &["127.0.0.1"]]);
+    let grants = reach(&["127.0.0.2/32"]);
+    network_with(&grants, &names).connect(&to("a.test"), None).await.unwrap();
+    assert_eq!(names.asked.load(Relaxed), 1, "resolved once");
+    assert_eq!(
+        network_with(&grants, &names).connect(&to("a.test"), None).await,
+        Err(IoError::Denied)
+    );
+
+    // Of several addresses those that are not granted are left out; a guarded one is, whatever name led there.
+    let mixed = Fickle::new(&[&["169.254.169.254", "127.0.0.3", "127.0.0.2"]]);
+    network_with(&grants, &mixed).connect(&to("a.test"), None).await.unwrap();
+    let metadata = Fickle::new(&[&["169.254.169.254"]]);
+    for grants in [reach(&["a.test:*"]), reach(&["0.0.0.0/0"])] {
+        let found = network_with(&grants, &metadata).connect(&to("a.test"), None).await;
+        assert_eq!(found, Err(IoError::Denied), "{grants:?}");
+    }
+    let taken = || taken.load(Relaxed);
+    tokio::time::timeout(Duration::from_secs(30), async {
+        while taken() < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+    task.abort();
+}
+
+/// A redirect to a name is resolved and checked like the first destination.
+#[tokio::test]
+async fn a_redirect_to_a_name_is_checked_again() {
+    let (port, taken, task) = listener("127.0.0.2").await;
+    let names = Fickle::new(&[&["127.0.0.2"], &["169.254.169.254"]]);
+    let endpoint = Endpoint {
+        host: "a.test".into(),
+        port,
+    };
+    let mut request = get(&endpoint, true);
+    request.tls = None;
+    request.redirects = 1;
+    let grants = reach(&["a.test:*", "other.test:*", "127.0.0.0/8"]);
+    let found = network_with(&grants, &names).http(request).await;
+    assert_eq!(found.map(|it| it.status), Err(IoError::Denied));
+    assert_eq!((taken.load(Relaxed), names.asked.load(Relaxed)), (1, 2));
+    task.abort();
 }
 
 #[tokio::test]

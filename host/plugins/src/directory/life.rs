@@ -1,0 +1,350 @@
+//! What becomes of a plugin's versions: they begin to serve, return, are taken out of service, and each time it is said and written down.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{Directory, files::Fingerprint};
+use crate::{
+    admission::{Admitted, Files, Refused, aside},
+    error::OrderError,
+    health::{Alarm, Generation, Health, Remedy},
+    manifest::WhenParked,
+    plugin::Post,
+    records::{Outcome, Record},
+    status::Change,
+    table::{Parked, Serving, Table},
+};
+
+/// One plugin's versions.
+#[derive(Default)]
+pub(crate) struct Line {
+    /// Of the files as they were last looked at; none where they could not be read.
+    pub(super) fingerprint: Option<Fingerprint>,
+    /// The version that serves, or that served when it was parked.
+    pub(super) current: Option<Admitted>,
+    generation: Option<Generation>,
+    /// The version to return to, and until when.
+    previous: Option<(Admitted, Instant)>,
+}
+
+impl Directory {
+    /// Admits what is in the directory; what was put aside by a rollback stays aside, also after a restart.
+    pub(super) async fn admit(&mut self, name: &str, files: &Files) -> Result<Change, Refused> {
+        if let Some(change) = self.restore(name).await {
+            return Ok(change);
+        }
+        let before = self.imports_before(name);
+        let stats = self.metrics.of(name);
+        let admitted = self.desk.admit(name, files, before.as_deref(), stats).await?;
+        self.keep(files).await;
+        let record = Record::of(Outcome::Admitted, "directory", &admitted).beside(self.files_of(name));
+        let predecessor = self.serving(name);
+        self.begin(name, admitted.clone(), predecessor);
+        // A restart with the same files is no news.
+        let standing = self.history.standing(name);
+        if standing.is_none_or(|it| !it.is_of(&admitted) || it.files != record.files) {
+            self.history.add(name, record).await;
+        }
+        Ok(self.publish(Change::Admitted {
+            name: name.to_owned(),
+            version: admitted.facts.version,
+            digest: admitted.facts.digest,
+        }))
+    }
+
+    /// After a restart: the version that a rollback brought back, where the directory still has the files that it was brought back from.
+    async fn restore(&mut self, name: &str) -> Option<Change> {
+        if self.lines.get(name).is_some_and(|line| line.current.is_some()) {
+            return None;
+        }
+        let record = self.history.standing(name)?;
+        if record.outcome != Outcome::RolledBack || record.files != self.files_of(name) {
+            return None;
+        }
+        match self.admit_record(name, &record).await {
+            Ok(admitted) => {
+                self.begin(name, admitted.clone(), None);
+                Some(self.publish(Change::Admitted {
+                    name: name.to_owned(),
+                    version: admitted.facts.version,
+                    digest: admitted.facts.digest,
+                }))
+            }
+            Err(error) => {
+                tracing::error!(
+                    plugin = name,
+                    "the version of record {} does not return, what is in the directory is admitted: {error}",
+                    record.sequence
+                );
+                None
+            }
+        }
+    }
+
+    /// The interfaces that the version before imports, whether it serves, is parked, or served before the daemon was started again.
+    fn imports_before(&self, name: &str) -> Option<Vec<String>> {
+        let current = self.lines.get(name).and_then(|line| line.current.as_ref());
+        let now = current.map(|it| it.facts.imports.clone());
+        now.or_else(|| self.history.standing(name).map(|it| it.imports))
+    }
+
+    async fn keep(&self, files: &Files) {
+        let (kept, files) = (self.kept.clone(), files.clone());
+        // What is not kept was said there; what broke there is no reason not to serve.
+        drop(aside(move || kept.put(&files)).await);
+    }
+
+    /// The version that serves, if one does.
+    fn serving(&self, name: &str) -> Option<Admitted> {
+        let serves = self.table.load().serving.contains_key(name);
+        let current = self.lines.get(name)?.current.clone();
+        current.filter(|_| serves)
+    }
+
+    /// Has a version serve from now on. With a predecessor it is on probation.
+    fn begin(&mut self, name: &str, admitted: Admitted, predecessor: Option<Admitted>) {
+        let rule = admitted.manifest.probation;
+        let health = Health::new(rule, predecessor.is_some(), Some(self.alarms.clone()));
+        let generation = health.generation;
+        let stats = self.metrics.of(name);
+        let serving = admitted.start(Post { stats, health });
+        self.change_table(|table| {
+            table.refusals.remove(name);
+            table.parked.remove(name);
+            table.serving.insert(name.to_owned(), serving);
+        });
+        self.metrics.admitted(name);
+        self.metrics.parked(name, false);
+        let line = self.lines.entry(name.to_owned()).or_default();
+        line.current = Some(admitted);
+        line.generation = Some(generation);
+        line.previous = predecessor.map(|it| (it, Instant::now() + rule.window));
+    }
+
+    /// Lets go of versions whose successors are past their probation.
+    pub(super) fn forget_predecessors(&mut self) {
+        // A little longer than the rule looks back, so that an alarm on its way still finds what it asks for.
+        let grace = Duration::from_secs(10);
+        for line in self.lines.values_mut() {
+            line.previous
+                .take_if(|(_, until)| Instant::now() > *until + grace);
+        }
+    }
+
+    /// Takes a version out of service that asked for it.
+    pub(super) async fn raised(&mut self, alarm: Alarm) {
+        let name = alarm.plugin.as_str();
+        let Some(line) = self.lines.get_mut(name) else {
+            return;
+        };
+        if line.generation != Some(alarm.generation) {
+            // It was replaced meanwhile.
+            return;
+        }
+        let previous = line.previous.take().map(|(previous, _)| previous);
+        match (alarm.remedy, previous) {
+            (Remedy::Return, Some(previous)) => {
+                self.go_back(name, previous, "probation", &alarm.reason).await;
+            }
+            _ => self.park(name, &alarm.reason).await,
+        }
+    }
+
+    /// Has an earlier version serve, for good: the files in the directory stay aside until they change.
+    async fn go_back(&mut self, name: &str, to: Admitted, by: &str, reason: &str) -> Change {
+        let serving = self.serving(name);
+        let from = serving.map(|it| it.facts.digest);
+        let record = Record::of(Outcome::RolledBack, by, &to)
+            .because(reason)
+            .beside(self.files_of(name));
+        let facts = to.facts.clone();
+        self.begin(name, to, None);
+        self.metrics.rolled_back(name);
+        self.history.add(name, record).await;
+        self.publish(Change::RolledBack {
+            name: name.to_owned(),
+            version: facts.version,
+            digest: facts.digest,
+            from,
+            reason: reason.to_owned(),
+        })
+    }
+
+    async fn park(&mut self, name: &str, reason: &str) {
+        let Some(admitted) = self.lines.get(name).and_then(|line| line.current.clone()) else {
+            return;
+        };
+        let table = self.table.load_full();
+        let Some((meta, facts)) = table.serving.get(name).map(Serving::parts) else {
+            return;
+        };
+        let answer = admitted.manifest.when_parked;
+        let parked = Arc::new(Parked {
+            facts: facts.clone(),
+            reason: reason.to_owned(),
+            answer,
+            meta: Arc::clone(meta),
+        });
+        self.change_table(|table| {
+            table.serving.remove(name);
+            table.parked.insert(name.to_owned(), Arc::clone(&parked));
+        });
+        self.metrics.parked(name, true);
+        let record = Record::of(Outcome::Parked, "probation", &admitted)
+            .because(reason)
+            .beside(self.files_of(name));
+        self.history.add(name, record).await;
+        self.publish(Change::Parked {
+            name: name.to_owned(),
+            digest: admitted.facts.digest,
+            reason: reason.to_owned(),
+            passes: answer == WhenParked::Pass,
+        });
+    }
+
+    /// `record` none: the newest that is of another version than the one that serves.
+    pub(super) async fn rollback(
+        &mut self,
+        name: &str,
+        record: Option<u64>,
+        by: &str,
+    ) -> Result<Change, OrderError> {
+        let records = self.history.of(name);
+        let owned = || name.to_owned();
+        if records.is_empty() && !self.lines.contains_key(name) {
+            return Err(OrderError::Unknown { name: owned() });
+        }
+        let current = self.serving(name);
+        let mut served = records.iter().filter(|it| it.serves());
+        let record = match record {
+            Some(sequence) => served
+                .find(|it| it.sequence == sequence)
+                .ok_or_else(|| OrderError::NoRecord {
+                    name: owned(),
+                    record: sequence,
+                })?,
+            None => served
+                .find(|it| !current.as_ref().is_some_and(|current| it.is_of(current)))
+                .ok_or_else(|| OrderError::NothingBefore { name: owned() })?,
+        };
+        let admitted = self.admit_record(name, record).await?;
+        let reason = format!("back to record {}, as {by} asked", record.sequence);
+        Ok(self.go_back(name, admitted, by, &reason).await)
+    }
+
+    /// Admits the files of a record again. What it may import was settled when it served.
+    async fn admit_record(&self, name: &str, record: &Record) -> Result<Admitted, OrderError> {
+        let owned = || name.to_owned();
+        let digests = record.digest.clone().zip(record.manifest.clone());
+        let kept = self.kept.clone();
+        let taken = aside(move || {
+            let (component, manifest) = digests.ok_or("the record names no files")?;
+            kept.take(&component, &manifest)
+        });
+        let taken = taken.await.map_err(|_| OrderError::Stopped)?;
+        let files = taken.map_err(|message| OrderError::NotKept {
+            name: owned(),
+            record: record.sequence,
+            message,
+        })?;
+        let stats = self.metrics.of(name);
+        let admitted = self.desk.admit(name, &files, None, stats).await;
+        admitted.map_err(|refused| OrderError::Refused {
+            name: owned(),
+            reason: refused.to_string(),
+        })
+    }
+
+    /// None: it is still unreadable, and that was said before.
+    pub(super) async fn refused(
+        &mut self,
+        name: &str,
+        refused: &Refused,
+        unreadable: bool,
+    ) -> Option<Change> {
+        let reason = refused.to_string();
+        let mut said = None;
+        self.change_table(|table| said = table.refusals.insert(name.to_owned(), reason.clone()));
+        if unreadable && said.as_ref() == Some(&reason) {
+            return None;
+        }
+        self.metrics.refused(name);
+        let record = Record::new(Outcome::Refused, "directory")
+            .because(&reason)
+            .beside(self.files_of(name));
+        self.history.add(name, record).await;
+        Some(self.publish(Change::Refused {
+            name: name.to_owned(),
+            reason,
+        }))
+    }
+
+    /// The files, or the manifest, were taken away.
+    pub(super) async fn removed(&mut self, name: &str) -> Change {
+        self.lines.remove(name);
+        self.change_table(|table| {
+            table.serving.remove(name);
+            table.parked.remove(name);
+            table.refusals.remove(name);
+        });
+        self.metrics.parked(name, false);
+        let record = Record::new(Outcome::Removed, "directory");
+        self.history.add(name, record).await;
+        self.publish(Change::Removed {
+            name: name.to_owned(),
+        })
+    }
+
+    fn change_table(&self, change: impl FnOnce(&mut Table)) {
+        let mut table = Table::clone(&self.table.load());
+        change(&mut table);
+        self.table.store(Arc::new(table));
+    }
+
+    fn publish(&self, change: Change) -> Change {
+        match &change {
+            Change::Admitted {
+                name,
+                version,
+                digest,
+            } => {
+                tracing::info!(plugin = name, version, digest, "plugin admitted");
+            }
+            Change::Refused { name, reason } => {
+                let table = self.table.load();
+                let still = table.serving.get(name).map(|it| it.facts().version.as_str());
+                let serving = still.unwrap_or("none");
+                tracing::error!(plugin = name, serving, "plugin refused: {reason}");
+            }
+            Change::Removed { name } => tracing::warn!(plugin = name, "plugin removed"),
+            Change::RolledBack {
+                name,
+                version,
+                digest,
+                from,
+                reason,
+            } => {
+                let from = from.as_deref().unwrap_or("none");
+                tracing::warn!(plugin = name, version, digest, from, "plugin rolled back: {reason}");
+            }
+            Change::Parked {
+                name,
+                digest,
+                reason,
+                passes,
+            } => {
+                let meanwhile = if *passes {
+                    "everything is let through"
+                } else {
+                    "every call is refused"
+                };
+                tracing::error!(plugin = name, digest, "plugin parked, {meanwhile}: {reason}");
+            }
+        }
+        // Nobody has to follow.
+        drop(self.changes.send(change.clone()));
+        change
+    }
+}

@@ -1,0 +1,171 @@
+//! Compiled components: made in an engine of their own, written down with what they were made of and for, and taken back.
+//!
+//! Loading compiled code is `unsafe`: bytes that no engine made can do anything to this process. So an [`Artefact`] exists in two
+//! ways only: an engine of this process has just made it, or a file says word for word which component it was made of and for
+//! which engine, and its content has the digest that was written with it. That such a file is the daemon's own is its private directory's part.
+#![allow(unsafe_code, reason = "one call, at the end of the checks described above")]
+
+use std::hash::{Hash, Hasher};
+
+use sha2::{Digest, Sha256};
+use wasmtime::{Config as EngineConfig, Engine as Wasmtime, component::Component};
+
+use super::{CompileError, Compiled, Engine, common_config};
+use crate::text::{hex, one_line};
+
+/// The first bytes of a file; changes with the layout after it.
+const MAGIC: &[u8; 16] = b"transom-code-1\0\0";
+/// Magic, digest of the component, hash of the engine, digest of the code.
+const HEAD: usize = 16 + 3 * 32;
+
+type Sha = [u8; 32];
+
+/// Compiled code that this engine may load.
+pub(crate) struct Artefact(Vec<u8>);
+
+/// What an artefact is made of (the component's digest) and for (the engine's compatibility hash).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ArtefactKey {
+    pub(crate) component: Sha,
+    pub(crate) engine: Sha,
+}
+
+/// Why a file is not used. Display is for a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Distrust {
+    #[error("it is no compiled component of this daemon")]
+    Foreign,
+    #[error("it was compiled from another component")]
+    Component,
+    #[error("it was compiled for another engine")]
+    Engine,
+    #[error("its content is not what was written")]
+    Content,
+}
+
+impl ArtefactKey {
+    /// The file's name.
+    pub(crate) fn name(&self) -> String {
+        format!("{}-{}", hex(&self.component), hex(&self.engine[..16]))
+    }
+}
+
+impl Artefact {
+    /// The head of the file that holds it; the code follows.
+    pub(crate) fn head(&self, key: &ArtefactKey) -> Vec<u8> {
+        let mut head = Vec::with_capacity(HEAD);
+        head.extend_from_slice(MAGIC);
+        head.extend_from_slice(&key.component);
+        head.extend_from_slice(&key.engine);
+        head.extend_from_slice(&Sha256::digest(&self.0));
+        head
+    }
+
+    pub(crate) fn code(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// From a file's content, which has to be of `key` and whole.
+    pub(crate) fn verified(mut file: Vec<u8>, key: &ArtefactKey) -> Result<Artefact, Distrust> {
+        if file.len() < HEAD || file[..16] != MAGIC[..] {
+            return Err(Distrust::Foreign);
+        }
+        if file[16..48] != key.component {
+            return Err(Distrust::Component);
+        }
+        if file[48..80] != key.engine {
+            return Err(Distrust::Engine);
+        }
+        let written: Sha = std::array::from_fn(|at| file[80 + at]);
+        file.drain(..HEAD);
+        if Sha256::digest(&file)[..] != written {
+            return Err(Distrust::Content);
+        }
+        Ok(Artefact(file))
+    }
+}
+
+impl Engine {
+    /// What compiled code has to be made for so that this engine can run it: version, target, features and settings.
+    pub(crate) fn compatibility(&self) -> Sha {
+        let mut hasher = Digesting(Sha256::new());
+        self.wasmtime.precompile_compatibility_hash().hash(&mut hasher);
+        hasher.0.finalize().into()
+    }
+
+    /// Compiles in an engine made for it, so that what compiling leaves behind goes with that. Takes tens of milliseconds to seconds
+    /// of processor time: not for a task of the runtime.
+    pub(crate) fn precompile(component: &[u8]) -> Result<Artefact, CompileError> {
+        let mut config = EngineConfig::new();
+        common_config(&mut config);
+        Wasmtime::new(&config)
+            .and_then(|engine| engine.precompile_component(component))
+            .map(Artefact)
+            .map_err(|error| CompileError(one_line(&format!("{error:#}"))))
+    }
+
+    pub(crate) fn load(&self, artefact: &Artefact) -> Result<Compiled, CompileError> {
+        // SAFETY: an `Artefact` is made in two places, both in this file: by `precompile`, and by `verified`, which lets pass
+        // only the very bytes that `precompile` made earlier.
+        unsafe { Component::deserialize(&self.wasmtime, &artefact.0) }
+            .map(Compiled)
+            .map_err(|error| CompileError(one_line(&format!("{error:#}"))))
+    }
+}
+
+/// Feeds what is hashed to SHA-256: the standard hasher has 64 bits and may change.
+struct Digesting(Sha256);
+
+impl Hasher for Digesting {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        let digest = self.0.clone().finalize();
+        u64::from_le_bytes(std::array::from_fn(|at| digest[at]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(component: u8, engine: u8) -> ArtefactKey {
+        ArtefactKey {
+            component: [component; 32],
+            engine: [engine; 32],
+        }
+    }
+
+    #[test]
+    fn a_file_is_taken_for_what_it_was_written_as() {
+        let artefact = Artefact(b"code".to_vec());
+        let mut file = artefact.head(&key(1, 2));
+        file.extend_from_slice(artefact.code());
+        let verdict = |file: &[u8], key: &ArtefactKey| Artefact::verified(file.to_vec(), key).map(|it| it.0).err();
+        assert_eq!(verdict(&file, &key(1, 2)), None);
+        assert_eq!(verdict(&file, &key(3, 2)), Some(Distrust::Component));
+        assert_eq!(verdict(&file, &key(1, 3)), Some(Distrust::Engine));
+        for at in 0..file.len() {
+            let mut broken = file.clone();
+            broken[at] ^= 1;
+            assert!(verdict(&broken, &key(1, 2)).is_some(), "byte {at}");
+        }
+        for length in 0..file.len() {
+            assert!(verdict(&file[..length], &key(1, 2)).is_some(), "{length} bytes");
+        }
+        assert_eq!(verdict(b"\x7fELF", &key(1, 2)), Some(Distrust::Foreign));
+    }
+
+    #[test]
+    fn the_throw_away_engine_compiles_for_the_one_that_serves() {
+        let engine = Engine::new().unwrap();
+        let artefact = Engine::precompile(b"\0asm\x0d\0\x01\0").unwrap();
+        assert!(engine.load(&artefact).is_ok());
+        assert_eq!(engine.compatibility(), Engine::new().unwrap().compatibility());
+        assert_ne!(engine.compatibility(), [0; 32]);
+        // Garbage that got this far is still no code.
+        assert!(engine.load(&Artefact(b"garbage".to_vec())).is_err());
+    }
+}

@@ -1,0 +1,220 @@
+//! How a version that serves is doing, and when it is taken out of service.
+//!
+//! On probation, which lasts for a window after it replaced another, a version may fault so many times; with the next fault the version
+//! before it returns. At any time, a version that answers nothing any more, so many faults in a row and one, is parked: its
+//! extension point answers without it until something new is admitted. Faults that come now and then among good answers park nothing: a
+//! plugin that trips over one subscriber's query still serves the others.
+//!
+//! Counting costs a load on a call that is answered and is done in atomics; what follows is done by the directory's task.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::mpsc;
+
+use crate::config::Probation;
+
+/// Tells versions that run or ran in this process apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Generation(u64);
+
+impl Generation {
+    pub(crate) fn next() -> Generation {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Generation(NEXT.fetch_add(1, Relaxed))
+    }
+}
+
+/// What is to become of a version that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remedy {
+    /// The version before it serves again.
+    Return,
+    /// Nothing of this plugin serves.
+    Park,
+}
+
+/// A version asks to be taken out of service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Alarm {
+    pub(crate) plugin: String,
+    pub(crate) generation: Generation,
+    pub(crate) remedy: Remedy,
+    /// For an operator.
+    pub(crate) reason: String,
+}
+
+/// What a version has done since it began to serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Conduct {
+    /// There is a version to return to.
+    replaced_another: bool,
+    age: Duration,
+    faults: u32,
+    in_a_row: u32,
+}
+
+/// The rule, without a clock.
+fn remedy(rule: Probation, conduct: Conduct) -> Option<Remedy> {
+    let on_probation = conduct.replaced_another && conduct.age <= rule.window;
+    if on_probation && conduct.faults > rule.most {
+        Some(Remedy::Return)
+    } else if !on_probation && conduct.in_a_row > rule.most {
+        Some(Remedy::Park)
+    } else {
+        None
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Health {
+    pub(crate) generation: Generation,
+    rule: Probation,
+    began: Instant,
+    replaced_another: bool,
+    faults: AtomicU32,
+    in_a_row: AtomicU32,
+    raised: AtomicBool,
+    alarms: Option<mpsc::Sender<Alarm>>,
+}
+
+impl Health {
+    /// A version that begins to serve. Without `alarms` nobody is told: a trial instance, a shadow.
+    pub(crate) fn new(
+        rule: Probation,
+        replaced_another: bool,
+        alarms: Option<mpsc::Sender<Alarm>>,
+    ) -> Health {
+        Health {
+            generation: Generation::next(),
+            rule,
+            began: Instant::now(),
+            replaced_another,
+            faults: AtomicU32::new(0),
+            in_a_row: AtomicU32::new(0),
+            raised: AtomicBool::new(false),
+            alarms,
+        }
+    }
+
+    /// How much longer the version before it is kept for its return. None: it is not on probation.
+    pub(crate) fn probation_left(&self) -> Option<Duration> {
+        let left = self.rule.window.checked_sub(self.began.elapsed());
+        left.filter(|_| self.replaced_another)
+    }
+
+    /// A call was answered.
+    pub(crate) fn answered(&self) {
+        if self.in_a_row.load(Relaxed) != 0 {
+            self.in_a_row.store(0, Relaxed);
+        }
+    }
+
+    /// A call ended in a fault. `last` says which.
+    pub(crate) fn faulted(&self, plugin: &str, last: &str) {
+        let conduct = Conduct {
+            replaced_another: self.replaced_another,
+            age: self.began.elapsed(),
+            faults: self.faults.fetch_add(1, Relaxed).saturating_add(1),
+            in_a_row: self.in_a_row.fetch_add(1, Relaxed).saturating_add(1),
+        };
+        let (Some(remedy), Some(alarms)) = (remedy(self.rule, conduct), &self.alarms) else {
+            return;
+        };
+        if self.raised.swap(true, Relaxed) {
+            return;
+        }
+        let reason = match remedy {
+            Remedy::Return => format!(
+                "{} faults within {:?} after it began to serve, {} are allowed (probation); the last: {last}",
+                conduct.faults, self.rule.window, self.rule.most
+            ),
+            Remedy::Park => format!(
+                "{} calls in a row ended in a fault, {} may (probation.most); the last: {last}",
+                conduct.in_a_row, self.rule.most
+            ),
+        };
+        let alarm = Alarm {
+            plugin: plugin.to_owned(),
+            generation: self.generation,
+            remedy,
+            reason,
+        };
+        if alarms.try_send(alarm).is_err() {
+            // The directory has its hands full: the next fault says it again.
+            self.raised.store(false, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn when_a_version_goes() {
+        let rule = Probation {
+            window: Duration::from_mins(1),
+            most: 2,
+        };
+        for (replaced_another, seconds, faults, in_a_row, expected) in [
+            (true, 10, 2, 2, None),
+            (true, 10, 3, 0, Some(Remedy::Return)),
+            (true, 60, 3, 3, Some(Remedy::Return)),
+            (true, 61, 300, 2, None),
+            (true, 61, 3, 3, Some(Remedy::Park)),
+            (false, 10, 300, 2, None),
+            (false, 10, 3, 3, Some(Remedy::Park)),
+        ] {
+            let conduct = Conduct {
+                replaced_another,
+                age: Duration::from_secs(seconds),
+                faults,
+                in_a_row,
+            };
+            assert_eq!(remedy(rule, conduct), expected, "{conduct:?}");
+        }
+    }
+
+    #[test]
+    fn an_alarm_is_raised_once_and_an_answer_ends_a_row() {
+        let rule = Probation {
+            window: Duration::from_mins(1),
+            most: 1,
+        };
+        let (alarms, mut raised) = mpsc::channel(4);
+        let health = Health::new(rule, false, Some(alarms));
+        for _ in 0..3 {
+            health.faulted("p", "x");
+            health.answered();
+        }
+        assert!(raised.try_recv().is_err());
+        for _ in 0..3 {
+            health.faulted("p", "x");
+        }
+        let alarm = raised.try_recv().unwrap();
+        assert_eq!((alarm.remedy, alarm.generation), (Remedy::Park, health.generation));
+        assert!(alarm.reason.contains("2 calls in a row") && alarm.reason.ends_with("x"), "{}", alarm.reason);
+        assert!(raised.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_full_queue_is_tried_again() {
+        let rule = Probation {
+            window: Duration::from_mins(1),
+            most: 0,
+        };
+        let (alarms, mut raised) = mpsc::channel(1);
+        let (first, second) = (
+            Health::new(rule, true, Some(alarms.clone())),
+            Health::new(rule, true, Some(alarms)),
+        );
+        first.faulted("a", "x");
+        second.faulted("b", "x");
+        assert_eq!(raised.try_recv().unwrap().plugin, "a");
+        second.faulted("b", "x");
+        assert_eq!(raised.try_recv().unwrap().plugin, "b");
+    }
+}

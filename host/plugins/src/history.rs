@@ -1,0 +1,233 @@
+//! The records of every plugin: a copy in memory that is read, and the store where they outlive the daemon.
+//!
+//! A record is in memory at once and in the store as soon as that takes it; until then it waits, in order, and [`History::kept`] says so. Nothing
+//! waits for a store that is away longer than [`PATIENCE`]: plugins serve without it. Two daemons that share a store share the
+//! numbers as well: a number that is taken already is passed over.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use serde::Serialize;
+use transom_store::{Batch, Entry, Error as StoreError, Expect, Store};
+
+use crate::records::{Outcome, Record};
+
+/// Records of a plugin.
+const RECORDS: usize = 50;
+/// Plugins that records are kept of; those that were not heard of for longest are forgotten.
+const PLUGINS: usize = 1024;
+/// Records that may wait for the store.
+const WAITING: usize = 256;
+/// For one answer of the store.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where a plugin's records are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kept {
+    /// In the store.
+    Store,
+    /// In memory: no store was given, and with the daemon they end.
+    Memory,
+    /// In memory, until the store takes them.
+    Waiting,
+}
+
+#[derive(Debug)]
+pub(crate) struct History {
+    store: Option<Arc<dyn Store>>,
+    /// `PREFIX/plugins/`.
+    prefix: String,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Oldest first.
+    records: BTreeMap<String, VecDeque<Record>>,
+    waiting: VecDeque<(String, Record)>,
+}
+
+impl History {
+    /// Reads what the store has. A store that does not answer is a warning: what it has is then unknown until a restart.
+    pub(crate) async fn load(store: Option<Arc<dyn Store>>, prefix: &str) -> History {
+        let history = History {
+            store,
+            prefix: format!("{prefix}/plugins/"),
+            inner: Mutex::default(),
+        };
+        if let Some(store) = &history.store {
+            match in_time(store.scan(&history.prefix)).await {
+                Ok(entries) => history.take_over(entries),
+                Err(error) => tracing::warn!("earlier records of plugins are not known: {error}"),
+            }
+        }
+        history
+    }
+
+    fn take_over(&self, entries: Vec<Entry>) {
+        let mut inner = self.inner();
+        for entry in entries {
+            let name = self.plugin_of(&entry.key);
+            let (Some(name), Ok(record)) = (name, serde_json::from_slice(&entry.value)) else {
+                tracing::warn!(key = entry.key, "a record of a plugin cannot be read and is left alone");
+                continue;
+            };
+            inner.records.entry(name).or_default().push_back(record);
+        }
+    }
+
+    fn plugin_of(&self, key: &str) -> Option<String> {
+        let (name, sequence) = key.strip_prefix(&self.prefix)?.rsplit_once('/')?;
+        sequence.parse::<u64>().ok().map(|_| name.to_owned())
+    }
+
+    /// Newest first.
+    pub(crate) fn of(&self, name: &str) -> Vec<Record> {
+        let inner = self.inner();
+        let records = inner.records.get(name).into_iter().flatten();
+        records.rev().cloned().collect()
+    }
+
+    pub(crate) fn kept(&self) -> Kept {
+        match (&self.store, self.inner().waiting.is_empty()) {
+            (None, _) => Kept::Memory,
+            (Some(_), true) => Kept::Store,
+            (Some(_), false) => Kept::Waiting,
+        }
+    }
+
+    /// What says which version serves, and what happened after it, newest first. Nothing once the files were taken away.
+    pub(crate) fn standing(&self, name: &str) -> Option<Record> {
+        let records = self.of(name);
+        let newest = records
+            .iter()
+            .find(|it| it.serves() || it.outcome == Outcome::Removed)?;
+        newest.serves().then(|| newest.clone())
+    }
+
+    /// Writes a record down. Called by one task alone.
+    pub(crate) async fn add(&self, name: &str, mut record: Record) {
+        {
+            let mut inner = self.inner();
+            inner.forget_someone(name);
+            let records = inner.records.entry(name.to_owned()).or_default();
+            record.sequence = records.back().map_or(1, |it| it.sequence + 1);
+            records.push_back(record.clone());
+            while records.len() > RECORDS {
+                records.pop_front();
+            }
+            if self.store.is_none() {
+                return;
+            }
+            inner.waiting.push_back((name.to_owned(), record));
+            if inner.waiting.len() > WAITING {
+                inner.waiting.pop_front();
+            }
+        }
+        self.flush().await;
+    }
+
+    /// Hands over to the store what waits for it.
+    pub(crate) async fn flush(&self) {
+        let Some(store) = &self.store else { return };
+        // More turns than there are records come only of somebody who takes number after number.
+        for _ in 0..WAITING * 2 {
+            let Some((name, record)) = self.inner().waiting.front().cloned() else {
+                return;
+            };
+            match self.write(store, &name, &record).await {
+                Ok(()) => {
+                    self.inner().waiting.pop_front();
+                }
+                Err(Failed::Taken) => {
+                    if let Err(error) = self.renumber(store, &name).await {
+                        tracing::warn!(plugin = name, "a record is not stored yet: {error}");
+                        return;
+                    }
+                }
+                Err(Failed::Store(error)) => {
+                    tracing::warn!(plugin = name, "a record is not stored yet: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn write(&self, store: &Arc<dyn Store>, name: &str, record: &Record) -> Result<(), Failed> {
+        let value = serde_json::to_vec(record).map_err(|error| Failed::Store(error.to_string()))?;
+        let mut batch = Batch::new().put(self.key(name, record.sequence), value, Expect::Absent);
+        if let Some(old) = record.sequence.checked_sub(RECORDS as u64) {
+            batch = batch.delete(self.key(name, old), Expect::Any);
+        }
+        match tokio::time::timeout(PATIENCE, store.commit(batch)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(StoreError::Conflict { .. })) => Err(Failed::Taken),
+            Ok(Err(error)) => Err(Failed::Store(error.to_string())),
+            Err(_elapsed) => Err(Failed::Store(format!("no answer within {PATIENCE:?}"))),
+        }
+    }
+
+    /// Gives those that wait numbers after what the store has: another daemon wrote there, or an answer was lost.
+    async fn renumber(&self, store: &Arc<dyn Store>, name: &str) -> Result<(), String> {
+        let prefix = format!("{}{name}/", self.prefix);
+        let found = in_time(store.scan(&prefix)).await?;
+        let stored: Vec<Record> = found
+            .iter()
+            .filter_map(|entry| serde_json::from_slice(&entry.value).ok())
+            .collect();
+        let mut inner = self.inner();
+        let Inner { records, waiting } = &mut *inner;
+        // The answer was lost: it is there.
+        waiting.retain(|(plugin, record)| plugin != name || !stored.contains(record));
+        let mut last = stored.iter().map(|it| it.sequence).max().unwrap_or_default();
+        let mut known: VecDeque<Record> = stored.into();
+        for (_, record) in waiting.iter_mut().filter(|(plugin, _)| plugin == name) {
+            last = (last + 1).max(record.sequence);
+            record.sequence = last;
+            known.push_back(record.clone());
+        }
+        while known.len() > RECORDS {
+            known.pop_front();
+        }
+        records.insert(name.to_owned(), known);
+        Ok(())
+    }
+
+    fn key(&self, name: &str, sequence: u64) -> String {
+        format!("{}{name}/{sequence:020}", self.prefix)
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Makes room for `name`.
+    fn forget_someone(&mut self, name: &str) {
+        if self.records.len() < PLUGINS || self.records.contains_key(name) {
+            return;
+        }
+        let last = |records: &VecDeque<Record>| records.back().map_or(0, |it| it.at);
+        let oldest = self.records.iter().min_by_key(|(_, records)| last(records));
+        if let Some(name) = oldest.map(|(name, _)| name.clone()) {
+            self.records.remove(&name);
+        }
+    }
+}
+
+enum Failed {
+    Taken,
+    Store(String),
+}
+
+async fn in_time<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, String> {
+    match tokio::time::timeout(PATIENCE, answer).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_elapsed) => Err(format!("no answer within {PATIENCE:?}")),
+    }
+}

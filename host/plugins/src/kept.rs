@@ -1,0 +1,141 @@
+//! The files of versions that were admitted, so that a record can be gone back to after the directory has something else.
+//!
+//! Components and manifests lie in the host's private directory under their digests, and are taken back only when they still have
+//! them. A manifest may hold secrets: it is kept there as private as the daemon's own memory, and nowhere else.
+
+use std::{path::Path, sync::Arc};
+
+use sha2::{Digest, Sha256};
+
+use crate::{
+    admission::Files,
+    limits::{MAX_MANIFEST, MAX_SIZE},
+    shelf::Shelf,
+    text::hex,
+};
+
+/// Components, and as many manifests, that are kept over all plugins.
+const MOST: usize = 64;
+
+/// Cheap to clone. All of it blocks.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept(Option<Arc<Shelves>>);
+
+#[derive(Debug)]
+struct Shelves {
+    components: Shelf,
+    manifests: Shelf,
+}
+
+impl Kept {
+    /// `private`: the host's own directory. Without one nothing is kept.
+    pub(crate) fn open(private: Option<&Path>) -> Kept {
+        let Some(private) = private else {
+            return Kept(None);
+        };
+        let opened = Shelf::open(&private.join("components"), MOST).and_then(|components| {
+            let manifests = Shelf::open(&private.join("manifests"), MOST)?;
+            Ok(Shelves {
+                components,
+                manifests,
+            })
+        });
+        match opened {
+            Ok(shelves) => Kept(Some(Arc::new(shelves))),
+            Err(error) => {
+                tracing::warn!(
+                    dir = %private.display(),
+                    "versions to go back to are not kept: {error}"
+                );
+                Kept(None)
+            }
+        }
+    }
+
+    pub(crate) fn put(&self, files: &Files) {
+        let (Some(shelves), Some(manifest)) = (&self.0, &files.manifest) else {
+            return;
+        };
+        for (shelf, content) in [
+            (&shelves.components, files.component.as_slice()),
+            (&shelves.manifests, manifest.as_bytes()),
+        ] {
+            let name = hex(&Sha256::digest(content));
+            // There already, and whole: only younger now. The digest is looked at when it is taken.
+            let there = shelf
+                .read(&name, MAX_SIZE)
+                .is_ok_and(|it| it.as_deref() == Some(content));
+            if there {
+                continue;
+            }
+            if let Err(error) = shelf.write(&name, &[content]) {
+                tracing::warn!("a version to go back to is not kept: {error}");
+            }
+        }
+    }
+
+    /// The files with these digests (`sha256:…`), or why they are not to be had.
+    pub(crate) fn take(&self, component: &str, manifest: &str) -> Result<Files, String> {
+        let shelves = self
+            .0
+            .as_ref()
+            .ok_or("no versions are kept: the host has no private directory that it can use")?;
+        let component = find(&shelves.components, component, MAX_SIZE)?;
+        let manifest = find(&shelves.manifests, manifest, MAX_MANIFEST)?;
+        let manifest = String::from_utf8(manifest).map_err(|_| "the manifest is not UTF-8")?;
+        Ok(Files {
+            component: Arc::new(component),
+            manifest: Some(manifest),
+        })
+    }
+}
+
+fn find(shelf: &Shelf, digest: &str, most: u64) -> Result<Vec<u8>, String> {
+    let name = digest.strip_prefix("sha256:").unwrap_or_default();
+    if name.len() != 64 || !name.bytes().all(|c| c.is_ascii_hexdigit()) {
+        return Err(format!("`{digest}` is no digest"));
+    }
+    let content = shelf
+        .read(name, most)
+        .map_err(|error| error.to_string())?
+        .ok_or_else(|| format!("{} is gone: the {MOST} newest are kept", shelf.path(name).display()))?;
+    if hex(&Sha256::digest(&content)) == name {
+        Ok(content)
+    } else {
+        let path = shelf.path(name);
+        Err(format!("{} is not what was written there", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_put_is_taken_and_what_was_changed_is_not() {
+        let root = tempfile::tempdir().unwrap();
+        let kept = Kept::open(Some(root.path().join("own").as_path()));
+        let files = Files {
+            component: Arc::new(b"component".to_vec()),
+            manifest: Some("world = 1".to_owned()),
+        };
+        let digest = |content: &[u8]| format!("sha256:{}", hex(&Sha256::digest(content)));
+        let (component, manifest) = (digest(b"component"), digest(b"world = 1"));
+        assert!(kept.take(&component, &manifest).err().unwrap().contains("is gone"));
+        kept.put(&files);
+        let found = kept.take(&component, &manifest).unwrap();
+        assert_eq!(found.component, files.component);
+        assert_eq!(found.manifest, files.manifest);
+        for wrong in ["", "sha256:../../x", "sha256:"] {
+            assert!(kept.take(wrong, &manifest).err().unwrap().contains("no digest"));
+        }
+
+        let file = root.path().join("own/components").join(&component[7..]);
+        std::fs::write(&file, b"another").unwrap();
+        let why = kept.take(&component, &manifest).err().unwrap();
+        assert!(why.contains("not what was written"), "{why}");
+        kept.put(&files);
+        assert!(kept.take(&component, &manifest).is_ok(), "put again, it is whole again");
+        assert!(Kept::open(None).take(&component, &manifest).is_err());
+    }
+}

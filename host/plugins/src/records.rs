@@ -1,0 +1,185 @@
+//! What is written down of each admission: [`Record`], a JSON document in the store.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    admission::Admitted,
+    grants::Grants,
+    limits::Limits,
+    plugin::seconds_now,
+    text::hex,
+};
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It began to serve.
+    Admitted,
+    /// It was not let in.
+    Refused,
+    /// An earlier version serves again; the record is that version's.
+    RolledBack,
+    /// The version of the record was taken out of service.
+    Parked,
+    /// It answers beside the version that serves.
+    Shadowing,
+    /// The files were taken away.
+    Removed,
+}
+
+/// One thing that happened to a plugin. What is not known, as of a file that could not be read, is left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Grows by one from record to record of a plugin.
+    pub sequence: u64,
+    /// Seconds since 1970.
+    pub at: u64,
+    /// Who or what: `directory`, `probation`, `shadow`, or as an operator's order names it.
+    pub by: String,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Why it was refused, parked or rolled back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The plugin's own version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Its world: `check-probe`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub world: Option<String>,
+    /// `sha256:` and the component's digest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// `sha256:` and the digest of the manifest's text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<String>,
+    /// `sha256:` and the digest of the configuration; the configuration itself may hold secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
+    /// The interfaces that it imports, without their versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub imports: Vec<String>,
+    /// `[grants]`, as JSON.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub grants: Value,
+    /// `[limits]`, as JSON: bytes and milliseconds.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub limits: Value,
+    /// The digest of both files that were in the directory then. After a rollback these are the files that are not admitted again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<String>,
+}
+
+impl Record {
+    pub(crate) fn new(outcome: Outcome, by: &str) -> Record {
+        Record {
+            sequence: 0,
+            at: seconds_now(),
+            by: by.to_owned(),
+            outcome,
+            reason: None,
+            version: None,
+            world: None,
+            digest: None,
+            manifest: None,
+            config: None,
+            imports: Vec::new(),
+            grants: Value::Null,
+            limits: Value::Null,
+            files: None,
+        }
+    }
+
+    pub(crate) fn of(outcome: Outcome, by: &str, admitted: &Admitted) -> Record {
+        let (facts, manifest) = (&admitted.facts, &admitted.manifest);
+        let config = hex(&Sha256::digest(manifest.config.to_string()));
+        Record {
+            version: Some(facts.version.clone()),
+            world: Some(facts.world.short().to_owned()),
+            digest: Some(facts.digest.clone()),
+            manifest: Some(facts.manifest.clone()),
+            config: Some(format!("sha256:{config}")),
+            imports: facts.imports.clone(),
+            grants: grants(&manifest.grants),
+            limits: limits(&manifest.limits),
+            ..Record::new(outcome, by)
+        }
+    }
+
+    pub(crate) fn because(mut self, reason: &str) -> Record {
+        self.reason = Some(reason.to_owned());
+        self
+    }
+
+    pub(crate) fn beside(mut self, files: Option<String>) -> Record {
+        self.files = files;
+        self
+    }
+
+    /// Whether it says which version serves from then on.
+    pub(crate) fn serves(&self) -> bool {
+        matches!(self.outcome, Outcome::Admitted | Outcome::RolledBack)
+    }
+
+    /// Whether it is of this version.
+    pub(crate) fn is_of(&self, admitted: &Admitted) -> bool {
+        self.digest.as_ref() == Some(&admitted.facts.digest)
+            && self.manifest.as_ref() == Some(&admitted.facts.manifest)
+    }
+}
+
+fn grants(it: &Grants) -> Value {
+    let network: Vec<String> = it.network.iter().map(ToString::to_string).collect();
+    json!({
+        "network": network,
+        "command": it.command,
+        "tls-unverified": it.tls_unverified,
+        "clock": it.clock,
+        "random": it.random,
+        "environment": it.environment,
+        "imports": it.imports,
+    })
+}
+
+fn limits(it: &Limits) -> Value {
+    let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    json!({
+        "wall-clock": millis(it.wall_clock),
+        "cpu": millis(it.cpu),
+        "memory": it.memory,
+        "table": it.table,
+        "output": it.output,
+        "instances": it.instances,
+        "calls": it.calls,
+        "concurrency": it.concurrency,
+        "steps": it.steps,
+        "attempt-time": millis(it.attempt_time),
+        "attempt-input": it.attempt_input,
+        "attempt-output": it.attempt_output,
+        "log-lines": it.log_lines,
+        "log-line": it.log_line,
+        "size": it.size,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let record = Record::new(Outcome::RolledBack, "probation")
+            .because("x")
+            .beside(Some("sha256:00".to_owned()));
+        let text = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+        assert!(text.contains(r#""outcome":"rolled-back""#), "{text}");
+        assert!(!text.contains("null"), "{text}");
+        // What a later version writes beside that is no reason to forget the record.
+        let more = text.replacen('{', r#"{"more": 1, "#, 1);
+        assert_eq!(serde_json::from_str::<Record>(&more).unwrap(), record);
+    }
+}

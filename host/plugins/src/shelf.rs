@@ -1,0 +1,216 @@
+//! A private directory of files that this host wrote itself: compiled components, and versions to go back to.
+//!
+//! Whoever can write there can have the daemon run code of theirs, so the directory and every file in it belong to the daemon's
+//! user and are open to nobody else (0700, 0600); what is not is neither read nor repaired, it is refused with the reason. Files are
+//! written beside their place and renamed, and the oldest go when there are too many. What a file holds is the reader's to check.
+//!
+//! All of it blocks: not for a task of the runtime.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{Duration, SystemTime},
+};
+
+use nix::{fcntl::OFlag, unistd::geteuid};
+
+/// What a writer that was killed left behind goes after this.
+const ABANDONED: Duration = Duration::from_hours(1);
+
+/// The directory. Cheap to keep; it is looked at afresh for each file.
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    dir: PathBuf,
+    most: usize,
+}
+
+impl Shelf {
+    /// Makes the directory, and those above it that are missing, unless they are there. `most`: files that stay.
+    pub(crate) fn open(dir: &Path, most: usize) -> io::Result<Shelf> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(dir)?;
+        // Not followed: a link could lead to where others may write.
+        private(dir, &fs::symlink_metadata(dir)?, fs::Metadata::is_dir)?;
+        Ok(Shelf {
+            dir: dir.to_owned(),
+            most,
+        })
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// The file's content; none where there is no such file. Counts as a use of it.
+    pub(crate) fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
+        let path = self.path(name);
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+            .open(&path);
+        let file = match opened {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        private(&path, &file.metadata()?, fs::Metadata::is_file)?;
+        let mut content = Vec::new();
+        (&file).take(most + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > most {
+            return Err(wrong(format!("{} has more than {most} bytes", path.display())));
+        }
+        self.touch(name);
+        Ok(Some(content))
+    }
+
+    /// Writes the parts one after the other as one file, in place of what was there.
+    pub(crate) fn write(&self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Relaxed);
+        let temporary = self.path(&format!(".{name}.{}.{number}", std::process::id()));
+        let written = write_new(&temporary, parts).and_then(|()| fs::rename(&temporary, self.path(name)));
+        if written.is_err() {
+            // What cannot be taken away now goes with a later write.
+            let _ = fs::remove_file(&temporary);
+        }
+        written?;
+        self.prune()
+    }
+
+    /// Makes the file the youngest, if it is there.
+    pub(crate) fn touch(&self, name: &str) {
+        // A file that cannot be touched goes earlier than it should; it can be made again.
+        if let Ok(file) = File::open(self.path(name)) {
+            let _ = file.set_modified(SystemTime::now());
+        }
+    }
+
+    /// Takes the oldest files away.
+    fn prune(&self) -> io::Result<()> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let entry = entry?;
+            // Another process may have taken it away meanwhile.
+            let Ok(meta) = entry.metadata() else { continue };
+            let modified = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            if entry.file_name().to_string_lossy().starts_with('.') {
+                let age = SystemTime::now().duration_since(modified).unwrap_or_default();
+                if age > ABANDONED {
+                    let _ = fs::remove_file(entry.path());
+                }
+            } else {
+                files.push((modified, entry.path()));
+            }
+        }
+        files.sort_unstable();
+        for (_, path) in &files[..files.len().saturating_sub(self.most)] {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_new(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    for part in parts {
+        file.write_all(part)?;
+    }
+    file.sync_data()
+}
+
+/// Whether it is of the right kind, of this user, and open to nobody else.
+fn private(path: &Path, meta: &fs::Metadata, kind: fn(&fs::Metadata) -> bool) -> io::Result<()> {
+    if !kind(meta) {
+        return Err(wrong(format!("{} is not what it should be", path.display())));
+    }
+    if meta.uid() != geteuid().as_raw() {
+        return Err(wrong(format!("{} belongs to user {}", path.display(), meta.uid())));
+    }
+    if meta.mode() & 0o077 != 0 {
+        let mode = meta.mode() & 0o777;
+        return Err(wrong(format!(
+            "{} is open to others (mode {mode:03o}; chmod go= it)",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+fn wrong(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_the_oldest_go() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("a/b");
+        let shelf = Shelf::open(&dir, 2).unwrap();
+        assert_eq!(shelf.read("one", 100).unwrap(), None);
+        shelf.write("one", &[b"1", b"1"]).unwrap();
+        assert_eq!(shelf.read("one", 2).unwrap().unwrap(), b"11");
+        assert!(shelf.read("one", 1).is_err());
+        shelf.write("two", &[b"2"]).unwrap();
+        let ages = [("one", 10), ("two", 20)];
+        for (name, age) in ages {
+            let file = File::options().write(true).open(shelf.path(name)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
+        }
+        // Reading keeps it young.
+        shelf.read("two", 10).unwrap();
+        fs::write(dir.join(".left.1.1"), "x").unwrap();
+        shelf.write("three", &[b"3"]).unwrap();
+        assert_eq!(names(&dir), [".left.1.1", "three", "two"]);
+        for dir in [&dir, &root.path().join("a")] {
+            assert_eq!(fs::metadata(dir).unwrap().mode() & 0o777, 0o700);
+        }
+        assert_eq!(fs::metadata(shelf.path("two")).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn what_others_may_write_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("shelf");
+        let shelf = Shelf::open(&dir, 9).unwrap();
+        shelf.write("open", &[b"x"]).unwrap();
+        fs::set_permissions(shelf.path("open"), fs::Permissions::from_mode(0o660)).unwrap();
+        let error = shelf.read("open", 9).unwrap_err().to_string();
+        assert!(error.contains("mode 660"), "{error}");
+
+        shelf.write("own", &[b"x"]).unwrap();
+        symlink(shelf.path("own"), shelf.path("link")).unwrap();
+        assert!(shelf.read("link", 9).is_err());
+
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o750)).unwrap();
+        let error = Shelf::open(&dir, 9).unwrap_err().to_string();
+        assert!(error.contains("mode 750"), "{error}");
+        let link = root.path().join("link");
+        symlink(&dir, &link).unwrap();
+        assert!(Shelf::open(&link, 9).is_err());
+        fs::write(root.path().join("file"), "").unwrap();
+        assert!(Shelf::open(&root.path().join("file"), 9).is_err());
+    }
+}
