@@ -12,7 +12,8 @@ use wasmtime_wasi::{
         DynPollable, SocketError,
         bindings::sockets::{
             ip_name_lookup,
-            network::{self, ErrorCode, IpAddress, Network},
+            network::{self, ErrorCode, IpAddress, IpAddressFamily, Network},
+            tcp_create_socket, udp_create_socket,
         },
     },
     sockets::WasiSocketsView,
@@ -70,17 +71,12 @@ pub(super) fn store(engine: &Engine, meta: &Arc<Meta>, gate: &Arc<Gate>) -> Stor
     store
 }
 
-/// A WASI with nothing behind it but the variables that are granted; whoever tries to reach the network is told no.
+/// A WASI with nothing behind it but the variables that are granted.
 fn wasi(meta: &Arc<Meta>) -> WasiCtx {
-    let denied = Arc::clone(meta);
     WasiCtxBuilder::new()
         .stdout(LogStream::new(Arc::clone(&meta.log), Level::Info))
         .stderr(LogStream::new(Arc::clone(&meta.log), Level::Warn))
         .envs(&meta.environment)
-        .socket_addr_check(move |address, _use| {
-            denied.denied(&format!("a socket of its own, for {address}"), None);
-            Box::pin(async { false })
-        })
         .build()
 }
 
@@ -88,9 +84,11 @@ fn wasi(meta: &Arc<Meta>) -> WasiCtx {
 pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     bindings::log::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
-    // In place of WASI's own, which denies without a word.
+    // In place of WASI's own, which deny without a word. What begins with one of these cannot begin at all.
     linker.allow_shadowing(true);
     ip_name_lookup::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
+    tcp_create_socket::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
+    udp_create_socket::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
     linker.allow_shadowing(false);
     Ok(())
 }
@@ -122,6 +120,26 @@ impl ip_name_lookup::Host for Guest {
         name: String,
     ) -> Result<Resource<ip_name_lookup::ResolveAddressStream>, SocketError> {
         self.meta.denied(&format!("the addresses of {}", one_line(&name)), None);
+        Err(ErrorCode::AccessDenied.into())
+    }
+}
+
+impl tcp_create_socket::Host for Guest {
+    fn create_tcp_socket(
+        &mut self,
+        _family: IpAddressFamily,
+    ) -> Result<Resource<tcp_create_socket::TcpSocket>, SocketError> {
+        self.meta.denied("a TCP socket of its own", None);
+        Err(ErrorCode::AccessDenied.into())
+    }
+}
+
+impl udp_create_socket::Host for Guest {
+    async fn create_udp_socket(
+        &mut self,
+        _family: IpAddressFamily,
+    ) -> Result<Resource<udp_create_socket::UdpSocket>, SocketError> {
+        self.meta.denied("a UDP socket of its own", None);
         Err(ErrorCode::AccessDenied.into())
     }
 }

@@ -12,8 +12,12 @@
 
 mod admission;
 mod firstparty;
+mod life;
 mod limits;
 mod many;
 mod reach;
+mod records;
+mod selftest;
 mod support;
 mod swap;
+mod wasi;

@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, Once},
     time::Duration,
 };
 
@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use transom_plugins::{
-    Change, Config, Plugins,
+    Change, Config, Plugins, Status,
     probe::{Endpoint, Failure, Kind, Outcome, Port, Request},
 };
 
@@ -51,14 +51,24 @@ pub(crate) type Installed<'a> = (&'a str, &'a str, Option<&'a str>);
 
 impl Site {
     pub(crate) async fn with(installed: &[Installed<'_>]) -> Site {
+        Site::with_config(installed, |_| ()).await
+    }
+
+    pub(crate) async fn with_config(installed: &[Installed<'_>], change: impl FnOnce(&mut Config)) -> Site {
         let dir = TempDir::new().unwrap();
         for (source, name, manifest) in installed {
             install(dir.path(), source, name, *manifest);
         }
+        Site::on(dir, change).await
+    }
+
+    async fn on(dir: TempDir, change: impl FnOnce(&mut Config)) -> Site {
+        capture_logs();
         let mut registry = Registry::default();
         let token = CancellationToken::new();
         let mut config = Config::new(dir.path());
         config.uses.filter = "odd-events".into();
+        change(&mut config);
         let plugins = config.start(&mut registry, token.clone()).await.unwrap();
         Site {
             dir,
@@ -66,6 +76,33 @@ impl Site {
             registry,
             token,
         }
+    }
+
+    /// Stops the host, and starts another on the same directory after `meanwhile`.
+    pub(crate) async fn again(
+        self,
+        meanwhile: impl FnOnce(&Path),
+        change: impl FnOnce(&mut Config),
+    ) -> Site {
+        self.token.cancel();
+        tokio::time::timeout(PATIENCE, self.plugins.stopped())
+            .await
+            .expect("the host stops");
+        meanwhile(self.dir.path());
+        Site::on(self.dir, change).await
+    }
+
+    pub(crate) fn status(&self, name: &str) -> Status {
+        let list = self.plugins.list();
+        list.into_iter().find(|it| it.name == name).unwrap()
+    }
+
+    /// The value of a metric, with its labels as they are written.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let text = self.metrics();
+        let line = text.lines().find_map(|it| it.strip_prefix(name));
+        let value = line.unwrap_or_else(|| panic!("no {name} in {text}"));
+        value.trim().parse().unwrap()
     }
 
     /// Replaces files and waits until that was taken up; the last change, whoever noticed first.
@@ -154,6 +191,41 @@ pub(crate) fn request(at: Option<&Endpoint>) -> Request {
         timeout: Duration::from_secs(30),
         extra: vec![],
     }
+}
+
+static LOGS: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+struct Capture;
+
+impl std::io::Write for Capture {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        LOGS.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the host logs from warnings on, of all tests of this process.
+fn capture_logs() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::WARN)
+            .with_ansi(false)
+            .with_writer(|| Capture)
+            .init();
+    });
+}
+
+/// Whether a line of the log has all of these; `parts` have to be this test's own.
+pub(crate) fn logged(parts: &[&str]) -> bool {
+    let logs = LOGS.lock().unwrap();
+    String::from_utf8_lossy(&logs)
+        .lines()
+        .any(|line| parts.iter().all(|part| line.contains(part)))
 }
 
 /// A server; dropping it closes it and all its connections.

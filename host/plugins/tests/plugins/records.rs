@@ -1,0 +1,186 @@
+//! What happened is written down, and can be gone back to.
+
+use std::{path::Path, sync::Arc};
+
+use tempfile::TempDir;
+use transom_plugins::{Change, Config, Kept, OrderError, Outcome as Came, probe::Outcome};
+use transom_store::Store;
+
+use crate::support::{PATIENCE, Site, custom, logged};
+
+fn marked(mark: &str) -> String {
+    format!(
+        "world = \"check-probe\"\n[grants]\nnetwork = [\"10.0.0.0/8:80\"]\n[limits]\nmemory = \"16MiB\"\n\
+         [config]\nmark = \"{mark}\"\n"
+    )
+}
+
+async fn mark(site: &Site, name: &str) -> String {
+    let Ok(Outcome::Custom(json)) = site.look(name, "{}", None).await else {
+        panic!("no report")
+    };
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    json["mark"].as_str().unwrap().to_owned()
+}
+
+async fn three(name: &str, change: impl FnOnce(&mut Config)) -> Site {
+    let first = marked("v1");
+    let site = Site::with_config(&[("tests/odd-probe", name, Some(&first))], change).await;
+    for version in ["v2", "v3"] {
+        let change = site.replace("tests/odd-probe", name, &marked(version)).await;
+        assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    }
+    site
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_goes_back_and_forth() {
+    let site = three("odd", |_| ()).await;
+    let change = site.plugins.rollback("odd", None, "an\noperator").await.unwrap();
+    assert!(matches!(change, Change::RolledBack { .. }), "{change:?}");
+    assert_eq!(mark(&site, "odd").await, "v2");
+    assert_eq!(site.plugins.rescan().await, [], "what is in the directory stays aside");
+    for (record, expected) in [(1, "v1"), (3, "v3"), (2, "v2")] {
+        site.plugins.rollback("odd", Some(record), "x").await.unwrap();
+        assert_eq!(mark(&site, "odd").await, expected, "record {record}");
+    }
+    let (records, kept) = site.plugins.history("odd");
+    assert_eq!(kept, Kept::Memory);
+    let sequences: Vec<u64> = records.iter().map(|it| it.sequence).collect();
+    assert_eq!(sequences, [7, 6, 5, 4, 3, 2, 1], "newest first");
+    let (back, first) = (&records[3], &records[6]);
+    assert_eq!((back.outcome, back.by.as_str()), (Came::RolledBack, "an operator"));
+    assert_eq!((first.outcome, first.by.as_str()), (Came::Admitted, "directory"));
+    assert_eq!(first.world.as_deref(), Some("check-probe"));
+    assert_eq!(first.digest, site.status("odd").digest);
+    assert_eq!(first.imports, ["transom:plugin/log"]);
+    assert_eq!(first.grants["network"], serde_json::json!(["10.0.0.0/8:80"]));
+    assert_eq!(first.limits["memory"], serde_json::json!(16 << 20));
+    assert_ne!(first.config, records[5].config);
+    assert!(first.files.is_some());
+
+    for (name, record, error) in [
+        ("none", None, OrderError::Unknown { name: "none".into() }),
+        (
+            "odd",
+            Some(99),
+            OrderError::NoRecord {
+                name: "odd".into(),
+                record: 99,
+            },
+        ),
+    ] {
+        assert_eq!(site.plugins.rollback(name, record, "x").await, Err(error));
+    }
+    let change = site.replace("tests/odd-probe", "odd", &marked("v4")).await;
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    assert_eq!(mark(&site, "odd").await, "v4");
+    let plugins = site.plugins.clone();
+    site.stop().await;
+    assert_eq!(plugins.rollback("odd", None, "x").await, Err(OrderError::Stopped));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refusals_and_removals_are_written_down() {
+    let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1")))]).await;
+    assert_eq!(
+        site.plugins.rollback("odd", None, "x").await,
+        Err(OrderError::NothingBefore { name: "odd".into() })
+    );
+    site.replace("tests/odd-probe", "odd", "world = \"event-filter\"").await;
+    site.change(|| std::fs::remove_file(site.dir.path().join("odd.wasm")).unwrap())
+        .await;
+    let (records, _) = site.plugins.history("odd");
+    let outcomes: Vec<Came> = records.iter().map(|it| it.outcome).collect();
+    assert_eq!(outcomes, [Came::Removed, Came::Refused, Came::Admitted]);
+    let reason = records[1].reason.as_deref().unwrap();
+    assert!(reason.contains("does not export"), "{reason}");
+    site.stop().await;
+}
+
+async fn store(dir: &TempDir) -> Arc<dyn Store> {
+    let server = format!("file:{}", dir.path().display());
+    transom_store::open(&server).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rollback_outlives_the_daemon_where_records_are_stored() {
+    let state = TempDir::new().unwrap();
+    let store = store(&state).await;
+    let with_store = |config: &mut Config| {
+        config.store = Some(Arc::clone(&store));
+        config.prefix = "a/b".to_owned();
+    };
+    let site = three("odd", with_store).await;
+    site.plugins.rollback("odd", Some(1), "x").await.unwrap();
+    let (before, kept) = site.plugins.history("odd");
+    assert_eq!((before.len(), kept), (4, Kept::Store));
+    let keys: Vec<String> = store
+        .scan("a/b/plugins/odd/")
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|entry| entry.key)
+        .collect();
+    assert_eq!(keys.len(), 4);
+    assert_eq!(keys[0], "a/b/plugins/odd/00000000000000000001");
+
+    // The directory has v3; the records say that v1 serves in its place.
+    let site = site.again(|_| (), with_store).await;
+    assert_eq!(mark(&site, "odd").await, "v1");
+    assert_eq!(site.plugins.history("odd").0, before, "starting again is no news");
+    assert_eq!(site.metric("transom_plugins_compiled_cache_total{result=\"hit\"}"), 1);
+    assert_eq!(site.metric("transom_plugins_compiled_cache_total{result=\"miss\"}"), 0);
+    let change = site.replace("tests/odd-probe", "odd", &marked("v4")).await;
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    site.plugins.rollback("odd", Some(2), "x").await.unwrap();
+
+    // Without the files of that version what is in the directory serves, and the log says why.
+    let lose = |dir: &Path| std::fs::remove_dir_all(dir.join(".transom/manifests")).unwrap();
+    let site = site.again(lose, with_store).await;
+    assert_eq!(mark(&site, "odd").await, "v4");
+    assert!(logged(&["plugin=\"odd\"", "does not return", "are not there"]));
+    let gone = site.plugins.rollback("odd", Some(2), "x").await;
+    assert!(matches!(gone, Err(OrderError::NotKept { record: 2, .. })), "{gone:?}");
+    assert_eq!(mark(&site, "odd").await, "v4");
+    site.stop().await;
+}
+
+/// In memory a rollback ends with the daemon, and the components are compiled from their files again when nothing may be kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_store_and_private_directory() {
+    let nothing = |config: &mut Config| config.private = None;
+    let site = three("odd", nothing).await;
+    let found = site.plugins.rollback("odd", None, "x").await;
+    assert!(
+        matches!(&found, Err(OrderError::NotKept { message, .. }) if message.contains("no private directory")),
+        "{found:?}"
+    );
+    assert!(!site.dir.path().join(".transom").exists());
+    let site = site.again(|_| (), nothing).await;
+    assert_eq!(mark(&site, "odd").await, "v3");
+    assert_eq!(site.plugins.history("odd").0.len(), 1);
+    assert_eq!(site.metric("transom_plugins_compiled_cache_total{result=\"hit\"}"), 0);
+    site.stop().await;
+}
+
+/// A spoilt file in the private directory costs a compilation and a line in the log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spoilt_cache_is_no_obstacle() {
+    let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1")))]).await;
+    let spoil = |dir: &Path| {
+        for entry in std::fs::read_dir(dir.join(".transom/compiled")).unwrap() {
+            let path = entry.unwrap().path();
+            let mut content = std::fs::read(&path).unwrap();
+            let middle = content.len() / 2;
+            content[middle] ^= 0x40;
+            std::fs::write(&path, content).unwrap();
+        }
+    };
+    let site = site.again(spoil, |_| ()).await;
+    assert_eq!(site.metric("transom_plugins_compiled_cache_total{result=\"rejected\"}"), 1);
+    assert!(logged(&[&site.dir.path().display().to_string(), "its content is not what was written"]));
+    let look = tokio::time::timeout(PATIENCE, site.look("odd", "{}", None)).await.unwrap();
+    assert_eq!(look, Ok(custom(r#"{"mark": "v1", "attempt": 1}"#)));
+    site.stop().await;
+}

@@ -1,0 +1,119 @@
+//! A manifest's self-tests are asked of the trial instance, and one that is not passed keeps the component out.
+
+use transom_plugins::Change;
+
+use crate::support::Site;
+
+const PROBE: &str = r#"
+world = "check-probe"
+[limits]
+memory = "16MiB"
+[[self-test]]
+endpoint = "10.0.0.1:80"
+path = "/health"
+answers = [{ http = { status = 503, body = "no" } }]
+expect = { http = STATUS }
+[[self-test]]
+endpoint = "10.0.0.1:80"
+answers = [{ error = "refused" }]
+expect = { failed = "unreachable" }
+"#;
+
+const MATCHER: &str = r#"
+world = "attribute-matcher"
+[limits]
+memory = "64MiB"
+[[self-test]]
+agents = [{ hostname = "a", attributes = { rack = "r1", cores = 8 } }, { hostname = "b", attributes = { rack = "r2" } }]
+conditions = [["rack", "CLUSTER", "r1"]]
+expect = [FITS]
+[[self-test]]
+agents = [{ hostname = "a" }, { hostname = "b" }]
+conditions = [["@hostname", "UNIQUE"]]
+placed = ["a"]
+expect = ["b"]
+"#;
+
+const FILTER: &str = r#"
+world = "event-filter"
+[limits]
+memory = "16MiB"
+[config]
+drop = ["b"]
+[[self-test]]
+events = [{ kind = "a" }, { kind = "b", body = { appId = "/x" } }]
+expect = [DECIDED, "drop"]
+[[self-test]]
+filter = "refuse"
+refused = true
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tests_are_passed_or_say_what_was_found() {
+    let site = Site::with(&[]).await;
+    for (source, manifest, hole, right, wrong, reason) in [
+        ("check-http", PROBE, "STATUS", "503", "200", "self-test 1 of 2: found Http(503), expected Http(200)"),
+        (
+            "attributes",
+            MATCHER,
+            "FITS",
+            "\"a\"",
+            "\"b\"",
+            r#"self-test 1 of 2: found ["a"], expected ["b"]"#,
+        ),
+        (
+            "tests/odd-events",
+            FILTER,
+            "DECIDED",
+            "\"pass\"",
+            "\"drop\"",
+            "self-test 1 of 2: found [Pass, Drop], expected [Drop, Drop]",
+        ),
+    ] {
+        let change = site.replace(source, "tested", &manifest.replace(hole, wrong)).await;
+        assert!(matches!(&change, Change::Refused { reason: it, .. } if it == reason), "{change:?}");
+        let change = site.replace(source, "tested", &manifest.replace(hole, right)).await;
+        assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+        site.change(|| std::fs::remove_file(site.dir.path().join("tested.wasm")).unwrap())
+            .await;
+    }
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_with_a_test_is_named() {
+    let site = Site::with(&[]).await;
+    for (test, reason) in [
+        ("expect = { http = 200 }\npaht = \"/\"", "unknown field `paht`"),
+        ("expect = { http = 200 }\nendpoint = \"x\"", "`endpoint` is \"x\"; expected \"host:port\""),
+        ("path = \"/\"", "missing field `expect`"),
+        ("expect = { http = \"x\" }", "expect"),
+        (
+            "endpoint = \"h:80\"\nexpect = { http = 200 }\nanswers = [{ connected = 1 }]",
+            "it asks for an HTTP exchange, the test answers Connected(1)",
+        ),
+        (
+            "endpoint = \"h:80\"\nexpect = { http = 200 }",
+            "after the last answer it asks for an HTTP exchange",
+        ),
+        (
+            "endpoint = \"h:80\"\nexpect = { http = 200 }\nanswers = [{ http = { status = 200 } }, { sent = true }]",
+            "it ended with Http(200) before all answers were given",
+        ),
+    ] {
+        let manifest = format!("world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[[self-test]]\n{test}\n");
+        let change = site.replace("check-http", "wrong", &manifest).await;
+        assert!(
+            matches!(&change, Change::Refused { reason: it, .. } if it.contains(reason) && it.contains("self-test 1 of 1")),
+            "{reason}: {change:?}"
+        );
+    }
+    // A trap in a test is the component's, not the host's.
+    let manifest = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[[self-test]]\nsettings = { do = \"trap\" }\nexpect = { tcp = true }\n";
+    let change = site.replace("tests/odd-probe", "wrong", manifest).await;
+    assert!(
+        matches!(&change, Change::Refused { reason, .. } if reason.contains("trapped")),
+        "{change:?}"
+    );
+    site.stop().await;
+}

@@ -1,0 +1,131 @@
+//! What a guest has of WASI: clocks and randomness unless they are withdrawn, the variables that are named, and nothing to reach.
+
+use transom_plugins::{Change, Config, probe::Outcome};
+
+use crate::support::{Server, Site, logged};
+
+fn manifest(grants: &str) -> String {
+    format!("world = \"check-probe\"\n[grants]\n{grants}\n[limits]\nmemory = \"16MiB\"\n")
+}
+
+fn environment(config: &mut Config) {
+    config.environment = |name| match name {
+        "COLOUR" => Some("green".to_owned()),
+        "SECRET" => Some("x".to_owned()),
+        _ => None,
+    };
+}
+
+async fn report(site: &Site, name: &str, settings: &str) -> serde_json::Value {
+    match site.look(name, settings, None).await {
+        Ok(Outcome::Custom(json)) => serde_json::from_str(&json).unwrap(),
+        other => panic!("{settings}: {other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clocks_randomness_and_named_variables() {
+    for (grants, expected) in [
+        ("", serde_json::json!({})),
+        ("environment = [\"COLOUR\", \"UNSET\"]", serde_json::json!({"COLOUR": "green"})),
+    ] {
+        let grants = manifest(grants);
+        let installed = [("tests/worldly", "worldly", Some(grants.as_str()))];
+        let site = Site::with_config(&installed, environment).await;
+        assert_eq!(report(&site, "worldly", r#"{"use":"environment"}"#).await, expected);
+        let seconds = report(&site, "worldly", r#"{"use":"clock"}"#).await["seconds"].as_u64();
+        assert!(seconds.unwrap() > 1_600_000_000, "{seconds:?}");
+        let numbers = report(&site, "worldly", r#"{"use":"random"}"#).await;
+        assert_ne!(numbers["numbers"][0], numbers["numbers"][1]);
+        site.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_withdrawn_is_refused_by_name() {
+    let site = Site::with(&[]).await;
+    for (grants, reason) in [
+        ("clock = false", "it imports `wasi:clocks/wall-clock@0.2.0`, which the manifest withdraws (grants.clock = false)"),
+        ("random = false", "it imports `wasi:random/random@0.2.0`, which the manifest withdraws (grants.random = false)"),
+    ] {
+        let change = site.replace("tests/worldly", "withdrawn", &manifest(grants)).await;
+        assert!(matches!(&change, Change::Refused { reason: it, .. } if it == reason), "{change:?}");
+        assert!(logged(&["plugin=\"withdrawn\"", reason]));
+    }
+    assert_eq!(site.metric("transom_plugins_refusals_total{plugin=\"withdrawn\"}"), 2);
+    site.stop().await;
+}
+
+/// Everything that a guest tries to reach by itself is denied, counted and said, whatever its probes' steps may reach.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guest_reaches_nothing_by_itself() {
+    let grants = manifest("network = [\"0.0.0.0/0\", \"localhost:*\"]\ncommand = true");
+    let site = Site::with(&[("tests/worldly", "reaching", Some(&grants))]).await;
+    let (arrived, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
+    let server = Server::new(move |_| {
+        let arrived = arrived.clone();
+        async move {
+            let _ = arrived.send(());
+        }
+    })
+    .await;
+    let port = server.endpoint.port;
+    for (settings, member, wanted) in [
+        (
+            format!(r#"{{"use":"connect","port":{port}}}"#),
+            "connect",
+            "a TCP socket of its own",
+        ),
+        (r#"{"use":"datagrams"}"#.to_owned(), "datagrams", "a UDP socket of its own"),
+        (
+            r#"{"use":"lookup","name":"localhost"}"#.to_owned(),
+            "lookup",
+            "the addresses of localhost",
+        ),
+    ] {
+        let before = site.status("reaching").denials;
+        let found = report(&site, "reaching", &settings).await;
+        assert_eq!(found[member], "access-denied", "{found}");
+        assert_eq!(site.status("reaching").denials, before + 1, "{settings}");
+        assert!(logged(&["plugin=\"reaching\"", wanted, "not granted"]), "{wanted}");
+    }
+    assert_eq!(site.metric("transom_plugins_denials_total{plugin=\"reaching\"}"), 3);
+    assert!(arrivals.try_recv().is_err(), "nobody connected");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgrade_imports_no_more_than_it_is_granted() {
+    let site = Site::with(&[("tests/odd-probe", "grows", Some(&manifest("")))]).await;
+    let change = site.replace("tests/worldly", "grows", &manifest("")).await;
+    let Change::Refused { reason, .. } = &change else {
+        panic!("{change:?}")
+    };
+    assert!(
+        reason.contains("`wasi:clocks/wall-clock`") && reason.contains("grants.imports"),
+        "{reason}"
+    );
+    assert!(site.look("grows", "{}", None).await.is_ok(), "the old version serves");
+    let some = "imports = [\"wasi:clocks\", \"wasi:random\", \"wasi:cli/environment\"]";
+    let change = site.replace("tests/worldly", "grows", &manifest(some)).await;
+    let Change::Refused { reason, .. } = &change else {
+        panic!("{change:?}")
+    };
+    assert!(
+        reason.contains("`wasi:sockets/tcp`") && !reason.contains("wasi:clocks"),
+        "{reason}"
+    );
+    let all = "imports = [\"wasi:clocks\", \"wasi:random\", \"wasi:cli/environment\", \"wasi:sockets\"]";
+    let change = site.replace("tests/worldly", "grows", &manifest(all)).await;
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    // From then on it is what the version that serves imports.
+    let change = site.replace("tests/worldly", "grows", &manifest("command = true")).await;
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    // A name that was taken away begins anew.
+    site.change(|| std::fs::remove_file(site.dir.path().join("grows.wasm")).unwrap())
+        .await;
+    site.replace("tests/odd-probe", "grows", &manifest("")).await;
+    let change = site.replace("tests/worldly", "grows", &manifest("")).await;
+    assert!(matches!(change, Change::Refused { .. }), "{change:?}");
+    site.stop().await;
+}
