@@ -23,6 +23,7 @@ use crate::{
     pool::{Facts, Surroundings, Version},
     schema::{self, SchemaError},
     selftest::{self, Failed, Tested},
+    shadow::{Pair, Shadowed},
     table::Serving,
     text::{hex, one_line},
     types::about::ConfigError,
@@ -58,6 +59,8 @@ pub(crate) enum Refused {
     Config(Vec<ConfigError>),
     #[error("{0}")]
     SelfTest(#[from] Failed),
+    #[error("it is of another world than the version that serves, so that their answers cannot be compared (promote)")]
+    OtherWorld,
     #[error("looking at it failed within the plugin host, which is a mistake there")]
     Broke,
     #[error("there are {0} components in the directory already, and no more are looked at")]
@@ -180,7 +183,10 @@ pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + '
 
 impl Case<'_> {
     /// Links, and asks an instance that serves nobody.
-    async fn try_out<W: Tested>(self, of_world: fn(Arc<Version<W>>) -> Serving) -> Result<Admitted, Refused> {
+    async fn try_out<W: Tested + Shadowed>(
+        self,
+        of_world: fn(Pair<W>) -> Serving,
+    ) -> Result<Admitted, Refused> {
         let Desk { around, config, .. } = self.desk;
         let pre = link::<W>(&around.engine, &self.compiled).map_err(Refused::Link)?;
         let environment: Vec<(String, String)> = self
@@ -233,7 +239,7 @@ impl Case<'_> {
                 meta.log.set_version(&facts.version);
                 let mut facts = facts.clone();
                 facts.admitted_at = seconds_now();
-                of_world(Arc::new(Version::start(&around, &pre, &meta, facts)))
+                of_world(Pair::alone(Version::start(&around, &pre, &meta, facts)))
             }
         };
         Ok(Admitted {

@@ -15,6 +15,7 @@ use crate::{
     error::CallError,
     net::{Network, SystemNames},
     pool::Version,
+    shadow::{Pair, ProbeSample, Shadow},
     types::{
         probe::{CommandLine, CommandOutput, Endpoint, Failure, IoError, Outcome, Reason, Request, Runner},
         step::{Answer, Step},
@@ -28,17 +29,19 @@ const COMMAND_TAIL: usize = 4096;
 
 /// Runs an attempt to its end on one version of a plugin.
 pub(crate) async fn look(
-    version: &Version<Probe>,
+    pair: &Pair<Probe>,
     request: Request,
     runner: Option<Arc<dyn Runner>>,
     token: &CancellationToken,
 ) -> Result<Outcome, Failure> {
+    let version: &Version<Probe> = &pair.version;
     let _in_flight = version.meta.enter().map_err(|error| failure(&error))?;
     let limits = &version.meta.limits;
     let time = request.timeout.min(limits.attempt_time);
     let deadline = Instant::now() + time;
     let attempt = Attempt {
         version,
+        shadow: pair.sampled(),
         runner,
         deadline,
         request: Arc::new(request),
@@ -53,6 +56,8 @@ pub(crate) async fn look(
 
 struct Attempt<'a> {
     version: &'a Version<Probe>,
+    /// To be asked the same afterwards.
+    shadow: Option<Arc<Shadow<Probe>>>,
     runner: Option<Arc<dyn Runner>>,
     deadline: Instant,
     request: Arc<Request>,
@@ -103,8 +108,14 @@ impl Attempt<'_> {
             output: limits.attempt_output,
             connection: None,
         };
+        let mut transcript = self.shadow.as_ref().map(|_| Transcript::default());
         let mut late_steps = 0;
         for taken in 0u32.. {
+            if let Step::Done(_) | Step::Failed(_) = &step
+                && let Some((shadow, transcript)) = self.shadow.as_ref().zip(transcript.take())
+            {
+                transcript.offer(shadow, &self.request, step.clone());
+            }
             match step {
                 Step::Done(outcome) => return Ending::Finished(Ok(outcome)),
                 Step::Failed(why) => return Ending::Finished(Err(why)),
@@ -115,9 +126,13 @@ impl Attempt<'_> {
             if late_steps > 1 {
                 break;
             }
+            let asked = transcript.as_ref().map(|_| step.clone());
             let Some(answer) = self.carry_out(&mut network, step).await else {
                 break;
             };
+            if let (Some(transcript), Some(step)) = (&mut transcript, asked) {
+                transcript.note(step, &answer);
+            }
             let key = lease.key;
             step = match self
                 .version
@@ -193,6 +208,46 @@ impl Attempt<'_> {
     fn note_denial(&self, error: Option<&IoError>, what: impl Fn() -> String) {
         if error == Some(&IoError::Denied) {
             self.version.meta.denied(&what(), Some(&self.request.run_spec));
+        }
+    }
+}
+
+/// Bytes of a transcript; a longer attempt is not compared.
+const MAX_TRANSCRIPT: usize = 256 << 10;
+
+/// An attempt's steps and what came of them, for a version that is to be asked the same.
+#[derive(Default)]
+struct Transcript {
+    steps: Vec<(Step, Answer)>,
+    bytes: usize,
+}
+
+impl Transcript {
+    fn note(&mut self, step: Step, answer: &Answer) {
+        self.bytes += match answer {
+            Answer::Http(Ok(response)) => response.body.len(),
+            Answer::Received(Ok(bytes)) => bytes.len(),
+            _ => 0,
+        };
+        self.bytes += match &step {
+            Step::Http(request) => request.body.len(),
+            Step::Send(bytes) => bytes.len(),
+            _ => 0,
+        };
+        if self.bytes <= MAX_TRANSCRIPT {
+            self.steps.push((step, answer.clone()));
+        } else {
+            self.steps = Vec::new();
+        }
+    }
+
+    fn offer(self, shadow: &Shadow<Probe>, request: &Arc<Request>, end: Step) {
+        if self.bytes <= MAX_TRANSCRIPT {
+            shadow.offer(ProbeSample {
+                request: Arc::clone(request),
+                steps: self.steps,
+                end,
+            });
         }
     }
 }

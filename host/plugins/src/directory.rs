@@ -45,6 +45,12 @@ pub(crate) enum Order {
         by: String,
         answer: oneshot::Sender<Result<Change, OrderError>>,
     },
+    /// Have the version that answers beside another take its place.
+    Promote {
+        name: String,
+        by: String,
+        answer: oneshot::Sender<Result<Change, OrderError>>,
+    },
 }
 
 pub(crate) struct Directory {
@@ -134,6 +140,10 @@ impl Directory {
                 answer,
             } => {
                 let done = self.rollback(&name, record, &by).await;
+                drop(answer.send(done));
+            }
+            Order::Promote { name, by, answer } => {
+                let done = self.promote(&name, &by, None).await;
                 drop(answer.send(done));
             }
         }

@@ -10,6 +10,7 @@ use crate::{
     error::CallError,
     fleet_copy::FleetCopy,
     points::{Answering, Points},
+    shadow::MatcherSample,
     types::matcher::{Agent, Candidate, Task, Verdict},
 };
 
@@ -45,14 +46,21 @@ impl Fleet {
 
     /// For each candidate, in order, whether one more instance may go there.
     pub async fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
-        let Answering::Version(version) = self.points.matcher()? else {
+        let Answering::Version(pair) = self.points.matcher()? else {
             return Ok(vec![Verdict::Fits; candidates.len()]);
         };
+        let version = &pair.version;
         let _in_flight = version.meta.enter()?;
         let question = self.question(task, candidates);
-        version
+        let sampled = pair.sampled().map(|shadow| (shadow, question.clone()));
+        let verdicts = version
             .ask(version.near(self.slot()), |reply| Job::Judge { question, reply })
-            .await
+            .await?;
+        if let Some((shadow, question)) = sampled {
+            let revision = self.copy.revision();
+            shadow.offer(MatcherSample::Judge(question, revision, verdicts.clone()));
+        }
+        Ok(verdicts)
     }
 
     /// Chooses agents (by handle) for up to `count` further instances; fewer when no more fit.
@@ -62,18 +70,25 @@ impl Fleet {
         candidates: &[Candidate],
         count: u32,
     ) -> Result<Vec<u32>, CallError> {
-        let Answering::Version(version) = self.points.matcher()? else {
+        let Answering::Version(pair) = self.points.matcher()? else {
             return Ok(in_order(candidates, count));
         };
+        let version = &pair.version;
         let _in_flight = version.meta.enter()?;
         let question = self.question(task, candidates);
-        version
+        let sampled = pair.sampled().map(|shadow| (shadow, question.clone()));
+        let chosen = version
             .ask(version.near(self.slot()), |reply| Job::Place {
                 question,
                 count,
                 reply,
             })
-            .await
+            .await?;
+        if let Some((shadow, question)) = sampled {
+            let revision = self.copy.revision();
+            shadow.offer(MatcherSample::Place(question, revision, count, chosen.clone()));
+        }
+        Ok(chosen)
     }
 
     fn question(&self, task: &Task, candidates: &[Candidate]) -> Question {

@@ -67,6 +67,11 @@ impl FleetCopy {
         self.state().agents.len()
     }
 
+    /// Grows with every change.
+    pub(crate) fn revision(&self) -> u64 {
+        self.state().revision
+    }
+
     pub(crate) fn update(&self, changed: Vec<Agent>, gone: Vec<u32>) {
         let mut state = self.state();
         for agent in changed {

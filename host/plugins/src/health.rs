@@ -34,9 +34,11 @@ pub(crate) enum Remedy {
     Return,
     /// Nothing of this plugin serves.
     Park,
+    /// It answered beside the version that serves, and may take its place.
+    Promote,
 }
 
-/// A version asks to be taken out of service.
+/// A version asks to be taken out of service, or into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Alarm {
     pub(crate) plugin: String,
@@ -131,7 +133,7 @@ impl Health {
                 "{} faults within {:?} after it began to serve, {} are allowed (probation); the last: {last}",
                 conduct.faults, self.rule.window, self.rule.most
             ),
-            Remedy::Park => format!(
+            Remedy::Park | Remedy::Promote => format!(
                 "{} calls in a row ended in a fault, {} may (probation.most); the last: {last}",
                 conduct.in_a_row, self.rule.most
             ),

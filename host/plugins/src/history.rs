@@ -92,6 +92,10 @@ impl History {
         records.rev().cloned().collect()
     }
 
+    pub(crate) fn newest(&self, name: &str) -> Option<Record> {
+        self.inner().records.get(name)?.back().cloned()
+    }
+
     pub(crate) fn kept(&self) -> Kept {
         match (&self.store, self.inner().waiting.is_empty()) {
             (None, _) => Kept::Memory,

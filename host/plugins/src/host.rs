@@ -34,6 +34,7 @@ use crate::{
     points::{Answering, Points},
     pool::Surroundings,
     records::Record,
+    shadow::{FilterSample, MatcherSample},
     status::{Change, Status},
     text::one_line,
     types::{
@@ -174,6 +175,18 @@ impl Plugins {
         done.await.unwrap_or(Err(OrderError::Stopped))
     }
 
+    /// Has the version that answers beside the one that serves take its place, whatever its answers were. `by`: who asks, for the record.
+    pub async fn promote(&self, name: &str, by: &str) -> Result<Change, OrderError> {
+        let (answer, done) = oneshot::channel();
+        let order = Order::Promote {
+            name: name.to_owned(),
+            by: one_line(by),
+            answer,
+        };
+        self.0.orders.send(order).await.map_err(|_| OrderError::Stopped)?;
+        done.await.unwrap_or(Err(OrderError::Stopped))
+    }
+
     /// An empty fleet. `home_region` is the master's own.
     pub fn fleet(&self, home_region: Option<String>) -> Fleet {
         Fleet::new(Arc::clone(&self.0.points), home_region)
@@ -184,35 +197,49 @@ impl Plugins {
         &self,
         conditions: &[matcher::Condition],
     ) -> Result<Vec<matcher::ConditionError>, CallError> {
-        let Answering::Version(version) = self.0.points.matcher()? else {
+        let Answering::Version(pair) = self.0.points.matcher()? else {
             return Ok(Vec::new());
         };
+        let version = &pair.version;
         let _in_flight = version.meta.enter()?;
         let conditions = conditions.to_vec();
-        version
+        let sampled = pair.sampled().map(|shadow| (shadow, conditions.clone()));
+        let errors = version
             .ask(version.least_loaded(), |reply| MatcherJob::Check {
                 conditions,
                 reply,
             })
-            .await
+            .await?;
+        if let Some((shadow, conditions)) = sampled {
+            shadow.offer(MatcherSample::Check(conditions, errors.clone()));
+        }
+        Ok(errors)
     }
 
     /// Makes a query ready. Views of equal queries share one.
     pub async fn open_view(&self, query: events::Query) -> Result<View, OpenError> {
         let found = self.0.points.filter()?;
         let opened = self.opened(query);
-        let Answering::Version(version) = found else {
+        let Answering::Version(pair) = found else {
             return Ok(View::new(Arc::clone(&self.0.points), opened));
         };
+        let version = &pair.version;
         let _in_flight = version.meta.enter()?;
         let view = Arc::clone(&opened);
-        version
+        let answer = version
             .ask(version.near(opened.id as usize), |reply| FilterJob::Open {
                 view,
                 reply,
             })
-            .await?
-            .map_err(OpenError::Refused)?;
+            .await?;
+        if let Some(shadow) = pair.sampled() {
+            shadow.offer(FilterSample {
+                view: Arc::clone(&opened),
+                events: None,
+                serving: answer.clone().map(|()| Vec::new()),
+            });
+        }
+        answer.map_err(OpenError::Refused)?;
         Ok(View::new(Arc::clone(&self.0.points), opened))
     }
 
@@ -222,20 +249,28 @@ impl Plugins {
         context: bootstrap::Context,
         script: Vec<u8>,
     ) -> Result<bootstrap::Prepared, bootstrap::PrepareError> {
-        let Answering::Version(version) = self.0.points.bootstrap()? else {
+        let Answering::Version(pair) = self.0.points.bootstrap()? else {
             return Ok(bootstrap::Prepared {
                 script,
                 environment: context.environment,
                 arguments: context.arguments,
             });
         };
+        let version = &pair.version;
         let _in_flight = version.meta.enter()?;
+        let sampled = pair
+            .sampled()
+            .map(|shadow| (shadow, context.clone(), script.clone()));
         let job = |reply| BootstrapJob {
             context,
             script,
             reply,
         };
-        Ok(version.ask(version.least_loaded(), job).await??)
+        let answer = version.ask(version.least_loaded(), job).await?;
+        if let Some((shadow, context, script)) = sampled {
+            shadow.offer((context, script, answer.clone()));
+        }
+        Ok(answer?)
     }
 
     /// One look at one task. `runner` runs commands for components that were granted that.
@@ -245,12 +280,12 @@ impl Plugins {
         request: probe::Request,
         runner: Option<Arc<dyn probe::Runner>>,
     ) -> Result<probe::Outcome, probe::Failure> {
-        let version = self
+        let pair = self
             .0
             .points
             .prober(&kind)
             .map_err(|error| attempt::failure(&error))?;
-        attempt::look(&version, request, runner, &self.0.points.token).await
+        attempt::look(&pair, request, runner, &self.0.points.token).await
     }
 
     /// Returns when every task of the plugin host has ended, once the token given at start was cancelled.

@@ -11,7 +11,7 @@
 //!
 //! A version that fails soon after it replaced another gives way to that one by itself; one that answers nothing any more, with none to return
 //! to, is parked. What happened to a plugin is written down ([`Plugins::history`]), and an operator can go back to any record of it
-//! ([`Plugins::rollback`]).
+//! ([`Plugins::rollback`]). Where its manifest says so, a new version first answers beside the one that serves, and is compared with it.
 //!
 //! Not here: compiling in a process of its own, sources of components other than the directory.
 //!
@@ -21,7 +21,8 @@
 //! * `directory`, `admission`, `imports`, `schema`, `selftest`, `points`, `table`: from files to versions that serve, and from an extension
 //!   point to one of them
 //! * `history`, `records`, `kept`, `cache`, `shelf`: what outlives a version or the daemon
-//! * `pool`: the instances of a version, each owned by one task; `health`, `vitals`: how it is doing
+//! * `pool`: the instances of a version, each owned by one task; `health`, `vitals`, `shadow`: how it is doing, and
+//!   how another does beside it
 //! * `engine`: the only place that names wasmtime; `net`: the input and output that probes ask for
 //! * `plugin`, `manifest`, `grants`, `limits`: what a plugin is and may do
 //! * [`probe`], [`matcher`], [`events`], [`bootstrap`]: what is asked and answered, in plain types
@@ -64,6 +65,7 @@ mod pool;
 mod records;
 mod schema;
 mod selftest;
+mod shadow;
 mod shelf;
 mod status;
 mod table;
@@ -80,7 +82,7 @@ pub use history::Kept;
 pub use host::Plugins;
 pub use limits::Limits;
 pub use records::{Outcome, Record};
-pub use status::{Change, State, Status, Trap};
+pub use status::{Change, Difference, Shadow, State, Status, Trap};
 pub use types::{bootstrap, probe};
 
 pub mod matcher {

@@ -23,6 +23,12 @@ pub(crate) struct CacheLabel {
     result: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ShadowLabel {
+    plugin: String,
+    result: &'static str,
+}
+
 type Counters = Family<Label, Counter<u64, AtomicU64>>;
 type Gauges = Family<Label, Gauge>;
 type Histograms = Family<Label, Histogram, fn() -> Histogram>;
@@ -44,6 +50,16 @@ pub(crate) struct Metrics {
     rollbacks: Counters,
     parked: Gauges,
     parked_calls: Counters,
+    shadow: Family<ShadowLabel, Counter>,
+}
+
+/// What came of asking a version beside the one that serves.
+#[derive(Clone, Debug)]
+pub(crate) struct ShadowStats {
+    pub(crate) same: Counter,
+    pub(crate) different: Counter,
+    pub(crate) failed: Counter,
+    pub(crate) dropped: Counter,
 }
 
 /// What became of looking for compiled components on disk.
@@ -67,6 +83,23 @@ pub(crate) struct Stats {
     pub(crate) in_flight: Gauge,
     /// Calls while it is parked.
     pub(crate) parked_calls: Counter,
+}
+
+impl Stats {
+    /// For a version whose calls are not to count as the plugin's: shown nowhere.
+    pub(crate) fn unseen() -> Stats {
+        Stats {
+            calls: Counter::default(),
+            duration: histogram(),
+            traps: Counter::default(),
+            timeouts: Counter::default(),
+            denials: Counter::default(),
+            log_drops: Counter::default(),
+            instances: Gauge::default(),
+            in_flight: Gauge::default(),
+            parked_calls: Counter::default(),
+        }
+    }
 }
 
 fn label(plugin: &str) -> Label {
@@ -97,6 +130,7 @@ impl Metrics {
             rollbacks: Family::default(),
             parked: Family::default(),
             parked_calls: Family::default(),
+            shadow: Family::default(),
         };
         let registry = registry.sub_registry_with_prefix("transom_plugins");
         registry.register("calls", "Calls into components", it.calls.clone());
@@ -150,6 +184,11 @@ impl Metrics {
             it.parked_calls.clone(),
         );
         registry.register(
+            "shadow_answers",
+            "Answers of a version beside the one that serves: same, different, failed, and dropped before they were compared",
+            it.shadow.clone(),
+        );
+        registry.register(
             "compiled_cache",
             "Looks for a compiled component on disk: hit, miss, and (a miss, too) rejected as not to be trusted",
             it.cache.clone(),
@@ -178,6 +217,19 @@ impl Metrics {
             instances: self.instances.get_or_create_owned(&label),
             in_flight: self.in_flight.get_or_create_owned(&label),
             parked_calls: self.parked_calls.get_or_create_owned(&label),
+        }
+    }
+
+    pub(crate) fn shadow(&self, plugin: &str) -> ShadowStats {
+        let of = |result| {
+            let plugin = plugin.to_owned();
+            self.shadow.get_or_create_owned(&ShadowLabel { plugin, result })
+        };
+        ShadowStats {
+            same: of("same"),
+            different: of("different"),
+            failed: of("failed"),
+            dropped: of("dropped"),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::{
     engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     error::CallError,
     manifest::WhenParked,
-    pool::Version,
+    shadow::Pair,
     table::{Serving, Table},
     types::probe::Kind,
 };
@@ -37,31 +37,31 @@ pub(crate) enum Answering<V> {
     Passing,
 }
 
-type Found<W> = Result<Answering<Arc<Version<W>>>, CallError>;
+type Found<W> = Result<Answering<Pair<W>>, CallError>;
 
 impl Points {
     pub(crate) fn matcher(&self) -> Found<Matcher> {
         self.find("matcher", &self.config.uses.matcher, |it| match it {
-            Serving::Matcher(version) => Some(Arc::clone(version)),
+            Serving::Matcher(version) => Some(version.clone()),
             _ => None,
         })
     }
 
     pub(crate) fn filter(&self) -> Found<Filter> {
         self.find("filter", &self.config.uses.filter, |it| match it {
-            Serving::Filter(version) => Some(Arc::clone(version)),
+            Serving::Filter(version) => Some(version.clone()),
             _ => None,
         })
     }
 
     pub(crate) fn bootstrap(&self) -> Found<Bootstrap> {
         self.find("bootstrap", &self.config.uses.bootstrap, |it| match it {
-            Serving::Bootstrap(version) => Some(Arc::clone(version)),
+            Serving::Bootstrap(version) => Some(version.clone()),
             _ => None,
         })
     }
 
-    pub(crate) fn prober(&self, kind: &Kind) -> Result<Arc<Version<Probe>>, CallError> {
+    pub(crate) fn prober(&self, kind: &Kind) -> Result<Pair<Probe>, CallError> {
         let uses = &self.config.uses;
         let (point, name) = match kind {
             Kind::Http => ("http checks", &uses.http),
@@ -70,7 +70,7 @@ impl Points {
             Kind::Named(name) => ("plugin checks", name),
         };
         let found = self.find(point, name, |it| match it {
-            Serving::Probe(version) => Some(Arc::clone(version)),
+            Serving::Probe(version) => Some(version.clone()),
             _ => None,
         })?;
         match found {

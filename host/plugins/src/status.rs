@@ -25,6 +25,40 @@ pub struct Trap {
     pub backtrace: Vec<String>,
 }
 
+/// A version that answers beside the one that serves, and how its answers compare.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Shadow {
+    /// The plugin's own version.
+    pub version: String,
+    /// `sha256:` and its component's digest.
+    pub digest: String,
+    /// Since when: seconds since 1970.
+    pub since: u64,
+    /// Whether it will serve by itself once it agreed for long enough; otherwise when an operator promotes it.
+    pub auto: bool,
+    /// Answers that were compared.
+    pub compared: u64,
+    /// Of these, those that were not the same.
+    pub differences: u64,
+    /// Of these, those that it gave no answer to.
+    pub failures: u64,
+    /// Calls that were not compared: too many waited, or what was asked about changed meanwhile.
+    pub dropped: u64,
+    /// The newest differences and failures, oldest first; at most 16.
+    pub samples: Vec<Difference>,
+}
+
+/// Where two versions' answers part. Each text is one line of bounded length.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// What was asked; empty for a failure.
+    pub question: String,
+    /// What the version that serves answered.
+    pub serving: String,
+    /// What the one beside it answered.
+    pub beside: String,
+}
+
 /// One plugin, as an operator's table shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Status {
@@ -72,6 +106,8 @@ pub struct Status {
     pub memory_peak: u64,
     /// The last fault of the version that serves.
     pub last_trap: Option<Trap>,
+    /// The version that answers beside the one that serves.
+    pub shadow: Option<Shadow>,
 }
 
 /// What happened to a plugin.
@@ -93,6 +129,15 @@ pub enum Change {
         name: String,
         /// Why, for an operator.
         reason: String,
+    },
+    /// A version answers beside the one that serves from now on, and is compared with it; see the manifest's `promote`.
+    Shadowing {
+        /// The plugin.
+        name: String,
+        /// The new version.
+        version: String,
+        /// `sha256:` and its component's digest.
+        digest: String,
     },
     /// The files were taken away.
     Removed {
@@ -132,6 +177,7 @@ impl Change {
         match self {
             Change::Admitted { name, .. }
             | Change::Refused { name, .. }
+            | Change::Shadowing { name, .. }
             | Change::Removed { name }
             | Change::RolledBack { name, .. }
             | Change::Parked { name, .. } => name,

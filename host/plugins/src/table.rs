@@ -5,25 +5,26 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+use tokio::sync::mpsc;
+
 use crate::{
-    engine::{
-        World,
-        worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
-    },
+    engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
+    health::Alarm,
     manifest::WhenParked,
     metrics::Metrics,
     plugin::Meta,
-    pool::{Facts, Version},
-    status::{State, Status},
+    pool::{Facts, Surroundings},
+    shadow::{Pair, Shadow, Shadowed, Tally},
+    status::{Shadow as Beside, State, Status},
 };
 
 /// A version of any world.
 #[derive(Clone)]
 pub(crate) enum Serving {
-    Probe(Arc<Version<Probe>>),
-    Matcher(Arc<Version<Matcher>>),
-    Filter(Arc<Version<Filter>>),
-    Bootstrap(Arc<Version<Bootstrap>>),
+    Probe(Pair<Probe>),
+    Matcher(Pair<Matcher>),
+    Filter(Pair<Filter>),
+    Bootstrap(Pair<Bootstrap>),
 }
 
 /// A plugin that was taken out of service.
@@ -47,8 +48,8 @@ pub(crate) struct Table {
 
 impl Serving {
     pub(crate) fn parts(&self) -> (&Arc<Meta>, &Facts) {
-        fn of<W: World>(version: &Version<W>) -> (&Arc<Meta>, &Facts) {
-            (&version.meta, &version.facts)
+        fn of<W: Shadowed>(pair: &Pair<W>) -> (&Arc<Meta>, &Facts) {
+            (&pair.version.meta, &pair.version.facts)
         }
         match self {
             Serving::Probe(it) => of(it),
@@ -60,6 +61,69 @@ impl Serving {
 
     pub(crate) fn facts(&self) -> &Facts {
         self.parts().1
+    }
+
+    /// The same with another version beside it; nothing where that is of another world.
+    pub(crate) fn beside(
+        &self,
+        new: &Serving,
+        around: &Surroundings,
+        tally: &Arc<Tally>,
+        alarms: &mpsc::Sender<Alarm>,
+    ) -> Option<Serving> {
+        let pair = Pairing {
+            around,
+            tally,
+            alarms,
+        };
+        Some(match (self, new) {
+            (Serving::Probe(old), Serving::Probe(new)) => Serving::Probe(pair.of(old, new)),
+            (Serving::Matcher(old), Serving::Matcher(new)) => Serving::Matcher(pair.of(old, new)),
+            (Serving::Filter(old), Serving::Filter(new)) => Serving::Filter(pair.of(old, new)),
+            (Serving::Bootstrap(old), Serving::Bootstrap(new)) => Serving::Bootstrap(pair.of(old, new)),
+            _ => return None,
+        })
+    }
+
+    fn shadow(&self) -> Option<Beside> {
+        fn of<W: Shadowed>(pair: &Pair<W>) -> Option<Beside> {
+            let shadow = pair.shadow.as_ref()?;
+            let tally = &shadow.tally;
+            Some(Beside {
+                version: shadow.version.facts.version.clone(),
+                digest: shadow.version.facts.digest.clone(),
+                since: tally.since,
+                auto: tally.auto,
+                compared: tally.compared.load(Relaxed),
+                differences: tally.differences.load(Relaxed),
+                failures: tally.failures.load(Relaxed),
+                dropped: tally.dropped.load(Relaxed),
+                samples: tally.shown(),
+            })
+        }
+        match self {
+            Serving::Probe(it) => of(it),
+            Serving::Matcher(it) => of(it),
+            Serving::Filter(it) => of(it),
+            Serving::Bootstrap(it) => of(it),
+        }
+    }
+}
+
+struct Pairing<'a> {
+    around: &'a Surroundings,
+    tally: &'a Arc<Tally>,
+    alarms: &'a mpsc::Sender<Alarm>,
+}
+
+impl Pairing<'_> {
+    fn of<W: Shadowed>(&self, old: &Pair<W>, new: &Pair<W>) -> Pair<W> {
+        let new = Arc::clone(&new.version);
+        let shadow = Shadow::start(self.around, new, Arc::clone(self.tally), self.alarms.clone());
+        Pair {
+            version: Arc::clone(&old.version),
+            shadow: Some(Arc::new(shadow)),
+        }
     }
 }
 
@@ -121,6 +185,7 @@ impl Table {
             p99_micros: quantile(990),
             memory_peak: meta.map_or(0, |it| it.vitals.memory.load(Relaxed)),
             last_trap: meta.and_then(|it| it.vitals.last_trap()),
+            shadow: self.serving.get(name).and_then(Serving::shadow),
         }
     }
 }

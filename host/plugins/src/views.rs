@@ -11,6 +11,7 @@ use std::{
 use crate::{
     engine::worlds::events::{Job, Opened},
     points::{Answering, Points},
+    shadow::FilterSample,
     types::events::{Decision, Event, OpenError, Query},
 };
 
@@ -33,19 +34,30 @@ impl View {
 
     /// One decision for each event, in order. [`OpenError::Refused`] when a new version of the plugin refuses the query.
     pub async fn decide(&self, events: &[Event]) -> Result<Vec<Decision>, OpenError> {
-        let Answering::Version(version) = self.points.filter()? else {
+        let Answering::Version(pair) = self.points.filter()? else {
             return Ok(vec![Decision::Pass; events.len()]);
         };
+        let version = &pair.version;
         let _in_flight = version.meta.enter()?;
-        let (view, events) = (Arc::clone(&self.opened), events.into());
-        version
+        let (view, events): (_, Arc<[Event]>) = (Arc::clone(&self.opened), events.into());
+        let sampled = pair
+            .sampled()
+            .map(|shadow| (shadow, Arc::clone(&view), Arc::clone(&events)));
+        let decisions = version
             .ask(version.near(self.opened.id as usize), |reply| Job::Decide {
                 view,
                 events,
                 reply,
             })
-            .await?
-            .map_err(OpenError::Refused)
+            .await?;
+        if let Some((shadow, view, events)) = sampled {
+            shadow.offer(FilterSample {
+                view,
+                events: Some(events),
+                serving: decisions.clone(),
+            });
+        }
+        decisions.map_err(OpenError::Refused)
     }
 }
 

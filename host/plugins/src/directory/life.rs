@@ -10,9 +10,11 @@ use crate::{
     admission::{Admitted, Files, Refused, aside},
     error::OrderError,
     health::{Alarm, Generation, Health, Remedy},
-    manifest::WhenParked,
+    manifest::{Promote, ShadowPlan, WhenParked},
+    metrics::Stats,
     plugin::Post,
     records::{Outcome, Record},
+    shadow::Tally,
     status::Change,
     table::{Parked, Serving, Table},
 };
@@ -27,6 +29,8 @@ pub(crate) struct Line {
     generation: Option<Generation>,
     /// The version to return to, and until when.
     previous: Option<(Admitted, Instant)>,
+    /// The version that answers beside it.
+    shadow: Option<(Admitted, Generation)>,
 }
 
 impl Directory {
@@ -39,44 +43,135 @@ impl Directory {
         let stats = self.metrics.of(name);
         let admitted = self.desk.admit(name, files, before.as_deref(), stats).await?;
         self.keep(files).await;
-        let record = Record::of(Outcome::Admitted, "directory", &admitted).beside(self.files_of(name));
-        let predecessor = self.serving(name);
-        self.begin(name, admitted.clone(), predecessor);
+        let serving = self.serving(name);
+        match (admitted.manifest.promote, serving) {
+            (Promote::AtOnce, serving) => Ok(self.take_over(name, admitted, serving, "directory", None).await),
+            // Nothing to answer beside.
+            (_, None) => Ok(self.take_over(name, admitted, None, "directory", None).await),
+            (Promote::Auto(plan), Some(_)) => self.compare(name, admitted, plan, true).await,
+            (Promote::Manual(plan), Some(_)) => self.compare(name, admitted, plan, false).await,
+        }
+    }
+
+    /// Has a version serve, and says so.
+    async fn take_over(
+        &mut self,
+        name: &str,
+        admitted: Admitted,
+        predecessor: Option<Admitted>,
+        by: &str,
+        reason: Option<&str>,
+    ) -> Change {
+        let mut record = Record::of(Outcome::Admitted, by, &admitted).beside(self.files_of(name));
+        record.reason = reason.map(str::to_owned);
+        let facts = admitted.facts.clone();
         // A restart with the same files is no news.
         let standing = self.history.standing(name);
-        if standing.is_none_or(|it| !it.is_of(&admitted) || it.files != record.files) {
+        let news = standing.is_none_or(|it| !it.is_of(&admitted) || it.files != record.files);
+        self.begin(name, admitted, predecessor);
+        if news {
             self.history.add(name, record).await;
         }
-        Ok(self.publish(Change::Admitted {
+        self.publish(Change::Admitted {
             name: name.to_owned(),
-            version: admitted.facts.version,
-            digest: admitted.facts.digest,
+            version: facts.version,
+            digest: facts.digest,
+        })
+    }
+
+    /// Has a version answer beside the one that serves.
+    async fn compare(
+        &mut self,
+        name: &str,
+        admitted: Admitted,
+        plan: ShadowPlan,
+        auto: bool,
+    ) -> Result<Change, Refused> {
+        // It faults aside from the plugin's own counts, and nobody is alarmed.
+        let health = Health::new(admitted.manifest.probation, false, None);
+        let generation = health.generation;
+        let beside = admitted.start(Post {
+            stats: Stats::unseen(),
+            health,
+        });
+        let tally = Arc::new(Tally::new(plan, auto, generation, self.metrics.shadow(name)));
+        let table = self.table.load_full();
+        let pair = table
+            .serving
+            .get(name)
+            .and_then(|it| it.beside(&beside, self.around(), &tally, &self.alarms))
+            .ok_or(Refused::OtherWorld)?;
+        self.change_table(|table| {
+            table.refusals.remove(name);
+            table.serving.insert(name.to_owned(), pair);
+        });
+        let facts = admitted.facts.clone();
+        let record = Record::of(Outcome::Shadowing, "directory", &admitted).beside(self.files_of(name));
+        if let Some(line) = self.lines.get_mut(name) {
+            line.shadow = Some((admitted, generation));
+        }
+        let newest = self.history.newest(name);
+        if newest.is_none_or(|it| it.outcome != Outcome::Shadowing || it.files != record.files) {
+            self.history.add(name, record).await;
+        }
+        Ok(self.publish(Change::Shadowing {
+            name: name.to_owned(),
+            version: facts.version,
+            digest: facts.digest,
         }))
     }
 
-    /// After a restart: the version that a rollback brought back, where the directory still has the files that it was brought back from.
+    /// Has the version that answers beside another take its place. `generation`: only if it is that one.
+    pub(super) async fn promote(
+        &mut self,
+        name: &str,
+        by: &str,
+        asked: Option<(Generation, &str)>,
+    ) -> Result<Change, OrderError> {
+        let name_owned = || name.to_owned();
+        let line = self
+            .lines
+            .get_mut(name)
+            .ok_or_else(|| OrderError::Unknown { name: name_owned() })?;
+        let (admitted, _) = line
+            .shadow
+            .take_if(|(_, it)| asked.is_none_or(|(generation, _)| generation == *it))
+            .ok_or_else(|| OrderError::NoShadow { name: name_owned() })?;
+        let serving = self.serving(name);
+        let reason = asked.map(|(_, reason)| reason);
+        Ok(self.take_over(name, admitted, serving, by, reason).await)
+    }
+
+    /// After a restart: the version that the records say serves, where it is not the one in the directory. That is so after a rollback, and then
+    /// what is in the directory stays aside; or that one was still answering beside the other, and then it does so again.
     async fn restore(&mut self, name: &str) -> Option<Change> {
         if self.lines.get(name).is_some_and(|line| line.current.is_some()) {
             return None;
         }
-        let record = self.history.standing(name)?;
-        if record.outcome != Outcome::RolledBack || record.files != self.files_of(name) {
+        let standing = self.history.standing(name)?;
+        let files = self.files_of(name);
+        let rolled_back = standing.outcome == Outcome::RolledBack && standing.files == files;
+        let newest = self.history.newest(name)?;
+        let compared = newest.outcome == Outcome::Shadowing && newest.files == files;
+        if !rolled_back && !compared {
             return None;
         }
-        match self.admit_record(name, &record).await {
+        match self.admit_record(name, &standing).await {
             Ok(admitted) => {
-                self.begin(name, admitted.clone(), None);
-                Some(self.publish(Change::Admitted {
+                let facts = admitted.facts.clone();
+                self.begin(name, admitted, None);
+                let change = self.publish(Change::Admitted {
                     name: name.to_owned(),
-                    version: admitted.facts.version,
-                    digest: admitted.facts.digest,
-                }))
+                    version: facts.version,
+                    digest: facts.digest,
+                });
+                Some(change).filter(|_| !compared)
             }
             Err(error) => {
                 tracing::error!(
                     plugin = name,
                     "the version of record {} does not return, what is in the directory is admitted: {error}",
-                    record.sequence
+                    standing.sequence
                 );
                 None
             }
@@ -121,6 +216,12 @@ impl Directory {
         line.current = Some(admitted);
         line.generation = Some(generation);
         line.previous = predecessor.map(|it| (it, Instant::now() + rule.window));
+        if line.shadow.take().is_some() {
+            tracing::warn!(
+                plugin = name,
+                "what answered beside the version that served does so no more, since another serves"
+            );
+        }
     }
 
     /// Lets go of versions whose successors are past their probation.
@@ -136,6 +237,12 @@ impl Directory {
     /// Takes a version out of service that asked for it.
     pub(super) async fn raised(&mut self, alarm: Alarm) {
         let name = alarm.plugin.as_str();
+        if alarm.remedy == Remedy::Promote {
+            // What was replaced meanwhile is no longer there to be promoted.
+            let asked = Some((alarm.generation, alarm.reason.as_str()));
+            drop(self.promote(name, "shadow", asked).await);
+            return;
+        }
         let Some(line) = self.lines.get_mut(name) else {
             return;
         };
@@ -187,6 +294,10 @@ impl Directory {
             answer,
             meta: Arc::clone(meta),
         });
+        if let Some(line) = self.lines.get_mut(name) {
+            // Nothing is left to compare it with.
+            line.shadow = None;
+        }
         self.change_table(|table| {
             table.serving.remove(name);
             table.parked.insert(name.to_owned(), Arc::clone(&parked));
@@ -218,8 +329,12 @@ impl Directory {
         }
         let current = self.serving(name);
         let mut served = records.iter().filter(|it| it.serves());
+        // Named, also one that was only compared: it was admitted all the same.
+        let admitted = |it: &&Record| it.serves() || it.outcome == Outcome::Shadowing;
         let record = match record {
-            Some(sequence) => served
+            Some(sequence) => records
+                .iter()
+                .filter(admitted)
                 .find(|it| it.sequence == sequence)
                 .ok_or_else(|| OrderError::NoRecord {
                     name: owned(),
@@ -317,6 +432,18 @@ impl Directory {
                 let still = table.serving.get(name).map(|it| it.facts().version.as_str());
                 let serving = still.unwrap_or("none");
                 tracing::error!(plugin = name, serving, "plugin refused: {reason}");
+            }
+            Change::Shadowing {
+                name,
+                version,
+                digest,
+            } => {
+                tracing::info!(
+                    plugin = name,
+                    version,
+                    digest,
+                    "plugin answers beside the version that serves"
+                );
             }
             Change::Removed { name } => tracing::warn!(plugin = name, "plugin removed"),
             Change::RolledBack {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::probe::{CommandLine, CommandOutput, Endpoint, Failure, IoError, Outcome};
 
 /// What the host is to do next.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     Http(HttpRequest),
     Connect(Endpoint, Option<Tls>),
@@ -19,7 +19,7 @@ pub(crate) enum Step {
 }
 
 /// What came of it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Http(Result<HttpResponse, IoError>),
     Connected(Result<Duration, IoError>),
@@ -28,13 +28,13 @@ pub(crate) enum Answer {
     Ran(Result<CommandOutput, IoError>),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tls {
     pub(crate) server_name: String,
     pub(crate) verify: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct HttpRequest {
     pub(crate) method: String,
     pub(crate) endpoint: Endpoint,
@@ -46,7 +46,7 @@ pub(crate) struct HttpRequest {
     pub(crate) redirects: u8,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,

@@ -29,6 +29,7 @@ const AGENTS_PER_CALL: usize = 500;
 pub(crate) struct Matcher;
 
 /// A question about one task, on the agents of `fleet`.
+#[derive(Clone)]
 pub(crate) struct Question {
     pub(crate) fleet: Arc<FleetCopy>,
     pub(crate) task: Task,

@@ -1,0 +1,321 @@
+//! A new version that answers beside the one that serves, until it is known to be as good.
+//!
+//! What serves is asked as always, and its answers are what callers get. Of some calls the question and the answer are handed over, through a
+//! queue that is dropped from when it is full, to a task that asks the new version the same and compares. So a new version that is slow,
+//! or fails, or is wrong, costs its own processor time and nothing else. It does no input or output: a probe's attempt is asked again with
+//! the answers that the one that served was given.
+
+mod compare;
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::sync::mpsc;
+
+use crate::{
+    engine::World,
+    error::CallError,
+    health::{Alarm, Generation, Remedy},
+    manifest::ShadowPlan,
+    metrics::ShadowStats,
+    plugin::seconds_now,
+    pool::{Surroundings, Version},
+    status::Difference,
+};
+pub(crate) use compare::{FilterSample, MatcherSample, ProbeSample};
+
+/// Samples that may wait to be compared.
+const QUEUE: usize = 64;
+/// Differences that are shown.
+const SHOWN: usize = 16;
+/// How often it is asked whether it is time.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What came of asking the new version what the other had answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Compared {
+    Same,
+    Different(Difference),
+    /// What was asked about has changed since.
+    Stale,
+}
+
+/// A world whose answers can be compared.
+pub(crate) trait Shadowed: World {
+    /// A question and what was answered to it.
+    type Sample: Send + 'static;
+
+    /// Asks `version` the same.
+    fn compare(
+        version: &Version<Self>,
+        sample: Self::Sample,
+    ) -> impl Future<Output = Result<Compared, CallError>> + Send;
+}
+
+/// A version that serves, and perhaps one beside it.
+pub(crate) struct Pair<W: Shadowed> {
+    pub(crate) version: Arc<Version<W>>,
+    pub(crate) shadow: Option<Arc<Shadow<W>>>,
+}
+
+impl<W: Shadowed> Clone for Pair<W> {
+    fn clone(&self) -> Self {
+        Pair {
+            version: Arc::clone(&self.version),
+            shadow: self.shadow.clone(),
+        }
+    }
+}
+
+impl<W: Shadowed> Pair<W> {
+    pub(crate) fn alone(version: Version<W>) -> Pair<W> {
+        Pair {
+            version: Arc::new(version),
+            shadow: None,
+        }
+    }
+
+    /// The version beside it, when this call is one that it is to be asked, too.
+    pub(crate) fn sampled(&self) -> Option<Arc<Shadow<W>>> {
+        self.shadow.as_ref().filter(|it| it.wants()).cloned()
+    }
+}
+
+/// What is known of a version that answers beside another.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    pub(crate) since: u64,
+    began: Instant,
+    pub(crate) plan: ShadowPlan,
+    pub(crate) auto: bool,
+    pub(crate) generation: Generation,
+    pub(crate) compared: AtomicU64,
+    pub(crate) differences: AtomicU64,
+    pub(crate) failures: AtomicU64,
+    pub(crate) dropped: AtomicU64,
+    shown: Mutex<VecDeque<Difference>>,
+    stats: ShadowStats,
+}
+
+impl Tally {
+    pub(crate) fn new(plan: ShadowPlan, auto: bool, generation: Generation, stats: ShadowStats) -> Tally {
+        Tally {
+            since: seconds_now(),
+            began: Instant::now(),
+            plan,
+            auto,
+            generation,
+            compared: AtomicU64::new(0),
+            differences: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            shown: Mutex::default(),
+            stats,
+        }
+    }
+
+    /// The newest differences, oldest first.
+    pub(crate) fn shown(&self) -> Vec<Difference> {
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.iter().cloned().collect()
+    }
+
+    fn drop_one(&self) {
+        self.dropped.fetch_add(1, Relaxed);
+        self.stats.dropped.inc();
+    }
+
+    fn note(&self, compared: Result<Compared, CallError>) {
+        let difference = match compared {
+            Ok(Compared::Stale) | Err(CallError::Busy { .. } | CallError::Stopped) => {
+                return self.drop_one();
+            }
+            Ok(Compared::Same) => {
+                self.stats.same.inc();
+                self.compared.fetch_add(1, Relaxed);
+                return;
+            }
+            Ok(Compared::Different(difference)) => {
+                self.stats.different.inc();
+                self.differences.fetch_add(1, Relaxed);
+                difference
+            }
+            Err(error) => {
+                self.stats.failed.inc();
+                self.failures.fetch_add(1, Relaxed);
+                Difference {
+                    question: String::new(),
+                    serving: "an answer".to_owned(),
+                    beside: error.to_string(),
+                }
+            }
+        };
+        self.compared.fetch_add(1, Relaxed);
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown.len() == SHOWN {
+            shown.pop_front();
+        }
+        shown.push_back(difference);
+    }
+
+    /// Whether it has shown by now that it may serve.
+    fn has_agreed(&self) -> bool {
+        agreed(
+            self.plan,
+            self.began.elapsed(),
+            self.compared.load(Relaxed),
+            self.differences.load(Relaxed),
+            self.failures.load(Relaxed),
+        )
+    }
+}
+
+/// The rule, without a clock.
+fn agreed(plan: ShadowPlan, age: Duration, compared: u64, differences: u64, failures: u64) -> bool {
+    age >= plan.time && compared >= plan.calls && differences <= plan.differences && failures == 0
+}
+
+/// The way to a version that answers beside another. Dropping it ends that.
+pub(crate) struct Shadow<W: Shadowed> {
+    pub(crate) version: Arc<Version<W>>,
+    pub(crate) tally: Arc<Tally>,
+    queue: mpsc::Sender<W::Sample>,
+    calls: AtomicU64,
+}
+
+impl<W: Shadowed> Shadow<W> {
+    pub(crate) fn start(
+        around: &Surroundings,
+        version: Arc<Version<W>>,
+        tally: Arc<Tally>,
+        alarms: mpsc::Sender<Alarm>,
+    ) -> Shadow<W> {
+        let (queue, samples) = mpsc::channel(QUEUE);
+        let token = around.token.clone();
+        let work = follow(Arc::clone(&version), Arc::clone(&tally), samples, alarms);
+        around.tracker.spawn(async move {
+            token.run_until_cancelled(work).await;
+        });
+        Shadow {
+            version,
+            tally,
+            queue,
+            calls: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts a call; true for as many of a hundred as the plan says, evenly.
+    fn wants(&self) -> bool {
+        let call = self.calls.fetch_add(1, Relaxed);
+        is_sampled(call, self.tally.plan.sample)
+    }
+
+    /// Hands a sample over, unless too many wait.
+    pub(crate) fn offer(&self, sample: W::Sample) {
+        if self.queue.try_send(sample).is_err() {
+            self.tally.drop_one();
+        }
+    }
+}
+
+fn is_sampled(call: u64, per_cent: u64) -> bool {
+    let call = call % 100;
+    call * per_cent / 100 != (call + 1) * per_cent / 100
+}
+
+/// Compares, until the way to it is gone.
+async fn follow<W: Shadowed>(
+    version: Arc<Version<W>>,
+    tally: Arc<Tally>,
+    mut samples: mpsc::Receiver<W::Sample>,
+    alarms: mpsc::Sender<Alarm>,
+) {
+    let mut tick = tokio::time::interval(TICK.min(tally.plan.time));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut asked = false;
+    loop {
+        tokio::select! {
+            sample = samples.recv() => match sample {
+                Some(sample) => tally.note(W::compare(&version, sample).await),
+                None => return,
+            },
+            _ = tick.tick() => {}
+        }
+        if tally.auto && !asked && tally.has_agreed() {
+            let alarm = Alarm {
+                plugin: version.meta.name.clone(),
+                generation: tally.generation,
+                remedy: Remedy::Promote,
+                reason: format!("it agreed in {} answers", tally.compared.load(Relaxed)),
+            };
+            // When the directory has its hands full it is told at the next tick.
+            asked = alarms.try_send(alarm).is_ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAN: ShadowPlan = ShadowPlan {
+        time: Duration::from_secs(60),
+        calls: 10,
+        sample: 100,
+        differences: 1,
+    };
+
+    #[test]
+    fn when_it_may_serve() {
+        for (seconds, compared, differences, failures, expected) in [
+            (60, 10, 0, 0, true),
+            (59, 10, 0, 0, false),
+            (60, 9, 0, 0, false),
+            (600, 1000, 1, 0, true),
+            (600, 1000, 2, 0, false),
+            (600, 1000, 0, 1, false),
+        ] {
+            let age = Duration::from_secs(seconds);
+            assert_eq!(
+                agreed(PLAN, age, compared, differences, failures),
+                expected,
+                "{seconds} s, {compared} compared, {differences} different, {failures} failed"
+            );
+        }
+    }
+
+    #[test]
+    fn as_many_are_sampled_as_was_said() {
+        for per_cent in [1, 7, 50, 99, 100] {
+            let sampled = (0..1000).filter(|call| is_sampled(*call, per_cent)).count() as u64;
+            assert_eq!(sampled, per_cent * 10, "{per_cent} %");
+        }
+    }
+
+    #[test]
+    fn differences_are_counted_all_and_shown_some() {
+        let stats = crate::metrics::Metrics::register(&mut prometheus_client::registry::Registry::default());
+        let tally = Tally::new(PLAN, true, Generation::next(), stats.shadow("p"));
+        for n in 0..50 {
+            let difference = Difference {
+                question: n.to_string(),
+                serving: String::new(),
+                beside: String::new(),
+            };
+            tally.note(Ok(Compared::Different(difference)));
+        }
+        tally.note(Ok(Compared::Stale));
+        tally.note(Err(CallError::Stopped));
+        let shown = tally.shown();
+        assert_eq!((shown.len(), shown[0].question.as_str()), (SHOWN, "34"));
+        let count = |counter: &AtomicU64| counter.load(Relaxed);
+        assert_eq!(count(&tally.differences), 50);
+        assert_eq!((count(&tally.compared), count(&tally.dropped), count(&tally.failures)), (50, 2, 0));
+    }
+}
