@@ -235,3 +235,162 @@ async fn in_time<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Resu
         Err(_elapsed) => Err(format!("no answer within {PATIENCE:?}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use super::*;
+
+    /// A store that can be away.
+    #[derive(Debug, Default)]
+    struct Flaky {
+        entries: Mutex<BTreeMap<String, Vec<u8>>>,
+        away: AtomicBool,
+        /// The next commit happens, and its answer is lost.
+        mute: AtomicBool,
+    }
+
+    fn away() -> StoreError {
+        StoreError::Unavailable {
+            what: "answer",
+            source: "away".into(),
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl Store for Flaky {
+        async fn get(&self, _key: &str) -> transom_store::Result<Option<Entry>> {
+            Err(away())
+        }
+
+        async fn scan(&self, prefix: &str) -> transom_store::Result<Vec<Entry>> {
+            if self.away.load(Relaxed) {
+                return Err(away());
+            }
+            let entries = self.entries.lock().unwrap();
+            Ok(entries
+                .range(prefix.to_owned()..)
+                .take_while(|(key, _)| key.starts_with(prefix))
+                .map(|(key, value)| Entry {
+                    key: key.clone(),
+                    value: value.clone().into(),
+                    version: 1,
+                })
+                .collect())
+        }
+
+        async fn commit(&self, batch: Batch) -> transom_store::Result<Vec<u64>> {
+            if self.away.load(Relaxed) {
+                return Err(away());
+            }
+            let mut entries = self.entries.lock().unwrap();
+            for change in batch.changes() {
+                let found = entries.contains_key(&change.key).then_some(1);
+                if !change.expect.accepts(found) {
+                    let key = change.key.clone();
+                    return Err(StoreError::Conflict { key, found });
+                }
+                match &change.value {
+                    Some(value) => entries.insert(change.key.clone(), value.to_vec()),
+                    None => entries.remove(&change.key),
+                };
+            }
+            if self.mute.swap(false, Relaxed) {
+                return Err(away());
+            }
+            Ok(vec![1; batch.changes().len()])
+        }
+    }
+
+    async fn history(store: &Arc<Flaky>) -> History {
+        let store: Arc<dyn Store> = Arc::clone(store) as _;
+        History::load(Some(store), "x").await
+    }
+
+    fn record(reason: &str) -> Record {
+        Record::new(Outcome::Refused, "test").because(reason)
+    }
+
+    fn told(records: &[Record]) -> Vec<(u64, String)> {
+        let told = records.iter().map(|it| (it.sequence, it.reason.clone().unwrap()));
+        told.collect()
+    }
+
+    #[tokio::test]
+    async fn what_a_store_did_not_take_waits_for_it() {
+        let store = Arc::new(Flaky::default());
+        let one = history(&store).await;
+        store.away.store(true, Relaxed);
+        one.add("p", record("a")).await;
+        one.add("p", record("b")).await;
+        assert_eq!(one.kept(), Kept::Waiting);
+        assert_eq!(one.of("p").len(), 2, "it is known at once");
+        store.away.store(false, Relaxed);
+        one.flush().await;
+        assert_eq!(one.kept(), Kept::Store);
+        // An answer that was lost makes no second record.
+        store.mute.store(true, Relaxed);
+        one.add("p", record("c")).await;
+        assert_eq!(one.kept(), Kept::Waiting);
+        one.add("p", record("d")).await;
+        assert_eq!(one.kept(), Kept::Store);
+        let stored = history(&store).await.of("p");
+        assert_eq!(stored, one.of("p"));
+        assert_eq!(told(&stored), [4, 3, 2, 1].into_iter().zip(["d", "c", "b", "a"].map(String::from)).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn two_that_share_a_store_lose_nothing() {
+        let store = Arc::new(Flaky::default());
+        let (one, two) = (history(&store).await, history(&store).await);
+        one.add("p", record("a")).await;
+        two.add("p", record("b")).await;
+        one.add("p", record("c")).await;
+        one.add("q", record("d")).await;
+        let found = told(&history(&store).await.of("p"));
+        assert_eq!(found, [(3, "c".into()), (2, "b".into()), (1, "a".into())]);
+        assert_eq!(told(&one.of("p")), found);
+        assert_eq!(history(&store).await.of("q").len(), 1);
+    }
+
+    #[tokio::test]
+    async fn records_are_bounded_and_what_is_no_record_is_left_alone() {
+        let store = Arc::new(Flaky::default());
+        let one = history(&store).await;
+        for n in 0..60 {
+            one.add("p", record(&n.to_string())).await;
+        }
+        assert_eq!((one.of("p").len(), one.of("p")[0].sequence), (RECORDS, 60));
+        assert_eq!(store.entries.lock().unwrap().len(), RECORDS);
+        let odd = "x/plugins/p/00000000000000000099".to_owned();
+        store.entries.lock().unwrap().insert(odd, b"nonsense".to_vec());
+        let again = history(&store).await;
+        assert_eq!(again.of("p"), one.of("p"));
+        again.add("p", record("next")).await;
+        assert_eq!(again.of("p")[0].sequence, 61);
+
+        let memory = History::load(None, "x").await;
+        for n in 0..PLUGINS + 10 {
+            memory.add(&format!("p{n:05}"), record("a")).await;
+        }
+        assert_eq!(memory.inner().records.len(), PLUGINS);
+        assert_eq!(memory.kept(), Kept::Memory);
+    }
+
+    #[tokio::test]
+    async fn what_stands() {
+        let memory = History::load(None, "x").await;
+        for (outcome, expected) in [
+            (Outcome::Refused, None),
+            (Outcome::Admitted, Some(2)),
+            (Outcome::Parked, Some(2)),
+            (Outcome::Shadowing, Some(2)),
+            (Outcome::RolledBack, Some(5)),
+            (Outcome::Removed, None),
+        ] {
+            memory.add("p", Record::new(outcome, "test")).await;
+            assert_eq!(memory.standing("p").map(|it| it.sequence), expected, "{outcome:?}");
+        }
+    }
+}

@@ -257,7 +257,6 @@ impl<W: World> Owner<W> {
         if W::run(&mut live, &self.shared, job).await.is_err() {
             return;
         }
-        self.meta.health.answered();
         if !live.worn() {
             self.live = Some(live);
         } else if live.occupied() {

@@ -203,7 +203,11 @@ impl<W: World> Live<W> {
     /// Sends an answer and passes on what it means for the instance.
     pub(super) fn answer<T>(&self, reply: Reply<T>, result: Result<T, Fault>) -> Result<(), Fault> {
         let (answer, outcome) = match result {
-            Ok(value) => (Ok(value), Ok(())),
+            Ok(value) => {
+                // Before the caller hears of it, and may ask the next.
+                self.meta.health.answered();
+                (Ok(value), Ok(()))
+            }
             Err(fault) => (Err(self.meta.fault(&fault)), Err(fault)),
         };
         // A caller that has gone away is not the instance's fault.

@@ -18,6 +18,7 @@ mod many;
 mod reach;
 mod records;
 mod selftest;
+mod shadow;
 mod support;
 mod swap;
 mod wasi;

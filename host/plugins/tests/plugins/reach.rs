@@ -2,7 +2,7 @@
 
 use transom_plugins::probe::Kind;
 
-use crate::support::{Server, Site, custom, request, response};
+use crate::support::{Server, Site, custom, logged, request, response};
 
 async fn odd(grants: &str) -> Site {
     let manifest = format!("world = \"check-probe\"\n[grants]\n{grants}\n[limits]\nmemory = \"16MiB\"\n");
@@ -37,7 +37,30 @@ async fn the_tasks_own_ports_and_no_other() {
         site.metrics()
             .contains("transom_plugins_denials_total{plugin=\"odd\"} 3")
     );
+    let wanted = format!("wanted=\"127.0.0.1:{other}\"");
+    assert!(logged(&["plugin=\"odd\"", "run_spec=\"/shop/web\"", &wanted, "not granted"]));
     site.stop().await;
+}
+
+/// What is left out of a probe's manifest is its task's own ports; a name is resolved, and its addresses are what is checked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_default_and_names() {
+    let server = Server::new(|_| async {}).await;
+    let port = server.endpoint.port;
+    for (grants, host, result) in [
+        ("", "127.0.0.1", "ok"),
+        ("", "127.0.0.2", "denied"),
+        ("network = [\"127.0.0.0/8\"]", "localhost", "ok"),
+        ("network = [\"10.0.0.0/8\"]", "localhost", "denied"),
+        ("network = [\"localhost:*\"]", "LOCALHOST", "ok"),
+        ("network = [\"localhost:*\"]", "127.0.0.1", "denied"),
+    ] {
+        let site = odd(grants).await;
+        let found = site.look("odd", &connect(host, port), Some(&server.endpoint)).await;
+        let expected = Ok(custom(&format!(r#"{{"connect": "{result}"}}"#)));
+        assert_eq!(found, expected, "{grants:?} {host}");
+        site.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -129,6 +152,8 @@ async fn commands_are_granted_apart() {
         .probe(Kind::Named("odd".into()), asked.clone(), None)
         .await;
     assert_eq!(found, Ok(custom(r#"{"run": "denied"}"#)));
+    assert_eq!(site.status("odd").denials, 1);
+    assert!(logged(&["plugin=\"odd\"", "wanted=\"a command\"", "not granted"]));
     site.stop().await;
     let site = odd("command = true").await;
     let found = site.plugins.probe(Kind::Named("odd".into()), asked, None).await;

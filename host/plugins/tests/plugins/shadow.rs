@@ -1,0 +1,270 @@
+//! A new version answers beside the one that serves, is compared with it, and takes its place when it may.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+use tempfile::TempDir;
+use transom_plugins::{
+    Change, Config, OrderError, Outcome as Came, Shadow,
+    events::{Decision, Event, Query},
+    matcher::{Agent, Candidate, Condition, Task},
+    probe::{Endpoint, Outcome},
+};
+
+use crate::support::{PATIENCE, Server, Site, custom, response};
+
+fn probe(promote: &str, config: &str) -> String {
+    format!(
+        "world = \"check-probe\"\n{promote}\n[grants]\nnetwork = [\"task\"]\n[limits]\nmemory = \"16MiB\"\ninstances = 1\n\
+         [config]\n{config}\n"
+    )
+}
+
+const MANUAL: &str = "promote = \"manual\"";
+const AUTO: &str = "promote = \"auto\"\nshadow = { for = \"1ms\", calls = 3 }";
+
+fn shadow(site: &Site, name: &str) -> Option<Shadow> {
+    site.status(name).shadow
+}
+
+/// Waits until so many answers were compared.
+async fn compared(site: &Site, name: &str, calls: u64) -> Shadow {
+    let done = async {
+        loop {
+            match shadow(site, name) {
+                Some(it) if it.compared + it.dropped >= calls => return it,
+                _ => tokio::task::yield_now().await,
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, done).await.expect("compared")
+}
+
+async fn replaced(site: &Site, source: &str, name: &str, manifest: &str) {
+    let change = site.replace(source, name, manifest).await;
+    assert!(matches!(change, Change::Shadowing { .. }), "{change:?}");
+}
+
+/// A server, and how many requests it was sent.
+async fn server() -> (Server, Arc<AtomicU32>) {
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&asked);
+    let server = Server::http(move |_| {
+        let count = Arc::clone(&count);
+        async move {
+            count.fetch_add(1, Relaxed);
+            response(200, "", "0123456789")
+        }
+    })
+    .await;
+    (server, asked)
+}
+
+async fn look(site: &Site, settings: &str, at: &Endpoint) -> Outcome {
+    site.look("odd", settings, Some(at)).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn differences_are_counted_while_the_old_version_answers() {
+    let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("", "mark = \"v1\"")))]).await;
+    replaced(&site, "tests/odd-probe", "odd", &probe(MANUAL, "mark = \"v2\"")).await;
+    let (server, asked) = server().await;
+    let at = &server.endpoint;
+    let fetch = r#"{"do":"http","path":"/","max_body":4}"#;
+    for _ in 0..3 {
+        assert_eq!(look(&site, fetch, at).await, custom(r#"{"status": 200, "bytes": 4}"#));
+    }
+    let agreed = compared(&site, "odd", 3).await;
+    assert_eq!((agreed.compared, agreed.differences, agreed.failures), (3, 0, 0));
+    assert_eq!(asked.load(Relaxed), 3, "only the version that serves has its steps carried out");
+
+    assert_eq!(look(&site, "{}", at).await, custom(r#"{"mark": "v1", "attempt": 4}"#));
+    let parted = compared(&site, "odd", 4).await;
+    assert_eq!((parted.differences, parted.auto), (1, false));
+    let sample = &parted.samples[0];
+    assert!(sample.question.contains("step 1 of a look at /shop/web"), "{sample:?}");
+    assert!(sample.serving.contains("v1") && sample.beside.contains("v2"), "{sample:?}");
+    assert_eq!(
+        site.metric("transom_plugins_shadow_answers_total{plugin=\"odd\",result=\"different\"}"),
+        1
+    );
+    // Its work is not counted as the plugin's.
+    let status = site.status("odd");
+    assert_eq!((status.calls, status.traps, status.instances), (7, 0, 1));
+
+    let change = site.plugins.promote("odd", "somebody").await.unwrap();
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    assert_eq!(look(&site, "{}", at).await, custom(r#"{"mark": "v2", "attempt": 1}"#));
+    assert_eq!(shadow(&site, "odd"), None);
+    assert!(site.status("odd").probation.is_some(), "the old version may still return");
+    let (records, _) = site.plugins.history("odd");
+    let told: Vec<_> = records.iter().map(|it| (it.outcome, it.by.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            (Came::Admitted, "somebody"),
+            (Came::Shadowing, "directory"),
+            (Came::Admitted, "directory")
+        ]
+    );
+    for (name, error) in [
+        ("odd", OrderError::NoShadow { name: "odd".into() }),
+        ("none", OrderError::Unknown { name: "none".into() }),
+    ] {
+        assert_eq!(site.plugins.promote(name, "x").await, Err(error));
+    }
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_agrees_is_promoted_by_itself_and_what_fails_is_not() {
+    let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("", "mark = \"v1\"")))]).await;
+    // Begins an attempt of its own for each that is served, so that its reports are the same ones.
+    replaced(&site, "tests/odd-probe", "odd", &probe(AUTO, "mark = \"v1\"")).await;
+    let digest = |site: &Site| site.plugins.history("odd").0[0].manifest.clone();
+    let new = digest(&site);
+    let mut changes = site.plugins.changes();
+    let asking = async {
+        loop {
+            assert!(site.look("odd", "{}", None).await.is_ok());
+        }
+    };
+    let change = tokio::select! {
+        change = tokio::time::timeout(PATIENCE, changes.recv()) => change.unwrap().unwrap(),
+        () = asking => unreachable!(),
+    };
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    let (records, _) = site.plugins.history("odd");
+    assert_eq!((records[0].outcome, records[0].by.as_str()), (Came::Admitted, "shadow"));
+    assert_eq!(records[0].manifest, new);
+    assert!(records[0].reason.as_deref().unwrap().contains("it agreed in"));
+
+    let failing = probe(AUTO, "mark = \"v1\"\nattempt = { do = \"trap\" }");
+    replaced(&site, "tests/odd-probe", "odd", &failing).await;
+    for _ in 0..10 {
+        assert!(site.look("odd", "{}", None).await.is_ok());
+    }
+    let failed = compared(&site, "odd", 10).await;
+    assert_eq!((failed.failures, failed.auto), (failed.compared, true));
+    assert!(failed.samples[0].beside.contains("trapped"), "{:?}", failed.samples[0]);
+    let status = site.status("odd");
+    assert_eq!((status.traps, status.parked), (0, None), "its faults are its own");
+    // Files that come next are compared with the version that serves, too.
+    replaced(&site, "tests/odd-probe", "odd", &probe(MANUAL, "mark = \"v9\"")).await;
+    assert_eq!(shadow(&site, "odd").unwrap().failures, 0);
+    let other_world = site
+        .replace("tests/odd-events", "odd", &format!("world = \"event-filter\"\n{MANUAL}\n"))
+        .await;
+    assert!(
+        matches!(&other_world, Change::Refused { reason, .. } if reason.contains("another world")),
+        "{other_world:?}"
+    );
+    site.stop().await;
+}
+
+/// A version that never comes back costs the one that serves nothing: what waits for it is bounded, and dropped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_version_beside_it_holds_nothing_up() {
+    let slow = "world = \"check-probe\"\npromote = \"manual\"\n[limits]\nmemory = \"16MiB\"\ninstances = 1\ncpu = \"20s\"\n\
+                wall-clock = \"20s\"\n[config]\nattempt = { do = \"loop\" }\n";
+    let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("", "")))]).await;
+    replaced(&site, "tests/odd-probe", "odd", slow).await;
+    let asking = async {
+        for _ in 0..500 {
+            assert!(site.look("odd", "{}", None).await.is_ok());
+        }
+    };
+    tokio::time::timeout(PATIENCE, asking).await.expect("all are answered");
+    let beside = shadow(&site, "odd").unwrap();
+    assert!(beside.dropped >= 400, "{beside:?}");
+    let change = site.replace("tests/odd-probe", "odd", &probe("", "mark = \"v3\"")).await;
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    assert_eq!(shadow(&site, "odd"), None);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn filters_and_matchers_are_compared_too() {
+    let filter = |promote: &str, drop: &str| {
+        format!(
+            "world = \"event-filter\"\n{promote}\n[limits]\nmemory = \"16MiB\"\n[config]\ndrop = [{drop}]\n"
+        )
+    };
+    let matcher = |promote: &str| format!("world = \"attribute-matcher\"\n{promote}\n[limits]\nmemory = \"64MiB\"\n");
+    let site = Site::with(&[
+        ("tests/odd-events", "odd-events", Some(&filter("", ""))),
+        ("attributes", "attributes", Some(&matcher(""))),
+    ])
+    .await;
+    replaced(&site, "tests/odd-events", "odd-events", &filter(MANUAL, "\"b\"")).await;
+    replaced(&site, "attributes", "attributes", &matcher(MANUAL)).await;
+
+    let events = ["a", "b"].map(|kind| Event {
+        sequence: 1,
+        kind: kind.into(),
+        subject: None,
+        body: "{}".into(),
+    });
+    let view = site.plugins.open_view(Query::default()).await.unwrap();
+    assert_eq!(view.decide(&events).await.unwrap(), [Decision::Pass, Decision::Pass]);
+    let parted = compared(&site, "odd-events", 2).await;
+    assert_eq!((parted.compared, parted.differences), (2, 1));
+    let sample = &parted.samples[0];
+    assert!(sample.question.starts_with("b to "), "{sample:?}");
+    assert_eq!((sample.serving.as_str(), sample.beside.as_str()), ("Some(Pass)", "Some(Drop)"));
+
+    let mut fleet = site.plugins.fleet(None);
+    let agent = Agent {
+        handle: 1,
+        id: "a".into(),
+        hostname: "a".into(),
+        region: None,
+        zone: None,
+        attributes: vec![],
+        extra: vec![],
+    };
+    fleet.update(vec![agent], vec![]);
+    let task = Task {
+        run_spec: "/a".into(),
+        instances: 1,
+        conditions: vec![Condition::Expression("gpu:true".into())],
+        ..Task::default()
+    };
+    let candidates = [Candidate { agent: 1, room: 1 }];
+    site.plugins.check_conditions(&task.conditions).await.unwrap();
+    fleet.judge(&task, &candidates).await.unwrap();
+    fleet.place(&task, &candidates, 1).await.unwrap();
+    let agreed = compared(&site, "attributes", 3).await;
+    assert_eq!((agreed.compared, agreed.differences, agreed.failures), (3, 0, 0));
+    site.stop().await;
+}
+
+/// The directory has the new version and the records say that the old one serves: so it is after a restart, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_compared_is_compared_again_after_a_restart() {
+    let state = TempDir::new().unwrap();
+    let server = format!("file:{}", state.path().display());
+    let store = transom_store::open(&server).await.unwrap();
+    let with_store = |config: &mut Config| config.store = Some(Arc::clone(&store));
+    let first = probe("", "mark = \"v1\"");
+    let site = Site::with_config(&[("tests/odd-probe", "odd", Some(&first))], with_store).await;
+    replaced(&site, "tests/odd-probe", "odd", &probe(MANUAL, "mark = \"v2\"")).await;
+    let site = site.again(|_| (), with_store).await;
+    assert!(shadow(&site, "odd").is_some());
+    assert_eq!(
+        site.look("odd", "{}", None).await,
+        Ok(custom(r#"{"mark": "v1", "attempt": 1}"#))
+    );
+    let (records, _) = site.plugins.history("odd");
+    assert_eq!(records.len(), 2, "starting again is no news: {records:?}");
+    site.plugins.promote("odd", "x").await.unwrap();
+    let site = site.again(|_| (), with_store).await;
+    assert_eq!(shadow(&site, "odd"), None);
+    assert_eq!(
+        site.look("odd", "{}", None).await,
+        Ok(custom(r#"{"mark": "v2", "attempt": 1}"#))
+    );
+    site.stop().await;
+}
