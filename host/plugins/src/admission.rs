@@ -59,7 +59,9 @@ pub(crate) enum Refused {
     Config(Vec<ConfigError>),
     #[error("{0}")]
     SelfTest(#[from] Failed),
-    #[error("it is of another world than the version that serves, so that their answers cannot be compared (promote)")]
+    #[error(
+        "it is of another world than the version that serves, so that their answers cannot be compared (promote)"
+    )]
     OtherWorld,
     #[error("looking at it failed within the plugin host, which is a mistake there")]
     Broke,
@@ -169,7 +171,9 @@ impl Desk {
 }
 
 /// Does what takes the processor or the disk for long outside the runtime's own threads.
-pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refused> {
+pub(crate) async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refused> {
     let done = tokio::task::spawn_blocking(work).await;
     // The runtime drops work when it goes down.
     done.map_err(|error| {
@@ -231,8 +235,7 @@ impl Case<'_> {
             admitted_at: seconds_now(),
         };
         let start = {
-            let (around, name, manifest) =
-                (around.clone(), self.name.to_owned(), Arc::clone(&self.manifest));
+            let (around, name, manifest) = (around.clone(), self.name.to_owned(), Arc::clone(&self.manifest));
             let facts = facts.clone();
             move |post| {
                 let meta = Arc::new(Meta::new(&name, &manifest, environment.clone(), post));

@@ -53,14 +53,14 @@ impl Cache {
         }
         self.stats.misses.inc();
         let artefact = Engine::precompile(component)?;
-        let compiled = engine.load(&artefact)?;
+        let loaded = engine.load(&artefact)?;
         self.keep(&key, &artefact);
-        Ok(compiled)
+        Ok(loaded)
     }
 
     fn recall(&self, engine: &Engine, key: &ArtefactKey) -> Option<Compiled> {
-        let shelf = self.shelf.as_ref()?;
-        let loaded = match shelf.read(&key.name(), MAX_FILE) {
+        let files = self.shelf.as_ref()?;
+        let loaded = match files.read(&key.name(), MAX_FILE) {
             Ok(None) => return None,
             Ok(Some(file)) => Artefact::verified(file, key)
                 .map_err(|why| why.to_string())
@@ -70,7 +70,7 @@ impl Cache {
         loaded
             .inspect_err(|why| {
                 self.stats.rejected.inc();
-                let file = shelf.path(&key.name());
+                let file = files.path(&key.name());
                 tracing::warn!(
                     file = %file.display(),
                     "a kept compiled component is not used, it is compiled again: {why}"
@@ -80,9 +80,9 @@ impl Cache {
     }
 
     fn keep(&self, key: &ArtefactKey, artefact: &Artefact) {
-        let Some(shelf) = &self.shelf else { return };
-        if let Err(error) = shelf.write(&key.name(), &[&artefact.head(key), artefact.code()]) {
-            let file = shelf.path(&key.name());
+        let Some(files) = &self.shelf else { return };
+        if let Err(error) = files.write(&key.name(), &[&artefact.head(key), artefact.code()]) {
+            let file = files.path(&key.name());
             tracing::warn!(file = %file.display(), "a compiled component is not kept: {error}");
         }
     }
@@ -207,6 +207,9 @@ mod tests {
         let again = Cache::open(Some(&private), rig.cache.stats.clone());
         assert!(again.shelf.is_none());
         let digest = Sha256::digest(COMPONENT).into();
-        assert!(again.compiled(&rig.engine, COMPONENT, digest).is_ok(), "without a cache");
+        assert!(
+            again.compiled(&rig.engine, COMPONENT, digest).is_ok(),
+            "without a cache"
+        );
     }
 }

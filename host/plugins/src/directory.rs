@@ -23,7 +23,7 @@ use crate::{
     error::{Error, OrderError},
     health::Alarm,
     history::History,
-    kept::Kept,
+    kept::KeptFiles,
     metrics::Metrics,
     pool::Surroundings,
     status::Change,
@@ -59,7 +59,7 @@ pub(crate) struct Directory {
     pub(crate) table: Arc<ArcSwap<Table>>,
     pub(crate) metrics: Metrics,
     pub(crate) changes: broadcast::Sender<Change>,
-    pub(crate) kept: Kept,
+    pub(crate) kept: KeptFiles,
     pub(crate) history: Arc<History>,
     /// For versions that begin to serve.
     pub(crate) alarms: mpsc::Sender<Alarm>,

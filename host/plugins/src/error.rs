@@ -93,7 +93,9 @@ pub enum CallError {
         message: String,
     },
     /// The plugin kept failing and was taken out of service.
-    #[error("plugin `{name}` is parked, {point} does without it until a new {name}.wasm or {name}.toml is admitted: {reason}")]
+    #[error(
+        "plugin `{name}` is parked, {point} does without it until a new {name}.wasm or {name}.toml is admitted: {reason}"
+    )]
     Parked {
         /// The extension point, as in `Missing`.
         point: &'static str,

@@ -39,7 +39,9 @@ impl Fault {
     /// Where the guest was when it was stopped; nothing where no guest code was stopped.
     pub(crate) fn frames(&self) -> &[String] {
         match self {
-            Fault::Trapped(_, frames) | Fault::CpuExhausted(_, frames) | Fault::OutOfMemory(_, frames) => frames,
+            Fault::Trapped(_, frames) | Fault::CpuExhausted(_, frames) | Fault::OutOfMemory(_, frames) => {
+                frames
+            }
             Fault::TimedOut(_) | Fault::Malformed(_) => &[],
         }
     }

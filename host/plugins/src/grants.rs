@@ -12,6 +12,10 @@ use crate::types::probe::Endpoint;
 
 /// The `[grants]` of a manifest. Default: nothing to reach, and for WASI guests clocks and randomness.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is granted by itself, as the manifest has them"
+)]
 pub(crate) struct Grants {
     pub(crate) network: Vec<Destination>,
     pub(crate) command: bool,
@@ -285,7 +289,10 @@ mod tests {
             let parsed = Destination::parse(text);
             assert_eq!(parsed.is_some(), fine, "{text}");
             // As it is shown it means the same.
-            assert_eq!(parsed.as_ref().and_then(|it| Destination::parse(&it.to_string())), parsed);
+            assert_eq!(
+                parsed.as_ref().and_then(|it| Destination::parse(&it.to_string())),
+                parsed
+            );
         }
     }
 

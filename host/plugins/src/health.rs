@@ -197,8 +197,15 @@ mod tests {
             health.faulted("p", "x");
         }
         let alarm = raised.try_recv().unwrap();
-        assert_eq!((alarm.remedy, alarm.generation), (Remedy::Park, health.generation));
-        assert!(alarm.reason.contains("2 calls in a row") && alarm.reason.ends_with("x"), "{}", alarm.reason);
+        assert_eq!(
+            (alarm.remedy, alarm.generation),
+            (Remedy::Park, health.generation)
+        );
+        assert!(
+            alarm.reason.contains("2 calls in a row") && alarm.reason.ends_with('x'),
+            "{}",
+            alarm.reason
+        );
         assert!(raised.try_recv().is_err());
     }
 

@@ -73,7 +73,10 @@ impl History {
         for entry in entries {
             let name = self.plugin_of(&entry.key);
             let (Some(name), Ok(record)) = (name, serde_json::from_slice(&entry.value)) else {
-                tracing::warn!(key = entry.key, "a record of a plugin cannot be read and is left alone");
+                tracing::warn!(
+                    key = entry.key,
+                    "a record of a plugin cannot be read and is left alone"
+                );
                 continue;
             };
             inner.records.entry(name).or_default().push_back(record);
@@ -337,7 +340,13 @@ mod tests {
         assert_eq!(one.kept(), Kept::Store);
         let stored = history(&store).await.of("p");
         assert_eq!(stored, one.of("p"));
-        assert_eq!(told(&stored), [4, 3, 2, 1].into_iter().zip(["d", "c", "b", "a"].map(String::from)).collect::<Vec<_>>());
+        assert_eq!(
+            told(&stored),
+            [4, 3, 2, 1]
+                .into_iter()
+                .zip(["d", "c", "b", "a"].map(String::from))
+                .collect::<Vec<_>>()
+        );
     }
 
     #[tokio::test]
@@ -390,7 +399,11 @@ mod tests {
             (Outcome::Removed, None),
         ] {
             memory.add("p", Record::new(outcome, "test")).await;
-            assert_eq!(memory.standing("p").map(|it| it.sequence), expected, "{outcome:?}");
+            assert_eq!(
+                memory.standing("p").map(|it| it.sequence),
+                expected,
+                "{outcome:?}"
+            );
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::{
     error::{CallError, Error, OrderError, Result},
     fleet::Fleet,
     history::{self, History},
-    kept::Kept,
+    kept::KeptFiles,
     metrics::Metrics,
     points::{Answering, Points},
     pool::Surroundings,
@@ -61,7 +61,12 @@ impl Config {
         let private = config.private.clone();
         let (cache, kept) = admission::aside({
             let stats = metrics.cache();
-            move || (Cache::open(private.as_deref(), stats), Kept::open(private.as_deref()))
+            move || {
+                (
+                    Cache::open(private.as_deref(), stats),
+                    KeptFiles::open(private.as_deref()),
+                )
+            }
         })
         .await
         .map_err(|_| Error::Broke)?;

@@ -43,10 +43,7 @@ pub(crate) fn check(imports: &[String], before: Option<&[String]>, grants: &Gran
         (!grants.clock, "wasi:clocks", "clock"),
         (!grants.random, "wasi:random", "random"),
     ] {
-        if let Some(import) = imports
-            .iter()
-            .find(|it| unwanted && package(it) == package_name)
-        {
+        if let Some(import) = imports.iter().find(|it| unwanted && package(it) == package_name) {
             return Err(Unwanted::Withdrawn {
                 import: import.clone(),
                 grant,
@@ -79,9 +76,7 @@ pub(crate) fn is_pattern(text: &str) -> bool {
             && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
     };
     text.split_once(':').is_some_and(|(namespace, rest)| {
-        let (package, interface) = rest
-            .split_once('/')
-            .map_or((rest, None), |(a, b)| (a, Some(b)));
+        let (package, interface) = rest.split_once('/').map_or((rest, None), |(a, b)| (a, Some(b)));
         plain(namespace) && plain(package) && interface.is_none_or(plain)
     })
 }
@@ -102,7 +97,12 @@ mod tests {
         for (imports, before, granted, refused) in [
             (&[log, clock][..], None, &[][..], &[][..]),
             (&[log], Some(&[][..]), &[], &["transom:plugin/log"]),
-            (&[log, clock], Some(&["transom:plugin/log"]), &[], &["wasi:clocks/wall-clock"]),
+            (
+                &[log, clock],
+                Some(&["transom:plugin/log"]),
+                &[],
+                &["wasi:clocks/wall-clock"],
+            ),
             (
                 &[log, "wasi:clocks/wall-clock@0.2.12"],
                 Some(&["transom:plugin/log", "wasi:clocks/wall-clock"]),

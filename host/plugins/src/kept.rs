@@ -19,7 +19,7 @@ const MOST: usize = 64;
 
 /// Cheap to clone. All of it blocks.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept(Option<Arc<Shelves>>);
+pub(crate) struct KeptFiles(Option<Arc<Shelves>>);
 
 #[derive(Debug)]
 struct Shelves {
@@ -27,11 +27,11 @@ struct Shelves {
     manifests: Shelf,
 }
 
-impl Kept {
+impl KeptFiles {
     /// `private`: the host's own directory. Without one nothing is kept.
-    pub(crate) fn open(private: Option<&Path>) -> Kept {
+    pub(crate) fn open(private: Option<&Path>) -> KeptFiles {
         let Some(private) = private else {
-            return Kept(None);
+            return KeptFiles(None);
         };
         let opened = Shelf::open(&private.join("components"), MOST).and_then(|components| {
             let manifests = Shelf::open(&private.join("manifests"), MOST)?;
@@ -41,13 +41,13 @@ impl Kept {
             })
         });
         match opened {
-            Ok(shelves) => Kept(Some(Arc::new(shelves))),
+            Ok(shelves) => KeptFiles(Some(Arc::new(shelves))),
             Err(error) => {
                 tracing::warn!(
                     dir = %private.display(),
                     "versions to go back to are not kept: {error}"
                 );
-                Kept(None)
+                KeptFiles(None)
             }
         }
     }
@@ -98,7 +98,12 @@ fn find(shelf: &Shelf, digest: &str, most: u64) -> Result<Vec<u8>, String> {
     let content = shelf
         .read(name, most)
         .map_err(|error| error.to_string())?
-        .ok_or_else(|| format!("{} is gone: the {MOST} newest are kept", shelf.path(name).display()))?;
+        .ok_or_else(|| {
+            format!(
+                "{} is gone: the {MOST} newest are kept",
+                shelf.path(name).display()
+            )
+        })?;
     if hex(&Sha256::digest(&content)) == name {
         Ok(content)
     } else {
@@ -114,14 +119,19 @@ mod tests {
     #[test]
     fn what_was_put_is_taken_and_what_was_changed_is_not() {
         let root = tempfile::tempdir().unwrap();
-        let kept = Kept::open(Some(root.path().join("own").as_path()));
+        let kept = KeptFiles::open(Some(root.path().join("own").as_path()));
         let files = Files {
             component: Arc::new(b"component".to_vec()),
             manifest: Some("world = 1".to_owned()),
         };
         let digest = |content: &[u8]| format!("sha256:{}", hex(&Sha256::digest(content)));
         let (component, manifest) = (digest(b"component"), digest(b"world = 1"));
-        assert!(kept.take(&component, &manifest).err().unwrap().contains("is gone"));
+        assert!(
+            kept.take(&component, &manifest)
+                .err()
+                .unwrap()
+                .contains("is gone")
+        );
         kept.put(&files);
         let found = kept.take(&component, &manifest).unwrap();
         assert_eq!(found.component, files.component);
@@ -135,7 +145,10 @@ mod tests {
         let why = kept.take(&component, &manifest).err().unwrap();
         assert!(why.contains("not what was written"), "{why}");
         kept.put(&files);
-        assert!(kept.take(&component, &manifest).is_ok(), "put again, it is whole again");
-        assert!(Kept::open(None).take(&component, &manifest).is_err());
+        assert!(
+            kept.take(&component, &manifest).is_ok(),
+            "put again, it is whole again"
+        );
+        assert!(KeptFiles::open(None).take(&component, &manifest).is_err());
     }
 }

@@ -167,7 +167,11 @@ impl Metrics {
             "Calls and attempts in progress",
             it.in_flight.clone(),
         );
-        registry.register("admissions", "Versions that began to serve", it.admissions.clone());
+        registry.register(
+            "admissions",
+            "Versions that began to serve",
+            it.admissions.clone(),
+        );
         registry.register(
             "rollbacks",
             "Returns to an earlier version, by probation or by an operator",

@@ -50,7 +50,12 @@ impl Drop for InFlight {
 }
 
 impl Meta {
-    pub(crate) fn new(name: &str, manifest: &Manifest, environment: Vec<(String, String)>, post: Post) -> Meta {
+    pub(crate) fn new(
+        name: &str,
+        manifest: &Manifest,
+        environment: Vec<(String, String)>,
+        post: Post,
+    ) -> Meta {
         let Post { stats, health } = post;
         let limits = manifest.limits.clone();
         let log = GuestLog::new(name, limits.log_lines, limits.log_line, stats.log_drops.clone());

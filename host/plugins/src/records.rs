@@ -4,13 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{
-    admission::Admitted,
-    grants::Grants,
-    limits::Limits,
-    plugin::seconds_now,
-    text::hex,
-};
+use crate::{admission::Admitted, grants::Grants, limits::Limits, plugin::seconds_now, text::hex};
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

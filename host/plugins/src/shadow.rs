@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     const PLAN: ShadowPlan = ShadowPlan {
-        time: Duration::from_secs(60),
+        time: Duration::from_mins(1),
         calls: 10,
         sample: 100,
         differences: 1,
@@ -316,6 +316,13 @@ mod tests {
         assert_eq!((shown.len(), shown[0].question.as_str()), (SHOWN, "34"));
         let count = |counter: &AtomicU64| counter.load(Relaxed);
         assert_eq!(count(&tally.differences), 50);
-        assert_eq!((count(&tally.compared), count(&tally.dropped), count(&tally.failures)), (50, 2, 0));
+        assert_eq!(
+            (
+                count(&tally.compared),
+                count(&tally.dropped),
+                count(&tally.failures)
+            ),
+            (50, 2, 0)
+        );
     }
 }

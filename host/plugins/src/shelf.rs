@@ -28,12 +28,15 @@ pub(crate) struct Shelf {
 }
 
 impl Shelf {
-    /// Makes the directory, and those above it that are missing, unless they are there. `most`: files that stay.
+    /// Makes the directory, and those above it that are missing, unless they are there. It and the one above it have to be private.
+    /// `most`: files that stay.
     pub(crate) fn open(dir: &Path, most: usize) -> io::Result<Shelf> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(dir)?;
-        // Not followed: a link could lead to where others may write.
-        private(dir, &fs::symlink_metadata(dir)?, fs::Metadata::is_dir)?;
+        // Whoever may write above it could put another in its place. Links are not followed: they could lead to where others may write.
+        for dir in [Some(dir), dir.parent()].into_iter().flatten() {
+            private(dir, &fs::symlink_metadata(dir)?, fs::Metadata::is_dir)?;
+        }
         Ok(Shelf {
             dir: dir.to_owned(),
             most,
@@ -133,7 +136,11 @@ fn private(path: &Path, meta: &fs::Metadata, kind: fn(&fs::Metadata) -> bool) ->
         return Err(wrong(format!("{} is not what it should be", path.display())));
     }
     if meta.uid() != geteuid().as_raw() {
-        return Err(wrong(format!("{} belongs to user {}", path.display(), meta.uid())));
+        return Err(wrong(format!(
+            "{} belongs to user {}",
+            path.display(),
+            meta.uid()
+        )));
     }
     if meta.mode() & 0o077 != 0 {
         let mode = meta.mode() & 0o777;
@@ -177,7 +184,8 @@ mod tests {
         let ages = [("one", 10), ("two", 20)];
         for (name, age) in ages {
             let file = File::options().write(true).open(shelf.path(name)).unwrap();
-            file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age))
+                .unwrap();
         }
         // Reading keeps it young.
         shelf.read("two", 10).unwrap();
@@ -193,7 +201,9 @@ mod tests {
     #[test]
     fn what_others_may_write_is_refused() {
         let root = tempfile::tempdir().unwrap();
-        let dir = root.path().join("shelf");
+        // The one above it is made with it, and therefore private.
+        let own = root.path().join("own");
+        let dir = own.join("shelf");
         let shelf = Shelf::open(&dir, 9).unwrap();
         shelf.write("open", &[b"x"]).unwrap();
         fs::set_permissions(shelf.path("open"), fs::Permissions::from_mode(0o660)).unwrap();
@@ -205,12 +215,14 @@ mod tests {
         assert!(shelf.read("link", 9).is_err());
 
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o750)).unwrap();
-        let error = Shelf::open(&dir, 9).unwrap_err().to_string();
-        assert!(error.contains("mode 750"), "{error}");
-        let link = root.path().join("link");
+        for dir in [dir.clone(), dir.join("below")] {
+            let error = Shelf::open(&dir, 9).unwrap_err().to_string();
+            assert!(error.contains("mode 750"), "{error}");
+        }
+        let link = own.join("link");
         symlink(&dir, &link).unwrap();
         assert!(Shelf::open(&link, 9).is_err());
-        fs::write(root.path().join("file"), "").unwrap();
-        assert!(Shelf::open(&root.path().join("file"), 9).is_err());
+        fs::write(own.join("file"), "").unwrap();
+        assert!(Shelf::open(&own.join("file"), 9).is_err());
     }
 }

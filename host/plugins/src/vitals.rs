@@ -66,7 +66,7 @@ impl Vitals {
 fn bucket(time: Duration) -> usize {
     let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
     let doubling = micros.ilog2() as usize;
-    let part = ((micros - (1 << doubling)) as u128 * STEPS as u128) >> doubling;
+    let part = (u128::from(micros - (1 << doubling)) * STEPS as u128) >> doubling;
     (doubling * STEPS + part as usize).min(BUCKETS - 1)
 }
 

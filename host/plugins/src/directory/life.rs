@@ -45,7 +45,9 @@ impl Directory {
         self.keep(files).await;
         let serving = self.serving(name);
         match (admitted.manifest.promote, serving) {
-            (Promote::AtOnce, serving) => Ok(self.take_over(name, admitted, serving, "directory", None).await),
+            (Promote::AtOnce, serving) => {
+                Ok(self.take_over(name, admitted, serving, "directory", None).await)
+            }
             // Nothing to answer beside.
             (_, None) => Ok(self.take_over(name, admitted, None, "directory", None).await),
             (Promote::Auto(plan), Some(_)) => self.compare(name, admitted, plan, true).await,
@@ -454,7 +456,13 @@ impl Directory {
                 reason,
             } => {
                 let from = from.as_deref().unwrap_or("none");
-                tracing::warn!(plugin = name, version, digest, from, "plugin rolled back: {reason}");
+                tracing::warn!(
+                    plugin = name,
+                    version,
+                    digest,
+                    from,
+                    "plugin rolled back: {reason}"
+                );
             }
             Change::Parked {
                 name,

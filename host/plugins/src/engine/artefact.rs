@@ -143,7 +143,8 @@ mod tests {
         let artefact = Artefact(b"code".to_vec());
         let mut file = artefact.head(&key(1, 2));
         file.extend_from_slice(artefact.code());
-        let verdict = |file: &[u8], key: &ArtefactKey| Artefact::verified(file.to_vec(), key).map(|it| it.0).err();
+        let verdict =
+            |file: &[u8], key: &ArtefactKey| Artefact::verified(file.to_vec(), key).map(|it| it.0).err();
         assert_eq!(verdict(&file, &key(1, 2)), None);
         assert_eq!(verdict(&file, &key(3, 2)), Some(Distrust::Component));
         assert_eq!(verdict(&file, &key(1, 3)), Some(Distrust::Engine));

@@ -119,7 +119,8 @@ impl ip_name_lookup::Host for Guest {
         _network: Resource<Network>,
         name: String,
     ) -> Result<Resource<ip_name_lookup::ResolveAddressStream>, SocketError> {
-        self.meta.denied(&format!("the addresses of {}", one_line(&name)), None);
+        self.meta
+            .denied(&format!("the addresses of {}", one_line(&name)), None);
         Err(ErrorCode::AccessDenied.into())
     }
 }

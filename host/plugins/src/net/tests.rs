@@ -129,7 +129,9 @@ struct Fickle {
 
 impl Fickle {
     fn new(answers: &[&[&str]]) -> Fickle {
-        let answers = answers.iter().map(|it| it.iter().map(|ip| ip.parse().unwrap()).collect());
+        let answers = answers
+            .iter()
+            .map(|it| it.iter().map(|ip| ip.parse().unwrap()).collect());
         Fickle {
             answers: answers.collect(),
             asked: AtomicUsize::new(0),
@@ -181,7 +183,10 @@ async fn the_address_that_was_checked_is_the_one_reached() {
     };
     let names = Fickle::new(&[&["127.0.0.2"], &["127.0.0.1"]]);
     let grants = reach(&["127.0.0.2/32"]);
-    network_with(&grants, &names).connect(&to("a.test"), None).await.unwrap();
+    network_with(&grants, &names)
+        .connect(&to("a.test"), None)
+        .await
+        .unwrap();
     assert_eq!(names.asked.load(Relaxed), 1, "resolved once");
     assert_eq!(
         network_with(&grants, &names).connect(&to("a.test"), None).await,
@@ -190,10 +195,15 @@ async fn the_address_that_was_checked_is_the_one_reached() {
 
     // Of several addresses those that are not granted are left out; a guarded one is, whatever name led there.
     let mixed = Fickle::new(&[&["169.254.169.254", "127.0.0.3", "127.0.0.2"]]);
-    network_with(&grants, &mixed).connect(&to("a.test"), None).await.unwrap();
+    network_with(&grants, &mixed)
+        .connect(&to("a.test"), None)
+        .await
+        .unwrap();
     let metadata = Fickle::new(&[&["169.254.169.254"]]);
     for grants in [reach(&["a.test:*"]), reach(&["0.0.0.0/0"])] {
-        let found = network_with(&grants, &metadata).connect(&to("a.test"), None).await;
+        let found = network_with(&grants, &metadata)
+            .connect(&to("a.test"), None)
+            .await;
         assert_eq!(found, Err(IoError::Denied), "{grants:?}");
     }
     let taken = || taken.load(Relaxed);

@@ -119,7 +119,11 @@ impl Shadowed for Matcher {
                 if fleet.revision() != revision {
                     return Ok(Compared::Stale);
                 }
-                Ok(compared(|| format!("place {count} of {}", shown(&task)), &serving, &beside))
+                Ok(compared(
+                    || format!("place {count} of {}", shown(&task)),
+                    &serving,
+                    &beside,
+                ))
             }
         }
     }
@@ -144,16 +148,13 @@ impl Shadowed for Filter {
         let slot = version.near(view.id as usize);
         let query = shown(&view.query);
         let asked = events.clone();
-        let beside: Result<Vec<Decision>, String> = match events {
-            Some(events) => {
-                version
-                    .ask(slot, |reply| FilterJob::Decide { view, events, reply })
-                    .await?
-            }
-            None => {
-                let opened = version.ask(slot, |reply| FilterJob::Open { view, reply });
-                opened.await?.map(|()| Vec::new())
-            }
+        let beside: Result<Vec<Decision>, String> = if let Some(events) = events {
+            version
+                .ask(slot, |reply| FilterJob::Decide { view, events, reply })
+                .await?
+        } else {
+            let opened = version.ask(slot, |reply| FilterJob::Open { view, reply });
+            opened.await?.map(|()| Vec::new())
         };
         Ok(match (serving, beside) {
             (Ok(serving), Ok(beside)) => {

@@ -33,9 +33,17 @@ fn outcomes(site: &Site, name: &str) -> Vec<Came> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_version_that_fails_on_probation_gives_way_to_the_one_before() {
     let site = Site::with(&[("tests/odd-probe", "returns", Some(&probe("v1", "report", "")))]).await;
-    assert_eq!(site.status("returns").probation, None, "there is nothing to return to");
-    site.replace("tests/odd-probe", "returns", &probe("v2", "trap", "most = 2\nwindow = \"1m\""))
-        .await;
+    assert_eq!(
+        site.status("returns").probation,
+        None,
+        "there is nothing to return to"
+    );
+    site.replace(
+        "tests/odd-probe",
+        "returns",
+        &probe("v2", "trap", "most = 2\nwindow = \"1m\""),
+    )
+    .await;
     let left = site.status("returns").probation.unwrap();
     assert!((50..=60).contains(&left), "{left}");
     let mut changes = site.plugins.changes();
@@ -45,15 +53,27 @@ async fn a_version_that_fails_on_probation_gives_way_to_the_one_before() {
     assert_eq!(outcomes(&site, "returns"), [Came::Admitted, Came::Admitted]);
     assert!(site.look("returns", "{}", None).await.is_err());
     let change = next(&mut changes).await;
-    let Change::RolledBack { name, from, reason, .. } = &change else {
+    let Change::RolledBack {
+        name, from, reason, ..
+    } = &change
+    else {
         panic!("{change:?}")
     };
     assert_eq!((name.as_str(), from.is_some()), ("returns", true));
-    assert!(reason.contains("3 faults within 60s") && reason.contains("trapped"), "{reason}");
+    assert!(
+        reason.contains("3 faults within 60s") && reason.contains("trapped"),
+        "{reason}"
+    );
     assert_eq!(site.look("returns", "{}", None).await, Ok(reports("v1", 1)));
-    assert_eq!(outcomes(&site, "returns"), [Came::RolledBack, Came::Admitted, Came::Admitted]);
+    assert_eq!(
+        outcomes(&site, "returns"),
+        [Came::RolledBack, Came::Admitted, Came::Admitted]
+    );
     assert_eq!(site.plugins.history("returns").0[0].by, "probation");
-    assert_eq!(site.metric("transom_plugins_rollbacks_total{plugin=\"returns\"}"), 1);
+    assert_eq!(
+        site.metric("transom_plugins_rollbacks_total{plugin=\"returns\"}"),
+        1
+    );
     assert!(logged(&["plugin=\"returns\"", "plugin rolled back: 3 faults"]));
     assert_eq!(site.status("returns").probation, None, "it has passed its own");
 
@@ -75,7 +95,10 @@ async fn a_version_that_only_fails_and_has_none_before_it_is_parked() {
         assert!(site.look("parks", "{}", None).await.is_err());
     }
     let change = next(&mut changes).await;
-    assert!(matches!(&change, Change::Parked { name, passes: false, .. } if name == "parks"), "{change:?}");
+    assert!(
+        matches!(&change, Change::Parked { name, passes: false, .. } if name == "parks"),
+        "{change:?}"
+    );
     let status = site.status("parks");
     assert_eq!(status.state, State::Parked);
     assert!(status.parked.unwrap().contains("2 calls in a row"));
@@ -86,8 +109,14 @@ async fn a_version_that_only_fails_and_has_none_before_it_is_parked() {
     let failure = site.look("parks", "{}", None).await.unwrap_err();
     assert!(failure.message.contains("`parks` is parked"), "{failure}");
     assert_eq!(site.metric("transom_plugins_parked{plugin=\"parks\"}"), 1);
-    assert_eq!(site.metric("transom_plugins_parked_calls_total{plugin=\"parks\"}"), 1);
-    assert!(logged(&["plugin=\"parks\"", "plugin parked, every call is refused"]));
+    assert_eq!(
+        site.metric("transom_plugins_parked_calls_total{plugin=\"parks\"}"),
+        1
+    );
+    assert!(logged(&[
+        "plugin=\"parks\"",
+        "plugin parked, every call is refused"
+    ]));
     assert_eq!(site.plugins.rescan().await, [], "the same files change nothing");
 
     let change = site
@@ -96,9 +125,15 @@ async fn a_version_that_only_fails_and_has_none_before_it_is_parked() {
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     assert_eq!(site.look("parks", "{}", None).await, Ok(reports("v2", 1)));
     let status = site.status("parks");
-    assert_eq!((status.state, status.parked, status.probation), (State::Serving, None, None));
+    assert_eq!(
+        (status.state, status.parked, status.probation),
+        (State::Serving, None, None)
+    );
     assert_eq!(site.metric("transom_plugins_parked{plugin=\"parks\"}"), 0);
-    assert_eq!(outcomes(&site, "parks"), [Came::Admitted, Came::Parked, Came::Admitted]);
+    assert_eq!(
+        outcomes(&site, "parks"),
+        [Came::Admitted, Came::Parked, Came::Admitted]
+    );
     site.stop().await;
 }
 
@@ -112,7 +147,11 @@ async fn faults_among_answers_park_nothing() {
     }
     let status = site.status("odd");
     assert_eq!((status.state, status.traps), (State::Serving, 6));
-    assert!(status.memory_peak > 0 && status.memory_peak <= 16 << 20, "{}", status.memory_peak);
+    assert!(
+        status.memory_peak > 0 && status.memory_peak <= 16 << 20,
+        "{}",
+        status.memory_peak
+    );
     let (p50, p99) = (status.p50_micros.unwrap(), status.p99_micros.unwrap());
     assert!(0 < p50 && p50 <= p99, "{p50} {p99}");
     site.stop().await;
@@ -144,7 +183,10 @@ async fn a_parked_filter_lets_through_where_that_was_chosen() {
         let view = site.plugins.open_view(Query::default()).await.unwrap();
         assert!(view.decide(&events).await.is_err());
         let change = next(&mut changes).await;
-        assert!(matches!(change, Change::Parked { passes: it, .. } if it == passes), "{change:?}");
+        assert!(
+            matches!(change, Change::Parked { passes: it, .. } if it == passes),
+            "{change:?}"
+        );
         let decided = view.decide(&events).await;
         let opened = site.plugins.open_view(Query::default()).await;
         if passes {
@@ -154,10 +196,16 @@ async fn a_parked_filter_lets_through_where_that_was_chosen() {
             let Err(OpenError::Call(error)) = decided else {
                 panic!("{decided:?}")
             };
-            assert!(error.to_string().contains("is parked, filter does without it"), "{error}");
+            assert!(
+                error.to_string().contains("is parked, filter does without it"),
+                "{error}"
+            );
             assert!(opened.is_err());
         }
-        assert_eq!(site.metric("transom_plugins_parked_calls_total{plugin=\"odd-events\"}"), 2);
+        assert_eq!(
+            site.metric("transom_plugins_parked_calls_total{plugin=\"odd-events\"}"),
+            2
+        );
         site.stop().await;
     }
 }
@@ -175,12 +223,21 @@ async fn a_parked_plugin_can_be_brought_back_by_hand() {
     assert!(matches!(next(&mut changes).await, Change::Parked { .. }));
     let (records, _) = site.plugins.history("odd");
     let first = records.last().unwrap();
-    let change = site.plugins.rollback("odd", Some(first.sequence), "a test").await.unwrap();
-    assert!(matches!(change, Change::RolledBack { from: None, .. }), "{change:?}");
+    let change = site
+        .plugins
+        .rollback("odd", Some(first.sequence), "a test")
+        .await
+        .unwrap();
+    assert!(
+        matches!(change, Change::RolledBack { from: None, .. }),
+        "{change:?}"
+    );
     assert_eq!(site.look("odd", "{}", None).await, Ok(reports("v1", 1)));
     let parked = records.iter().find(|it| it.outcome == Came::Parked).unwrap();
     assert_eq!(
-        site.plugins.rollback("odd", Some(parked.sequence), "a test").await,
+        site.plugins
+            .rollback("odd", Some(parked.sequence), "a test")
+            .await,
         Err(OrderError::NoRecord {
             name: "odd".into(),
             record: parked.sequence

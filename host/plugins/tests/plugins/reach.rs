@@ -38,7 +38,12 @@ async fn the_tasks_own_ports_and_no_other() {
             .contains("transom_plugins_denials_total{plugin=\"odd\"} 3")
     );
     let wanted = format!("wanted=\"127.0.0.1:{other}\"");
-    assert!(logged(&["plugin=\"odd\"", "run_spec=\"/shop/web\"", &wanted, "not granted"]));
+    assert!(logged(&[
+        "plugin=\"odd\"",
+        "run_spec=\"/shop/web\"",
+        &wanted,
+        "not granted"
+    ]));
     site.stop().await;
 }
 
@@ -56,7 +61,9 @@ async fn the_default_and_names() {
         ("network = [\"localhost:*\"]", "127.0.0.1", "denied"),
     ] {
         let site = odd(grants).await;
-        let found = site.look("odd", &connect(host, port), Some(&server.endpoint)).await;
+        let found = site
+            .look("odd", &connect(host, port), Some(&server.endpoint))
+            .await;
         let expected = Ok(custom(&format!(r#"{{"connect": "{result}"}}"#)));
         assert_eq!(found, expected, "{grants:?} {host}");
         site.stop().await;

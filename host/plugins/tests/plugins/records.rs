@@ -39,7 +39,11 @@ async fn an_operator_goes_back_and_forth() {
     let change = site.plugins.rollback("odd", None, "an\noperator").await.unwrap();
     assert!(matches!(change, Change::RolledBack { .. }), "{change:?}");
     assert_eq!(mark(&site, "odd").await, "v2");
-    assert_eq!(site.plugins.rescan().await, [], "what is in the directory stays aside");
+    assert_eq!(
+        site.plugins.rescan().await,
+        [],
+        "what is in the directory stays aside"
+    );
     for (record, expected) in [(1, "v1"), (3, "v3"), (2, "v2")] {
         site.plugins.rollback("odd", Some(record), "x").await.unwrap();
         assert_eq!(mark(&site, "odd").await, expected, "record {record}");
@@ -49,7 +53,10 @@ async fn an_operator_goes_back_and_forth() {
     let sequences: Vec<u64> = records.iter().map(|it| it.sequence).collect();
     assert_eq!(sequences, [7, 6, 5, 4, 3, 2, 1], "newest first");
     let (back, first) = (&records[3], &records[6]);
-    assert_eq!((back.outcome, back.by.as_str()), (Came::RolledBack, "an operator"));
+    assert_eq!(
+        (back.outcome, back.by.as_str()),
+        (Came::RolledBack, "an operator")
+    );
     assert_eq!((first.outcome, first.by.as_str()), (Came::Admitted, "directory"));
     assert_eq!(first.world.as_deref(), Some("check-probe"));
     assert_eq!(first.digest, site.status("odd").digest);
@@ -87,7 +94,8 @@ async fn refusals_and_removals_are_written_down() {
         site.plugins.rollback("odd", None, "x").await,
         Err(OrderError::NothingBefore { name: "odd".into() })
     );
-    site.replace("tests/odd-probe", "odd", "world = \"event-filter\"").await;
+    site.replace("tests/odd-probe", "odd", "world = \"event-filter\"")
+        .await;
     site.change(|| std::fs::remove_file(site.dir.path().join("odd.wasm")).unwrap())
         .await;
     let (records, _) = site.plugins.history("odd");
@@ -129,8 +137,14 @@ async fn a_rollback_outlives_the_daemon_where_records_are_stored() {
     let site = site.again(|_| (), with_store).await;
     assert_eq!(mark(&site, "odd").await, "v1");
     assert_eq!(site.plugins.history("odd").0, before, "starting again is no news");
-    assert_eq!(site.metric("transom_plugins_compiled_cache_total{result=\"hit\"}"), 1);
-    assert_eq!(site.metric("transom_plugins_compiled_cache_total{result=\"miss\"}"), 0);
+    assert_eq!(
+        site.metric("transom_plugins_compiled_cache_total{result=\"hit\"}"),
+        1
+    );
+    assert_eq!(
+        site.metric("transom_plugins_compiled_cache_total{result=\"miss\"}"),
+        0
+    );
     let change = site.replace("tests/odd-probe", "odd", &marked("v4")).await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     site.plugins.rollback("odd", Some(2), "x").await.unwrap();
@@ -141,7 +155,10 @@ async fn a_rollback_outlives_the_daemon_where_records_are_stored() {
     assert_eq!(mark(&site, "odd").await, "v4");
     assert!(logged(&["plugin=\"odd\"", "does not return", "are not there"]));
     let gone = site.plugins.rollback("odd", Some(2), "x").await;
-    assert!(matches!(gone, Err(OrderError::NotKept { record: 2, .. })), "{gone:?}");
+    assert!(
+        matches!(gone, Err(OrderError::NotKept { record: 2, .. })),
+        "{gone:?}"
+    );
     assert_eq!(mark(&site, "odd").await, "v4");
     site.stop().await;
 }
@@ -160,7 +177,10 @@ async fn without_store_and_private_directory() {
     let site = site.again(|_| (), nothing).await;
     assert_eq!(mark(&site, "odd").await, "v3");
     assert_eq!(site.plugins.history("odd").0.len(), 1);
-    assert_eq!(site.metric("transom_plugins_compiled_cache_total{result=\"hit\"}"), 0);
+    assert_eq!(
+        site.metric("transom_plugins_compiled_cache_total{result=\"hit\"}"),
+        0
+    );
     site.stop().await;
 }
 
@@ -178,9 +198,17 @@ async fn a_spoilt_cache_is_no_obstacle() {
         }
     };
     let site = site.again(spoil, |_| ()).await;
-    assert_eq!(site.metric("transom_plugins_compiled_cache_total{result=\"rejected\"}"), 1);
-    assert!(logged(&[&site.dir.path().display().to_string(), "its content is not what was written"]));
-    let look = tokio::time::timeout(PATIENCE, site.look("odd", "{}", None)).await.unwrap();
+    assert_eq!(
+        site.metric("transom_plugins_compiled_cache_total{result=\"rejected\"}"),
+        1
+    );
+    assert!(logged(&[
+        &site.dir.path().display().to_string(),
+        "its content is not what was written"
+    ]));
+    let look = tokio::time::timeout(PATIENCE, site.look("odd", "{}", None))
+        .await
+        .unwrap();
     assert_eq!(look, Ok(custom(r#"{"mark": "v1", "attempt": 1}"#)));
     site.stop().await;
 }

@@ -52,7 +52,14 @@ refused = true
 async fn tests_are_passed_or_say_what_was_found() {
     let site = Site::with(&[]).await;
     for (source, manifest, hole, right, wrong, reason) in [
-        ("check-http", PROBE, "STATUS", "503", "200", "self-test 1 of 2: found Http(503), expected Http(200)"),
+        (
+            "check-http",
+            PROBE,
+            "STATUS",
+            "503",
+            "200",
+            "self-test 1 of 2: found Http(503), expected Http(200)",
+        ),
         (
             "attributes",
             MATCHER,
@@ -70,9 +77,16 @@ async fn tests_are_passed_or_say_what_was_found() {
             "self-test 1 of 2: found [Pass, Drop], expected [Drop, Drop]",
         ),
     ] {
-        let change = site.replace(source, "tested", &manifest.replace(hole, wrong)).await;
-        assert!(matches!(&change, Change::Refused { reason: it, .. } if it == reason), "{change:?}");
-        let change = site.replace(source, "tested", &manifest.replace(hole, right)).await;
+        let change = site
+            .replace(source, "tested", &manifest.replace(hole, wrong))
+            .await;
+        assert!(
+            matches!(&change, Change::Refused { reason: it, .. } if it == reason),
+            "{change:?}"
+        );
+        let change = site
+            .replace(source, "tested", &manifest.replace(hole, right))
+            .await;
         assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
         site.change(|| std::fs::remove_file(site.dir.path().join("tested.wasm")).unwrap())
             .await;
@@ -85,7 +99,10 @@ async fn what_is_wrong_with_a_test_is_named() {
     let site = Site::with(&[]).await;
     for (test, reason) in [
         ("expect = { http = 200 }\npaht = \"/\"", "unknown field `paht`"),
-        ("expect = { http = 200 }\nendpoint = \"x\"", "`endpoint` is \"x\"; expected \"host:port\""),
+        (
+            "expect = { http = 200 }\nendpoint = \"x\"",
+            "`endpoint` is \"x\"; expected \"host:port\"",
+        ),
         ("path = \"/\"", "missing field `expect`"),
         ("expect = { http = \"x\" }", "expect"),
         (
@@ -101,7 +118,8 @@ async fn what_is_wrong_with_a_test_is_named() {
             "it ended with Http(200) before all answers were given",
         ),
     ] {
-        let manifest = format!("world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[[self-test]]\n{test}\n");
+        let manifest =
+            format!("world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[[self-test]]\n{test}\n");
         let change = site.replace("check-http", "wrong", &manifest).await;
         assert!(
             matches!(&change, Change::Refused { reason: it, .. } if it.contains(reason) && it.contains("self-test 1 of 1")),

@@ -74,18 +74,34 @@ async fn differences_are_counted_while_the_old_version_answers() {
     let at = &server.endpoint;
     let fetch = r#"{"do":"http","path":"/","max_body":4}"#;
     for _ in 0..3 {
-        assert_eq!(look(&site, fetch, at).await, custom(r#"{"status": 200, "bytes": 4}"#));
+        assert_eq!(
+            look(&site, fetch, at).await,
+            custom(r#"{"status": 200, "bytes": 4}"#)
+        );
     }
     let agreed = compared(&site, "odd", 3).await;
     assert_eq!((agreed.compared, agreed.differences, agreed.failures), (3, 0, 0));
-    assert_eq!(asked.load(Relaxed), 3, "only the version that serves has its steps carried out");
+    assert_eq!(
+        asked.load(Relaxed),
+        3,
+        "only the version that serves has its steps carried out"
+    );
 
-    assert_eq!(look(&site, "{}", at).await, custom(r#"{"mark": "v1", "attempt": 4}"#));
+    assert_eq!(
+        look(&site, "{}", at).await,
+        custom(r#"{"mark": "v1", "attempt": 4}"#)
+    );
     let parted = compared(&site, "odd", 4).await;
     assert_eq!((parted.differences, parted.auto), (1, false));
     let sample = &parted.samples[0];
-    assert!(sample.question.contains("step 1 of a look at /shop/web"), "{sample:?}");
-    assert!(sample.serving.contains("v1") && sample.beside.contains("v2"), "{sample:?}");
+    assert!(
+        sample.question.contains("step 1 of a look at /shop/web"),
+        "{sample:?}"
+    );
+    assert!(
+        sample.serving.contains("v1") && sample.beside.contains("v2"),
+        "{sample:?}"
+    );
     assert_eq!(
         site.metric("transom_plugins_shadow_answers_total{plugin=\"odd\",result=\"different\"}"),
         1
@@ -96,9 +112,15 @@ async fn differences_are_counted_while_the_old_version_answers() {
 
     let change = site.plugins.promote("odd", "somebody").await.unwrap();
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-    assert_eq!(look(&site, "{}", at).await, custom(r#"{"mark": "v2", "attempt": 1}"#));
+    assert_eq!(
+        look(&site, "{}", at).await,
+        custom(r#"{"mark": "v2", "attempt": 1}"#)
+    );
     assert_eq!(shadow(&site, "odd"), None);
-    assert!(site.status("odd").probation.is_some(), "the old version may still return");
+    assert!(
+        site.status("odd").probation.is_some(),
+        "the old version may still return"
+    );
     let (records, _) = site.plugins.history("odd");
     let told: Vec<_> = records.iter().map(|it| (it.outcome, it.by.as_str())).collect();
     assert_eq!(
@@ -137,7 +159,10 @@ async fn what_agrees_is_promoted_by_itself_and_what_fails_is_not() {
     };
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     let (records, _) = site.plugins.history("odd");
-    assert_eq!((records[0].outcome, records[0].by.as_str()), (Came::Admitted, "shadow"));
+    assert_eq!(
+        (records[0].outcome, records[0].by.as_str()),
+        (Came::Admitted, "shadow")
+    );
     assert_eq!(records[0].manifest, new);
     assert!(records[0].reason.as_deref().unwrap().contains("it agreed in"));
 
@@ -148,14 +173,22 @@ async fn what_agrees_is_promoted_by_itself_and_what_fails_is_not() {
     }
     let failed = compared(&site, "odd", 10).await;
     assert_eq!((failed.failures, failed.auto), (failed.compared, true));
-    assert!(failed.samples[0].beside.contains("trapped"), "{:?}", failed.samples[0]);
+    assert!(
+        failed.samples[0].beside.contains("trapped"),
+        "{:?}",
+        failed.samples[0]
+    );
     let status = site.status("odd");
     assert_eq!((status.traps, status.parked), (0, None), "its faults are its own");
     // Files that come next are compared with the version that serves, too.
     replaced(&site, "tests/odd-probe", "odd", &probe(MANUAL, "mark = \"v9\"")).await;
     assert_eq!(shadow(&site, "odd").unwrap().failures, 0);
     let other_world = site
-        .replace("tests/odd-events", "odd", &format!("world = \"event-filter\"\n{MANUAL}\n"))
+        .replace(
+            "tests/odd-events",
+            "odd",
+            &format!("world = \"event-filter\"\n{MANUAL}\n"),
+        )
         .await;
     assert!(
         matches!(&other_world, Change::Refused { reason, .. } if reason.contains("another world")),
@@ -176,10 +209,14 @@ async fn a_slow_version_beside_it_holds_nothing_up() {
             assert!(site.look("odd", "{}", None).await.is_ok());
         }
     };
-    tokio::time::timeout(PATIENCE, asking).await.expect("all are answered");
+    tokio::time::timeout(PATIENCE, asking)
+        .await
+        .expect("all are answered");
     let beside = shadow(&site, "odd").unwrap();
     assert!(beside.dropped >= 400, "{beside:?}");
-    let change = site.replace("tests/odd-probe", "odd", &probe("", "mark = \"v3\"")).await;
+    let change = site
+        .replace("tests/odd-probe", "odd", &probe("", "mark = \"v3\""))
+        .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     assert_eq!(shadow(&site, "odd"), None);
     site.stop().await;
@@ -192,7 +229,8 @@ async fn filters_and_matchers_are_compared_too() {
             "world = \"event-filter\"\n{promote}\n[limits]\nmemory = \"16MiB\"\n[config]\ndrop = [{drop}]\n"
         )
     };
-    let matcher = |promote: &str| format!("world = \"attribute-matcher\"\n{promote}\n[limits]\nmemory = \"64MiB\"\n");
+    let matcher =
+        |promote: &str| format!("world = \"attribute-matcher\"\n{promote}\n[limits]\nmemory = \"64MiB\"\n");
     let site = Site::with(&[
         ("tests/odd-events", "odd-events", Some(&filter("", ""))),
         ("attributes", "attributes", Some(&matcher(""))),
@@ -208,12 +246,18 @@ async fn filters_and_matchers_are_compared_too() {
         body: "{}".into(),
     });
     let view = site.plugins.open_view(Query::default()).await.unwrap();
-    assert_eq!(view.decide(&events).await.unwrap(), [Decision::Pass, Decision::Pass]);
+    assert_eq!(
+        view.decide(&events).await.unwrap(),
+        [Decision::Pass, Decision::Pass]
+    );
     let parted = compared(&site, "odd-events", 2).await;
     assert_eq!((parted.compared, parted.differences), (2, 1));
     let sample = &parted.samples[0];
     assert!(sample.question.starts_with("b to "), "{sample:?}");
-    assert_eq!((sample.serving.as_str(), sample.beside.as_str()), ("Some(Pass)", "Some(Drop)"));
+    assert_eq!(
+        (sample.serving.as_str(), sample.beside.as_str()),
+        ("Some(Pass)", "Some(Drop)")
+    );
 
     let mut fleet = site.plugins.fleet(None);
     let agent = Agent {

@@ -79,11 +79,7 @@ impl Site {
     }
 
     /// Stops the host, and starts another on the same directory after `meanwhile`.
-    pub(crate) async fn again(
-        self,
-        meanwhile: impl FnOnce(&Path),
-        change: impl FnOnce(&mut Config),
-    ) -> Site {
+    pub(crate) async fn again(self, meanwhile: impl FnOnce(&Path), change: impl FnOnce(&mut Config)) -> Site {
         self.token.cancel();
         tokio::time::timeout(PATIENCE, self.plugins.stopped())
             .await

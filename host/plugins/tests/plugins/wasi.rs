@@ -27,12 +27,18 @@ async fn report(site: &Site, name: &str, settings: &str) -> serde_json::Value {
 async fn clocks_randomness_and_named_variables() {
     for (grants, expected) in [
         ("", serde_json::json!({})),
-        ("environment = [\"COLOUR\", \"UNSET\"]", serde_json::json!({"COLOUR": "green"})),
+        (
+            "environment = [\"COLOUR\", \"UNSET\"]",
+            serde_json::json!({"COLOUR": "green"}),
+        ),
     ] {
         let grants = manifest(grants);
         let installed = [("tests/worldly", "worldly", Some(grants.as_str()))];
         let site = Site::with_config(&installed, environment).await;
-        assert_eq!(report(&site, "worldly", r#"{"use":"environment"}"#).await, expected);
+        assert_eq!(
+            report(&site, "worldly", r#"{"use":"environment"}"#).await,
+            expected
+        );
         let seconds = report(&site, "worldly", r#"{"use":"clock"}"#).await["seconds"].as_u64();
         assert!(seconds.unwrap() > 1_600_000_000, "{seconds:?}");
         let numbers = report(&site, "worldly", r#"{"use":"random"}"#).await;
@@ -45,14 +51,28 @@ async fn clocks_randomness_and_named_variables() {
 async fn what_is_withdrawn_is_refused_by_name() {
     let site = Site::with(&[]).await;
     for (grants, reason) in [
-        ("clock = false", "it imports `wasi:clocks/wall-clock@0.2.0`, which the manifest withdraws (grants.clock = false)"),
-        ("random = false", "it imports `wasi:random/random@0.2.0`, which the manifest withdraws (grants.random = false)"),
+        (
+            "clock = false",
+            "it imports `wasi:clocks/wall-clock@0.2.0`, which the manifest withdraws (grants.clock = false)",
+        ),
+        (
+            "random = false",
+            "it imports `wasi:random/random@0.2.0`, which the manifest withdraws (grants.random = false)",
+        ),
     ] {
-        let change = site.replace("tests/worldly", "withdrawn", &manifest(grants)).await;
-        assert!(matches!(&change, Change::Refused { reason: it, .. } if it == reason), "{change:?}");
+        let change = site
+            .replace("tests/worldly", "withdrawn", &manifest(grants))
+            .await;
+        assert!(
+            matches!(&change, Change::Refused { reason: it, .. } if it == reason),
+            "{change:?}"
+        );
         assert!(logged(&["plugin=\"withdrawn\"", reason]));
     }
-    assert_eq!(site.metric("transom_plugins_refusals_total{plugin=\"withdrawn\"}"), 2);
+    assert_eq!(
+        site.metric("transom_plugins_refusals_total{plugin=\"withdrawn\"}"),
+        2
+    );
     site.stop().await;
 }
 
@@ -76,7 +96,11 @@ async fn a_guest_reaches_nothing_by_itself() {
             "connect",
             "a TCP socket of its own",
         ),
-        (r#"{"use":"datagrams"}"#.to_owned(), "datagrams", "a UDP socket of its own"),
+        (
+            r#"{"use":"datagrams"}"#.to_owned(),
+            "datagrams",
+            "a UDP socket of its own",
+        ),
         (
             r#"{"use":"lookup","name":"localhost"}"#.to_owned(),
             "lookup",
@@ -87,9 +111,15 @@ async fn a_guest_reaches_nothing_by_itself() {
         let found = report(&site, "reaching", &settings).await;
         assert_eq!(found[member], "access-denied", "{found}");
         assert_eq!(site.status("reaching").denials, before + 1, "{settings}");
-        assert!(logged(&["plugin=\"reaching\"", wanted, "not granted"]), "{wanted}");
+        assert!(
+            logged(&["plugin=\"reaching\"", wanted, "not granted"]),
+            "{wanted}"
+        );
     }
-    assert_eq!(site.metric("transom_plugins_denials_total{plugin=\"reaching\"}"), 3);
+    assert_eq!(
+        site.metric("transom_plugins_denials_total{plugin=\"reaching\"}"),
+        3
+    );
     assert!(arrivals.try_recv().is_err(), "nobody connected");
     site.stop().await;
 }
@@ -105,7 +135,10 @@ async fn an_upgrade_imports_no_more_than_it_is_granted() {
         reason.contains("`wasi:clocks/wall-clock`") && reason.contains("grants.imports"),
         "{reason}"
     );
-    assert!(site.look("grows", "{}", None).await.is_ok(), "the old version serves");
+    assert!(
+        site.look("grows", "{}", None).await.is_ok(),
+        "the old version serves"
+    );
     let some = "imports = [\"wasi:clocks\", \"wasi:random\", \"wasi:cli/environment\"]";
     let change = site.replace("tests/worldly", "grows", &manifest(some)).await;
     let Change::Refused { reason, .. } = &change else {
@@ -119,7 +152,9 @@ async fn an_upgrade_imports_no_more_than_it_is_granted() {
     let change = site.replace("tests/worldly", "grows", &manifest(all)).await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     // From then on it is what the version that serves imports.
-    let change = site.replace("tests/worldly", "grows", &manifest("command = true")).await;
+    let change = site
+        .replace("tests/worldly", "grows", &manifest("command = true"))
+        .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     // A name that was taken away begins anew.
     site.change(|| std::fs::remove_file(site.dir.path().join("grows.wasm")).unwrap())
