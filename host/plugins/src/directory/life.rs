@@ -68,8 +68,9 @@ impl Directory {
         record.reason = reason.map(str::to_owned);
         let facts = admitted.facts.clone();
         // A restart with the same files is no news.
-        let standing = self.history.standing(name);
-        let news = standing.is_none_or(|it| !it.is_of(&admitted) || it.files != record.files);
+        let newest = self.history.newest(name);
+        let news =
+            newest.is_none_or(|it| !it.serves() || !it.is_of(&admitted) || it.files != record.files);
         self.begin(name, admitted, predecessor);
         if news {
             self.history.add(name, record).await;
