@@ -69,8 +69,7 @@ impl Directory {
         let facts = admitted.facts.clone();
         // A restart with the same files is no news.
         let newest = self.history.newest(name);
-        let news =
-            newest.is_none_or(|it| !it.serves() || !it.is_of(&admitted) || it.files != record.files);
+        let news = newest.is_none_or(|it| !it.serves() || !it.is_of(&admitted) || it.files != record.files);
         self.begin(name, admitted, predecessor);
         if news {
             self.history.add(name, record).await;
