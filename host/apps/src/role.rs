@@ -121,6 +121,7 @@ impl Role {
             tracker.clone(),
             token.clone(),
         );
+        tracker.spawn(bus.clone().tell_of_plugins());
         let checker = Checker::new(
             Arc::clone(&self.policies),
             sides.agents,

@@ -12,6 +12,7 @@ use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -19,10 +20,10 @@ use prometheus_client::registry::Registry;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use transom_apps::Apps;
-use transom_cluster::Client;
+use transom_cluster::{Client, v1};
 use transom_discovery::Discovery;
 use transom_plugins::Plugins;
-use transom_store::Election;
+use transom_store::{Election, Store};
 
 use crate::admin::{self, Admin};
 use crate::config::{self, Settings};
@@ -94,24 +95,26 @@ impl Daemon {
 
         let cluster = Client::new(parts::cluster_config(&settings.cluster).context(Misconfigured)?)
             .context(Misconfigured)?;
-        let plugins = parts::plugins_config(settings.plugins)
+        let ground = match &settings.apps {
+            Some(section) => Some(
+                Ground::take(section, &settings.store, &token)
+                    .await
+                    .context(Unavailable)?,
+            ),
+            None => None,
+        };
+        let plugins = parts::plugins_config(settings.plugins, ground.as_ref())
             .start(&mut registry, token.child_token())
             .await
             .context(Unavailable)?;
 
         let (mut apps, mut framework) = (None, None);
-        if let Some(section) = settings.apps {
-            let (job, running) = start_apps(
-                section,
-                &settings.store,
-                &settings.cluster,
-                &cluster,
-                &plugins,
-                &mut registry,
-                &token,
-            )
-            .await
-            .context(Unavailable)?;
+        if let (Some(section), Some(ground)) = (settings.apps, ground) {
+            let info = parts::framework(&section, settings.cluster.principal.clone());
+            let (job, running) = ground
+                .start_apps(info, &cluster, &plugins, &mut registry, &token)
+                .await
+                .context(Unavailable)?;
             addresses.apps = Some(job.addr());
             (apps, framework) = (Some(job), Some(running));
         }
@@ -222,44 +225,68 @@ async fn said(framework: &mut JoinHandle<anyhow::Result<()>>) {
     }
 }
 
-/// The apps and what runs their framework.
-async fn start_apps(
-    section: config::Apps,
-    store: &config::Store,
-    cluster_section: &config::Cluster,
-    cluster: &Client,
-    plugins: &Plugins,
-    registry: &mut Registry,
-    token: &CancellationToken,
-) -> anyhow::Result<(Apps, JoinHandle<anyhow::Result<()>>)> {
-    let info = parts::framework(&section, cluster_section.principal.clone());
-    let prefix = section.framework_name.clone();
-    let bound = parts::apps_config(section).bind()?;
-    let lease = Duration::from_secs(store.lease_seconds);
-    let store = parts::open_store(store, token).await?;
-    let election = Election::new(
-        store.clone(),
-        format!("{prefix}/leader"),
-        &bound.advertised(),
-        lease,
-    );
-    let (apps, role) = bound
-        .start(
+/// What the apps stand on, taken before anything is built: their port and the store.
+struct Ground {
+    port: transom_apps::Bound,
+    store: Arc<dyn Store>,
+    lease: Duration,
+    /// What the framework's keys in the store begin with.
+    prefix: String,
+    /// What tells this daemon's own keys from those of others on the same store, also after a restart.
+    daemon: String,
+}
+
+impl Ground {
+    async fn take(
+        section: &config::Apps,
+        store: &config::Store,
+        token: &CancellationToken,
+    ) -> anyhow::Result<Ground> {
+        Ok(Ground {
+            port: parts::apps_config(section.clone()).bind()?,
+            store: parts::open_store(store, token).await?,
+            lease: Duration::from_secs(store.lease_seconds),
+            prefix: section.framework_name.clone(),
+            daemon: format!("{}:{}", parts::hostname(section), section.port),
+        })
+    }
+
+    /// Starts the apps, and what runs their framework.
+    async fn start_apps(
+        self,
+        info: v1::FrameworkInfo,
+        cluster: &Client,
+        plugins: &Plugins,
+        registry: &mut Registry,
+        token: &CancellationToken,
+    ) -> anyhow::Result<(Apps, JoinHandle<anyhow::Result<()>>)> {
+        let Ground {
+            port,
             store,
-            plugins.clone(),
-            election.standing(),
-            registry,
-            token.child_token(),
-        )
-        .await?;
-    let framework = Framework {
-        election,
-        role,
-        metrics: transom_scheduler::Metrics::register(registry, &prefix),
-        info,
-        prefix,
-        cluster: cluster.clone(),
-        plugins: plugins.clone(),
-    };
-    Ok((apps, tokio::spawn(framework.run(token.child_token()))))
+            lease,
+            prefix,
+            daemon: _,
+        } = self;
+        let office = format!("{prefix}/leader");
+        let election = Election::new(store.clone(), office, &port.advertised(), lease);
+        let (apps, role) = port
+            .start(
+                store,
+                plugins.clone(),
+                election.standing(),
+                registry,
+                token.child_token(),
+            )
+            .await?;
+        let framework = Framework {
+            election,
+            role,
+            metrics: transom_scheduler::Metrics::register(registry, &prefix),
+            info,
+            prefix,
+            cluster: cluster.clone(),
+            plugins: plugins.clone(),
+        };
+        Ok((apps, tokio::spawn(framework.run(token.child_token()))))
+    }
 }

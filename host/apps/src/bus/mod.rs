@@ -21,6 +21,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_plugins::events::{OpenError, Query};
@@ -168,6 +169,23 @@ impl Bus {
         };
         let mut state = self.state();
         self.send(&mut state, draft.kind, draft.subject, body, light);
+    }
+
+    /// Tells what happens to plugins, until the bus ends.
+    pub(crate) async fn tell_of_plugins(self) {
+        let mut changes = self.shared.policies.changes();
+        loop {
+            tokio::select! {
+                () = self.shared.token.cancelled() => return,
+                change = changes.recv() => match change {
+                    Ok(change) => self.publish(shapes::plugin(&change)),
+                    Err(RecvError::Lagged(missed)) => {
+                        tracing::warn!(missed, "what happened to plugins is not told on the event stream");
+                    }
+                    Err(RecvError::Closed) => return,
+                },
+            }
+        }
     }
 
     /// Opens a stream. Its first event is its own `event_stream_attached`, if the query lets it pass.

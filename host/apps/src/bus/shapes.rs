@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use transom_cluster::v1::TaskStatus;
+use transom_plugins::Change;
 
 use super::Listener;
 use crate::condition::Condition;
@@ -63,6 +64,27 @@ pub(crate) fn attached(listener: &Listener) -> Draft {
 
 pub(crate) fn detached(listener: &Listener) -> Draft {
     of_listener("event_stream_detached", listener)
+}
+
+/// Something happened to a plugin of this daemon: ours, and told only to those who name it.
+pub(crate) fn plugin(change: &Change) -> Draft {
+    let kind = match change {
+        Change::Admitted { .. } => "plugin_admitted_event",
+        Change::Refused { .. } => "plugin_refused_event",
+        Change::Shadowing { .. } => "plugin_shadowing_event",
+        Change::Removed { .. } => "plugin_removed_event",
+        Change::RolledBack { .. } => "plugin_rolled_back_event",
+        Change::Parked { .. } => "plugin_parked_event",
+    };
+    let mut body = json!(change);
+    if let Some(members) = body.as_object_mut() {
+        // The kind says it.
+        members.remove("change");
+        if let Some(name) = members.remove("name") {
+            members.insert("plugin".to_owned(), name);
+        }
+    }
+    Draft::new(kind, None, body)
 }
 
 /// Fields that the specification lists for `appDefinition` and that definitions as shown leave out when empty.

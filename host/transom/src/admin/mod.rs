@@ -7,15 +7,20 @@
 //! | `GET /metrics` | OpenMetrics |
 //! | `GET /v1/plugins` | every plugin with its state |
 //! | `GET /v1/plugins/{name}` | one of them |
+//! | `GET /v1/plugins/{name}/history` | what happened to it, newest first |
+//! | `POST /v1/plugins/{name}/rollback` | an earlier version serves again; which one the body says: `{"record": 3}` |
+//! | `POST /v1/plugins/{name}/promote` | the version that answers beside the one that serves takes its place |
 //! | `POST /v1/plugins/rescan` | looks at the plugin directory now; answers what changed |
+
+mod plugins;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::{FromRef, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 use axum::{Json, Router};
 use prometheus_client::registry::Registry;
 use serde::Serialize;
@@ -24,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use transom_apps::Apps;
 use transom_discovery::Discovery;
 use transom_plugins::Plugins;
-use transom_web::{ApiError, Limits, Listener};
+use transom_web::{Limits, Listener};
 
 /// What the admin port tells of.
 #[derive(Clone)]
@@ -33,6 +38,12 @@ pub(crate) struct Admin {
     plugins: Plugins,
     apps: Option<Apps>,
     discovery: Option<Discovery>,
+}
+
+impl FromRef<Admin> for Plugins {
+    fn from_ref(admin: &Admin) -> Plugins {
+        admin.plugins.clone()
+    }
 }
 
 impl Admin {
@@ -61,9 +72,7 @@ pub(crate) fn serve(
         .route("/health", get(health))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
-        .route("/v1/plugins", get(plugins))
-        .route("/v1/plugins/rescan", post(rescan))
-        .route("/v1/plugins/{name}", get(plugin))
+        .merge(plugins::routes())
         .with_state(admin);
     let router = transom_web::layers(router);
     tokio::spawn(transom_web::serve(
@@ -125,22 +134,4 @@ async fn ready(State(admin): State<Admin>) -> Response {
 
 async fn metrics(State(admin): State<Admin>) -> Response {
     transom_web::metrics::response(&admin.registry)
-}
-
-async fn plugins(State(admin): State<Admin>) -> Json<serde_json::Value> {
-    Json(serde_json::json!({"plugins": admin.plugins.list()}))
-}
-
-async fn plugin(State(admin): State<Admin>, Path(name): Path<String>) -> Result<Response, ApiError> {
-    admin
-        .plugins
-        .list()
-        .into_iter()
-        .find(|status| status.name == name)
-        .map(|status| Json(status).into_response())
-        .ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, format!("no plugin is called `{name}`")))
-}
-
-async fn rescan(State(admin): State<Admin>) -> Json<serde_json::Value> {
-    Json(serde_json::json!({"changes": admin.plugins.rescan().await}))
 }

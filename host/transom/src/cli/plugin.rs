@@ -1,21 +1,32 @@
-//! `transom plugin`: what the plugins of a running daemon do.
+//! `transom plugin`: what the plugins of a running daemon do, and what is to be done with them.
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::exit::Unavailable;
 use crate::output::{self, Output};
 
-/// Looks at the plugins of a running daemon.
+/// Looks after the plugins of a running daemon.
 #[derive(Debug, Subcommand)]
 pub(super) enum PluginCommand {
-    List(List),
+    /// Lists the plugins with the version that serves and why a newer one was refused.
+    List(Daemon),
+    /// Shows all that is known of one plugin: calls, times, memory, the last trap with where it happened.
+    Show(One),
+    /// Tells what happened to a plugin, newest first: versions admitted, refused, parked, rolled back.
+    History(One),
+    /// Has an earlier version of a plugin serve again, without a call dropped.
+    ///
+    /// The files in the plugin directory stay as they are and are set aside until they change.
+    Rollback(Rollback),
+    /// Has the version that answers beside the one that serves (`promote = "manual"` in its manifest) take its place.
+    Promote(One),
 }
 
-/// Lists the plugins with the version that serves and why a newer one was refused.
+/// Which daemon, and how to show what it says.
 #[derive(Debug, Args)]
-pub(super) struct List {
+pub(super) struct Daemon {
     /// The daemon's admin port.
     #[arg(long, env = "TRANSOM_ADMIN_URL", default_value = "http://127.0.0.1:9990")]
     admin: String,
@@ -23,39 +34,154 @@ pub(super) struct List {
     output: Output,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct One {
+    /// The plugin: its file's name without `.wasm`.
+    name: String,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Rollback {
+    /// The plugin: its file's name without `.wasm`.
+    name: String,
+    /// The number of the record to go back to, as `history` shows it; the newest other version when left out.
+    record: Option<u64>,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+/// Columns of tables, which are keys of the admin API's answers.
+const PLUGIN: [&str; 7] = ["name", "world", "version", "state", "calls", "traps", "refusal"];
+const RECORD: [&str; 7] = ["sequence", "at", "outcome", "version", "by", "digest", "reason"];
+
 impl PluginCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let PluginCommand::List(list) = self;
-        let url = format!("{}/v1/plugins", list.admin.trim_end_matches('/'));
-        let document = fetch(&url).await.context(Unavailable)?;
-        let plugins = document["plugins"].as_array().cloned().unwrap_or_default();
-        let rows = plugins
-            .iter()
-            .map(|plugin| COLUMNS.iter().map(|column| cell(&plugin[*column])).collect());
-        output::print(list.output, &plugins, &COLUMNS, rows)
+        match self {
+            PluginCommand::List(daemon) => {
+                let document = daemon.get("").await?;
+                daemon.table(&document["plugins"], &PLUGIN)
+            }
+            PluginCommand::Show(one) => {
+                let document = one.daemon.get(&format!("/{}", one.name)).await?;
+                let mut rows = Vec::new();
+                flatten("", &document, &mut rows);
+                output::print(one.daemon.output, &document, &["key", "value"], rows)
+            }
+            PluginCommand::History(one) => {
+                let document = one.daemon.get(&format!("/{}/history", one.name)).await?;
+                one.daemon.table(&document["records"], &RECORD)?;
+                if document["kept"] != "store" {
+                    eprintln!("these records are kept in memory for now; they end with the daemon");
+                }
+                Ok(())
+            }
+            PluginCommand::Rollback(Rollback { name, record, daemon }) => {
+                daemon.order(&name, "rollback", record).await
+            }
+            PluginCommand::Promote(One { name, daemon }) => daemon.order(&name, "promote", None).await,
+        }
     }
 }
 
-/// The columns of the table, which are keys of the admin API's answer.
-const COLUMNS: [&str; 7] = ["name", "world", "version", "state", "calls", "traps", "refusal"];
+impl Daemon {
+    async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        self.ask(reqwest::Method::GET, path, None).await
+    }
 
-fn cell(value: &Value) -> String {
+    /// Has something done, in the name of whoever runs this program.
+    async fn order(&self, name: &str, what: &str, record: Option<u64>) -> anyhow::Result<()> {
+        let by = std::env::var("USER").unwrap_or_else(|_| "operator".to_owned());
+        let mut order = json!({"by": by});
+        if let Some(record) = record {
+            order["record"] = json!(record);
+        }
+        let path = format!("/{name}/{what}");
+        let change = self.ask(reqwest::Method::POST, &path, Some(order)).await?;
+        let mut rows = Vec::new();
+        flatten("", &change, &mut rows);
+        output::print(self.output, &change, &["key", "value"], rows)
+    }
+
+    async fn ask(&self, method: reqwest::Method, path: &str, body: Option<Value>) -> anyhow::Result<Value> {
+        let url = format!("{}/v1/plugins{path}", self.admin.trim_end_matches('/'));
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .tls_certs_only([])
+            // A version that comes back is compiled anew where its compiled form is not kept.
+            .timeout(std::time::Duration::from_mins(1))
+            .build()?;
+        let mut request = client.request(method, &url);
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let answer = request
+            .send()
+            .await
+            .with_context(|| {
+                format!("no daemon answers at {url}: is one running, and is --admin its admin port?")
+            })
+            .context(Unavailable)?;
+        let status = answer.status();
+        let document: Value = answer.json().await.unwrap_or_default();
+        if !status.is_success() {
+            match document["message"].as_str() {
+                Some(message) => anyhow::bail!("{message}"),
+                None => anyhow::bail!("{url} answered {status}"),
+            }
+        }
+        Ok(document)
+    }
+
+    fn table(&self, entries: &Value, columns: &[&str]) -> anyhow::Result<()> {
+        let entries = entries.as_array().cloned().unwrap_or_default();
+        let rows = entries.iter().map(|entry| {
+            columns
+                .iter()
+                .map(|column| cell(column, &entry[*column]))
+                .collect()
+        });
+        output::print(self.output, &entries, columns, rows)
+    }
+}
+
+/// Everything in a document, a row each: `last_trap.fault`, and what it is.
+fn flatten(key: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
+    let below = |name: &str| {
+        if key.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{key}.{name}")
+        }
+    };
     match value {
-        Value::Null => "-".into(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+        Value::Null => {}
+        Value::Object(fields) => fields
+            .iter()
+            .for_each(|(name, value)| flatten(&below(name), value, rows)),
+        Value::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                flatten(&below(&at.to_string()), item, rows);
+            }
+        }
+        value => rows.push(vec![
+            key.to_owned(),
+            cell(key.rsplit('.').next().unwrap_or(key), value),
+        ]),
     }
 }
 
-async fn fetch(url: &str) -> anyhow::Result<Value> {
-    let client = reqwest::Client::builder()
-        .no_proxy()
-        .tls_certs_only([])
-        .timeout(std::time::Duration::from_secs(10))
-        .build()?;
-    let answer = client.get(url).send().await.with_context(|| {
-        format!("no daemon answers at {url}: is one running, and is --admin its admin port?")
-    })?;
-    anyhow::ensure!(answer.status().is_success(), "{url} answered {}", answer.status());
-    Ok(answer.json().await?)
+/// How a value stands in a table: times as people read them, digests by their beginning.
+fn cell(key: &str, value: &Value) -> String {
+    match (key, value) {
+        (_, Value::Null) => "-".into(),
+        ("at" | "since" | "admitted_at", Value::Number(seconds)) => seconds
+            .as_i64()
+            .and_then(|seconds| jiff::Timestamp::from_second(seconds).ok())
+            .map_or_else(|| seconds.to_string(), |at| at.to_string()),
+        ("digest", Value::String(digest)) => digest.chars().take("sha256:".len() + 12).collect(),
+        (_, Value::String(text)) => text.clone(),
+        (_, other) => other.to_string(),
+    }
 }

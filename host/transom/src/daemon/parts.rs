@@ -7,6 +7,7 @@ use anyhow::bail;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::v1;
 
+use super::Ground;
 use crate::config::{self, Looker};
 
 /// Between two looks at a store that does not answer yet.
@@ -93,9 +94,14 @@ pub(super) fn named_masters(section: &config::Cluster) -> Vec<String> {
     }
 }
 
-pub(super) fn plugins_config(section: config::Plugins) -> transom_plugins::Config {
+/// `ground`: where records of admissions are kept, for each daemon its own, since each has a plugin directory of its own.
+pub(super) fn plugins_config(section: config::Plugins, ground: Option<&Ground>) -> transom_plugins::Config {
     let uses = section.uses;
     transom_plugins::Config {
+        store: ground.map(|ground| ground.store.clone()),
+        prefix: ground.map_or_else(String::new, |ground| {
+            format!("{}/daemons/{}", ground.prefix, ground.daemon)
+        }),
         uses: transom_plugins::Uses {
             matcher: uses.matcher,
             filter: uses.filter,
@@ -122,7 +128,7 @@ pub(super) fn framework(section: &config::Apps, principal: Option<String>) -> v1
     }
 }
 
-fn hostname(section: &config::Apps) -> String {
+pub(super) fn hostname(section: &config::Apps) -> String {
     if section.hostname.is_empty() {
         section.listener.to_string()
     } else {

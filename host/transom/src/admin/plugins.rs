@@ -1,0 +1,111 @@
+//! `/v1/plugins`: what the plugins do, what was done with them, and what an operator has done.
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::json;
+use transom_plugins::{OrderError, Plugins};
+use transom_web::ApiError;
+
+use super::Admin;
+
+/// Who asks, when the request does not say.
+const SOMEBODY: &str = "operator";
+
+pub(super) fn routes() -> Router<Admin> {
+    Router::new()
+        .route("/v1/plugins", get(list))
+        .route("/v1/plugins/rescan", post(rescan))
+        .route("/v1/plugins/{name}", get(show))
+        .route("/v1/plugins/{name}/history", get(history))
+        .route("/v1/plugins/{name}/rollback", post(rollback))
+        .route("/v1/plugins/{name}/promote", post(promote))
+}
+
+async fn list(State(plugins): State<Plugins>) -> Json<serde_json::Value> {
+    Json(json!({"plugins": plugins.list()}))
+}
+
+async fn show(State(plugins): State<Plugins>, Path(name): Path<String>) -> Result<Response, ApiError> {
+    plugins
+        .list()
+        .into_iter()
+        .find(|status| status.name == name)
+        .map(|status| Json(status).into_response())
+        .ok_or_else(|| ApiError::not_found(format!("no plugin is called `{name}`")))
+}
+
+async fn rescan(State(plugins): State<Plugins>) -> Json<serde_json::Value> {
+    Json(json!({"changes": plugins.rescan().await}))
+}
+
+async fn history(State(plugins): State<Plugins>, Path(name): Path<String>) -> Result<Response, ApiError> {
+    let (records, kept) = plugins.history(&name);
+    if records.is_empty() {
+        return Err(ApiError::not_found(format!(
+            "nothing is recorded of a plugin `{name}`"
+        )));
+    }
+    Ok(Json(json!({"kept": kept, "records": records})).into_response())
+}
+
+/// What an operator asks for; the body may be left out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Order {
+    /// The number of the record to go back to.
+    record: Option<u64>,
+    /// Who asks, for the record.
+    by: Option<String>,
+}
+
+impl Order {
+    fn read(body: &Bytes) -> Result<Order, ApiError> {
+        if body.is_empty() {
+            return Ok(Order::default());
+        }
+        serde_json::from_slice(body).map_err(|error| {
+            ApiError::bad_request(format!(
+                "the body is no order such as {{\"record\": 3, \"by\": \"me\"}}: {error}"
+            ))
+        })
+    }
+
+    fn by(&self) -> &str {
+        self.by.as_deref().unwrap_or(SOMEBODY)
+    }
+}
+
+async fn rollback(
+    State(plugins): State<Plugins>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let order = Order::read(&body)?;
+    let change = plugins.rollback(&name, order.record, order.by()).await;
+    Ok(Json(change.map_err(refused)?).into_response())
+}
+
+async fn promote(
+    State(plugins): State<Plugins>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let order = Order::read(&body)?;
+    let change = plugins.promote(&name, order.by()).await;
+    Ok(Json(change.map_err(refused)?).into_response())
+}
+
+fn refused(error: OrderError) -> ApiError {
+    let status = match error {
+        OrderError::Unknown { .. } | OrderError::NoRecord { .. } => StatusCode::NOT_FOUND,
+        OrderError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        OrderError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::CONFLICT,
+    };
+    ApiError::new(status, error.to_string())
+}

@@ -1,0 +1,114 @@
+//! An operator looks after plugins with `transom plugin`: what happened to one, back to an earlier version, and what the event
+//! stream tells of it.
+#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use transom_tests::events::Events;
+use transom_tests::plugin::Plugin;
+use transom_tests::process::binary;
+use transom_tests::site::Site;
+
+/// `transom plugin ARGUMENTS` on the site's daemon.
+fn plugin(site: &Site, arguments: &[&str]) -> Output {
+    Command::new(binary())
+        .arg("plugin")
+        .args(arguments)
+        .args(["--admin", &site.admin("")])
+        .env("USER", "grace")
+        .output()
+        .expect("transom runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The same, which has to go well, as JSON.
+fn told(site: &Site, arguments: &[&str]) -> Value {
+    let output = plugin(site, &[arguments, &["--output", "json"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn digest(site: &Site) -> String {
+    let shown = told(site, &["show", "events"]);
+    shown["digest"].as_str().expect("a digest").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_goes_back_to_an_earlier_version_for_good() {
+    let mut site = Site::start().await;
+    let mut stream = Events::open(
+        &site.http,
+        &site.apps("/v2/events?event_type=plugin_admitted_event&event_type=plugin_rolled_back_event&event_type=plugin_refused_event"),
+    )
+    .await;
+    let first = digest(&site);
+    Plugin::first_party("events")
+        .stamped(1)
+        .install(&site.plugins(), "events");
+    site.rescan().await;
+    let second = digest(&site);
+    assert_ne!(first, second);
+    let event = stream.next().await.expect("an event");
+    assert_eq!(
+        (event.event.as_str(), &event.data["digest"]),
+        ("plugin_admitted_event", &Value::from(second.clone()))
+    );
+
+    // A file that is refused changes nothing.
+    std::fs::write(site.plugins().join("events.wasm"), "no component").expect("written");
+    site.rescan().await;
+    assert_eq!(digest(&site), second);
+    let event = stream.next().await.expect("an event");
+    assert_eq!(event.event, "plugin_refused_event");
+
+    let change = told(&site, &["rollback", "events"]);
+    assert_eq!(change["digest"], first.as_str(), "{change}");
+    assert_eq!(digest(&site), first);
+    let event = stream.next().await.expect("an event");
+    assert_eq!(event.event, "plugin_rolled_back_event");
+    assert_eq!(
+        (&event.data["plugin"], &event.data["digest"]),
+        (&Value::from("events"), &Value::from(first.clone()))
+    );
+
+    let records = told(&site, &["history", "events"]);
+    let outcomes: Vec<&str> = records
+        .as_array()
+        .expect("records")
+        .iter()
+        .filter_map(|record| record["outcome"].as_str())
+        .collect();
+    assert_eq!(outcomes, ["rolled-back", "refused", "admitted", "admitted"]);
+    assert_eq!(records[0]["by"], "grace");
+    let table = text(&plugin(&site, &["history", "events"]).stdout);
+    assert!(table.contains("OUTCOME") && table.contains("grace"), "{table}");
+
+    // kill -9, and all is as it was: neither the refused file nor the version in between comes back.
+    site.kill_daemon();
+    site.start_daemon().await;
+    assert_eq!(digest(&site), first);
+
+    // By number, to the one in between.
+    let number = records[2]["sequence"].to_string();
+    told(&site, &["rollback", "events", &number]);
+    assert_eq!(digest(&site), second);
+
+    for (arguments, expected) in [
+        (["rollback", "events", "77"].as_slice(), "has no record 77"),
+        (&["rollback", "nobody"], "no plugin is called `nobody`"),
+        (&["promote", "events"], "has no version to promote"),
+        (&["history", "nobody"], "nothing is recorded of a plugin `nobody`"),
+    ] {
+        let output = plugin(&site, arguments);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains(expected), "{error}");
+    }
+    assert_eq!(digest(&site), second);
+    let Site { cluster, daemon, .. } = site;
+    cluster.stop_after(daemon);
+}
