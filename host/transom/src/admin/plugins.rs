@@ -87,7 +87,7 @@ async fn rollback(
 ) -> Result<Response, ApiError> {
     let order = Order::read(&body)?;
     let change = plugins.rollback(&name, order.record, order.by()).await;
-    Ok(Json(change.map_err(refused)?).into_response())
+    Ok(Json(change.map_err(|error| refused(&error))?).into_response())
 }
 
 async fn promote(
@@ -97,10 +97,10 @@ async fn promote(
 ) -> Result<Response, ApiError> {
     let order = Order::read(&body)?;
     let change = plugins.promote(&name, order.by()).await;
-    Ok(Json(change.map_err(refused)?).into_response())
+    Ok(Json(change.map_err(|error| refused(&error))?).into_response())
 }
 
-fn refused(error: OrderError) -> ApiError {
+fn refused(error: &OrderError) -> ApiError {
     let status = match error {
         OrderError::Unknown { .. } | OrderError::NoRecord { .. } => StatusCode::NOT_FOUND,
         OrderError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
