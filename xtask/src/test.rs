@@ -18,6 +18,9 @@ pub(crate) fn run(quick: bool, arguments: &[String]) -> anyhow::Result<()> {
                 "clippy",
                 "--workspace",
                 "--all-targets",
+                // Benchmarks are behind a feature, and nothing else looks at them.
+                "--features",
+                "transom-scheduler/bench",
                 "--quiet",
                 "--",
                 "-D",
