@@ -39,9 +39,13 @@ const ROUNDS: usize = 7;
 const QUESTIONS: usize = 21;
 
 fn main() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    // On one of the runtime's own threads, as the actor is: what blocks on the runtime is woken from another thread, which takes
-    // longer than a question.
+    // One thread of the runtime's own, as the actor runs on one: what blocks on the runtime is woken from another thread, which
+    // takes longer than a question; and the rules that are called natively stay where they were made.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
     let measuring = runtime.spawn(async {
         // First, before anything else has left memory behind.
         let memory = memory().await;
