@@ -230,7 +230,13 @@ mod tests {
             .process_group(0)
             .spawn()
             .unwrap();
-        let found = processes(&run).unwrap();
+        // A process shows its environment only some time after it began.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let mut found = processes(&run).unwrap();
+        while found.is_empty() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+            found = processes(&run).unwrap();
+        }
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(found.len(), 1, "{found:?}");
