@@ -5,6 +5,9 @@
 
 use crate::grants::Grants;
 
+/// What every world has: a log, whose volume is limited.
+const OWN: &str = "transom:plugin";
+
 /// Why a component may not have what it imports. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unwanted {
@@ -53,7 +56,7 @@ pub(crate) fn check(imports: &[String], before: Option<&[String]>, grants: &Gran
     let Some(before) = before else { return Ok(()) };
     let new: Vec<String> = interfaces(imports)
         .into_iter()
-        .filter(|it| !before.contains(it))
+        .filter(|it| package(it) != OWN && !before.contains(it))
         .filter(|it| {
             !grants
                 .imports
@@ -96,7 +99,7 @@ mod tests {
         let timer = "wasi:clocks/monotonic-clock@0.2.9";
         for (imports, before, granted, refused) in [
             (&[log, clock][..], None, &[][..], &[][..]),
-            (&[log], Some(&[][..]), &[], &["transom:plugin/log"]),
+            (&[log], Some(&[][..]), &[], &[]),
             (
                 &[log, clock],
                 Some(&["transom:plugin/log"]),
