@@ -92,3 +92,42 @@ fn the_configuration_is_valid() {
         "{port}"
     );
 }
+
+/// The blocks of TOML of `plugins/README.md`: every key with its default, a test for each world, a plan for a shadow.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_manifest_that_the_page_shows_is_admitted() {
+    let page = fs::read_to_string(examples().join("../plugins/README.md")).expect("the page");
+    let blocks: Vec<&str> = page
+        .split("```toml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+        .collect();
+    let [manifest, tests, shadow] = blocks[..] else {
+        panic!("{blocks:?}");
+    };
+    let tests: Vec<&str> = tests.split_inclusive("\n\n").collect();
+    let shadow = shadow.split_once("\n\n").expect("a key and a table").1;
+    let site = Site::start().await;
+    for (name, world, test) in [
+        ("check-http", "check-probe", tests[0]),
+        ("attributes", "attribute-matcher", tests[1]),
+        ("events", "event-filter", tests[2]),
+    ] {
+        let manifest = manifest.replace("world = \"check-probe\"", &format!("world = \"{world}\""));
+        let plugin = Plugin {
+            manifest: format!("{manifest}\n{shadow}\n{test}"),
+            ..Plugin::first_party(name)
+        };
+        plugin.install(&site.plugins(), name);
+        site.rescan().await;
+        let url = site.admin(&format!("/v1/plugins/{name}"));
+        let status = site.get(&url).await.expect("a status");
+        assert_eq!(status["refusal"], Value::Null, "{status}");
+        let history = site.get(&format!("{url}/history")).await.expect("records");
+        assert_eq!(
+            history["records"][0]["sequence"], 2,
+            "{name} was admitted anew: {history}"
+        );
+    }
+    site.cluster.stop_after(site.daemon);
+}
