@@ -112,3 +112,55 @@ async fn an_operator_goes_back_to_an_earlier_version_for_good() {
     let Site { cluster, daemon, .. } = site;
     cluster.stop_after(daemon);
 }
+
+/// `transom plugin check ARGUMENTS`, which asks no daemon.
+fn check(arguments: &[&str]) -> Output {
+    let mut command = Command::new(binary());
+    command.args(["plugin", "check"]).args(arguments);
+    command.output().expect("transom runs")
+}
+
+#[test]
+fn a_component_is_looked_at_before_a_daemon_gets_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
+    let probe = Plugin::first_party("check-tcp");
+    probe.install(dir.path(), "mine");
+    let good = check(&[&path("mine.wasm"), "--output", "json"]);
+    assert!(good.status.success(), "{}", text(&good.stderr));
+    let verdict: Value = serde_json::from_slice(&good.stdout).expect("JSON");
+    assert_eq!(verdict["world"], "check-probe");
+    assert_eq!(verdict["grants"]["network"], serde_json::json!(["task"]));
+
+    std::fs::write(path("other.toml"), "world = \"event-filter\"\n").expect("written");
+    std::fs::write(
+        path("typo.toml"),
+        "world = \"check-probe\"\n[grants]\nnetwrok = [\"task\"]\n",
+    )
+    .expect("written");
+    std::fs::write(path("text.wasm"), "no component").expect("written");
+    std::fs::write(path("text.toml"), "world = \"check-probe\"\n").expect("written");
+    std::fs::copy(path("mine.wasm"), path("alone.wasm")).expect("copied");
+    for (file, manifest, code, expected) in [
+        (
+            "mine.wasm",
+            "other.toml",
+            1,
+            "does not export `transom:events/filter",
+        ),
+        ("mine.wasm", "typo.toml", 1, "network"),
+        ("text.wasm", "text.toml", 1, "does not compile"),
+        ("mine.wasm", "absent.toml", 2, "--manifest"),
+        ("absent.wasm", "other.toml", 2, "absent.wasm"),
+    ] {
+        let output = check(&[&path(file), "--manifest", &path(manifest)]);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{file} {manifest}: {error}");
+        assert!(error.contains(expected), "{file} {manifest}: {error}");
+    }
+    let alone = check(&[&path("alone.wasm")]);
+    assert!(
+        text(&alone.stderr).contains("alone.toml"),
+        "the manifest beside it is asked for"
+    );
+}

@@ -1,4 +1,7 @@
-//! `transom plugin`: what the plugins of a running daemon do, and what is to be done with them.
+//! `transom plugin`: what the plugins of a running daemon do, and what is to be done with them; and, without a daemon, what one
+//! would say to a component.
+
+mod check;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -6,8 +9,9 @@ use serde_json::{Value, json};
 
 use crate::exit::Unavailable;
 use crate::output::{self, Output};
+use check::Check;
 
-/// Looks after the plugins of a running daemon.
+/// Looks after the plugins of a running daemon, and at components before they are given to one.
 #[derive(Debug, Subcommand)]
 pub(super) enum PluginCommand {
     /// Lists the plugins with the version that serves and why a newer one was refused.
@@ -22,6 +26,7 @@ pub(super) enum PluginCommand {
     Rollback(Rollback),
     /// Has the version that answers beside the one that serves (`promote = "manual"` in its manifest) take its place.
     Promote(One),
+    Check(Check),
 }
 
 /// Which daemon, and how to show what it says.
@@ -80,6 +85,7 @@ impl PluginCommand {
             PluginCommand::Rollback(Rollback { name, record, daemon }) => {
                 daemon.order(&name, "rollback", record).await
             }
+            PluginCommand::Check(check) => check.run().await,
             PluginCommand::Promote(One { name, daemon }) => daemon.order(&name, "promote", None).await,
         }
     }
