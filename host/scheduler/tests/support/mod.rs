@@ -137,6 +137,23 @@ impl Cluster {
         serde_json::from_str(&body).unwrap()
     }
 
+    /// Host name of the agent that runs the most tasks.
+    pub async fn busiest(&self) -> String {
+        let state = self.state().await;
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let frameworks = list(&state["frameworks"]);
+        let tasks: Vec<Value> = frameworks
+            .iter()
+            .flat_map(|framework| list(&framework["tasks"]))
+            .collect();
+        let agents = list(&state["slaves"]);
+        let busiest = agents.iter().max_by_key(|agent| {
+            let runs = |task: &&Value| task["slave_id"] == agent["id"];
+            tasks.iter().filter(runs).count()
+        });
+        busiest.unwrap()["hostname"].as_str().unwrap().to_owned()
+    }
+
     fn lines(&self) -> Vec<Value> {
         let agents = std::fs::read_dir(self.dir.path().join("agents")).unwrap();
         let journals = agents.map(|agent| agent.unwrap().path().join("journal.jsonl"));
