@@ -31,7 +31,8 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// What this process is to an office.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nobody is known to hold it: the store has not said yet, cannot be reached, or a term has just ended.
+    /// Nobody who is there is known to hold it: the store has not said yet, cannot be reached, a term has just ended, or the
+    /// lease is one of an earlier process at this address and has not run out.
     Vacant,
     /// Another process holds it, which is reached at this address.
     Elsewhere(String),
@@ -44,6 +45,8 @@ pub enum Standing {
 pub struct Election {
     store: Arc<dyn Store>,
     office: String,
+    /// Where others reach this process.
+    address: String,
     /// What tells this process from every other, then its address.
     holder: String,
     ttl: Duration,
@@ -58,6 +61,7 @@ impl Election {
         Self {
             store,
             office: office.into(),
+            address: address.to_owned(),
             holder: format!("{} {address}", uuid::Uuid::new_v4()),
             ttl,
             standing: watch::Sender::new(Standing::Vacant),
@@ -107,13 +111,17 @@ impl Election {
 
     fn elsewhere(&self, holder: &str) {
         let address = holder.split_once(' ').map_or("", |(_, address)| address);
-        let standing = Standing::Elsewhere(address.to_owned());
+        let standing = if address == self.address {
+            Standing::Vacant
+        } else {
+            Standing::Elsewhere(address.to_owned())
+        };
         let news = self.standing.send_if_modified(|known| {
             let news = *known != standing;
             *known = standing;
             news
         });
-        if news {
+        if news && address != self.address {
             tracing::info!(
                 office = self.office,
                 leader = address,

@@ -176,6 +176,24 @@ async fn an_outage_shorter_than_the_lease_is_survived() {
     }
 }
 
+/// As after a kill -9: requests must not be passed on to oneself.
+#[tokio::test]
+async fn a_lease_of_an_earlier_process_at_the_same_address_is_waited_for() {
+    let site = Site::new().await;
+    let (mut earlier, mut later) = (site.stand("a:1"), site.stand("a:1"));
+    let mut standing = later.standing();
+    let term = soon(earlier.win()).await;
+    standing.borrow_and_update();
+    let later = tokio::spawn(async move { later.win().await });
+    // Its keeper ends with it, its lease does not.
+    drop(term);
+    soon(standing.wait_for(|standing| *standing != Standing::Vacant))
+        .await
+        .unwrap();
+    assert_eq!(*standing.borrow(), Standing::Here);
+    soon(later).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_term_that_is_dropped_is_over() {
     let site = Site::new().await;
