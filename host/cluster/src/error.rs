@@ -131,8 +131,9 @@ pub enum Error {
         call: &'static str,
     },
 
-    /// This process may not act for its framework (any more): another one may.
-    #[error("{call} was not sent: this daemon does not lead its framework at the moment")]
+    /// This process may not act for its framework (any more): another one may. Whether a call that was under way arrived is not
+    /// known.
+    #[error("{call} was not sent, or given up: this daemon does not lead its framework at the moment")]
     NoMandate {
         /// The call's type.
         call: String,

@@ -152,8 +152,16 @@ impl Http {
                 role: request.role,
                 source: TransportError::new(error),
             }),
+            Err(_) if self.mandate_ended(request) => Err(Error::NoMandate {
+                call: request.call.clone(),
+            }),
             Err(_) => Err(self.timed_out(request)),
         }
+    }
+
+    fn mandate_ended(&self, request: &Request) -> bool {
+        let mandate = self.mandate.as_ref().filter(|_| request.acts);
+        mandate.is_some_and(|mandate| mandate.left().is_zero())
     }
 
     fn timed_out(&self, request: &Request) -> Error {

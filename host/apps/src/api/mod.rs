@@ -89,8 +89,8 @@ impl Api {
             return Some(self.shared.own.clone());
         }
         match &*self.shared.standing.borrow() {
-            Standing::Elsewhere(leader) if *leader != self.shared.own => Some(leader.clone()),
-            _ => None,
+            Standing::Elsewhere(leader) => Some(leader.clone()),
+            Standing::Here | Standing::Vacant => None,
         }
     }
 }

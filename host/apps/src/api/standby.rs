@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::RequestExt;
+use axum::extract::rejection::BytesRejection;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -15,7 +16,7 @@ use transom_web::{ApiError, Unforwarded};
 
 use super::{Api, Original};
 
-/// How long a request waits for somebody to lead; a lease runs out within this time.
+/// How long a request waits for somebody to lead: long enough for a lease of the usual length to run out.
 const ELECTION: Duration = Duration::from_secs(10);
 /// How long a write that was passed on waits until it is shown here too.
 const SYNC: Duration = Duration::from_secs(2);
@@ -71,31 +72,25 @@ async fn carry_out(api: &Api, request: Request, next: Next) -> Result<Response, 
     if let Leader::Here = next_leader {
         return Ok(next.run(request).await);
     }
-    let (mut head, body) = request.with_limited_body().into_parts();
+    let (head, body) = request.into_parts();
+    // It may have to be sent twice.
+    let body: Bytes = Request::from_parts(head.clone(), body)
+        .extract()
+        .await
+        .map_err(|refused: BytesRejection| ApiError::new(refused.status(), refused.body_text()))?;
+    let mut outward = head.clone();
     if let Some(Original(uri)) = head.extensions.get::<Original>() {
-        head.uri = uri.clone();
+        outward.uri = uri.clone();
     }
-    let body = Request::from_parts(head.clone(), body);
-    let body: Bytes = match body.extract().await {
-        Ok(body) => body,
-        Err(refused) => {
-            let refused: axum::extract::rejection::BytesRejection = refused;
-            return Err(ApiError::new(refused.status(), refused.body_text()));
-        }
-    };
     loop {
         let Leader::At(leader_at) = next_leader else {
-            // Elected meanwhile; the path is tidied again on its way.
-            let mut request = Request::from_parts(head, body.into());
-            if let Some(tidy) = super::collapsed(request.uri()) {
-                *request.uri_mut() = tidy;
-            }
-            return Ok(next.run(request).await);
+            // Elected meanwhile.
+            return Ok(next.run(Request::from_parts(head, body.into())).await);
         };
         match api
             .shared
             .forwarder
-            .forward(&leader_at, &head, body.clone())
+            .forward(&leader_at, &outward, body.clone())
             .await
         {
             Ok(response) => {
@@ -125,8 +120,7 @@ async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader,
         }
         let known = standing.borrow_and_update().clone();
         match known {
-            // A lease in the name of this address is one of an earlier process.
-            Standing::Elsewhere(address) if address != api.shared.own && failed != Some(address.as_str()) => {
+            Standing::Elsewhere(address) if failed != Some(address.as_str()) => {
                 return Ok(Leader::At(address));
             }
             _ => {}

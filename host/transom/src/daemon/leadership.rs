@@ -59,7 +59,7 @@ impl Framework {
             let term = tokio::select! {
                 () = token.cancelled() => return Ok(()),
                 term = self.election.win() => term,
-                () = self.role.stand_by() => continue,
+                never = self.role.stand_by() => match never {},
             };
             let outcome = self.serve(&term, &token).await;
             // Everything that acted in its name has stopped.
