@@ -1,5 +1,6 @@
 //! What a daemon does about the apps: it leads, and runs them, or it stands by, and shows what the leader stores.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -73,8 +74,8 @@ pub(crate) struct Sides {
 
 impl Role {
     /// Shows what the leader stores, until dropped.
-    pub async fn stand_by(&mut self) {
-        self.mirror.follow(&mut self.syncs).await;
+    pub async fn stand_by(&mut self) -> Infallible {
+        self.mirror.follow(&mut self.syncs).await
     }
 
     /// Runs the apps on a scheduler, until `token` is cancelled or the scheduler ends. `store`: what is written there must be

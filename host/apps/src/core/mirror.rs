@@ -4,11 +4,12 @@
 //! store readers keep the last known. What is never stored is not here: tasks that wait for a place, what checks found last.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::sync::{mpsc, oneshot};
 use transom_cluster::TaskId;
 use transom_scheduler::TaskRecord;
@@ -25,6 +26,9 @@ use crate::{Error, Result};
 const PAUSE: Duration = Duration::from_millis(500);
 /// Notices taken in at once.
 const BATCH: usize = 1024;
+
+/// Reads made side by side.
+const SIDE_BY_SIDE: usize = 16;
 
 /// Asks to be told when everything that was stored before is shown.
 pub(crate) type CatchUp = oneshot::Sender<()>;
@@ -77,7 +81,7 @@ impl Mirror {
     }
 
     /// Keeps up with the store, until dropped.
-    pub(crate) async fn follow(&mut self, syncs: &mut mpsc::Receiver<CatchUp>) {
+    pub(crate) async fn follow(&mut self, syncs: &mut mpsc::Receiver<CatchUp>) -> Infallible {
         loop {
             let error = match self.keep_up(syncs).await {
                 Ok(()) => continue,
@@ -115,15 +119,22 @@ impl Mirror {
                 Some(sync) = syncs.recv() => {
                     waiting.push(sync);
                     // News travels with answers: what was stored before this question was told before its answer.
-                    self.read("apps").await?;
+                    self.read("apps".to_owned()).await?;
                     None
                 }
             };
             let Some(keys) = gather(first, &mut watch, &self.prefix) else {
                 return Ok(());
             };
-            for key in keys {
-                let entry = self.read(&key).await?;
+            let entries = keys.into_iter().map(|key| {
+                let read = self.read(key.clone());
+                async { Ok((key, read.await?)) }
+            });
+            let entries: Vec<(String, Option<Entry>)> = futures::stream::iter(entries)
+                .buffer_unordered(SIDE_BY_SIDE)
+                .try_collect()
+                .await?;
+            for (key, entry) in entries {
                 match entry {
                     Some(entry) => self.kept.put(&key, &entry),
                     None => self.kept.delete(&key),
@@ -138,7 +149,7 @@ impl Mirror {
         }
     }
 
-    async fn read(&self, key: &str) -> Result<Option<Entry>> {
+    async fn read(&self, key: String) -> Result<Option<Entry>> {
         let key = format!("{}{key}", self.prefix);
         let failed = |source| Error::Store {
             doing: "reading what changed",
