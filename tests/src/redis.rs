@@ -1,4 +1,5 @@
-//! A real `redis-server` of a test's own.
+//! A real `redis-server` of a test's own. The store's tests have one with more to it (passwords, TLS, admin connections), which
+//! is theirs alone: nothing here knows the inside of a crate.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;

@@ -13,8 +13,9 @@ use rand::Rng;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
-use transom_tests::process::{binary, components};
+use transom_tests::process::binary;
 use transom_tests::redis;
+use transom_tests::site::copy_components;
 
 use crate::fault::{Fault, Kind, Subject};
 use crate::observe;
@@ -75,7 +76,7 @@ impl Site {
         let first = free_ports()?;
         let last = first + TASK_PORTS - 1;
         let plugins = dir.path().join("plugins");
-        copy_components(&plugins)?;
+        copy_components(&plugins);
         let standby = SocketAddr::from(([127, 0, 0, 1], last + 4));
         let arguments = [
             "cluster".to_owned(),
@@ -394,16 +395,6 @@ impl Drop for Sweep {
             let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
         }
     }
-}
-
-fn copy_components(to: &Path) -> anyhow::Result<()> {
-    fs::create_dir(to)?;
-    let from = components();
-    let entries = fs::read_dir(&from).with_context(|| format!("cannot read {}", from.display()))?;
-    for entry in entries.flatten().filter(|entry| entry.path().is_file()) {
-        fs::copy(entry.path(), to.join(entry.file_name()))?;
-    }
-    Ok(())
 }
 
 async fn master_address(log: &Path, cluster: &mut Program) -> anyhow::Result<SocketAddr> {
