@@ -25,6 +25,8 @@ pub(crate) struct Framework {
     events: Vec<Value>,
     /// Events before this one have been looked at.
     next: usize,
+    /// The agent whose offers are taken: recordings have one agent, with every task on it. None: whichever offers first.
+    home: Option<Value>,
 }
 
 impl Framework {
@@ -40,6 +42,7 @@ impl Framework {
             stream,
             events: Vec::new(),
             next: 0,
+            home: None,
         };
         let first = framework.any("a first event").await?;
         first["subscribed"]["framework_id"]["value"]
@@ -154,8 +157,23 @@ impl Framework {
     pub(crate) async fn offer(&mut self) -> Result<Value, Error> {
         self.step_aside().await?;
         self.call(&json!({"type": "REVIVE"})).await?;
-        let event = self.until("an offer", |event| event["type"] == "OFFERS").await?;
-        Ok(event["offers"]["offers"][0].clone())
+        self.offered().await
+    }
+
+    /// The next offer of the agent where this framework's tasks are; with the first one that is settled.
+    pub(crate) async fn offered(&mut self) -> Result<Value, Error> {
+        let home = self.home.clone();
+        let event = self
+            .until("an offer", |event| offer_of(event, home.as_ref()).is_some())
+            .await?;
+        let offer = offer_of(&event, home.as_ref()).cloned().unwrap_or_default();
+        self.home = Some(offer["agent_id"].clone());
+        Ok(offer)
+    }
+
+    /// Takes offers of the agent that another framework's tasks are on.
+    pub(crate) fn settle_beside(&mut self, other: &Framework) {
+        self.home.clone_from(&other.home);
     }
 
     /// True when the master ends the stream, whatever it says before.
@@ -170,6 +188,12 @@ impl Framework {
         }
         Ok(())
     }
+}
+
+/// The first offer in an event, of this agent or of any.
+fn offer_of<'a>(event: &'a Value, agent: Option<&Value>) -> Option<&'a Value> {
+    let mut offers = event["offers"]["offers"].as_array()?.iter();
+    offers.find(|offer| agent.is_none_or(|agent| offer["agent_id"] == *agent))
 }
 
 fn is_update(event: &Value, task: &str, state: &str) -> bool {

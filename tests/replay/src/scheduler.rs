@@ -37,6 +37,7 @@ pub(crate) async fn replay(run: &mut Run) -> Result<(), Error> {
     // What the first framework holds would be missing from the second one's offer.
     alpha.step_aside().await?;
     let mut beta = Framework::subscribe(run.master, &run.recordings.request_body(BETA)?).await?;
+    beta.settle_beside(&alpha);
     with_two_frameworks(run, &mut beta).await?;
     agent::documents(run, &alpha.id).await?;
     refused_tasks(run, &mut alpha, &mut beta).await?;
@@ -61,8 +62,11 @@ async fn begin(run: &mut Run, subscribe: &Value) -> Result<Framework, Error> {
     let recorded = run.recordings.events(ALPHA)?;
     let heartbeat = alpha.any("a heartbeat").await?;
     run.compare_event(ALPHA, "HEARTBEAT after SUBSCRIBED", &recorded[1], &heartbeat);
+    let mark = alpha.mark();
     let offers = alpha.any("the first offers").await?;
     run.compare_event(ALPHA, "OFFERS after that", &recorded[2], &offers);
+    alpha.rewind(mark);
+    let offer = alpha.offered().await?;
     documents::at_moment(
         run,
         "02-1fw-0task",
@@ -71,9 +75,7 @@ async fn begin(run: &mut Run, subscribe: &Value) -> Result<Framework, Error> {
     )
     .await;
     let request = run.recordings.json("1-main/03-accept-launch.request.json")?;
-    let answer = alpha
-        .call(&fitted(&request, &offers["offers"]["offers"][0]))
-        .await?;
+    let answer = alpha.call(&fitted(&request, &offer)).await?;
     run.compare("1-main/03-accept-launch", "ACCEPT with LAUNCH", &answer);
     for state in ["TASK_STARTING", "TASK_RUNNING"] {
         compare_update(run, &mut alpha, "task-1", state).await?;
@@ -122,8 +124,7 @@ async fn groups(run: &mut Run, alpha: &mut Framework) -> Result<(), Error> {
 
 /// A framework without capabilities beside the first.
 async fn with_two_frameworks(run: &mut Run, beta: &mut Framework) -> Result<(), Error> {
-    let offer =
-        beta.until("an offer", |event| event["type"] == "OFFERS").await?["offers"]["offers"][0].clone();
+    let offer = beta.offered().await?;
     let recorded = run.recordings.json("1-main/05-offer-legacy.json")?;
     run.compare_json(
         "1-main/05-offer-legacy",
