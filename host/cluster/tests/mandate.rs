@@ -1,0 +1,128 @@
+//! What is done in a framework's name ends with the right to it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests fail by panicking"
+)]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+use support::{Asked, Server, Step, json_answer, record_chunk, stream_head, text_answer};
+use tokio::time::Instant;
+use transom_cluster::scheduler::Subscription;
+use transom_cluster::v1::FrameworkInfo;
+use transom_cluster::{Client, Config, Error, Mandate, TaskId};
+
+/// Much longer than any mandate here: what ends earlier ended with that.
+const CALL_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// Lasts until a moment that a test moves.
+#[derive(Debug)]
+struct Until(Mutex<Instant>);
+
+impl Until {
+    fn after(time: Duration) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Instant::now() + time)))
+    }
+
+    fn set(&self, time: Duration) {
+        *self.0.lock().unwrap() = Instant::now() + time;
+    }
+}
+
+impl Mandate for Until {
+    fn left(&self) -> Duration {
+        self.0.lock().unwrap().saturating_duration_since(Instant::now())
+    }
+}
+
+/// A master that takes subscriptions, and falls silent when it is told to kill a task.
+async fn master() -> Server {
+    let subscribed = json!({"type": "SUBSCRIBED", "subscribed": {
+        "framework_id": {"value": "f-1"}, "heartbeat_interval_seconds": 15.0, "master_info": {"id": "m"},
+    }});
+    Server::master(
+        move |asked: &Asked| match asked.json()["type"].as_str().unwrap() {
+            "SUBSCRIBE" => vec![
+                Step::Say([stream_head(), record_chunk(&subscribed)].concat()),
+                Step::Silence,
+            ],
+            "KILL" => vec![Step::Silence],
+            "GET_AGENTS" => json_answer(&json!({"type": "GET_AGENTS", "get_agents": {"agents": []}})),
+            _ => text_answer("202 Accepted", ""),
+        },
+    )
+    .await
+}
+
+async fn subscribe(client: &Client) -> Result<Subscription, Error> {
+    let info = FrameworkInfo {
+        user: "root".into(),
+        name: "alpha".into(),
+        ..FrameworkInfo::default()
+    };
+    client.subscribe(&info).await
+}
+
+fn client(server: &Server) -> Client {
+    Client::new(Config {
+        masters: vec![server.name()],
+        call_timeout: CALL_TIMEOUT,
+        ..Config::default()
+    })
+    .unwrap()
+}
+
+#[tokio::test]
+async fn without_a_mandate_nothing_is_sent_but_questions() {
+    let server = master().await;
+    let mandate = Until::after(Duration::from_mins(1));
+    let client = client(&server).mandated(mandate.clone());
+    let caller = {
+        let mut subscription = subscribe(&client).await.unwrap();
+        subscription.events.next().await.unwrap();
+        subscription.caller
+    };
+    let before = server.asked().len();
+    mandate.set(Duration::ZERO);
+    for error in [
+        subscribe(&client).await.unwrap_err(),
+        caller.revive().await.unwrap_err(),
+        caller.kill(TaskId::from("t"), None, None).await.unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::NoMandate { .. }), "{error:?}");
+    }
+    assert_eq!(server.asked().len(), before, "nothing reached the master");
+    assert!(client.get_agents().await.unwrap().agents.is_empty());
+    // It comes back, and so do calls.
+    mandate.set(Duration::from_mins(1));
+    caller.revive().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_is_under_way_is_given_up_with_the_mandate() {
+    let server = master().await;
+    let mandate = Until::after(Duration::from_mins(1));
+    let client = client(&server).mandated(mandate.clone());
+    let mut subscription = subscribe(&client).await.unwrap();
+    subscription.events.next().await.unwrap();
+    mandate.set(Duration::from_millis(300));
+    let call = subscription.caller.kill(TaskId::from("t"), None, None);
+    let error = tokio::time::timeout(CALL_TIMEOUT / 2, call)
+        .await
+        .expect("it ends with the mandate, not with the timeout of calls")
+        .unwrap_err();
+    assert!(matches!(error, Error::NoMandate { .. }), "{error:?}");
+    assert!(error.to_string().contains("KILL"), "{error}");
+    assert_eq!(
+        server.asked().last().unwrap().json()["type"],
+        "KILL",
+        "the master had it"
+    );
+}
