@@ -9,13 +9,16 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::steps::{cargo, components, root};
+use crate::steps::{cargo, components, root, step, target};
 
 /// Name, which is its target's too, and package. All need the feature `bench` and the components.
-const BENCHES: [(&str, &str); 2] = [
+const BENCHES: [(&str, &str); 3] = [
     ("scheduler", "transom-scheduler"),
     ("leader", "transom-scheduler"),
+    ("plugins", "transom-tests"),
 ];
+/// Those that start the daemon.
+const WITH_A_DAEMON: [&str; 1] = ["plugins"];
 
 /// Builds, measures, prints.
 pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
@@ -24,8 +27,14 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
         bail!("no benchmark is called `{name}`; there is: {}", known.join(", "));
     };
     let components = components(None)?;
+    let mut measuring = cargo();
+    if WITH_A_DAEMON.contains(&name) {
+        let build = ["build", "--package", "transom", "--bin", "transom", "--profile"];
+        step("the daemon", cargo().args(build).arg(optimised_as(profile)))?;
+        measuring.env("TRANSOM_BIN", target().join(folder(profile)).join("transom"));
+    }
     eprintln!("==> {name}, profile {profile}");
-    let output = cargo()
+    let output = measuring
         .args(["bench", "--package", package, "--bench", name])
         .args(["--features", "bench", "--profile", profile])
         .env("TRANSOM_COMPONENTS", components)
@@ -50,6 +59,14 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
 fn optimised_as(profile: &str) -> &str {
     match profile {
         "bench" => "release",
+        other => other,
+    }
+}
+
+/// Where Cargo puts what it builds with a profile.
+fn folder(profile: &str) -> &str {
+    match optimised_as(profile) {
+        "dev" | "test" => "debug",
         other => other,
     }
 }

@@ -30,6 +30,7 @@ use crate::{
     fleet::Fleet,
     history::{self, History},
     kept::KeptFiles,
+    lanes::Lanes,
     metrics::Metrics,
     points::{Answering, Points},
     pool::Surroundings,
@@ -76,6 +77,7 @@ impl Config {
             engine: Engine::new()?,
             tracker: TaskTracker::new(),
             token: token.child_token(),
+            lanes: Lanes::new().map_err(Error::Thread)?,
         };
         let (changes, _) = broadcast::channel(CHANGES_KEPT);
         let (orders, asked) = mpsc::channel(ORDERS);
@@ -111,7 +113,8 @@ impl Config {
             tracker: around.tracker.clone(),
             next_view: AtomicU64::new(1),
         };
-        around.tracker.spawn(directory.run(asked, raised));
+        // What is admitted enters guests too.
+        around.lanes.spawn(&around.tracker, directory.run(asked, raised));
         around.tracker.close();
         Ok(Plugins(Arc::new(inner)))
     }

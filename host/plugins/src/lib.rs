@@ -21,7 +21,7 @@
 //! * `directory`, `admission`, `imports`, `schema`, `selftest`, `points`, `table`: from files to versions that serve, and from an extension
 //!   point to one of them
 //! * `history`, `records`, `kept`, `cache`, `shelf`: what outlives a version or the daemon
-//! * `pool`: the instances of a version, each owned by one task; `health`, `vitals`, `shadow`: how it is doing, and
+//! * `pool`: the instances of a version, each owned by one task; `lanes`: the threads that these run on; `health`, `vitals`, `shadow`: how it is doing, and
 //!   how another does beside it
 //! * `engine`: the only place that names wasmtime; `net`: the input and output that probes ask for
 //! * `plugin`, `manifest`, `grants`, `limits`: what a plugin is and may do
@@ -40,6 +40,8 @@
 
 mod admission;
 mod attempt;
+#[cfg(feature = "bench")]
+pub mod bench;
 mod cache;
 mod config;
 mod directory;
@@ -55,6 +57,7 @@ mod history;
 mod host;
 mod imports;
 mod kept;
+mod lanes;
 mod limits;
 mod manifest;
 mod metrics;

@@ -23,6 +23,7 @@ use crate::{
     engine::{Engine, Live, Reply, World},
     error::CallError,
     fault::Fault,
+    lanes::Lanes,
     plugin::Meta,
     world::WorldName,
 };
@@ -89,6 +90,7 @@ pub(crate) struct Surroundings {
     pub(crate) engine: Engine,
     pub(crate) tracker: TaskTracker,
     pub(crate) token: CancellationToken,
+    pub(crate) lanes: Lanes,
 }
 
 impl<W: World> Version<W> {
@@ -105,7 +107,9 @@ impl<W: World> Version<W> {
                 leaving: None,
                 made: 0,
             };
-            around.tracker.spawn(owner.run(jobs, around.token.clone()));
+            around
+                .lanes
+                .spawn(&around.tracker, owner.run(jobs, around.token.clone()));
             Slot {
                 queue,
                 load: Arc::default(),

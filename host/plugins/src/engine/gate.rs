@@ -16,6 +16,7 @@ use wasmtime::{Trap, WasmBacktrace};
 
 use crate::{
     fault::{Fault, Frames},
+    lanes::{self, SOON},
     text::one_line,
 };
 
@@ -71,7 +72,11 @@ impl Gate {
 
     /// Asked at every tick, while the call is being polled. False: the guest has used up what it had.
     pub(super) fn may_go_on(&self) -> bool {
-        let fine = self.used_nanos() <= self.budget.load(Relaxed);
+        let used = self.used_nanos();
+        if Duration::from_nanos(used) > SOON {
+            lanes::linger();
+        }
+        let fine = used <= self.budget.load(Relaxed);
         if !fine {
             self.cpu_exhausted.store(true, Relaxed);
         }

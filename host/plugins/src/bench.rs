@@ -1,0 +1,108 @@
+//! The inside, opened to the benchmark: an attribute matcher entered as the owner of an instance enters it, without the queue and the
+//! task around it.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::oneshot;
+
+use crate::{
+    config::Probation,
+    engine::{
+        Engine, Live, Reply, World, link,
+        worlds::matcher::{Job, Matcher, Question},
+    },
+    fleet_copy::FleetCopy,
+    health::Health,
+    limits::Limits,
+    manifest::Manifest,
+    metrics::Stats,
+    plugin::{Meta, Post},
+    types::matcher::{Agent, Candidate, Condition, Task, Verdict},
+};
+
+/// A compiled matcher with one warm instance.
+pub struct Direct {
+    engine: Engine,
+    pre: <Matcher as World>::Pre,
+    meta: Arc<Meta>,
+    live: Live<Matcher>,
+    fleet: Arc<FleetCopy>,
+}
+
+impl std::fmt::Debug for Direct {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Direct").finish_non_exhaustive()
+    }
+}
+
+impl Direct {
+    /// Compiles, links and configures. The error says what failed.
+    pub async fn new(component: &[u8], manifest: &str) -> Result<Direct, String> {
+        let manifest = Manifest::parse(manifest, &Limits::default(), Probation::default()).map_err(text)?;
+        let engine = Engine::new().map_err(text)?;
+        let artefact = Engine::precompile(component).map_err(text)?;
+        let compiled = engine.load(&artefact).map_err(text)?;
+        let pre = link::<Matcher>(&engine, &compiled)?;
+        let post = Post {
+            stats: Stats::unseen(),
+            health: Health::new(manifest.probation, false, None),
+        };
+        let meta = Arc::new(Meta::new("bench", &manifest, Vec::new(), post));
+        let live = configured(&engine, &pre, &meta).await?;
+        Ok(Direct {
+            engine,
+            pre,
+            meta,
+            live,
+            fleet: Arc::new(FleetCopy::new(None)),
+        })
+    }
+
+    /// Changes an agent; the instance hears of it with the next question, in a call of its own.
+    pub fn update(&mut self, agent: Agent) {
+        self.fleet.update(vec![agent], Vec::new());
+    }
+
+    /// One question of the warm instance.
+    pub async fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, String> {
+        let question = Question {
+            fleet: Arc::clone(&self.fleet),
+            task: task.clone(),
+            candidates: candidates.to_vec(),
+        };
+        ask(&mut self.live, |reply| Job::Judge { question, reply }).await
+    }
+
+    /// One call of an instance made for it: instantiated, configured, asked about conditions, dropped.
+    pub async fn check_once(&self, conditions: &[Condition]) -> Result<usize, String> {
+        let mut live = configured(&self.engine, &self.pre, &self.meta).await?;
+        let conditions = conditions.to_vec();
+        let errors = ask(&mut live, |reply| Job::Check { conditions, reply }).await?;
+        Ok(errors.len())
+    }
+}
+
+async fn configured(
+    engine: &Engine,
+    pre: &<Matcher as World>::Pre,
+    meta: &Arc<Meta>,
+) -> Result<Live<Matcher>, String> {
+    let mut live = Live::instantiate(engine, pre, meta, 1).await.map_err(text)?;
+    match live.configure(&meta.config.to_string()).await.map_err(text)? {
+        Ok(()) => Ok(live),
+        Err(errors) => Err(format!("{errors:?}")),
+    }
+}
+
+async fn ask<T>(live: &mut Live<Matcher>, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, String> {
+    let (reply, answer) = oneshot::channel();
+    Matcher::run(live, &Arc::default(), job(reply))
+        .await
+        .map_err(|fault| fault.to_error("bench").to_string())?;
+    let answer = tokio::time::timeout(Duration::from_secs(1), answer).await;
+    answer.map_err(text)?.map_err(text)?.map_err(text)
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}

@@ -1,0 +1,75 @@
+//! What a call costs: into a warm instance, into one made for it, and through the host's queue.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use transom_plugins::bench::Direct;
+use transom_tests::plugin::Plugin;
+
+use crate::{
+    figures::{Times, micros},
+    fleet::{agent, candidates, task},
+    site::{Host, limited},
+};
+
+const CALLS: u32 = 20_000;
+const FRESH: u32 = 5_000;
+
+pub(crate) async fn measure() -> Value {
+    eprintln!("calls");
+    let attributes = Plugin::first_party("attributes");
+    let mut direct = Direct::new(&attributes.wasm, &attributes.manifest).await.unwrap();
+    let (task, one) = (task(), candidates(1));
+    direct.update(agent(0));
+    direct.judge(&task, &one).await.unwrap();
+
+    let mut warm = Times::default();
+    for _ in 0..CALLS {
+        let start = Instant::now();
+        direct.judge(&task, &one).await.unwrap();
+        warm.push(start.elapsed());
+    }
+    // Two calls: the agent with its eight attributes, and the question.
+    let mut both = Times::default();
+    for n in 0..CALLS {
+        let changed = transom_plugins::matcher::Agent {
+            handle: 0,
+            ..agent(n)
+        };
+        direct.update(changed);
+        let start = Instant::now();
+        direct.judge(&task, &one).await.unwrap();
+        both.push(start.elapsed());
+    }
+    let mut fresh = Times::default();
+    for _ in 0..FRESH {
+        let start = Instant::now();
+        direct.check_once(&task.conditions).await.unwrap();
+        fresh.push(start.elapsed());
+    }
+    let carrying = both.median().saturating_sub(warm.median());
+    json!({
+        "question_of_a_warm_instance": warm.document(),
+        "agent_of_8_attributes_and_question": both.document(),
+        "call_that_carries_8_attributes_us": micros(carrying),
+        "instance_made_configured_asked_dropped": fresh.document(),
+        "through_the_host": through_the_host(&attributes).await,
+        "through_the_host_per_call": through_the_host(&limited(attributes, "instances = \"per-call\"")).await,
+    })
+}
+
+/// The same question asked as a scheduler asks it: another task owns the instance.
+async fn through_the_host(plugin: &Plugin) -> Value {
+    let host = Host::with(&[("attributes", plugin)]).await;
+    let mut fleet = host.plugins.fleet(None);
+    fleet.update(vec![agent(0)], Vec::new());
+    let (task, one) = (task(), candidates(1));
+    let mut times = Times::default();
+    for _ in 0..FRESH {
+        let start = Instant::now();
+        fleet.judge(&task, &one).await.unwrap();
+        times.push(start.elapsed());
+    }
+    host.stop().await;
+    times.document()
+}

@@ -1,0 +1,66 @@
+//! From times to figures.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// Times of single calls.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Times(Vec<Duration>);
+
+impl Times {
+    pub(crate) fn push(&mut self, time: Duration) {
+        self.0.push(time);
+    }
+
+    pub(crate) fn extend(&mut self, other: Times) {
+        self.0.extend(other.0);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The time that so many of a thousand stay within.
+    pub(crate) fn quantile(&self, of_a_thousand: usize) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        let last = sorted.len().saturating_sub(1);
+        sorted
+            .get(last * of_a_thousand / 1000)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn median(&self) -> Duration {
+        self.quantile(500)
+    }
+
+    pub(crate) fn document(&self) -> Value {
+        json!({
+            "calls": self.len(),
+            "p50_us": micros(self.median()),
+            "p99_us": micros(self.quantile(990)),
+            "max_us": micros(self.quantile(1000)),
+        })
+    }
+}
+
+/// To a nanosecond.
+pub(crate) fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e3
+}
+
+/// To a microsecond.
+pub(crate) fn millis(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1e3
+}
+
+pub(crate) fn ratio(one: Duration, other: Duration) -> f64 {
+    rounded(one.as_secs_f64() / other.as_secs_f64())
+}
+
+/// To a hundredth.
+pub(crate) fn rounded(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}

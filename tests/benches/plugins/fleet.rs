@@ -1,0 +1,175 @@
+//! Ten thousand agents of a loaded fleet, judged by the component and by the same rules called.
+
+use std::time::Instant;
+
+use attributes::Attributes;
+use serde_json::{Value, json};
+use transom_plugins::matcher::{Agent, Attribute, AttributeValue, Candidate, Condition, Task};
+use transom_sdk::matcher::{self as sdk, Fleet as _, Matcher as _};
+use transom_tests::plugin::Plugin;
+
+use crate::{
+    figures::{Times, millis, ratio},
+    site::Host,
+};
+
+const AGENTS: u32 = 10_000;
+const QUESTIONS: usize = 101;
+
+/// An agent with eight attributes.
+pub(crate) fn agent(n: u32) -> Agent {
+    let text = |name: &str, value: String| Attribute {
+        name: name.to_owned(),
+        value: AttributeValue::Text(value),
+    };
+    Agent {
+        handle: n,
+        id: format!("5f0c7d5e-3a5e-4c1e-9d5b-0f6a1c0d7e11-S{n}"),
+        hostname: format!("node-{n}.cluster.example"),
+        region: None,
+        zone: None,
+        attributes: vec![
+            text("rack", format!("r{}", n % 200)),
+            text("row", format!("w{}", n % 20)),
+            text("class", ["web", "batch", "db", "web"][n as usize % 4].to_owned()),
+            text("kernel", format!("6.{}.0", n % 5)),
+            text("disk", ["ssd", "hdd"][n as usize % 2].to_owned()),
+            text("owner", format!("team-{}", n % 30)),
+            text("generation", (n % 7).to_string()),
+            text("site", "east".to_owned()),
+        ],
+        extra: Vec::new(),
+    }
+}
+
+/// A task with two conditions.
+pub(crate) fn task() -> Task {
+    let constraint = |field: &str, operator: &str, operand: &str| Condition::Constraint {
+        field: field.to_owned(),
+        operator: operator.to_owned(),
+        operand: Some(operand.to_owned()),
+    };
+    Task {
+        run_spec: "/bench".to_owned(),
+        instances: 10,
+        conditions: vec![
+            constraint("class", "IS", "web"),
+            constraint("rack", "LIKE", "r[0-9]*[02468]"),
+        ],
+        ..Task::default()
+    }
+}
+
+pub(crate) fn candidates(count: u32) -> Vec<Candidate> {
+    (0..count).map(|agent| Candidate { agent, room: 1 }).collect()
+}
+
+pub(crate) async fn measure() -> Value {
+    eprintln!("fleet: {AGENTS} agents judged");
+    let host = Host::with(&[("attributes", &Plugin::first_party("attributes"))]).await;
+    let mut fleet = host.plugins.fleet(None);
+    let agents: Vec<Agent> = (0..AGENTS).map(agent).collect();
+    fleet.update(agents.clone(), Vec::new());
+    let (task, candidates) = (task(), candidates(AGENTS));
+    let start = Instant::now();
+    let judged = fleet.judge(&task, &candidates).await.unwrap();
+    let first = start.elapsed();
+
+    let (mut asked, mut called) = (Times::default(), Times::default());
+    let native = Native::load(agents);
+    assert_eq!(native.judge(&task, &candidates).len(), judged.len());
+    drop(native);
+    for _ in 0..QUESTIONS {
+        let start = Instant::now();
+        fleet.judge(&task, &candidates).await.unwrap();
+        asked.push(start.elapsed());
+    }
+    // The rules share patterns by `Rc`: they stay where they are made, and nothing waits meanwhile.
+    let mut native = Native::load((0..AGENTS).map(agent).collect());
+    for _ in 0..QUESTIONS {
+        let start = Instant::now();
+        native.judge_again(&task, &candidates);
+        called.push(start.elapsed());
+    }
+    drop(native);
+    host.stop().await;
+    json!({
+        "agents": AGENTS,
+        "first_with_loading_ms": millis(first),
+        "component_ms": millis(asked.median()),
+        "native_ms": millis(called.median()),
+        "ratio": ratio(asked.median(), called.median()),
+    })
+}
+
+/// The component's rules, called.
+struct Native(attributes::agents::Agents);
+
+impl Native {
+    fn load(agents: Vec<Agent>) -> Native {
+        let plugin = transom_sdk::testing::plugin::<Attributes>("{}").unwrap();
+        let mut fleet = plugin.fleet(None);
+        fleet.update(agents.into_iter().map(native_agent).collect(), Vec::new());
+        Native(fleet)
+    }
+
+    fn judge(mut self, task: &Task, candidates: &[Candidate]) -> Vec<sdk::Verdict> {
+        self.judge_again(task, candidates)
+    }
+
+    fn judge_again(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<sdk::Verdict> {
+        let candidates: Vec<_> = candidates
+            .iter()
+            .map(|it| sdk::Candidate {
+                agent: it.agent,
+                room: it.room,
+            })
+            .collect();
+        self.0.judge(&native_task(task), &candidates)
+    }
+}
+
+fn native_agent(agent: Agent) -> sdk::Agent {
+    let value = |value| match value {
+        AttributeValue::Text(text) => sdk::Value::Text(text),
+        other => panic!("{other:?}: the agents here have texts only"),
+    };
+    sdk::Agent {
+        handle: agent.handle,
+        id: agent.id,
+        hostname: agent.hostname,
+        region: agent.region,
+        zone: agent.zone,
+        attributes: agent
+            .attributes
+            .into_iter()
+            .map(|it| sdk::Attribute {
+                name: it.name,
+                value: value(it.value),
+            })
+            .collect(),
+        extra: agent.extra,
+    }
+}
+
+fn native_task(task: &Task) -> sdk::Task {
+    let condition = |condition: &Condition| match condition {
+        Condition::Expression(text) => sdk::Condition::Expression(text.clone()),
+        Condition::Constraint {
+            field,
+            operator,
+            operand,
+        } => sdk::Condition::Constraint(sdk::Constraint {
+            field: field.clone(),
+            operator: operator.clone(),
+            operand: operand.clone(),
+        }),
+    };
+    sdk::Task {
+        run_spec: task.run_spec.clone(),
+        instances: task.instances,
+        conditions: task.conditions.iter().map(condition).collect(),
+        placed: task.placed.clone(),
+        extra: task.extra.clone(),
+    }
+}

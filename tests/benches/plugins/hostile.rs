@@ -1,0 +1,248 @@
+//! What hostile components cost the others: when an endless loop is stopped, and how long others wait meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hickory_proto::rr::RecordType;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval};
+use transom_plugins::{
+    Plugins,
+    events::Query,
+    probe::{Endpoint, Kind, Request},
+};
+use transom_tests::{dns, plugin::Plugin, site::Site};
+
+use crate::{
+    events::batch,
+    figures::{Times, millis, ratio},
+    site::{Host, limited},
+};
+
+const LOOPS: usize = 20;
+/// Of the calls whose times are taken.
+const PACE: Duration = Duration::from_millis(2);
+const WATCHED: Duration = Duration::from_secs(8);
+/// Calls of the hostile component at once.
+const HOSTILE_CALLERS: usize = 4;
+/// Every one is looked at each second, for 50 ms of processor time.
+const HOSTILE_TASKS: u32 = 40;
+
+/// A probe that misbehaves and is neither parked nor sent back for it.
+fn odd(limit: &str) -> Plugin {
+    let mut plugin = limited(Plugin::odd("odd-probe"), limit);
+    plugin.manifest.push_str("\n[probation]\nmost = 1000000\n");
+    plugin
+}
+
+fn request(settings: &Value, endpoint: Option<Endpoint>) -> Request {
+    Request {
+        run_spec: "/bench".to_owned(),
+        task: "bench.1".to_owned(),
+        agent: "127.0.0.1".to_owned(),
+        labels: Vec::new(),
+        ports: Vec::new(),
+        endpoint,
+        path: "/".to_owned(),
+        command: None,
+        settings: settings.to_string(),
+        previous: None,
+        timeout: Duration::from_secs(10),
+        extra: Vec::new(),
+    }
+}
+
+/// How late an endless loop is stopped, on a machine with nothing else to do and on one without a free core.
+pub(crate) async fn endless_loop() -> Value {
+    eprintln!("an endless loop");
+    let limit = Duration::from_millis(50);
+    let host = Host::with(&[("odd", &odd("cpu = \"50ms\""))]).await;
+    let looped = async || {
+        let mut late = Times::default();
+        for _ in 0..LOOPS {
+            let start = Instant::now();
+            let ended = host
+                .plugins
+                .probe(
+                    Kind::Named("odd".into()),
+                    request(&json!({"do": "loop"}), None),
+                    None,
+                )
+                .await;
+            assert!(ended.is_err(), "{ended:?}");
+            late.push(start.elapsed().saturating_sub(limit));
+        }
+        late
+    };
+    let quiet = looped().await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let busy: Vec<_> = (0..2)
+        .map(|_| {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || while !stop.load(Relaxed) {})
+        })
+        .collect();
+    let crowded = looped().await;
+    stop.store(true, Relaxed);
+    for thread in busy {
+        thread.join().unwrap();
+    }
+    host.stop().await;
+    let late = |times: &Times| json!({"loops": times.len(), "late_p50_ms": millis(times.median()), "late_max_ms": millis(times.quantile(1000))});
+    json!({"cpu_limit_ms": 50, "quiet": late(&quiet), "both_cores_busy": late(&crowded)})
+}
+
+/// How long calls of another plugin take while a hostile one is asked without a pause.
+pub(crate) async fn neighbours() -> Value {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = Endpoint {
+        host: "127.0.0.1".to_owned(),
+        port: listener.local_addr().unwrap().port(),
+    };
+    let listening = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    let host = Host::with(&[
+        ("odd", &odd("instances = 2")),
+        ("events", &Plugin::first_party("events")),
+    ])
+    .await;
+    let alone = watch(&host.plugins).await;
+    let mut beside = json!({});
+    for (name, settings) in [
+        ("endless loop", json!({"do": "loop"})),
+        ("endless recursion", json!({"do": "recurse"})),
+        ("memory bomb", json!({"do": "allocate"})),
+        ("endless steps", json!({"do": "steps"})),
+        ("log flood", json!({"do": "log", "lines": 10_000, "bytes": 4096})),
+        ("huge output", json!({"do": "output", "bytes": 16 << 20})),
+        ("trap", json!({"do": "trap"})),
+    ] {
+        eprintln!("another plugin beside: {name}");
+        let hostile = Hostile::start(&host.plugins, &settings, &endpoint);
+        let times = watch(&host.plugins).await;
+        let calls = hostile.stop().await;
+        assert!(calls > 0, "{name}: no hostile call ended");
+        beside[name] = json!({
+            "hostile_calls": calls,
+            "times": times.document(),
+            "p99_to_alone": ratio(times.quantile(990), alone.quantile(990)),
+        });
+    }
+    listening.abort();
+    host.stop().await;
+    json!({"pace_ms": millis(PACE), "alone": alone.document(), "beside": beside})
+}
+
+/// Calls of the event filter, at an even pace: what is late counts from when it was due.
+async fn watch(plugins: &Plugins) -> Times {
+    let view = plugins.open_view(Query::default()).await.unwrap();
+    let events = batch(0);
+    let (mut times, mut pace) = (Times::default(), interval(PACE));
+    pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let end = Instant::now() + WATCHED;
+    while Instant::now() < end {
+        let due = pace.tick().await;
+        view.decide(&events).await.unwrap();
+        times.push(due.elapsed());
+    }
+    times
+}
+
+/// Asks a hostile component without a pause.
+struct Hostile {
+    stop: Arc<AtomicBool>,
+    calls: Arc<AtomicU64>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Hostile {
+    fn start(plugins: &Plugins, settings: &Value, endpoint: &Endpoint) -> Hostile {
+        let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let tasks = (0..HOSTILE_CALLERS)
+            .map(|_| {
+                let (stop, calls, plugins) = (Arc::clone(&stop), Arc::clone(&calls), plugins.clone());
+                let request = request(settings, Some(endpoint.clone()));
+                tokio::spawn(async move {
+                    while !stop.load(Relaxed) {
+                        let _ = plugins
+                            .probe(Kind::Named("odd".into()), request.clone(), None)
+                            .await;
+                        calls.fetch_add(1, Relaxed);
+                    }
+                })
+            })
+            .collect();
+        Hostile { stop, calls, tasks }
+    }
+
+    async fn stop(self) -> u64 {
+        self.stop.store(true, Relaxed);
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+        self.calls.load(Relaxed)
+    }
+}
+
+/// How long a daemon's ports take to answer while the checks of forty tasks loop for ever.
+pub(crate) async fn ports() -> Value {
+    eprintln!("a daemon's ports");
+    let site = Site::start().await;
+    site.post_app(&json!({
+        "id": "/looked-at", "cmd": "sleep 3600", "cpus": 0.1, "mem": 32, "instances": HOSTILE_TASKS,
+        "portDefinitions": [{"port": 0, "name": "p"}],
+        "check": {"tcp": {"portIndex": 0}, "intervalSeconds": 1, "timeoutSeconds": 1, "delaySeconds": 0}
+    }))
+    .await;
+    site.running("/looked-at", HOSTILE_TASKS as usize).await;
+    let alone = ask(&site).await;
+    odd("cpu = \"50ms\"")
+        .config("attempt = { do = \"loop\" }")
+        .install(&site.plugins(), "check-tcp");
+    site.rescan().await;
+    let beside = ask(&site).await;
+    let status = site.get(&site.admin("/v1/plugins/check-tcp")).await.unwrap();
+    let stopped = status["timeouts"].as_u64().unwrap_or_default();
+    assert!(stopped > 0, "nothing hostile happened: {status}");
+    site.cluster.stop_after(site.daemon);
+    let mut document = json!({"tasks_with_a_hostile_check": HOSTILE_TASKS, "loops_stopped": stopped});
+    for ((port, alone), (_, beside)) in alone.iter().zip(&beside) {
+        document[*port] = json!({
+            "alone": alone.document(),
+            "beside": beside.document(),
+            "p99_to_alone": ratio(beside.quantile(990), alone.quantile(990)),
+        });
+    }
+    document
+}
+
+/// Each port in turn, at an even pace.
+async fn ask(site: &Site) -> [(&'static str, Times); 3] {
+    let (app, admin) = (site.apps("/v2/apps/looked-at"), site.admin("/v1/plugins"));
+    let mut answers = [
+        ("apps", Times::default()),
+        ("admin", Times::default()),
+        ("dns", Times::default()),
+    ];
+    let mut pace = interval(PACE * 2);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let end = Instant::now() + WATCHED * 2;
+    while Instant::now() < end {
+        for (port, times) in &mut answers {
+            let due = pace.tick().await;
+            match *port {
+                "apps" => drop(site.get(&app).await.unwrap()),
+                "admin" => drop(site.get(&admin).await.unwrap()),
+                _ => drop(
+                    dns::ask(site.addresses["dns"], "looked-at.app.mesos.", RecordType::A)
+                        .await
+                        .unwrap(),
+                ),
+            }
+            times.push(due.elapsed());
+        }
+    }
+    answers
+}

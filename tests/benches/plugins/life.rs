@@ -1,0 +1,168 @@
+//! Admission, swaps under load, and what a thousand swaps leave behind.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use transom_plugins::{Change, Plugins, events::Query};
+use transom_tests::plugin::Plugin;
+
+use crate::{
+    events::batch,
+    figures::{Times, millis, ratio},
+    site::Host,
+};
+
+const ADMISSIONS: u64 = 30;
+const SWAPS: u64 = 100;
+const CALLERS: u64 = 4;
+/// Memory is looked at after so many swaps and after so many.
+const EARLY: u64 = 50;
+const LATE: u64 = 1_000;
+
+/// Replaces the filter; returns how long it took until the new version served.
+async fn replace(host: &Host, plugin: &Plugin) -> Duration {
+    let start = Instant::now();
+    plugin.install(host.dir(), "events");
+    let changes = host.plugins.rescan().await;
+    let took = start.elapsed();
+    // The watch may have been quicker.
+    for change in changes {
+        assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    }
+    assert_eq!(host.plugins.list()[0].refusal, None);
+    took
+}
+
+pub(crate) async fn admission() -> Value {
+    eprintln!("admission");
+    let events = Plugin::first_party("events");
+    let host = Host::with(&[("events", &events)]).await;
+    let mut cold = Times::default();
+    for stamp in 0..ADMISSIONS {
+        cold.push(replace(&host, &events.stamped(stamp)).await);
+    }
+    let mut cached = Times::default();
+    for stamp in 0..ADMISSIONS {
+        cached.push(replace(&host, &events.stamped(ADMISSIONS - 1 - stamp % 2)).await);
+    }
+    host.stop().await;
+    json!({
+        "component_bytes": events.wasm.len(),
+        "cold_ms": millis(cold.median()),
+        "cached_ms": millis(cached.median()),
+    })
+}
+
+/// Callers that ask without a pause.
+struct Load {
+    stop: Arc<AtomicBool>,
+    failed: Arc<AtomicU64>,
+    tasks: Vec<tokio::task::JoinHandle<Times>>,
+}
+
+impl Load {
+    async fn start(plugins: &Plugins) -> Load {
+        let (stop, failed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let mut tasks = Vec::new();
+        for caller in 0..CALLERS {
+            let query = Query {
+                principal: Some(format!("caller-{caller}")),
+                ..Query::default()
+            };
+            let view = plugins.open_view(query).await.unwrap();
+            let (stop, failed) = (Arc::clone(&stop), Arc::clone(&failed));
+            let events = batch(0);
+            tasks.push(tokio::spawn(async move {
+                let mut times = Times::default();
+                while !stop.load(Relaxed) {
+                    let start = Instant::now();
+                    if view.decide(&events).await.is_err() {
+                        failed.fetch_add(1, Relaxed);
+                    }
+                    times.push(start.elapsed());
+                    tokio::task::yield_now().await;
+                }
+                times
+            }));
+        }
+        Load { stop, failed, tasks }
+    }
+
+    /// Times and failures.
+    async fn stop(self) -> (Times, u64) {
+        self.stop.store(true, Relaxed);
+        let mut times = Times::default();
+        for task in self.tasks {
+            times.extend(task.await.unwrap());
+        }
+        (times, self.failed.load(Relaxed))
+    }
+}
+
+pub(crate) async fn swap() -> Value {
+    eprintln!("swaps under load");
+    let events = Plugin::first_party("events");
+    let host = Host::with(&[("events", &events)]).await;
+    let load = Load::start(&host.plugins).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (before, failed_before) = load.stop().await;
+
+    let load = Load::start(&host.plugins).await;
+    for stamp in 0..SWAPS {
+        replace(&host, &events.stamped(stamp)).await;
+    }
+    let (cold, failed_cold) = load.stop().await;
+
+    let load = Load::start(&host.plugins).await;
+    for stamp in 0..SWAPS {
+        replace(&host, &events.stamped(SWAPS - 1 - stamp % 2)).await;
+    }
+    let (cached, failed_cached) = load.stop().await;
+    host.stop().await;
+    let during = |times: &Times, failed: u64| {
+        json!({
+            "swaps": SWAPS,
+            "calls_failed": failed,
+            "times": times.document(),
+            "p99_to_before": ratio(times.quantile(990), before.quantile(990)),
+        })
+    };
+    json!({
+        "callers": CALLERS,
+        "before": {"calls_failed": failed_before, "times": before.document()},
+        "during_cold_swaps": during(&cold, failed_cold),
+        "during_cached_swaps": during(&cached, failed_cached),
+    })
+}
+
+/// What this process has in memory, in KiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+pub(crate) async fn memory() -> Value {
+    eprintln!("memory over {LATE} swaps");
+    let events = Plugin::first_party("events");
+    let host = Host::with(&[("events", &events)]).await;
+    let view = host.plugins.open_view(Query::default()).await.unwrap();
+    let question = batch(0);
+    let mut early = 0;
+    for stamp in 0..LATE {
+        if stamp == EARLY {
+            early = resident();
+        }
+        replace(&host, &events.stamped(stamp)).await;
+        view.decide(&question).await.unwrap();
+    }
+    let late = resident();
+    host.stop().await;
+    json!({
+        "after_50_swaps_kib": early,
+        "after_1000_swaps_kib": late,
+        "growth_per_cent": crate::figures::rounded((late as f64 / early as f64 - 1.0) * 100.0),
+    })
+}

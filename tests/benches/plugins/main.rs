@@ -1,0 +1,66 @@
+//! What plugins cost, and what a hostile one costs the others. Prints one JSON document. Run by `cargo xtask bench plugins`.
+//!
+//! Wherever the same work can be done natively, it is, in the same run and in turn with the component, so that the ratio holds where
+//! the times depend on the machine. Times are of the release profile, on two worker threads.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a benchmark that fails may panic"
+)]
+
+mod calls;
+mod events;
+mod figures;
+mod fleet;
+mod hostile;
+mod life;
+mod site;
+
+use serde_json::json;
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    // In a task: what blocks on the runtime is woken from another thread, which takes longer than a call.
+    let measuring = runtime.spawn(async {
+        let only = std::env::var("TRANSOM_BENCH_ONLY").ok();
+        let wanted = |name: &str| {
+            only.as_deref()
+                .is_none_or(|only| only.split(',').any(|it| it == name))
+        };
+        let mut document = json!({});
+        if wanted("calls") {
+            document["calls"] = calls::measure().await;
+        }
+        if wanted("fleet") {
+            document["fleet"] = fleet::measure().await;
+        }
+        if wanted("events") {
+            document["events"] = events::measure().await;
+        }
+        if wanted("admission") {
+            document["admission"] = life::admission().await;
+        }
+        if wanted("swap") {
+            document["swap"] = life::swap().await;
+        }
+        if wanted("memory") {
+            document["memory"] = life::memory().await;
+        }
+        if wanted("endless_loop") {
+            document["endless_loop"] = hostile::endless_loop().await;
+        }
+        if wanted("neighbours") {
+            document["neighbours"] = hostile::neighbours().await;
+        }
+        if wanted("ports") {
+            document["ports"] = hostile::ports().await;
+        }
+        document
+    });
+    println!("{:#}", runtime.block_on(measuring).unwrap());
+}
