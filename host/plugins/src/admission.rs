@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::{
@@ -24,8 +25,10 @@ use crate::{
     schema::{self, SchemaError},
     selftest::{self, Failed, Tested},
     shadow::{Pair, Shadowed},
+    sources::{FetchError, image::Image},
     table::Serving,
     text::{hex, one_line},
+    trust::{Trust, Untrusted},
     types::about::ConfigError,
     world::WorldName,
 };
@@ -41,8 +44,14 @@ pub(crate) enum Refused {
     Manifest(#[from] ManifestError),
     #[error("it has {found} bytes, {limit} are allowed (limits.size)")]
     TooLarge { found: u64, limit: u64 },
+    #[error("there are both {0}.wasm and a `source` in its manifest: which of the two is meant?")]
+    TwoSources(String),
+    #[error("it is not fetched from {from}: {error}")]
+    NotFetched { from: String, error: FetchError },
     #[error("its digest is sha256:{found}, the manifest pins sha256:{pinned}")]
     Digest { found: String, pinned: String },
+    #[error("{0}")]
+    Untrusted(#[from] Untrusted),
     #[error("it does not compile: {0}")]
     Compile(#[from] CompileError),
     #[error("{0}")]
@@ -71,11 +80,34 @@ pub(crate) enum Refused {
     Stopped,
 }
 
-/// The two files as they were read.
+/// A component and its manifest as they were read.
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
     pub(crate) component: Arc<Vec<u8>>,
     pub(crate) manifest: Option<String>,
+    pub(crate) origin: Origin,
+}
+
+/// Where a component is from, and what shows who signed it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Origin {
+    /// A file in the directory.
+    File {
+        /// What lies beside it as `NAME.wasm.sig`; looked for where keys are configured.
+        signature: Option<Vec<u8>>,
+    },
+    /// A registry.
+    Image(Arc<Image>),
+}
+
+/// Where an admitted component is from, and who signed it: as records say it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Provenance {
+    /// `oci://…@sha256:…`; none for a file in the directory.
+    pub(crate) source: Option<String>,
+    /// The key's name and digest; none where nobody had to.
+    pub(crate) signed_by: Option<String>,
 }
 
 /// What admitting needs. Cheap to clone.
@@ -84,6 +116,7 @@ pub(crate) struct Desk {
     pub(crate) around: Surroundings,
     pub(crate) config: Arc<Config>,
     pub(crate) cache: Cache,
+    pub(crate) trust: Arc<Trust>,
 }
 
 /// A component that may serve, and how it is made to. Can be started again, after another version was tried.
@@ -109,6 +142,7 @@ struct Case<'a> {
     compiled: Compiled,
     /// SHA-256 of component and of manifest, hexadecimal.
     digests: (String, String),
+    provenance: Provenance,
     imports: Vec<String>,
     stats: Stats,
 }
@@ -127,6 +161,9 @@ impl Desk {
             .as_ref()
             .ok_or_else(|| Refused::NoManifest(name.to_owned()))?;
         let manifest = Manifest::parse(text, &self.config.limits, self.config.probation)?;
+        if manifest.source.is_some() && matches!(files.origin, Origin::File { .. }) {
+            return Err(Refused::TwoSources(name.to_owned()));
+        }
         let found = files.component.len() as u64;
         if found > manifest.limits.size {
             return Err(Refused::TooLarge {
@@ -142,6 +179,13 @@ impl Desk {
                 pinned: pinned.clone(),
             });
         }
+        let provenance = Provenance {
+            source: match &files.origin {
+                Origin::File { .. } => None,
+                Origin::Image(image) => Some(image.at()),
+            },
+            signed_by: self.trust.check(name, files, &found)?,
+        };
         let compiled = self.compile(&files.component, digest.into()).await?;
         let world = manifest.world;
         let imports = check_types(&self.around.engine, &compiled, world)?;
@@ -152,6 +196,7 @@ impl Desk {
             manifest: Arc::new(manifest),
             compiled,
             digests: (found, hex(&Sha256::digest(text))),
+            provenance,
             imports: imports::interfaces(&imports),
             stats,
         };
@@ -231,6 +276,7 @@ impl Case<'_> {
             summary,
             digest: format!("sha256:{component}"),
             manifest: format!("sha256:{text}"),
+            provenance: self.provenance,
             imports: self.imports,
             admitted_at: seconds_now(),
         };

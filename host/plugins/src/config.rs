@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use serde::Serialize;
 use transom_store::Store;
 
-use crate::limits::Limits;
+use crate::{limits::Limits, sources::Registries, trust::Signatures};
 
 /// When a version that fails is taken out of service. A manifest's `[probation]` overrides it for its plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -74,6 +74,10 @@ pub struct Config {
     pub private: Option<PathBuf>,
     /// Where records of admissions are kept. None: in memory, until the daemon ends.
     pub store: Option<Arc<dyn Store>>,
+    /// How components are fetched whose manifests name a source.
+    pub registries: Registries,
+    /// Which signatures components need.
+    pub signatures: Signatures,
     /// The beginning of the records' keys: `PREFIX/plugins/NAME/SEQUENCE`.
     pub prefix: String,
     /// What a manifest's `environment` grants from: the daemon's own, by default.
@@ -92,6 +96,8 @@ impl Config {
             rescan: Duration::from_secs(30),
             probation: Probation::default(),
             store: None,
+            registries: Registries::default(),
+            signatures: Signatures::default(),
             prefix: "transom".to_owned(),
             environment: |name| std::env::var(name).ok(),
         }

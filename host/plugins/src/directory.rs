@@ -7,6 +7,7 @@
 
 mod files;
 mod life;
+mod remote;
 mod watch;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
@@ -26,11 +27,12 @@ use crate::{
     kept::KeptFiles,
     metrics::Metrics,
     pool::Surroundings,
+    sources::Sources,
     status::Change,
     table::Table,
     text::hex,
 };
-use files::{Fingerprint, MAX_COMPONENTS, components, fingerprint, read};
+use files::{Fingerprint, MAX_COMPONENTS, components, fingerprint};
 use life::Line;
 use watch::Watch;
 
@@ -56,6 +58,8 @@ pub(crate) enum Order {
 pub(crate) struct Directory {
     pub(crate) config: Arc<Config>,
     pub(crate) desk: Desk,
+    /// Components that are fetched.
+    pub(crate) sources: Sources,
     pub(crate) table: Arc<ArcSwap<Table>>,
     pub(crate) metrics: Metrics,
     pub(crate) changes: broadcast::Sender<Change>,
@@ -85,6 +89,7 @@ impl Directory {
     pub(crate) async fn run(mut self, mut asked: mpsc::Receiver<Order>, mut alarms: mpsc::Receiver<Alarm>) {
         let token = self.around().token.clone();
         let mut watch = Watch::new(&self.config.dir);
+        let sources = self.sources.clone();
         let mut rescan = interval(self.config.rescan);
         rescan.set_missed_tick_behavior(MissedTickBehavior::Delay);
         rescan.reset();
@@ -92,6 +97,7 @@ impl Directory {
             loop {
                 tokio::select! {
                     () = watch.touched() => {}
+                    () = sources.news() => {}
                     _ = rescan.tick() => {
                         watch.renew();
                         self.forget_predecessors();
@@ -130,6 +136,7 @@ impl Directory {
     async fn carry_out(&mut self, order: Order, watch: &Watch) {
         match order {
             Order::Rescan(answer) => {
+                self.sources.refresh();
                 let changes = self.scan_or_log(Patience::Now, watch).await;
                 drop(answer.send(changes));
             }
@@ -183,6 +190,7 @@ impl Directory {
         for name in gone {
             changes.push(self.removed(&name).await);
         }
+        self.sources.keep_only(&names);
         // Those that were read before go first: what is added does not drive out what serves.
         let (known, new): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| {
             self.lines
@@ -191,11 +199,14 @@ impl Directory {
         });
         for (place, name) in known.into_iter().chain(new).enumerate() {
             let files = if place < MAX_COMPONENTS {
-                read(&dir, &name).await
+                self.files(&dir, &name).await
             } else {
                 Err(Refused::TooMany(MAX_COMPONENTS))
             };
-            self.look_at(&dir, &name, files, patience, &mut changes).await;
+            match files.transpose() {
+                Some(files) => self.look_at(&dir, &name, files, patience, &mut changes).await,
+                None => self.wait_for(&name),
+            }
         }
         Ok(changes)
     }

@@ -22,6 +22,20 @@ pub enum Error {
     /// The thread that advances the engine's clock could not be started.
     #[error("the engine's clock thread could not be started")]
     Thread(#[source] std::io::Error),
+    /// A configured public key is none.
+    #[error("the public key {name} cannot be used: {message}")]
+    PublicKey {
+        /// Its name as configured.
+        name: String,
+        /// What is wrong with it, and what was expected.
+        message: String,
+    },
+    /// The settings for registries do not work.
+    #[error("components cannot be fetched from registries: {message}")]
+    Registries {
+        /// What is wrong.
+        message: String,
+    },
     /// The runtime is going down, or the host made a mistake.
     #[error("the plugin host broke off while it was starting")]
     Broke,

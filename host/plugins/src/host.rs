@@ -36,8 +36,10 @@ use crate::{
     pool::Surroundings,
     records::Record,
     shadow::{FilterSample, MatcherSample},
+    sources::{Pantry, Sources},
     status::{Change, Status},
     text::one_line,
+    trust::Trust,
     types::{
         bootstrap,
         events::{self, OpenError},
@@ -59,18 +61,22 @@ impl Config {
     pub async fn start(self, registry: &mut Registry, token: CancellationToken) -> Result<Plugins> {
         let metrics = Metrics::register(registry);
         let config = Arc::new(self);
+        let trust = Arc::new(Trust::new(&config.signatures)?);
         let private = config.private.clone();
-        let (cache, kept) = admission::aside({
+        let (cache, kept, pantry) = admission::aside({
             let stats = metrics.cache();
             move || {
                 (
                     Cache::open(private.as_deref(), stats),
                     KeptFiles::open(private.as_deref()),
+                    Pantry::open(private.as_deref()),
                 )
             }
         })
         .await
         .map_err(|_| Error::Broke)?;
+        let registries = config.registries.clone();
+        let sources = Sources::open(registries, pantry, Arc::clone(&trust), metrics.clone()).await?;
         let history = History::load(config.store.clone(), &config.prefix).await;
         let history = Arc::new(history);
         let around = Surroundings {
@@ -88,7 +94,9 @@ impl Config {
                 around: around.clone(),
                 config: Arc::clone(&config),
                 cache,
+                trust,
             },
+            sources: sources.clone(),
             table: Arc::default(),
             metrics: metrics.clone(),
             changes: changes.clone(),
@@ -106,6 +114,7 @@ impl Config {
                 token: around.token.clone(),
             }),
             metrics,
+            sources: sources.clone(),
             changes,
             orders,
             history,
@@ -113,6 +122,7 @@ impl Config {
             tracker: around.tracker.clone(),
             next_view: AtomicU64::new(1),
         };
+        around.tracker.spawn(sources.run(around.token.clone()));
         // What is admitted enters guests too.
         around.lanes.spawn(&around.tracker, directory.run(asked, raised));
         around.tracker.close();
@@ -127,6 +137,7 @@ pub struct Plugins(Arc<Inner>);
 struct Inner {
     points: Arc<Points>,
     metrics: Metrics,
+    sources: Sources,
     changes: broadcast::Sender<Change>,
     orders: mpsc::Sender<Order>,
     history: Arc<History>,
@@ -147,7 +158,8 @@ impl std::fmt::Debug for Plugins {
 impl Plugins {
     /// Every plugin that serves or was refused, by name.
     pub fn list(&self) -> Vec<Status> {
-        self.0.points.table.load().status(&self.0.metrics)
+        let table = self.0.points.table.load();
+        table.status(&self.0.metrics, &self.0.sources)
     }
 
     /// What happens from now on. A follower that falls far behind is told how many changes it missed.
@@ -155,7 +167,8 @@ impl Plugins {
         self.0.changes.subscribe()
     }
 
-    /// Looks at the directory now; returns what this changed when all of it was admitted or refused.
+    /// Looks at the directory now; returns what this changed when all of it was admitted or refused. Registries are asked for tags again, and
+    /// nothing waits for them.
     pub async fn rescan(&self) -> Vec<Change> {
         let (answer, changes) = oneshot::channel();
         if self.0.orders.send(Order::Rescan(answer)).await.is_err() {

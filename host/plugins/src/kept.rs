@@ -1,21 +1,24 @@
 //! The files of versions that were admitted, so that a record can be gone back to after the directory has something else.
 //!
 //! Components and manifests lie in the host's private directory under their digests, and are taken back only when they still have
-//! them. A manifest may hold secrets: it is kept there as private as the daemon's own memory, and nowhere else.
+//! them; beside them lies where a component was from and what shows who signed it, for that has to hold again when it returns. A manifest may hold secrets: it is kept there as private as the daemon's own memory, and nowhere else.
 
 use std::{path::Path, sync::Arc};
 
 use sha2::{Digest, Sha256};
 
 use crate::{
-    admission::Files,
+    admission::{Files, Origin},
     limits::{MAX_MANIFEST, MAX_SIZE},
+    manifest::names_source,
     shelf::Shelf,
     text::hex,
 };
 
 /// Components, and as many manifests, that are kept over all plugins.
 const MOST: usize = 64;
+/// Bytes of an origin: an image manifest and signatures, as JSON.
+const MAX_ORIGIN: u64 = 16 << 20;
 
 /// Cheap to clone. All of it blocks.
 #[derive(Clone, Debug)]
@@ -25,6 +28,7 @@ pub(crate) struct KeptFiles(Option<Arc<Shelves>>);
 struct Shelves {
     components: Shelf,
     manifests: Shelf,
+    origins: Shelf,
 }
 
 impl KeptFiles {
@@ -35,9 +39,11 @@ impl KeptFiles {
         };
         let opened = Shelf::open(&private.join("components"), MOST).and_then(|components| {
             let manifests = Shelf::open(&private.join("manifests"), MOST)?;
+            let origins = Shelf::open(&private.join("origins"), MOST)?;
             Ok(Shelves {
                 components,
                 manifests,
+                origins,
             })
         });
         match opened {
@@ -56,11 +62,23 @@ impl KeptFiles {
         let (Some(shelves), Some(manifest)) = (&self.0, &files.manifest) else {
             return;
         };
-        for (shelf, content) in [
-            (&shelves.components, files.component.as_slice()),
-            (&shelves.manifests, manifest.as_bytes()),
-        ] {
-            let name = hex(&Sha256::digest(content));
+        let digest = |content: &[u8]| hex(&Sha256::digest(content));
+        let (component, text) = (digest(&files.component), digest(manifest.as_bytes()));
+        // Nothing is known of a plain file that would have to be kept.
+        let origin = match &files.origin {
+            Origin::File { signature: None } => None,
+            origin => serde_json::to_vec(origin).ok(),
+        };
+        for (shelf, name, content) in [
+            Some((&shelves.components, component.clone(), files.component.as_slice())),
+            Some((&shelves.manifests, text.clone(), manifest.as_bytes())),
+            origin
+                .as_deref()
+                .map(|it| (&shelves.origins, origin_name(&component, &text), it)),
+        ]
+        .into_iter()
+        .flatten()
+        {
             // There already, and whole: only younger now. The digest is looked at when it is taken.
             let there = shelf
                 .read(&name, MAX_SIZE)
@@ -80,14 +98,39 @@ impl KeptFiles {
             .0
             .as_ref()
             .ok_or("no versions are kept: the host has no private directory that it can use")?;
-        let component = find(&shelves.components, component, MAX_SIZE)?;
-        let manifest = find(&shelves.manifests, manifest, MAX_MANIFEST)?;
+        let (component_digest, manifest_digest) = (component, manifest);
+        let component = find(&shelves.components, component_digest, MAX_SIZE)?;
+        let manifest = find(&shelves.manifests, manifest_digest, MAX_MANIFEST)?;
         let manifest = String::from_utf8(manifest).map_err(|_| "the manifest is not UTF-8")?;
+        let origin = shelves.origin(component_digest, manifest_digest)?;
+        if origin.is_none() && names_source(&manifest) {
+            return Err("where it was fetched from is not known any more".to_owned());
+        }
         Ok(Files {
             component: Arc::new(component),
             manifest: Some(manifest),
+            origin: origin.unwrap_or(Origin::File { signature: None }),
         })
     }
+}
+
+impl Shelves {
+    fn origin(&self, component: &str, manifest: &str) -> Result<Option<Origin>, String> {
+        let plain = |digest: &str| digest.trim_start_matches("sha256:").to_owned();
+        let name = origin_name(&plain(component), &plain(manifest));
+        let content = self.origins.read(&name, MAX_ORIGIN);
+        let Some(content) = content.map_err(|error| error.to_string())? else {
+            return Ok(None);
+        };
+        let origin = serde_json::from_slice(&content)
+            .map_err(|_| format!("{} is not what was written there", self.origins.path(&name).display()))?;
+        Ok(Some(origin))
+    }
+}
+
+/// Of a component with a manifest. What it holds is proof of itself: a signature holds or it does not.
+fn origin_name(component: &str, manifest: &str) -> String {
+    hex(&Sha256::digest(format!("{component} {manifest}")))
 }
 
 fn find(shelf: &Shelf, digest: &str, most: u64) -> Result<Vec<u8>, String> {
@@ -123,6 +166,9 @@ mod tests {
         let files = Files {
             component: Arc::new(b"component".to_vec()),
             manifest: Some("world = 1".to_owned()),
+            origin: Origin::File {
+                signature: Some(b"signature".to_vec()),
+            },
         };
         let digest = |content: &[u8]| format!("sha256:{}", hex(&Sha256::digest(content)));
         let (component, manifest) = (digest(b"component"), digest(b"world = 1"));
@@ -136,6 +182,7 @@ mod tests {
         let found = kept.take(&component, &manifest).unwrap();
         assert_eq!(found.component, files.component);
         assert_eq!(found.manifest, files.manifest);
+        assert_eq!(found.origin, files.origin);
         for wrong in ["", "sha256:../../x", "sha256:"] {
             assert!(kept.take(wrong, &manifest).err().unwrap().contains("no digest"));
         }

@@ -13,13 +13,16 @@
 //! to, is parked. What happened to a plugin is written down ([`Plugins::history`]), and an operator can go back to any record of it
 //! ([`Plugins::rollback`]). Where its manifest says so, a new version first answers beside the one that serves, and is compared with it.
 //!
-//! Not here: compiling in a process of its own, sources of components other than the directory.
+//! A manifest may name a registry in place of the file, and an operator may have every component signed ([`Registries`], [`Signatures`]).
+//!
+//! Not here: compiling in a process of its own.
 //!
 //! The crate, from the outside in; each line uses the lines below it:
 //!
 //! * `host` ([`Plugins`]), `fleet`, `views`, `attempt`: asking, and what is kept between two questions
 //! * `directory`, `admission`, `imports`, `schema`, `selftest`, `points`, `table`: from files to versions that serve, and from an extension
 //!   point to one of them
+//! * `sources`, `trust`: components from registries, and who has to have signed what is admitted
 //! * `history`, `records`, `kept`, `cache`, `shelf`: what outlives a version or the daemon
 //! * `pool`: the instances of a version, each owned by one task; `lanes`: the threads that these run on; `health`, `vitals`, `shadow`: how it is doing, and
 //!   how another does beside it
@@ -70,9 +73,11 @@ mod schema;
 mod selftest;
 mod shadow;
 mod shelf;
+mod sources;
 mod status;
 mod table;
 mod text;
+mod trust;
 mod types;
 mod units;
 mod views;
@@ -85,7 +90,9 @@ pub use history::Kept;
 pub use host::Plugins;
 pub use limits::Limits;
 pub use records::{Outcome, Record};
-pub use status::{Change, Difference, Shadow, State, Status, Trap};
+pub use sources::{Login, Push, PushError, Registries};
+pub use status::{Change, Difference, Fetching, Shadow, Source, State, Status, Trap};
+pub use trust::{PublicKey, Signatures};
 pub use types::{bootstrap, probe};
 
 pub mod matcher {

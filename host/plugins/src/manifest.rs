@@ -2,6 +2,7 @@
 //!
 //! ```toml
 //! world = "check-probe"            # or "transom:probe/check-probe@0.1.0"
+//! source = "oci://registry.example/team/probe:1.2"   # in place of the file: from a registry, see `sources`
 //! digest = "sha256:…"              # optional: this component and no other
 //! when-parked = "deny"             # or "pass": what its extension point says once it was parked (not for probes)
 //! promote = "at-once"              # or "auto", "manual": a new version first answers beside the old one, see `[shadow]`
@@ -37,6 +38,7 @@ use crate::{
     grants::{Destination, Grants},
     imports,
     limits::{Limits, MAX_ATTEMPT, MAX_CALL, MAX_MEMORY, MAX_SIZE, MAX_TABLE},
+    sources::source::Source,
     world::WorldName,
 };
 
@@ -47,6 +49,8 @@ use section::Section;
 #[derive(Clone, Debug)]
 pub(crate) struct Manifest {
     pub(crate) world: WorldName,
+    /// Where the component is from; none: the file beside it.
+    pub(crate) source: Option<Source>,
     /// Lower-case hexadecimal SHA-256.
     pub(crate) digest: Option<String>,
     pub(crate) grants: Grants,
@@ -119,6 +123,7 @@ impl Manifest {
                 "check-probe, attribute-matcher, bootstrap-handler or event-filter",
             )
         })?;
+        let source = source(&mut top)?;
         let digest = top
             .string("digest")?
             .map(|text| parse_digest(&top, &text))
@@ -136,6 +141,7 @@ impl Manifest {
         }
         top.finish(&[
             "world",
+            "source",
             "digest",
             "grants",
             "limits",
@@ -154,6 +160,7 @@ impl Manifest {
             .collect::<Result<_, _>>()?;
         Ok(Manifest {
             world,
+            source,
             digest,
             grants,
             limits,
@@ -206,6 +213,21 @@ fn promote(top: &mut Section) -> Result<Promote, ManifestError> {
         Some("manual") => Ok(Promote::Manual(plan)),
         Some(other) => Err(top.wrong("promote", other, "\"at-once\", \"auto\" or \"manual\"")),
     }
+}
+
+fn source(top: &mut Section) -> Result<Option<Source>, ManifestError> {
+    let Some(text) = top.string("source")? else {
+        return Ok(None);
+    };
+    let source = Source::parse(&text).ok_or_else(|| top.wrong("source", &text, Source::EXPECTED))?;
+    Ok(Some(source))
+}
+
+/// Whether a manifest is one of a component that is to be fetched, as far as can be seen before it is checked; so is one that cannot be
+/// read, for somebody has to be told.
+pub(crate) fn names_source(text: &str) -> bool {
+    text.parse::<Table>()
+        .map_or(true, |table| table.contains_key("source"))
 }
 
 fn parse_digest(top: &Section, text: &str) -> Result<String, ManifestError> {

@@ -29,6 +29,12 @@ pub(crate) struct ShadowLabel {
     result: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct FetchLabel {
+    plugin: String,
+    result: &'static str,
+}
+
 type Counters = Family<Label, Counter<u64, AtomicU64>>;
 type Gauges = Family<Label, Gauge>;
 type Histograms = Family<Label, Histogram, fn() -> Histogram>;
@@ -51,6 +57,7 @@ pub(crate) struct Metrics {
     parked: Gauges,
     parked_calls: Counters,
     shadow: Family<ShadowLabel, Counter>,
+    fetches: Family<FetchLabel, Counter>,
 }
 
 /// What came of asking a version beside the one that serves.
@@ -131,6 +138,7 @@ impl Metrics {
             parked: Family::default(),
             parked_calls: Family::default(),
             shadow: Family::default(),
+            fetches: Family::default(),
         };
         let registry = registry.sub_registry_with_prefix("transom_plugins");
         registry.register("calls", "Calls into components", it.calls.clone());
@@ -193,6 +201,11 @@ impl Metrics {
             it.shadow.clone(),
         );
         registry.register(
+            "fetches",
+            "Times that a registry was asked for a component: done, whether it was another than before or not, and failed",
+            it.fetches.clone(),
+        );
+        registry.register(
             "compiled_cache",
             "Looks for a compiled component on disk: hit, miss, and (a miss, too) rejected as not to be trusted",
             it.cache.clone(),
@@ -235,6 +248,14 @@ impl Metrics {
             failed: of("failed"),
             dropped: of("dropped"),
         }
+    }
+
+    pub(crate) fn fetched(&self, plugin: &str, done: bool) {
+        let label = FetchLabel {
+            plugin: plugin.to_owned(),
+            result: if done { "done" } else { "failed" },
+        };
+        self.fetches.get_or_create_owned(&label).inc();
     }
 
     pub(crate) fn refused(&self, plugin: &str) {

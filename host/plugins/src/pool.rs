@@ -20,6 +20,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    admission::Provenance,
     engine::{Engine, Live, Reply, World},
     error::CallError,
     fault::Fault,
@@ -43,6 +44,7 @@ pub(crate) struct Facts {
     pub(crate) digest: String,
     /// Of the manifest's text, likewise.
     pub(crate) manifest: String,
+    pub(crate) provenance: Provenance,
     /// Interfaces, without their versions.
     pub(crate) imports: Vec<String>,
     /// Seconds since 1970.

@@ -53,6 +53,12 @@ pub struct Record {
     /// `sha256:` and the digest of the configuration; the configuration itself may hold secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
+    /// Where the component is from: `oci://…@sha256:…` with the digest of the image manifest; left out for a file in the directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The key that signed it: its name and, in brackets, the digest of its SPKI. Left out where no key is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed_by: Option<String>,
     /// The interfaces that it imports, without their versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub imports: Vec<String>,
@@ -80,6 +86,8 @@ impl Record {
             digest: None,
             manifest: None,
             config: None,
+            source: None,
+            signed_by: None,
             imports: Vec::new(),
             grants: Value::Null,
             limits: Value::Null,
@@ -96,6 +104,8 @@ impl Record {
             digest: Some(facts.digest.clone()),
             manifest: Some(facts.manifest.clone()),
             config: Some(format!("sha256:{config}")),
+            source: facts.provenance.source.clone(),
+            signed_by: facts.provenance.signed_by.clone(),
             imports: facts.imports.clone(),
             grants: grants(&manifest.grants),
             limits: limits(&manifest.limits),

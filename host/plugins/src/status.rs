@@ -2,6 +2,33 @@
 
 use serde::Serialize;
 
+/// A component that is fetched from a registry, and how that goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Source {
+    /// `oci://…`, as the manifest says it.
+    pub reference: String,
+    /// `sha256:` and the digest of the image manifest that was fetched last.
+    pub digest: Option<String>,
+    /// How it goes.
+    pub state: Fetching,
+    /// When the registry was asked last: seconds since 1970.
+    pub checked_at: Option<u64>,
+    /// Why it could not be had, the last time. What was fetched earlier serves meanwhile.
+    pub trouble: Option<String>,
+}
+
+/// How fetching a component goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fetching {
+    /// The registry was not asked to the end yet.
+    Underway,
+    /// What was fetched is what the source was when it was asked last.
+    Current,
+    /// It could not be had, the last time.
+    Failed,
+}
+
 /// Where a plugin stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -10,6 +37,8 @@ pub enum State {
     Serving,
     /// The file is there, no version of it was admitted.
     Refused,
+    /// Its component is still being fetched.
+    Fetching,
     /// It kept failing and was taken out of service, until something new is admitted.
     Parked,
 }
@@ -108,6 +137,10 @@ pub struct Status {
     pub last_trap: Option<Trap>,
     /// The version that answers beside the one that serves.
     pub shadow: Option<Shadow>,
+    /// Where the component is fetched from; none for a file in the directory.
+    pub source: Option<Source>,
+    /// The key that signed the version that serves: its name and digest. None where no key is configured.
+    pub signed_by: Option<String>,
 }
 
 /// What happened to a plugin.

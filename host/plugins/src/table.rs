@@ -15,7 +15,8 @@ use crate::{
     plugin::Meta,
     pool::{Facts, Surroundings},
     shadow::{Pair, Shadow, Shadowed, Tally},
-    status::{Shadow as Beside, State, Status},
+    sources::Sources,
+    status::{Shadow as Beside, Source, State, Status},
 };
 
 /// A version of any world.
@@ -128,22 +129,24 @@ impl Pairing<'_> {
 }
 
 impl Table {
-    pub(crate) fn status(&self, metrics: &Metrics) -> Vec<Status> {
+    pub(crate) fn status(&self, metrics: &Metrics, sources: &Sources) -> Vec<Status> {
+        let fetched = sources.names();
         let mut names: Vec<&String> = self
             .serving
             .keys()
             .chain(self.parked.keys())
             .chain(self.refusals.keys())
+            .chain(&fetched)
             .collect();
         names.sort_unstable();
         names.dedup();
         names
             .into_iter()
-            .map(|name| self.status_of(name, metrics))
+            .map(|name| self.status_of(name, metrics, sources.status(name)))
             .collect()
     }
 
-    fn status_of(&self, name: &str, metrics: &Metrics) -> Status {
+    fn status_of(&self, name: &str, metrics: &Metrics, source: Option<Source>) -> Status {
         let parked = self.parked.get(name);
         let version = self.serving.get(name).map(Serving::parts);
         let version = version.or_else(|| parked.map(|it| (&it.meta, &it.facts)));
@@ -165,6 +168,7 @@ impl Table {
             state: match (version.is_some(), parked.is_some()) {
                 (_, true) => State::Parked,
                 (true, false) => State::Serving,
+                (false, false) if source.is_some() && !self.refusals.contains_key(name) => State::Fetching,
                 (false, false) => State::Refused,
             },
             refusal: self.refusals.get(name).cloned(),
@@ -186,6 +190,8 @@ impl Table {
             memory_peak: meta.map_or(0, |it| it.vitals.memory.load(Relaxed)),
             last_trap: meta.and_then(|it| it.vitals.last_trap()),
             shadow: self.serving.get(name).and_then(Serving::shadow),
+            source,
+            signed_by: facts.and_then(|it| it.provenance.signed_by.clone()),
         }
     }
 }

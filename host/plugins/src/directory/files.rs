@@ -11,26 +11,40 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 
 use crate::{
-    admission::{Files, Refused},
+    admission::{Files, Origin, Refused},
     limits::{MAX_MANIFEST, MAX_SIZE},
+    manifest::names_source,
+    trust::MAX_SIGNATURE,
 };
 
-/// Digest of a component and its manifest.
+/// Digest of a component, its manifest, and where it is from.
 pub(super) type Fingerprint = [u8; 32];
 
 /// Components in a directory. As many instances live at once, over all plugins.
 pub(super) const MAX_COMPONENTS: usize = 256;
 
-/// Names of the components in a directory.
+/// What lies in the directory of one plugin.
+pub(super) enum Found {
+    /// A component, and what is beside it.
+    Files(Files),
+    /// A manifest alone.
+    Manifest(String),
+}
+
+/// Names of the components in a directory, and of those that their manifests alone are there of, with where they are to be had.
 pub(super) async fn components(dir: &Path) -> io::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
+    let mut manifests = BTreeSet::new();
     let mut entries = tokio::fs::read_dir(dir).await?;
     while let Some(entry) = entries.next_entry().await? {
         let path = PathBuf::from(entry.file_name());
         let name = path.file_stem().and_then(|stem| stem.to_str());
-        let Some(name) = name.filter(|_| path.extension().is_some_and(|it| it == "wasm")) else {
-            continue;
+        let names = match path.extension().and_then(|it| it.to_str()) {
+            Some("wasm") => &mut names,
+            Some("toml") => &mut manifests,
+            _ => continue,
         };
+        let Some(name) = name else { continue };
         // What starts with a dot is on its way to another name. Links are followed, folders are none of ours.
         let is_file = tokio::fs::metadata(entry.path())
             .await
@@ -39,25 +53,52 @@ pub(super) async fn components(dir: &Path) -> io::Result<BTreeSet<String>> {
             names.insert(name.to_owned());
         }
     }
+    for name in manifests {
+        // One that cannot be read is looked at, and refused with the reason.
+        let alone = !names.contains(&name);
+        if alone && read_manifest(dir, &name).await.map_or(true, |text| names_source(&text)) {
+            names.insert(name);
+        }
+    }
     Ok(names)
 }
 
-pub(super) async fn read(dir: &Path, name: &str) -> Result<Files, Refused> {
+/// `signatures`: whether one beside the component counts.
+pub(super) async fn read(dir: &Path, name: &str, signatures: bool) -> Result<Found, Refused> {
     let component = dir.join(format!("{name}.wasm"));
-    let manifest = dir.join(format!("{name}.toml"));
+    if !is_there(&component).await {
+        return read_manifest(dir, name).await.map(Found::Manifest);
+    }
     let component = read_file(&component, MAX_SIZE).await?;
-    let manifest = match tokio::fs::metadata(&manifest).await {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        _ => {
-            let bytes = read_file(&manifest, MAX_MANIFEST).await?;
-            let text = String::from_utf8(bytes).map_err(|_| unreadable(&manifest, "it is not UTF-8"))?;
-            Some(text)
-        }
+    let manifest = if is_there(&dir.join(format!("{name}.toml"))).await {
+        Some(read_manifest(dir, name).await?)
+    } else {
+        None
     };
-    Ok(Files {
+    let signature = dir.join(format!("{name}.wasm.sig"));
+    let signature = if signatures && is_there(&signature).await {
+        Some(read_file(&signature, MAX_SIGNATURE).await?)
+    } else {
+        None
+    };
+    Ok(Found::Files(Files {
         component: Arc::new(component),
         manifest,
-    })
+        origin: Origin::File { signature },
+    }))
+}
+
+async fn is_there(path: &Path) -> bool {
+    match tokio::fs::metadata(path).await {
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+        Ok(_) => true,
+    }
+}
+
+async fn read_manifest(dir: &Path, name: &str) -> Result<String, Refused> {
+    let path = dir.join(format!("{name}.toml"));
+    let bytes = read_file(&path, MAX_MANIFEST).await?;
+    String::from_utf8(bytes).map_err(|_| unreadable(&path, "it is not UTF-8"))
 }
 
 async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, Refused> {
@@ -99,5 +140,11 @@ pub(super) fn fingerprint(files: &Files) -> Fingerprint {
     hasher.update(files.component.as_slice());
     hasher.update([u8::from(files.manifest.is_some())]);
     hasher.update(files.manifest.as_deref().unwrap_or_default());
+    // A signature that comes later, or another image with the same component, is looked at as well.
+    if let Origin::File { signature: None } = &files.origin {
+    } else {
+        hasher.update([0]);
+        hasher.update(serde_json::to_vec(&files.origin).unwrap_or_default());
+    }
     hasher.finalize().into()
 }

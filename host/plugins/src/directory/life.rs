@@ -414,7 +414,7 @@ impl Directory {
         })
     }
 
-    fn change_table(&self, change: impl FnOnce(&mut Table)) {
+    pub(super) fn change_table(&self, change: impl FnOnce(&mut Table)) {
         let mut table = Table::clone(&self.table.load());
         change(&mut table);
         self.table.store(Arc::new(table));

@@ -107,7 +107,7 @@ pub(super) async fn settled(dir: &Path) {
 
 /// Whether a component or its manifest was touched a moment ago.
 pub(super) async fn in_motion(dir: &Path, name: &str) -> bool {
-    for kind in ["wasm", "toml"] {
+    for kind in ["wasm", "toml", "wasm.sig"] {
         let age = age(&dir.join(format!("{name}.{kind}"))).await;
         if age.is_some_and(|age| age < QUIET) {
             return true;

@@ -1,0 +1,65 @@
+//! Why a component was not fetched.
+
+use std::time::Duration;
+
+use super::artefact::NoComponent;
+
+/// Why a component was not fetched. Display is for an operator, and the same for the same cause: it is said once.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FetchError {
+    #[error("{host} is not reached: {message}")]
+    Unreachable { host: String, message: String },
+    #[error("it took longer than {0:?} (plugins.oci.timeout_seconds)")]
+    TimedOut(Duration),
+    #[error("{host} refuses it: {message}")]
+    Denied { host: String, message: String },
+    #[error("{host} does not have it: {message}")]
+    NotThere { host: String, message: String },
+    #[error("{host} answers with status {status}: {message}")]
+    Status {
+        host: String,
+        status: u16,
+        message: String,
+    },
+    #[error("{host} has its tokens made by {realm}, where no password is sent: {expected}")]
+    Realm {
+        host: String,
+        realm: String,
+        expected: &'static str,
+    },
+    #[error("{what} from {host} cannot be used: {message}")]
+    Answer {
+        what: &'static str,
+        host: String,
+        message: String,
+    },
+    #[error("{what} from {host} has more than {limit} bytes")]
+    TooLong {
+        what: &'static str,
+        host: String,
+        limit: u64,
+    },
+    #[error("{0}")]
+    NoComponent(#[from] NoComponent),
+    #[error("the component has {found} bytes, {limit} are allowed (limits.size)")]
+    TooLarge { found: u64, limit: u64 },
+    #[error("{what} has the digest {found}, not {expected}")]
+    Digest {
+        what: &'static str,
+        found: String,
+        expected: String,
+    },
+    #[error("fetching it failed within the plugin host, which is a mistake there")]
+    Broke,
+}
+
+impl FetchError {
+    /// Whether asking again soon may help, with nothing changed on either side.
+    pub(crate) fn passes(&self) -> bool {
+        match self {
+            FetchError::Unreachable { .. } | FetchError::TimedOut(_) | FetchError::Broke => true,
+            FetchError::Status { status, .. } => *status == 429 || *status >= 500,
+            _ => false,
+        }
+    }
+}

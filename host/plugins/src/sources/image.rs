@@ -1,0 +1,64 @@
+//! What was fetched: a component with what shows where it is from and who signed it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::artefact::{self, digest_of};
+
+/// A component as a registry handed it over.
+#[derive(Clone, Debug)]
+pub(crate) struct Fetched {
+    pub(crate) image: Arc<Image>,
+    pub(crate) component: Arc<Vec<u8>>,
+}
+
+/// Where a component is from. Outlives the daemon beside the component.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Image {
+    /// `oci://…`, as the plugin's manifest says it.
+    pub(crate) source: String,
+    /// The image manifest as the registry has it.
+    pub(crate) manifest: String,
+    /// Looked for where keys are configured.
+    pub(crate) signatures: Vec<Signature>,
+}
+
+/// One signature of cosign's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Signature {
+    /// The document that is signed, which names the image manifest by its digest.
+    pub(crate) payload: String,
+    /// Base64.
+    pub(crate) signature: String,
+}
+
+impl Image {
+    /// `sha256:…` of the image manifest.
+    pub(crate) fn digest(&self) -> String {
+        digest_of(self.manifest.as_bytes())
+    }
+
+    /// The source with the digest of what it was.
+    pub(crate) fn at(&self) -> String {
+        if self.source.contains('@') {
+            self.source.clone()
+        } else {
+            format!("{}@{}", self.source, self.digest())
+        }
+    }
+
+    /// Whether the image manifest is about this component. `component`: hexadecimal SHA-256.
+    pub(crate) fn is_of(&self, component: &str) -> bool {
+        artefact::image_manifest(self.manifest.as_bytes())
+            .and_then(|it| artefact::component_layer(&it))
+            .is_ok_and(|layer| layer.digest == component)
+    }
+}
+
+/// The manifest's text of a registry's answer.
+pub(super) fn text(manifest: &Bytes) -> Result<String, artefact::NoComponent> {
+    String::from_utf8(manifest.to_vec())
+        .map_err(|_| artefact::NoComponent::Manifest("it is not UTF-8".to_owned()))
+}

@@ -1,0 +1,216 @@
+//! What was fetched, on disk: a daemon that starts while the registry is away serves what it had.
+//!
+//! A component lies beside its image manifest and its signatures in one file, named by the source and the manifest's digest, and is taken
+//! back only when each still has its digest. Another file for each source says what it was last. Both lie in the host's private directory,
+//! and the oldest go. Without such a directory nothing is kept.
+
+use std::{path::Path, sync::Arc};
+
+use sha2::{Digest, Sha256};
+
+use super::{
+    artefact::digest_of,
+    image::{Fetched, Image},
+    source::Source,
+};
+use crate::{admission::aside, limits::MAX_SIZE, shelf::Shelf, text::hex};
+
+/// Images that are kept over all plugins: as many as a directory may name, and some that they were before.
+const MOST: usize = 320;
+/// Bytes of what lies before a component: a manifest and the signatures, as JSON.
+const MAX_HEAD: u64 = 8 << 20;
+
+/// Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Pantry(Option<Arc<Shelves>>);
+
+#[derive(Debug)]
+struct Shelves {
+    images: Shelf,
+    newest: Shelf,
+}
+
+impl Pantry {
+    /// `private`: the host's own directory. Blocks.
+    pub(crate) fn open(private: Option<&Path>) -> Pantry {
+        let Some(private) = private else {
+            return Pantry(None);
+        };
+        let opened = Shelf::open(&private.join("fetched"), MOST).and_then(|images| {
+            let newest = Shelf::open(&private.join("sources"), MOST)?;
+            Ok(Shelves { images, newest })
+        });
+        match opened {
+            Ok(shelves) => Pantry(Some(Arc::new(shelves))),
+            Err(error) => {
+                tracing::warn!(
+                    dir = %private.display(),
+                    "what is fetched from registries is not kept: {error}"
+                );
+                Pantry(None)
+            }
+        }
+    }
+
+    /// What a source was last.
+    pub(super) async fn last(&self, source: &Source) -> Option<Fetched> {
+        let (shelves, source) = (self.0.clone()?, source.clone());
+        let found = aside(move || {
+            let digest = match source.digest() {
+                Some(digest) => digest.to_owned(),
+                None => {
+                    let text = shelves.newest.read(&source_name(&source), 100).ok()??;
+                    String::from_utf8(text).ok()?
+                }
+            };
+            shelves.image(&source, &digest)
+        });
+        found.await.ok()?
+    }
+
+    /// The image of a source with this digest.
+    pub(super) async fn image(&self, source: &Source, digest: &str) -> Option<Fetched> {
+        let (shelves, source, digest) = (self.0.clone()?, source.clone(), digest.to_owned());
+        aside(move || shelves.image(&source, &digest)).await.ok()?
+    }
+
+    pub(super) async fn put(&self, fetched: &Fetched) {
+        let Some(shelves) = self.0.clone() else { return };
+        let fetched = fetched.clone();
+        let written = aside(move || {
+            let head = serde_json::to_vec(fetched.image.as_ref()).unwrap_or_default();
+            let length = (head.len() as u64).to_le_bytes();
+            let name = image_name(&fetched.image.source, &fetched.image.digest());
+            shelves.images.write(&name, &[&length, &head, &fetched.component])
+        });
+        if let Ok(Err(error)) = written.await {
+            tracing::warn!("a component that was fetched is not kept: {error}");
+        }
+    }
+
+    /// Notes what a tag is.
+    pub(super) async fn is_now(&self, source: &Source, image: &Image) {
+        let Some(shelves) = self.0.clone().filter(|_| source.digest().is_none()) else {
+            return;
+        };
+        let (name, digest) = (source_name(source), image.digest());
+        let written = aside(move || {
+            let same = shelves
+                .newest
+                .read(&name, 100)
+                .is_ok_and(|it| it.as_deref() == Some(digest.as_bytes()));
+            if same {
+                Ok(())
+            } else {
+                shelves.newest.write(&name, &[digest.as_bytes()])
+            }
+        });
+        if let Ok(Err(error)) = written.await {
+            tracing::warn!("what a source was last is not kept: {error}");
+        }
+    }
+}
+
+impl Shelves {
+    fn image(&self, source: &Source, digest: &str) -> Option<Fetched> {
+        let name = image_name(&source.to_string(), digest);
+        let file = match self.images.read(&name, MAX_SIZE + MAX_HEAD) {
+            Ok(file) => file?,
+            Err(error) => {
+                tracing::warn!("a component that was fetched earlier is not used: {error}");
+                return None;
+            }
+        };
+        let found = parse(&file).filter(|it| {
+            let component = hex(&Sha256::digest(it.component.as_slice()));
+            it.image.source == source.to_string() && it.image.digest() == digest && it.image.is_of(&component)
+        });
+        if found.is_none() {
+            tracing::warn!(
+                file = %self.images.path(&name).display(),
+                "a component that was fetched earlier is not used: it is not what was written there"
+            );
+        }
+        found
+    }
+}
+
+fn parse(file: &[u8]) -> Option<Fetched> {
+    let (length, rest) = file.split_first_chunk::<8>()?;
+    let (head, component) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    Some(Fetched {
+        image: Arc::new(serde_json::from_slice(head).ok()?),
+        component: Arc::new(component.to_vec()),
+    })
+}
+
+fn source_name(source: &Source) -> String {
+    digest_of(source.to_string().as_bytes()).split_off("sha256:".len())
+}
+
+fn image_name(source: &str, digest: &str) -> String {
+    digest_of(format!("{source} {digest}").as_bytes()).split_off("sha256:".len())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::sources::artefact::{CONFIG, LAYER};
+
+    fn fetched(source: &Source, component: &[u8]) -> Fetched {
+        let manifest = json!({
+            "schemaVersion": 2,
+            "config": {"mediaType": CONFIG, "digest": digest_of(b"{}"), "size": 2},
+            "layers": [{"mediaType": LAYER, "digest": digest_of(component), "size": component.len()}],
+        });
+        Fetched {
+            image: Arc::new(Image {
+                source: source.to_string(),
+                manifest: manifest.to_string(),
+                signatures: Vec::new(),
+            }),
+            component: Arc::new(component.to_vec()),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_put_is_found_and_what_was_changed_is_not() {
+        let root = tempfile::tempdir().unwrap();
+        let private = root.path().join("own");
+        let pantry = Pantry::open(Some(&private));
+        let tag = Source::parse("oci://r.example/probe:1").unwrap();
+        assert!(pantry.last(&tag).await.is_none());
+        let (one, two) = (fetched(&tag, b"one"), fetched(&tag, b"two"));
+        for it in [&one, &two] {
+            pantry.put(it).await;
+            pantry.is_now(&tag, &it.image).await;
+        }
+        let again = Pantry::open(Some(&private));
+        assert_eq!(again.last(&tag).await.unwrap().component, two.component);
+        let first = again.image(&tag, &one.image.digest()).await.unwrap();
+        assert_eq!((&first.image, &first.component), (&one.image, &one.component));
+        let other = Source::parse("oci://r.example/probe:2").unwrap();
+        assert!(again.last(&other).await.is_none());
+        assert!(
+            again.image(&other, &one.image.digest()).await.is_none(),
+            "another source's"
+        );
+
+        let name = image_name(&tag.to_string(), &two.image.digest());
+        let file = private.join("fetched").join(name);
+        let whole = std::fs::read(&file).unwrap();
+        for at in [0, 20, whole.len() - 1] {
+            let mut spoilt = whole.clone();
+            spoilt[at] ^= 1;
+            std::fs::write(&file, spoilt).unwrap();
+            assert!(again.last(&tag).await.is_none(), "byte {at}");
+        }
+        std::fs::write(&file, &whole[..5]).unwrap();
+        assert!(again.last(&tag).await.is_none());
+        std::fs::write(&file, &whole).unwrap();
+        assert!(again.last(&tag).await.is_some());
+        assert!(Pantry::open(None).last(&tag).await.is_none());
+    }
+}

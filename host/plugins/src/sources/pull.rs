@@ -1,0 +1,211 @@
+//! Fetching one component: its manifest, the component, and its signatures. Each is held against its digest.
+
+use std::sync::Arc;
+
+use oci_client::manifest::{OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciDescriptor};
+use sha2::{Digest, Sha256};
+
+use super::{
+    artefact::{self, Layer, MAX_IMAGE_MANIFEST, NoComponent},
+    fetch_error::FetchError,
+    image::{self, Fetched, Image, Signature},
+    pantry::Pantry,
+    source::Source,
+    transport::{Transport, Wanted},
+};
+use crate::{error::Error, text::hex, trust::Trust};
+
+/// What a plugin's manifest asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) source: Source,
+    /// Bytes that the component may have.
+    pub(crate) limit: u64,
+    /// Hexadecimal SHA-256 that the component has to have.
+    pub(crate) pinned: Option<String>,
+}
+
+/// Type of the one layer of cosign's signatures.
+pub(super) const SIMPLE_SIGNING: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
+pub(super) const SIGNATURE_ANNOTATION: &str = "dev.cosignproject.cosign/signature";
+/// Bytes of what is signed; real ones have some hundreds.
+const MAX_PAYLOAD: u64 = 64 << 10;
+/// Signatures of an image that are looked at, the newest: they are added at the end.
+const MAX_SIGNATURES: usize = 16;
+/// Said, so that a registry with both hands over the image.
+const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json";
+const _: () = {
+    // The constant above in words of the crate's.
+    assert!(OCI_IMAGE_MEDIA_TYPE.len() + OCI_IMAGE_INDEX_MEDIA_TYPE.len() + 2 == MANIFESTS.len());
+};
+
+/// Fetches. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Puller {
+    transport: Transport,
+    pantry: Pantry,
+    trust: Arc<Trust>,
+}
+
+impl Puller {
+    pub(super) fn new(
+        registries: Arc<super::Registries>,
+        pantry: Pantry,
+        trust: Arc<Trust>,
+    ) -> Result<Puller, Error> {
+        Ok(Puller {
+            transport: Transport::new(registries)?,
+            pantry,
+            trust,
+        })
+    }
+
+    pub(super) fn pantry(&self) -> &Pantry {
+        &self.pantry
+    }
+
+    /// What the source is now: `have` where it still is that. Kept for when the registry is away.
+    pub(super) async fn pull(&self, wish: &Wish, have: Option<Fetched>) -> Result<Fetched, FetchError> {
+        let source = &wish.source;
+        let manifest = self.manifest(source, source.version(), "the image manifest").await?;
+        let digest = artefact::digest_of(manifest.as_bytes());
+        let have = match have.filter(|it| it.image.manifest == manifest) {
+            Some(have) => Some(have),
+            None => self.pantry.image(source, &digest).await,
+        };
+        let had = have.as_ref().map(|it| Arc::clone(&it.image));
+        let mut fetched = match have {
+            Some(have) => have,
+            None => self.component(wish, manifest).await?,
+        };
+        if self.trust.looks() && self.trust.of_image(&fetched).is_err() {
+            let signatures = self.signatures(source, &digest).await?;
+            if fetched.image.signatures != signatures {
+                let mut image = Image::clone(&fetched.image);
+                image.signatures = signatures;
+                fetched.image = Arc::new(image);
+            }
+        }
+        if had.as_ref() != Some(&fetched.image) {
+            self.pantry.put(&fetched).await;
+        }
+        self.pantry.is_now(source, &fetched.image).await;
+        Ok(fetched)
+    }
+
+    async fn manifest(
+        &self,
+        source: &Source,
+        version: &str,
+        what: &'static str,
+    ) -> Result<String, FetchError> {
+        let wanted = Wanted {
+            what,
+            path: &format!("manifests/{version}"),
+            accept: MANIFESTS,
+            most: MAX_IMAGE_MANIFEST,
+        };
+        let bytes = self.transport.get(source, wanted).await?;
+        let found = artefact::digest_of(&bytes);
+        if version.starts_with("sha256:") && version != found {
+            return Err(FetchError::Digest {
+                what,
+                found,
+                expected: version.to_owned(),
+            });
+        }
+        Ok(image::text(&bytes)?)
+    }
+
+    /// The component of an image manifest, when it may be fetched at all.
+    async fn component(&self, wish: &Wish, manifest: String) -> Result<Fetched, FetchError> {
+        let layer = artefact::component_layer(&artefact::image_manifest(manifest.as_bytes())?)?;
+        if layer.size > wish.limit {
+            return Err(FetchError::TooLarge {
+                found: layer.size,
+                limit: wish.limit,
+            });
+        }
+        if let Some(pinned) = wish.pinned.as_ref().filter(|pinned| **pinned != layer.digest) {
+            return Err(FetchError::Digest {
+                what: "the component",
+                found: format!("sha256:{}", layer.digest),
+                expected: format!("sha256:{pinned}, which the manifest pins"),
+            });
+        }
+        let component = self
+            .blob(&wish.source, &layer, "the component", artefact::LAYER)
+            .await?;
+        Ok(Fetched {
+            image: Arc::new(Image {
+                source: wish.source.to_string(),
+                manifest,
+                signatures: Vec::new(),
+            }),
+            component: Arc::new(component.into()),
+        })
+    }
+
+    async fn blob(
+        &self,
+        source: &Source,
+        layer: &Layer,
+        what: &'static str,
+        accept: &'static str,
+    ) -> Result<bytes::Bytes, FetchError> {
+        let wanted = Wanted {
+            what,
+            path: &format!("blobs/sha256:{}", layer.digest),
+            accept,
+            most: layer.size,
+        };
+        let bytes = self.transport.get(source, wanted).await?;
+        let found = hex(&Sha256::digest(&bytes));
+        if found == layer.digest {
+            Ok(bytes)
+        } else {
+            Err(FetchError::Digest {
+                what,
+                found: format!("sha256:{found}"),
+                expected: format!("sha256:{}", layer.digest),
+            })
+        }
+    }
+
+    /// What cosign has put beside an image. None where there is nothing.
+    async fn signatures(&self, source: &Source, digest: &str) -> Result<Vec<Signature>, FetchError> {
+        let tag = format!("{}.sig", digest.replace(':', "-"));
+        let manifest = match self.manifest(source, &tag, "the signatures' manifest").await {
+            Err(FetchError::NotThere { .. }) => return Ok(Vec::new()),
+            other => other?,
+        };
+        let manifest = artefact::image_manifest(manifest.as_bytes())?;
+        let layers: Vec<(&OciDescriptor, &String)> = manifest
+            .layers
+            .iter()
+            .filter(|it| it.media_type == SIMPLE_SIGNING)
+            .filter_map(|it| Some((it, it.annotations.as_ref()?.get(SIGNATURE_ANNOTATION)?)))
+            .collect();
+        let newest = layers.len().saturating_sub(MAX_SIGNATURES);
+        let mut signatures = Vec::new();
+        for (descriptor, signature) in &layers[newest..] {
+            let layer = artefact::described(descriptor)?;
+            if layer.size > MAX_PAYLOAD {
+                return Err(FetchError::TooLarge {
+                    found: layer.size,
+                    limit: MAX_PAYLOAD,
+                });
+            }
+            let payload = self
+                .blob(source, &layer, "what is signed", SIMPLE_SIGNING)
+                .await?;
+            let payload = String::from_utf8(payload.into())
+                .map_err(|_| NoComponent::Manifest("what is signed is not UTF-8".to_owned()))?;
+            signatures.push(Signature {
+                payload,
+                signature: (*signature).clone(),
+            });
+        }
+        Ok(signatures)
+    }
+}

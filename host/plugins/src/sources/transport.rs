@@ -1,0 +1,321 @@
+//! Asking a registry over HTTP: who asks is said only where it belongs, and no answer is read beyond what was expected.
+//!
+//! Pulling does not go through the client of `oci-client`, which reads manifests whatever their length, follows a redirect from TLS to
+//! plain HTTP, and sends passwords to any server that the registry names for its tokens. Where components have to be signed the registry
+//! is not trusted, and none of this may be its choice.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use bytes::{Bytes, BytesMut};
+use oci_client::errors::OciEnvelope;
+use reqwest::{
+    Client, Response, StatusCode, Url,
+    header::{ACCEPT, AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE},
+    redirect,
+};
+use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer};
+use rustls_pki_types::pem::PemObject;
+use serde_json::Value;
+
+use super::{
+    auth::{self, Challenge, authority},
+    fetch_error::FetchError,
+    settings::Registries,
+    source::Source,
+};
+use crate::{error::Error, text::one_line};
+
+/// Servers that a registry may send on to, one after the other.
+const MAX_REDIRECTS: usize = 5;
+/// Bytes of an error's text or a token.
+const MAX_WORDS: u64 = 64 << 10;
+/// Registries and repositories that a token is remembered of.
+const TOKENS: usize = 256;
+
+/// Speaks to registries. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Transport {
+    client: Client,
+    registries: Arc<Registries>,
+    /// What to be known by, for each registry and repository that asked.
+    known: Arc<Mutex<BTreeMap<(String, String), HeaderValue>>>,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) what: &'static str,
+    /// Behind `/v2/REPOSITORY/`.
+    pub(super) path: &'a str,
+    pub(super) accept: &'static str,
+    /// Bytes.
+    pub(super) most: u64,
+}
+
+impl Transport {
+    /// Reads the certificate authorities; blocks for that.
+    pub(super) fn new(registries: Arc<Registries>) -> Result<Transport, Error> {
+        let failed = |message: String| Error::Registries { message };
+        let policy = Arc::clone(&registries);
+        let client = Client::builder()
+            .tls_backend_preconfigured(tls(&registries.authorities).map_err(failed)?)
+            .user_agent(concat!("transom/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(registries.silence)
+            .read_timeout(registries.silence)
+            // reqwest takes the password out where the next server is another.
+            .redirect(redirect::Policy::custom(move |attempt| {
+                if attempt.previous().len() > MAX_REDIRECTS {
+                    attempt.error("it sends on too often")
+                } else if auth::may_be_asked(attempt.url(), &policy) {
+                    attempt.follow()
+                } else {
+                    attempt.error("it sends on to a server without TLS (plugins.oci.plain_http names those that may be)")
+                }
+            }))
+            .build()
+            .map_err(|error| failed(causes(&error)))?;
+        Ok(Transport {
+            client,
+            registries,
+            known: Arc::default(),
+        })
+    }
+
+    /// The whole of an answer, when it is no longer than it may be.
+    pub(super) async fn get(&self, source: &Source, wanted: Wanted<'_>) -> Result<Bytes, FetchError> {
+        let response = self.ask(source, wanted).await?;
+        body(response, wanted.what, wanted.most).await
+    }
+
+    async fn ask(&self, source: &Source, wanted: Wanted<'_>) -> Result<Response, FetchError> {
+        let registry = source.registry();
+        let scheme = if self.registries.is_plain(registry) {
+            "http"
+        } else {
+            "https"
+        };
+        let text = format!("{scheme}://{registry}/v2/{}/{}", source.repository(), wanted.path);
+        let url = Url::parse(&text).map_err(|error| FetchError::Answer {
+            what: "the address",
+            host: registry.to_owned(),
+            message: error.to_string(),
+        })?;
+        let place = (registry.to_owned(), source.repository().to_owned());
+        let known = self.known().get(&place).cloned();
+        let mut response = self.send(&url, wanted.accept, known).await?;
+        if response.status() == StatusCode::UNAUTHORIZED
+            && let Some(authorization) = self.introduce(source, &response).await?
+        {
+            response = self
+                .send(&url, wanted.accept, Some(authorization.clone()))
+                .await?;
+            if response.status() != StatusCode::UNAUTHORIZED {
+                self.remember(place, authorization);
+            }
+        }
+        if response.status() == StatusCode::OK {
+            Ok(response)
+        } else {
+            Err(refusal(registry, response).await)
+        }
+    }
+
+    async fn send(
+        &self,
+        url: &Url,
+        accept: &'static str,
+        authorization: Option<HeaderValue>,
+    ) -> Result<Response, FetchError> {
+        let mut request = self.client.get(url.clone()).header(ACCEPT, accept);
+        if let Some(authorization) = authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
+        request.send().await.map_err(|error| FetchError::Unreachable {
+            host: authority(url),
+            message: causes(&error),
+        })
+    }
+
+    /// What to be known by; none where nothing is known that could help.
+    async fn introduce(
+        &self,
+        source: &Source,
+        refused: &Response,
+    ) -> Result<Option<HeaderValue>, FetchError> {
+        let registry = source.registry();
+        // One that sent on to another server is not whose password this is.
+        if authority(refused.url()) != registry && authority(refused.url()) != without_default_port(registry) {
+            return Ok(None);
+        }
+        let header = refused.headers().get(WWW_AUTHENTICATE);
+        let challenge = header
+            .and_then(|it| it.to_str().ok())
+            .and_then(Challenge::parse);
+        let login = self.registries.login(registry);
+        match (challenge, login) {
+            (Some(Challenge::Basic), Some(login)) => {
+                let request = self.client.get(refused.url().clone());
+                let request = request.basic_auth(&login.user, Some(&login.password)).build();
+                Ok(request
+                    .ok()
+                    .and_then(|it| it.headers().get(AUTHORIZATION).cloned()))
+            }
+            (Some(Challenge::Bearer { realm, service }), _) => {
+                let realm = auth::token_server(&realm, registry, &self.registries)?;
+                self.token(source, realm, service).await.map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    async fn token(
+        &self,
+        source: &Source,
+        realm: Url,
+        service: Option<String>,
+    ) -> Result<HeaderValue, FetchError> {
+        let host = authority(&realm);
+        let mut url = realm;
+        {
+            let mut query = url.query_pairs_mut();
+            query.append_pair("scope", &format!("repository:{}:pull", source.repository()));
+            if let Some(service) = &service {
+                query.append_pair("service", service);
+            }
+        }
+        let mut request = self.client.get(url);
+        if let Some(login) = self.registries.login(source.registry()) {
+            request = request.basic_auth(&login.user, Some(&login.password));
+        }
+        let response = request.send().await.map_err(|error| FetchError::Unreachable {
+            host: host.clone(),
+            message: causes(&error),
+        })?;
+        if response.status() != StatusCode::OK {
+            return Err(refusal(&host, response).await);
+        }
+        let answer = body(response, "the token", MAX_WORDS).await?;
+        let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        let token = answer["token"].as_str().or(answer["access_token"].as_str());
+        let mut header = token
+            .and_then(|token| HeaderValue::from_str(&format!("Bearer {token}")).ok())
+            .ok_or_else(|| FetchError::Answer {
+                what: "the token",
+                host,
+                message: "expected a JSON object with `token`".to_owned(),
+            })?;
+        header.set_sensitive(true);
+        Ok(header)
+    }
+
+    fn remember(&self, place: (String, String), authorization: HeaderValue) {
+        let mut known = self.known();
+        if known.len() >= TOKENS {
+            // Each is asked for again when it is needed.
+            known.clear();
+        }
+        known.insert(place, authorization);
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<(String, String), HeaderValue>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn without_default_port(registry: &str) -> &str {
+    let plain = registry.strip_suffix(":443");
+    plain.or_else(|| registry.strip_suffix(":80")).unwrap_or(registry)
+}
+
+async fn body(mut response: Response, what: &'static str, most: u64) -> Result<Bytes, FetchError> {
+    let host = authority(response.url());
+    let too_long = || FetchError::TooLong {
+        what,
+        host: host.clone(),
+        limit: most,
+    };
+    if response.content_length().is_some_and(|it| it > most) {
+        return Err(too_long());
+    }
+    let mut body = BytesMut::new();
+    loop {
+        let chunk = response.chunk().await.map_err(|error| FetchError::Unreachable {
+            host: host.clone(),
+            message: causes(&error),
+        })?;
+        let Some(chunk) = chunk else {
+            return Ok(body.freeze());
+        };
+        if (body.len() + chunk.len()) as u64 > most {
+            return Err(too_long());
+        }
+        body.extend_from_slice(&chunk);
+    }
+}
+
+/// What a registry said in place of an answer.
+async fn refusal(host: &str, response: Response) -> FetchError {
+    let status = response.status();
+    let words = body(response, "the error", MAX_WORDS).await.unwrap_or_default();
+    let message = match serde_json::from_slice::<OciEnvelope>(&words) {
+        Ok(envelope) => envelope
+            .errors
+            .iter()
+            .map(|it| it.message.as_str())
+            .collect::<Vec<_>>()
+            .join("; "),
+        Err(_) => String::new(),
+    };
+    let message = if message.is_empty() {
+        status.canonical_reason().unwrap_or_default().to_owned()
+    } else {
+        one_line(&message)
+    };
+    let host = host.to_owned();
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => FetchError::Denied { host, message },
+        StatusCode::NOT_FOUND => FetchError::NotThere { host, message },
+        _ => FetchError::Status {
+            host,
+            status: status.as_u16(),
+            message,
+        },
+    }
+}
+
+/// An error with its causes, without the address: the caller names the server.
+fn causes(error: &reqwest::Error) -> String {
+    let mut text = String::new();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    if text.is_empty() {
+        let plain = if error.is_timeout() { "no answer in time" } else { "no answer" };
+        plain.clone_into(&mut text);
+    }
+    one_line(&text)
+}
+
+fn tls(authorities: &[u8]) -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    let system = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(system.certs);
+    for certificate in CertificateDer::pem_slice_iter(authorities) {
+        certificate
+            .map_err(|error| error.to_string())
+            .and_then(|it| roots.add(it).map_err(|error| error.to_string()))
+            .map_err(|error| format!("the certificate authority for registries cannot be used: {error}"))?;
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
