@@ -18,6 +18,7 @@ pub mod gate;
 pub mod plugin;
 pub mod process;
 pub mod redis;
+pub mod registry;
 pub mod site;
 
 use std::future::Future;

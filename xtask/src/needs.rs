@@ -1,9 +1,12 @@
 //! Programs that tests start: real servers, from Debian's packages.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
+
+use crate::steps::root;
 
 /// A program that tests start, the file that shows that it is there, and the package it comes from.
 const NEEDS: [(&str, &[&str], &str); 3] = [
@@ -17,8 +20,71 @@ const NEEDS: [(&str, &[&str], &str); 3] = [
     ("java", &["/usr/bin/java"], "default-jre-headless"),
 ];
 
+/// The registry that tests pull components from. Installing its package would also start one, so it is only unpacked.
+const REGISTRY: &str = "docker-registry";
+
 /// Installs what is missing where that is possible, else says what to install.
 pub(crate) fn install() -> anyhow::Result<()> {
+    install_servers()?;
+    unpack_registry()
+}
+
+fn unpack_registry() -> anyhow::Result<()> {
+    let tools = root().join("target/tools");
+    let program = Path::new("usr/bin").join(REGISTRY);
+    if Path::new("/").join(&program).exists() || tools.join(&program).exists() {
+        return Ok(());
+    }
+    eprintln!("==> {REGISTRY} for the tests");
+    fs::create_dir_all(&tools).with_context(|| format!("creating {}", tools.display()))?;
+    if download(&tools).is_err() {
+        ensure!(
+            is_root(),
+            "tests start {REGISTRY}, and `apt-get download {REGISTRY}` does not get it: try sudo apt-get update"
+        );
+        apt(&["update", "-qq"])?;
+        download(&tools)?;
+    }
+    let package = downloaded(&tools)?.context("apt-get downloaded no package")?;
+    let status = Command::new("dpkg-deb")
+        .arg("-x")
+        .args([&package, &tools])
+        .status()
+        .context("cannot run dpkg-deb")?;
+    ensure!(status.success(), "dpkg-deb -x failed ({status})");
+    fs::remove_file(&package).with_context(|| format!("removing {}", package.display()))?;
+    ensure!(
+        tools.join(&program).exists(),
+        "the package {REGISTRY} has no {}",
+        program.display()
+    );
+    Ok(())
+}
+
+/// Needs no rights beyond the user's own.
+fn download(tools: &Path) -> anyhow::Result<()> {
+    let status = Command::new("apt-get")
+        .args(["download", "-qq", REGISTRY])
+        .current_dir(tools)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .context("cannot run apt-get")?;
+    ensure!(status.success(), "apt-get download {REGISTRY} failed ({status})");
+    Ok(())
+}
+
+fn downloaded(tools: &Path) -> anyhow::Result<Option<PathBuf>> {
+    for entry in fs::read_dir(tools)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|it| it == "deb") {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
+fn install_servers() -> anyhow::Result<()> {
     let missing: Vec<&(&str, &[&str], &str)> = NEEDS
         .iter()
         .filter(|(_, files, _)| !files.iter().any(|file| Path::new(file).exists()))
@@ -62,5 +128,5 @@ fn apt(arguments: &[&str]) -> anyhow::Result<()> {
 fn is_root() -> bool {
     // Without a library: the owner of our own process directory is who we are.
     use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }

@@ -104,6 +104,7 @@ impl Daemon {
             None => None,
         };
         let plugins = parts::plugins_config(settings.plugins, ground.as_ref())
+            .context(Misconfigured)?
             .start(&mut registry, token.child_token())
             .await
             .context(Unavailable)?;

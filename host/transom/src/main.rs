@@ -9,6 +9,7 @@ mod config;
 mod daemon;
 mod exit;
 mod output;
+mod sources;
 mod telemetry;
 
 use std::process::ExitCode;

@@ -158,7 +158,7 @@ impl Sources {
         let source = errand.wish.source.to_string();
         self.0.metrics.fetched(name, pulled.is_ok());
         let result = pulled.map(|it| {
-            let complete = !self.0.trust.looks() || self.0.trust.of_image(&it).is_ok();
+            let complete = !self.0.trust.looks() || self.0.trust.of_image(&it.image).is_ok();
             (it, complete)
         });
         let pauses = Pauses {

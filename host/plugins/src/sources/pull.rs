@@ -13,7 +13,7 @@ use super::{
     source::Source,
     transport::{Transport, Wanted},
 };
-use crate::{error::Error, text::hex, trust::Trust};
+use crate::{admission::aside, error::Error, text::hex, trust::Trust};
 
 /// What a plugin's manifest asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Puller {
             Some(have) => have,
             None => self.component(wish, manifest).await?,
         };
-        if self.trust.looks() && self.trust.of_image(&fetched).is_err() {
+        if self.trust.looks() && self.trust.of_image(&fetched.image).is_err() {
             let signatures = self.signatures(source, &digest).await?;
             if fetched.image.signatures != signatures {
                 let mut image = Image::clone(&fetched.image);
@@ -160,7 +160,12 @@ impl Puller {
             most: layer.size,
         };
         let bytes = self.transport.get(source, wanted).await?;
-        let found = hex(&Sha256::digest(&bytes));
+        let (bytes, found) = aside(move || {
+            let found = hex(&Sha256::digest(&bytes));
+            (bytes, found)
+        })
+        .await
+        .map_err(|_| FetchError::Broke)?;
         if found == layer.digest {
             Ok(bytes)
         } else {

@@ -13,16 +13,11 @@ mod sign;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use crate::{
     admission::{Files, Origin},
     error::Error,
-    sources::{
-        artefact::digest_of,
-        image::{Fetched, Image},
-    },
-    text::hex,
+    sources::{artefact::digest_of, image::Image},
 };
 use key::Key;
 pub(crate) use sign::Signer;
@@ -69,7 +64,7 @@ pub(crate) enum Untrusted {
 }
 
 /// The rule in force, with the keys read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Trust {
     keys: Vec<Key>,
     required: bool,
@@ -109,14 +104,28 @@ impl Trust {
             Origin::File {
                 signature: Some(signature),
             } => self.of_file(&files.component, signature).map(Some),
-            Origin::Image(image) => self.signer_of_image(image, component),
+            Origin::Image(image) if image.is_of(component) => self.of_image(image),
+            Origin::Image(_) => Err(Untrusted::Wrong("the image manifest is of another component")),
         }
     }
 
-    /// Who signed what was fetched, as [`Trust::check`] will say.
-    pub(crate) fn of_image(&self, fetched: &Fetched) -> Result<Option<String>, Untrusted> {
-        let component = hex(&Sha256::digest(fetched.component.as_slice()));
-        self.signer_of_image(&fetched.image, &component)
+    /// Who signed an image, as [`Trust::check`] will say of its component.
+    pub(crate) fn of_image(&self, image: &Image) -> Result<Option<String>, Untrusted> {
+        if image.signatures.is_empty() {
+            return self.unsigned(Untrusted::NoneThere);
+        }
+        let digest = digest_of(image.manifest.as_bytes());
+        let mut why = Untrusted::Wrong("none of the configured keys made it");
+        for it in &image.signatures {
+            let signer = decode(it.signature.as_bytes())
+                .and_then(|signature| self.signer(it.payload.as_bytes(), &signature));
+            match signer {
+                Some(signer) if names(&it.payload, &digest) => return Ok(Some(signer)),
+                Some(_) => why = Untrusted::Wrong("it is of another image"),
+                None => {}
+            }
+        }
+        Err(why)
     }
 
     fn unsigned(&self, why: Untrusted) -> Result<Option<String>, Untrusted> {
@@ -133,27 +142,6 @@ impl Trust {
             .ok_or(Untrusted::Wrong(
                 "none of the configured keys made it of these bytes",
             ))
-    }
-
-    fn signer_of_image(&self, image: &Image, component: &str) -> Result<Option<String>, Untrusted> {
-        if !image.is_of(component) {
-            return Err(Untrusted::Wrong("the image manifest is of another component"));
-        }
-        if image.signatures.is_empty() {
-            return self.unsigned(Untrusted::NoneThere);
-        }
-        let digest = digest_of(image.manifest.as_bytes());
-        let mut why = Untrusted::Wrong("none of the configured keys made it");
-        for it in &image.signatures {
-            let signer = decode(it.signature.as_bytes())
-                .and_then(|signature| self.signer(it.payload.as_bytes(), &signature));
-            match signer {
-                Some(signer) if names(&it.payload, &digest) => return Ok(Some(signer)),
-                Some(_) => why = Untrusted::Wrong("it is of another image"),
-                None => {}
-            }
-        }
-        Err(why)
     }
 
     fn signer(&self, message: &[u8], signature: &[u8]) -> Option<String> {

@@ -2,6 +2,9 @@
 //! would say to a component.
 
 mod check;
+mod check_source;
+mod push;
+mod registry;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -10,6 +13,7 @@ use serde_json::{Value, json};
 use crate::exit::Unavailable;
 use crate::output::{self, Output};
 use check::Check;
+use push::Push;
 
 /// Looks after the plugins of a running daemon, and at components before they are given to one.
 #[derive(Debug, Subcommand)]
@@ -27,6 +31,7 @@ pub(super) enum PluginCommand {
     /// Has the version that answers beside the one that serves (`promote = "manual"` in its manifest) take its place.
     Promote(One),
     Check(Check),
+    Push(Push),
 }
 
 /// Which daemon, and how to show what it says.
@@ -58,7 +63,9 @@ pub(super) struct Rollback {
 }
 
 /// Columns of tables, which are keys of the admin API's answers.
-const PLUGIN: [&str; 7] = ["name", "world", "version", "state", "calls", "traps", "refusal"];
+const PLUGIN: [&str; 8] = [
+    "name", "world", "version", "state", "calls", "traps", "source", "refusal",
+];
 const RECORD: [&str; 7] = ["sequence", "at", "outcome", "version", "by", "digest", "reason"];
 
 impl PluginCommand {
@@ -86,6 +93,7 @@ impl PluginCommand {
                 daemon.order(&name, "rollback", record).await
             }
             PluginCommand::Check(check) => check.run().await,
+            PluginCommand::Push(push) => push.run().await,
             PluginCommand::Promote(One { name, daemon }) => daemon.order(&name, "promote", None).await,
         }
     }
@@ -182,6 +190,12 @@ fn flatten(key: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
 fn cell(key: &str, value: &Value) -> String {
     match (key, value) {
         (_, Value::Null) => "-".into(),
+        // How fetching goes, or why it does not.
+        ("source", Value::Object(source)) => {
+            let trouble = source.get("trouble").and_then(Value::as_str);
+            let state = source.get("state").and_then(Value::as_str);
+            trouble.or(state).unwrap_or("-").to_owned()
+        }
         ("at" | "since" | "admitted_at", Value::Number(seconds)) => seconds
             .as_i64()
             .and_then(|seconds| jiff::Timestamp::from_second(seconds).ok())

@@ -16,6 +16,9 @@ use super::settings::{SECTIONS, Settings};
 /// What a lease may last.
 const LEASE_SECONDS: RangeInclusive<u64> = 1..=600;
 
+/// What `plugins.oci` may say of times.
+const OCI_SECONDS: RangeInclusive<u64> = 1..=86_400;
+
 /// Keys given on the command line, as `section.key` to value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides(BTreeMap<String, Value>);
@@ -76,7 +79,10 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
     let figment = figment.merge(environment()).merge(overrides);
     match figment.extract::<Settings>() {
         Ok(mut settings) => {
-            settings.plugins.dir = beside(file, &settings.plugins.dir);
+            for path in settings.plugins.paths() {
+                *path = beside(file, path);
+            }
+            refuse_pauses(&settings)?;
             refuse_exposure(&settings)?;
             refuse_lease(&settings)?;
             Ok((settings, figment))
@@ -118,6 +124,21 @@ fn refuse_lease(settings: &Settings) -> anyhow::Result<()> {
     if !LEASE_SECONDS.contains(&seconds) {
         let (least, most) = (LEASE_SECONDS.start(), LEASE_SECONDS.end());
         bail!("`store.lease_seconds` is {seconds}: it must be between {least} and {most} seconds");
+    }
+    Ok(())
+}
+
+/// A registry is not asked without a pause, and not waited for without end.
+fn refuse_pauses(settings: &Settings) -> anyhow::Result<()> {
+    let oci = &settings.plugins.oci;
+    for (key, seconds) in [
+        ("refresh_seconds", oci.refresh_seconds),
+        ("timeout_seconds", oci.timeout_seconds),
+    ] {
+        if !OCI_SECONDS.contains(&seconds) {
+            let (least, most) = (OCI_SECONDS.start(), OCI_SECONDS.end());
+            bail!("`plugins.oci.{key}` is {seconds}: it must be between {least} and {most} seconds");
+        }
     }
     Ok(())
 }
@@ -238,6 +259,9 @@ mod tests {
                 "expected one of host, cluster",
             ),
             ("[apps\n", "TOML parse error"),
+            ("[plugins.oci]\nrefresh_seconds = 0\n", "`plugins.oci.refresh_seconds` is 0"),
+            ("[[plugins.oci.logins]]\nuser = \"u\"\n", "registry"),
+            ("[plugins.signatures]\nkey = []\n", "did you mean `keys`?"),
             ("[apps]\nlistener = \"0.0.0.0\"\n", "`apps.listener` is 0.0.0.0"),
             (
                 "[admin]\nlistener = \"10.0.0.1\"\n",
@@ -275,8 +299,15 @@ mod tests {
     fn a_relative_plugin_directory_is_relative_to_the_file() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("t.toml");
-        std::fs::write(&file, "[plugins]\ndir = \"p\"\n").expect("written");
+        std::fs::write(
+            &file,
+            "[plugins]\ndir = \"p\"\n[plugins.signatures]\nkeys = [\"a.pub\", \"/b.pub\"]\n[plugins.oci]\nca_file = \"ca\"\n",
+        )
+        .expect("written");
         let (settings, _) = load(Some(&file), Overrides::default()).expect("valid");
         assert_eq!(settings.plugins.dir, dir.path().join("p"));
+        assert_eq!(settings.plugins.oci.ca_file, Some(dir.path().join("ca")));
+        let keys = settings.plugins.signatures.keys;
+        assert_eq!(keys, [dir.path().join("a.pub"), PathBuf::from("/b.pub")]);
     }
 }

@@ -9,4 +9,6 @@ mod settings;
 
 pub(crate) use load::{Overrides, load};
 pub(crate) use report::rows;
-pub(crate) use settings::{Apps, Cluster, Discovery, LogFormat, Looker, Plugins, Settings, Store};
+pub(crate) use settings::{
+    Apps, Cluster, Discovery, LogFormat, Looker, Oci, OciLogin, Plugins, Settings, Signatures, Store,
+};

@@ -119,6 +119,8 @@ pub(crate) struct Plugins {
     pub(crate) dir: PathBuf,
     #[serde(rename = "use")]
     pub(crate) uses: Uses,
+    pub(crate) oci: Oci,
+    pub(crate) signatures: Signatures,
 }
 
 impl Default for Plugins {
@@ -126,6 +128,85 @@ impl Default for Plugins {
         Plugins {
             dir: "plugins".into(),
             uses: Uses::default(),
+            oci: Oci::default(),
+            signatures: Signatures::default(),
+        }
+    }
+}
+
+impl Plugins {
+    /// All paths, for [`super::load`] to make them relative to the file that they are in.
+    pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let oci = &mut self.oci;
+        [&mut self.dir]
+            .into_iter()
+            .chain(&mut oci.ca_file)
+            .chain(&mut oci.docker_config)
+            .chain(oci.logins.iter_mut().filter_map(|it| it.password_file.as_mut()))
+            .chain(&mut self.signatures.keys)
+    }
+}
+
+/// `[plugins.oci]`: the registries that components are fetched from whose manifests name a `source`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Oci {
+    /// Seconds after which a tag is resolved again.
+    pub(crate) refresh_seconds: u64,
+    /// Seconds that one component may take.
+    pub(crate) timeout_seconds: u64,
+    /// Registries, `host` or `host:port`, that are spoken to without TLS. No other is, loopback included.
+    pub(crate) plain_http: Vec<String>,
+    /// Certificate authorities beside the system's, PEM.
+    pub(crate) ca_file: Option<PathBuf>,
+    /// A file as `docker login` writes it, whose passwords are used for the registries that `logins` leaves out.
+    pub(crate) docker_config: Option<PathBuf>,
+    pub(crate) logins: Vec<OciLogin>,
+}
+
+impl Default for Oci {
+    fn default() -> Self {
+        Oci {
+            refresh_seconds: 300,
+            timeout_seconds: 120,
+            plain_http: Vec::new(),
+            ca_file: None,
+            docker_config: None,
+            logins: Vec::new(),
+        }
+    }
+}
+
+/// `[[plugins.oci.logins]]`: who to be for one registry.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OciLogin {
+    /// `host` or `host:port`, as sources name it.
+    pub(crate) registry: String,
+    pub(crate) user: String,
+    pub(crate) password: Option<Secret>,
+    /// In place of `password`: the file that holds it, and nothing else but a line's end.
+    pub(crate) password_file: Option<PathBuf>,
+    /// The host that makes the registry's tokens, where that is another: the password is sent to no other.
+    pub(crate) token_server: Option<String>,
+}
+
+/// `[plugins.signatures]`: who has to have signed components.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Signatures {
+    /// Public keys, PEM files, of ECDSA on P-256 or Ed25519: one of them has to have signed each component. None: signatures are not looked
+    /// at.
+    pub(crate) keys: Vec<PathBuf>,
+    /// Whether a component without any signature is refused.
+    pub(crate) required: bool,
+}
+
+impl Default for Signatures {
+    fn default() -> Self {
+        Signatures {
+            keys: Vec::new(),
+            required: true,
         }
     }
 }

@@ -9,6 +9,7 @@ use transom_cluster::v1;
 
 use super::Ground;
 use crate::config::{self, Looker};
+use crate::sources;
 
 /// Between two looks at a store that does not answer yet.
 const STORE_POLL: Duration = Duration::from_millis(250);
@@ -95,9 +96,14 @@ pub(super) fn named_masters(section: &config::Cluster) -> Vec<String> {
 }
 
 /// `ground`: where records of admissions are kept, for each daemon its own, since each has a plugin directory of its own.
-pub(super) fn plugins_config(section: config::Plugins, ground: Option<&Ground>) -> transom_plugins::Config {
+pub(super) fn plugins_config(
+    section: config::Plugins,
+    ground: Option<&Ground>,
+) -> anyhow::Result<transom_plugins::Config> {
     let uses = section.uses;
-    transom_plugins::Config {
+    Ok(transom_plugins::Config {
+        registries: sources::registries(&section.oci)?,
+        signatures: sources::signatures(&section.signatures)?,
         store: ground.map(|ground| ground.store.clone()),
         prefix: ground.map_or_else(String::new, |ground| {
             format!("{}/daemons/{}", ground.prefix, ground.daemon)
@@ -111,7 +117,7 @@ pub(super) fn plugins_config(section: config::Plugins, ground: Option<&Ground>) 
             exec: uses.exec,
         },
         ..transom_plugins::Config::new(section.dir)
-    }
+    })
 }
 
 pub(super) fn framework(section: &config::Apps, principal: Option<String>) -> v1::FrameworkInfo {

@@ -9,7 +9,8 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::flatten;
+use super::registry::RegistryArgs;
+use super::{check_source, flatten};
 use crate::exit::Misconfigured;
 use crate::output::{self, Output};
 
@@ -22,17 +23,26 @@ const NAME: &str = "component";
 /// Exit code 1 when it would be refused; the message says why.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Check {
-    /// The component.
+    /// The component; or a manifest alone that names a `source`, whose component is fetched.
     file: PathBuf,
     /// Its manifest; the file beside it with the ending `.toml` when left out.
     #[arg(long)]
     manifest: Option<PathBuf>,
+    #[command(flatten)]
+    registry: RegistryArgs,
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
 
 impl Check {
     pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
+        if self.manifest.is_none() && self.file.extension().is_some_and(|it| it == "toml") {
+            let (registries, signatures) = self.registry.read()?;
+            let verdict = check_source::verdict(&self.file, registries, signatures).await?;
+            let mut rows = Vec::new();
+            flatten("", &verdict, &mut rows);
+            return output::print(self.output, &verdict, &["key", "value"], rows);
+        }
         let manifest = self.manifest.unwrap_or_else(|| self.file.with_extension("toml"));
         let dir = tempfile::tempdir().context("a directory to look at it in")?;
         take(&self.file, dir.path(), "wasm").context(Misconfigured)?;

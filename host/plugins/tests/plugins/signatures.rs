@@ -1,0 +1,276 @@
+//! Where keys are configured each component needs a signature by one of them, wherever it is from and however it comes to serve.
+
+use std::{fs, path::Path};
+
+use prometheus_client::registry::Registry;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use transom_plugins::{Change, Config, OrderError, PublicKey, Registries, Signatures, State};
+
+use crate::{
+    registry::DockerRegistry,
+    sources::{push_variant, serving, until, variant},
+    support::{Site, put},
+};
+
+macro_rules! file {
+    ($name:literal) => {
+        include_bytes!(concat!("../data/signing/", $name)).as_slice()
+    };
+}
+
+fn signatures(key: &[u8], required: bool) -> Signatures {
+    Signatures {
+        keys: vec![PublicKey {
+            name: "team.pub".to_owned(),
+            pem: key.to_vec(),
+        }],
+        required,
+    }
+}
+
+/// A detached signature, as `openssl dgst -sha256 -sign` writes it.
+fn sign(pem: &[u8], component: &[u8]) -> Vec<u8> {
+    use ring::{rand::SystemRandom, signature};
+    use rustls_pki_types::pem::PemObject;
+    let key = rustls_pki_types::PrivatePkcs8KeyDer::from_pem_slice(pem).unwrap();
+    let random = SystemRandom::new();
+    let key = signature::EcdsaKeyPair::from_pkcs8(
+        &signature::ECDSA_P256_SHA256_ASN1_SIGNING,
+        key.secret_pkcs8_der(),
+        &random,
+    );
+    key.unwrap().sign(&random, component).unwrap().as_ref().to_vec()
+}
+
+const PLAIN: &str = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"v1\"\n";
+
+/// Puts a version into the directory, the signature first: what comes together is looked at together.
+fn install(dir: &Path, component: &[u8], signature: Option<&[u8]>) {
+    let beside = dir.join("odd.wasm.sig");
+    match signature {
+        Some(signature) => put(dir, "odd.wasm.sig", signature),
+        None if beside.exists() => fs::remove_file(beside).unwrap(),
+        None => {}
+    }
+    put(dir, "odd.toml", PLAIN.as_bytes());
+    put(dir, "odd.wasm", component);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_without_a_good_signature_beside_it_is_refused() {
+    let (one, two) = (variant(1), variant(2));
+    let good = sign(file!("p256.key"), &one);
+    let site = Site::with_config(&[], |config: &mut Config| {
+        config.signatures = signatures(file!("p256.pub"), true);
+        install(&config.dir, &one, Some(&good));
+    })
+    .await;
+    let status = site.status("odd");
+    assert_eq!(status.state, State::Serving, "{:?}", status.refusal);
+    let signer = status.signed_by.unwrap();
+    assert!(signer.starts_with("team.pub (sha256:"), "{signer}");
+    let first = status.digest;
+    let (records, _) = site.plugins.history("odd");
+    assert_eq!(records[0].signed_by.as_ref(), Some(&signer));
+    assert_eq!(records[0].source, None);
+
+    let of_other_key = sign(file!("other.key"), &two);
+    for (what, signature, expected) in [
+        ("none", None, "there is no odd.wasm.sig"),
+        ("of the version before", Some(good.as_slice()), "does not hold"),
+        ("by another key", Some(of_other_key.as_slice()), "does not hold"),
+    ] {
+        let change = site.change(|| install(site.dir.path(), &two, signature)).await;
+        let Change::Refused { reason, .. } = &change else {
+            panic!("{what}: {change:?}")
+        };
+        assert!(reason.contains(expected), "{what}: {reason}");
+        let status = site.status("odd");
+        assert_eq!((status.state, &status.digest), (State::Serving, &first), "{what}");
+        assert!(site.look("odd", "{}", None).await.is_ok());
+    }
+    // The signature that was missing comes later, alone.
+    let signature = sign(file!("p256.key"), &two);
+    let change = site
+        .change(|| put(site.dir.path(), "odd.wasm.sig", &signature))
+        .await;
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    // And it is taken away: what would be admitted now is refused, also after a restart.
+    let change = site
+        .change(|| fs::remove_file(site.dir.path().join("odd.wasm.sig")).unwrap())
+        .await;
+    assert!(matches!(change, Change::Refused { .. }), "{change:?}");
+    // A manifest has no say in it.
+    let more = format!("signatures = false\n{PLAIN}");
+    let change = site
+        .change(|| put(site.dir.path(), "odd.toml", more.as_bytes()))
+        .await;
+    assert!(matches!(&change, Change::Refused { reason, .. } if reason.contains("unknown key")), "{change:?}");
+    put(site.dir.path(), "odd.toml", PLAIN.as_bytes());
+    let strict = |config: &mut Config| config.signatures = signatures(file!("p256.pub"), true);
+    let site = site.again(|_| (), strict).await;
+    assert_eq!(site.status("odd").state, State::Refused);
+    assert!(site.look("odd", "{}", None).await.is_err());
+    let lax = |config: &mut Config| config.signatures = signatures(file!("p256.pub"), false);
+    let site = site.again(|_| (), lax).await;
+    let status = site.status("odd");
+    assert_eq!((status.state, status.signed_by), (State::Serving, None));
+    site.stop().await;
+}
+
+/// A version that returns is held against the rule that is in force then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_version_that_returns_needs_its_signature_again() {
+    let (unsigned, signed) = (variant(1), variant(2));
+    let state = TempDir::new().unwrap();
+    let store = transom_store::open(&format!("file:{}", state.path().display()))
+        .await
+        .unwrap();
+    let with = |key: Option<&'static [u8]>| {
+        let store = store.clone();
+        move |config: &mut Config| {
+            config.store = Some(store);
+            if let Some(key) = key {
+                config.signatures = signatures(key, true);
+            }
+        }
+    };
+    let site = Site::with_config(&[], |config: &mut Config| {
+        install(&config.dir, &unsigned, None);
+        with(None)(config);
+    })
+    .await;
+    assert_eq!(site.status("odd").state, State::Serving);
+    let signature = sign(file!("p256.key"), &signed);
+    let next = |dir: &Path| install(dir, &signed, Some(&signature));
+    let site = site.again(next, with(Some(file!("p256.pub")))).await;
+    assert_eq!(site.status("odd").state, State::Serving);
+    let first = site.plugins.rollback("odd", Some(1), "x").await;
+    let Err(OrderError::Refused { reason, .. }) = &first else {
+        panic!("{first:?}")
+    };
+    assert!(reason.contains("it is not signed"), "{reason}");
+    let third = variant(3);
+    let of_third = sign(file!("p256.key"), &third);
+    let change = site
+        .change(|| install(site.dir.path(), &third, Some(&of_third)))
+        .await;
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    let back = site.plugins.rollback("odd", Some(2), "x").await;
+    assert!(matches!(back, Ok(Change::RolledBack { .. })), "{back:?}");
+    let record = &site.plugins.history("odd").0[0];
+    assert!(record.signed_by.is_some(), "its signature was kept: {record:?}");
+
+    // With another key neither what was rolled back to nor what is in the directory is admitted.
+    let site = site.again(|_| (), with(Some(file!("other.pub")))).await;
+    assert_eq!(site.status("odd").state, State::Refused);
+    let back = site.plugins.rollback("odd", Some(2), "x").await;
+    assert!(matches!(back, Err(OrderError::Refused { .. })), "{back:?}");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_image_without_a_good_signature_beside_it_is_refused() {
+    let mut registry = DockerRegistry::start().await;
+    push_variant(&registry, 1, "latest", Some(file!("p256.key"))).await;
+    let settings = registry.settings();
+    let with = |key: &'static [u8]| {
+        let settings: Registries = settings.clone();
+        move |config: &mut Config| {
+            config.registries = settings;
+            config.signatures = signatures(key, true);
+        }
+    };
+    let text = format!("source = \"{}\"\n{PLAIN}", registry.source(":latest"));
+    let site = Site::with_config(&[], |config: &mut Config| {
+        put(&config.dir, "odd.toml", text.as_bytes());
+        with(file!("p256.pub"))(config);
+    })
+    .await;
+    let first = serving(&site).await;
+    assert!(first.signed_by.is_some());
+
+    for key in [None, Some(file!("other.key"))] {
+        let mark = if key.is_some() { 3 } else { 2 };
+        push_variant(&registry, mark, "latest", key).await;
+        site.plugins.rescan().await;
+        let expected = if key.is_some() {
+            "none of the configured keys made it"
+        } else {
+            "the registry has no signature"
+        };
+        let status = until(&site, expected, |it| {
+            it.refusal.as_ref().is_some_and(|it| it.contains(expected))
+        })
+        .await;
+        assert_eq!((status.state, &status.digest), (State::Serving, &first.digest));
+        assert!(site.look("odd", "{}", None).await.is_ok());
+    }
+    // Signed afterwards, beside the one that does not hold; the image is the same.
+    push_variant(&registry, 3, "latest", Some(file!("p256.key"))).await;
+    site.plugins.rescan().await;
+    let status = until(&site, "signed afterwards", |it| it.digest != first.digest).await;
+    assert!(status.signed_by.is_some() && status.refusal.is_none());
+
+    // What was fetched earlier is held against the keys of now.
+    registry.stop();
+    let site = site.again(|_| (), with(file!("p256.pub"))).await;
+    assert_eq!(site.status("odd").digest, status.digest);
+    let site = site.again(|_| (), with(file!("other.pub"))).await;
+    let status = site.status("odd");
+    // It was signed with both keys.
+    assert_eq!(status.state, State::Serving, "{:?}", status.refusal);
+    let site = site.again(|_| (), with(file!("ed25519.pub"))).await;
+    let status = site.status("odd");
+    assert_eq!(status.state, State::Refused);
+    assert!(status.refusal.unwrap().contains("does not hold"));
+    site.stop().await;
+}
+
+/// A signature is of one image: copied to the place of another's it is worth nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signature_of_another_image_is_none() {
+    let registry = DockerRegistry::start().await;
+    let signed = push_variant(&registry, 1, "one", Some(file!("ed25519.key"))).await;
+    let unsigned = push_variant(&registry, 2, "two", Some(file!("other.key"))).await;
+    // The registry is not to be trusted: it answers for the second with the signature of the first.
+    let link = |digest: &str| {
+        registry
+            .manifests("odd")
+            .join("tags")
+            .join(format!("{}.sig", digest.replace(':', "-")))
+            .join("current/link")
+    };
+    fs::copy(link(&signed), link(&unsigned)).unwrap();
+    let site = Site::with_config(&[], |config: &mut Config| {
+        config.registries = registry.settings();
+        config.signatures = signatures(file!("ed25519.pub"), true);
+        let text = format!("source = \"{}\"\n{PLAIN}", registry.source(":two"));
+        put(&config.dir, "odd.toml", text.as_bytes());
+    })
+    .await;
+    let status = until(&site, "refused", |it| it.refusal.is_some()).await;
+    let why = status.refusal.unwrap();
+    assert!(why.contains("it is of another image"), "{why}");
+    put(
+        site.dir.path(),
+        "odd.toml",
+        format!("source = \"{}\"\n{PLAIN}", registry.source(":one")).as_bytes(),
+    );
+    site.plugins.rescan().await;
+    serving(&site).await;
+    site.stop().await;
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_used_stops_the_start() {
+    let dir = TempDir::new().unwrap();
+    let mut config = Config::new(dir.path());
+    config.signatures = signatures(b"no key", true);
+    let started = config
+        .start(&mut Registry::default(), CancellationToken::new())
+        .await;
+    let error = started.unwrap_err().to_string();
+    assert!(error.contains("team.pub") && error.contains("PUBLIC KEY"), "{error}");
+}

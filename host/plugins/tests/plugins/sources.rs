@@ -1,0 +1,611 @@
+//! Components from a real registry.
+
+use std::{fs, path::Path, time::Duration};
+
+use oci_client::{Client, Reference, client::ClientConfig, client::ClientProtocol, secrets::RegistryAuth};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{io::AsyncWriteExt, net::TcpStream, sync::mpsc};
+use tokio_util::sync::CancellationToken;
+use transom_plugins::{Change, Config, Fetching, Push, Registries, State, Status, probe::Kind};
+
+use crate::{
+    registry::{DockerRegistry, Setup},
+    support::{PATIENCE, Server, Site, component, custom, logged, put, read_head, request},
+};
+
+const CONFIG: &str = "application/vnd.wasm.config.v0+json";
+const LAYER: &str = "application/wasm";
+
+fn manifest(source: &str, more: &str) -> String {
+    format!(
+        "world = \"check-probe\"\nsource = \"{source}\"\n{more}\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"v1\"\n"
+    )
+}
+
+/// The component with another digest and the same behaviour: a section of its own at the end.
+pub(crate) fn variant(mark: u8) -> Vec<u8> {
+    let mut bytes = fs::read(component("tests/odd-probe")).unwrap();
+    bytes.extend([0, 2, 1, mark]);
+    bytes
+}
+
+pub(crate) async fn push_variant(registry: &DockerRegistry, mark: u8, tag: &str, key: Option<&[u8]>) -> String {
+    let push = Push {
+        component: variant(mark),
+        key: key.map(<[u8]>::to_vec),
+        ..Push::default()
+    };
+    let place = registry.source(&format!(":{tag}"));
+    let pushed = push.to(&place, &registry.settings()).await.unwrap();
+    pushed.split_once('@').unwrap().1.to_owned()
+}
+
+/// A host with one plugin, `odd`, from a registry.
+pub(crate) async fn site(manifest: &str, settings: Registries) -> Site {
+    Site::with_config(&[], |config: &mut Config| {
+        config.registries = settings;
+        put(&config.dir, "odd.toml", manifest.as_bytes());
+    })
+    .await
+}
+
+/// Returns when the plugin is as expected.
+pub(crate) async fn until(site: &Site, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
+    let wait = async {
+        loop {
+            let list = site.plugins.list();
+            if let Some(status) = list.into_iter().find(|it| it.name == "odd" && holds(it)) {
+                return status;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let found = tokio::time::timeout(PATIENCE, wait).await;
+    found.unwrap_or_else(|_| panic!("{what}: {:?}", site.plugins.list()))
+}
+
+pub(crate) async fn serving(site: &Site) -> Status {
+    until(site, "it serves", |it| it.state == State::Serving).await
+}
+
+async fn refused(site: &Site) -> String {
+    let status = until(site, "it is refused", |it| it.refusal.is_some()).await;
+    status.refusal.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_component_is_pulled_by_tag_and_by_digest() {
+    let registry = DockerRegistry::start().await;
+    let digest = registry.push("tests/odd-probe", "v1").await;
+    for version in [":v1".to_owned(), format!("@{digest}"), format!(":v0@{digest}")] {
+        let source = registry.source(&version);
+        let site = site(&manifest(&source, ""), registry.settings()).await;
+        let status = serving(&site).await;
+        assert_eq!(
+            site.look("odd", "{}", None).await,
+            Ok(custom(r#"{"mark": "v1", "attempt": 1}"#))
+        );
+        let from = status.source.unwrap();
+        assert_eq!(
+            (from.reference.as_str(), from.digest.as_deref(), from.state),
+            (source.as_str(), Some(digest.as_str()), Fetching::Current)
+        );
+        let (records, _) = site.plugins.history("odd");
+        let at = if source.contains('@') {
+            source.clone()
+        } else {
+            format!("{source}@{digest}")
+        };
+        assert_eq!(records.len(), 1);
+        assert_eq!(records[0].source.as_deref(), Some(at.as_str()));
+        assert_eq!(records[0].signed_by, None, "no key is configured");
+        let first = site.metric("transom_plugins_fetches_total{plugin=\"odd\",result=\"done\"}");
+        assert_eq!(first, 1);
+        // The manifest alone is another version of the same component, and is not fetched for.
+        let change = site
+            .change(|| put(site.dir.path(), "odd.toml", manifest(&source, "# more").as_bytes()))
+            .await;
+        assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+        let gone = site
+            .change(|| fs::remove_file(site.dir.path().join("odd.toml")).unwrap())
+            .await;
+        assert!(matches!(gone, Change::Removed { .. }), "{gone:?}");
+        assert!(site.plugins.list().is_empty());
+        site.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tag_that_moves_is_a_swap_without_a_dropped_call() {
+    let registry = DockerRegistry::start().await;
+    push_variant(&registry, 1, "latest", None).await;
+    let settings = Registries {
+        refresh: Duration::from_millis(200),
+        ..registry.settings()
+    };
+    let site = site(&manifest(&registry.source(":latest"), ""), settings).await;
+    serving(&site).await;
+    let stop = CancellationToken::new();
+    let callers: Vec<_> = (0..4)
+        .map(|_| {
+            let (plugins, stop) = (site.plugins.clone(), stop.clone());
+            tokio::spawn(async move {
+                let mut calls = 0_u32;
+                while !stop.is_cancelled() {
+                    let answer = plugins.probe(Kind::Named("odd".into()), request(None), None).await;
+                    assert!(answer.is_ok(), "{answer:?}");
+                    calls += 1;
+                }
+                calls
+            })
+        })
+        .collect();
+    for mark in 2..5 {
+        let image = push_variant(&registry, mark, "latest", None).await;
+        let digest = Some(sha256(&variant(mark)));
+        let now = until(&site, "it was swapped", |it| it.digest == digest).await;
+        assert_eq!(now.state, State::Serving);
+        assert_eq!(now.source.unwrap().digest, Some(image));
+    }
+    stop.cancel();
+    for caller in callers {
+        assert!(caller.await.unwrap() > 0);
+    }
+    let (records, _) = site.plugins.history("odd");
+    assert_eq!(records.len(), 4);
+    let sources: std::collections::BTreeSet<_> = records.iter().map(|it| &it.source).collect();
+    assert_eq!(sources.len(), 4, "each says which image it was");
+    site.stop().await;
+}
+
+/// An image with whatever is wrong with it, put there as any client may.
+async fn push_odd(registry: &DockerRegistry, tag: &str, change: impl FnOnce(&mut Value)) {
+    let client = Client::new(ClientConfig {
+        protocol: ClientProtocol::HttpsExcept(vec![registry.address.to_string()]),
+        ..ClientConfig::default()
+    });
+    let name = registry.source(&format!(":{tag}")).split_off("oci://".len());
+    let reference = Reference::try_from(name).unwrap();
+    client
+        .auth(&reference, &RegistryAuth::Anonymous, oci_client::RegistryOperation::Push)
+        .await
+        .unwrap();
+    let mut blobs = Vec::new();
+    for content in [b"{}".to_vec(), variant(9)] {
+        let digest = sha256(&content);
+        client.push_blob(&reference, content.clone(), &digest).await.unwrap();
+        blobs.push((digest, content.len()));
+    }
+    let mut document = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": {"mediaType": CONFIG, "digest": blobs[0].0, "size": blobs[0].1},
+        "layers": [{"mediaType": LAYER, "digest": blobs[1].0, "size": blobs[1].1}],
+    });
+    change(&mut document);
+    let kind = http::HeaderValue::from_static("application/vnd.oci.image.manifest.v1+json");
+    client
+        .push_manifest_raw(&reference, document.to_string().into_bytes(), kind)
+        .await
+        .unwrap();
+}
+
+fn sha256(content: &[u8]) -> String {
+    use sha2::{Digest, Sha256};
+    format!("sha256:{:x}", Sha256::digest(content))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_component_of_the_kind_is_refused_by_what_it_is() {
+    let registry = DockerRegistry::start().await;
+    let digest = registry.push("tests/odd-probe", "good").await;
+    push_odd(&registry, "config", |it| {
+        it["config"]["mediaType"] = json!("application/vnd.oci.image.config.v1+json");
+    })
+    .await;
+    push_odd(&registry, "layer", |it| {
+        it["layers"][0]["mediaType"] = json!("application/vnd.oci.image.layer.v1.tar+gzip");
+    })
+    .await;
+    push_odd(&registry, "two", |it| {
+        let layer = it["layers"][0].clone();
+        it["layers"].as_array_mut().unwrap().push(layer);
+    })
+    .await;
+    // The registry takes the word of the manifest for the size.
+    push_odd(&registry, "small", |it| it["layers"][0]["size"] = json!(100)).await;
+    let unknown = format!("@sha256:{}", "0".repeat(64));
+    let pin = format!("digest = \"sha256:{}\"", "0".repeat(64));
+    let good = component("tests/odd-probe");
+    let length = fs::metadata(&good).unwrap().len();
+    for (version, more, expected) in [
+        (":config", "", "its configuration is of type application/vnd.oci.image.config.v1+json"),
+        (":layer", "", "its layer is of type application/vnd.oci.image.layer.v1.tar+gzip"),
+        (":two", "", "it has 2 layers"),
+        (":small", "", "the component from"),
+        (":none", "", "does not have it"),
+        (unknown.as_str(), "", "does not have it"),
+        (&format!(":none@{digest}"), &pin, "which the manifest pins"),
+        (":good", "limits.size = 1000", &format!("the component has {length} bytes, 1000 are allowed")),
+    ] {
+        let source = registry.source(version);
+        let text = format!("world = \"check-probe\"\nsource = \"{source}\"\n{more}\n");
+        let site = site(&text, registry.settings()).await;
+        let why = refused(&site).await;
+        assert!(why.contains(expected) && why.contains(&source), "{version}: {why}");
+        let status = site.status("odd");
+        assert_eq!((status.state, status.world), (State::Refused, None));
+        let (records, _) = site.plugins.history("odd");
+        assert_eq!(records[0].reason.as_deref(), Some(why.as_str()));
+        // The same answer is no news.
+        site.plugins.rescan().await;
+        until(&site, "asked again", |_| {
+            site.metric("transom_plugins_fetches_total{plugin=\"odd\",result=\"failed\"}") > 1
+        })
+        .await;
+        site.plugins.rescan().await;
+        assert_eq!(site.plugins.history("odd").0.len(), 1, "{version}");
+        site.stop().await;
+    }
+
+    // A file and a source: which is meant is not for us to say, and what served goes on.
+    let site = site(&manifest(&registry.source(":good"), ""), registry.settings()).await;
+    serving(&site).await;
+    let change = site
+        .change(|| put(site.dir.path(), "odd.wasm", &fs::read(&good).unwrap()))
+        .await;
+    let Change::Refused { reason, .. } = &change else {
+        panic!("{change:?}")
+    };
+    assert!(reason.contains("both odd.wasm and a `source`"), "{reason}");
+    assert!(site.look("odd", "{}", None).await.is_ok());
+    fs::remove_file(site.dir.path().join("odd.wasm")).unwrap();
+    site.plugins.rescan().await;
+    until(&site, "fetched again", |it| it.refusal.is_none() && it.source.is_some()).await;
+    // A manifest that cannot be read is said, though nothing is beside it.
+    let change = site
+        .change(|| put(site.dir.path(), "odd.toml", b"source = "))
+        .await;
+    assert!(matches!(change, Change::Refused { .. }), "{change:?}");
+    assert!(site.look("odd", "{}", None).await.is_ok());
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_byte_that_was_changed_on_the_registrys_disk_is_noticed() {
+    let registry = DockerRegistry::start().await;
+    let digest = registry.push("tests/odd-probe", "v1").await;
+    let whole = fs::read(component("tests/odd-probe")).unwrap();
+    let component = registry.blob(&sha256(&whole));
+    let mut spoilt = whole.clone();
+    spoilt[whole.len() / 2] ^= 1;
+    fs::write(&component, &spoilt).unwrap();
+    let tagged = site(&manifest(&registry.source(":v1"), ""), registry.settings()).await;
+    let why = refused(&tagged).await;
+    assert!(why.contains("the component has the digest sha256:"), "{why}");
+    fs::write(&component, &whole).unwrap();
+    tagged.plugins.rescan().await;
+    serving(&tagged).await;
+    tagged.stop().await;
+
+    // The image manifest, where the source pins it.
+    let file = registry.blob(&digest);
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("odd-probe", "odd-prube")).unwrap();
+    let source = registry.source(&format!("@{digest}"));
+    let pinned = site(&manifest(&source, ""), registry.settings()).await;
+    let why = refused(&pinned).await;
+    assert!(why.contains("image manifest has the digest") || why.contains("answers with status"), "{why}");
+    pinned.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registry_that_is_away_takes_nothing_away() {
+    let mut registry = DockerRegistry::start().await;
+    push_variant(&registry, 1, "latest", None).await;
+    let settings = registry.settings();
+    let with_settings = |config: &mut Config| config.registries = settings.clone();
+    let site = site(&manifest(&registry.source(":latest"), ""), settings.clone()).await;
+    let first = serving(&site).await;
+    registry.stop();
+    site.plugins.rescan().await;
+    let status = until(&site, "it says so", |it| {
+        it.source.as_ref().is_some_and(|it| it.state == Fetching::Failed)
+    })
+    .await;
+    let trouble = status.source.unwrap().trouble.unwrap();
+    assert!(trouble.contains("is not reached") && trouble.contains("refused"), "{trouble}");
+    assert_eq!((status.state, status.refusal), (State::Serving, None));
+    assert!(site.look("odd", "{}", None).await.is_ok());
+
+    // Started while it is away.
+    let site = site.again(|_| (), with_settings).await;
+    let status = site.status("odd");
+    assert_eq!((status.state, &status.digest), (State::Serving, &first.digest), "at once");
+    let asked = |it: &Status| it.source.as_ref().is_some_and(|it| it.trouble.is_some());
+    until(&site, "it says so", asked).await;
+    assert!(logged(&[&registry.address.to_string(), "what was fetched earlier stays"]));
+    assert!(site.look("odd", "{}", None).await.is_ok());
+
+    // It comes back with something new; nobody has to ask.
+    registry.again().await;
+    push_variant(&registry, 2, "latest", None).await;
+    until(&site, "the new one serves", |it| it.digest != first.digest).await;
+
+    // What was changed on the disk meanwhile is not trusted.
+    registry.stop();
+    let spoil = |dir: &Path| {
+        for entry in fs::read_dir(dir.join(".transom/fetched")).unwrap() {
+            let path = entry.unwrap().path();
+            let mut content = fs::read(&path).unwrap();
+            *content.last_mut().unwrap() ^= 1;
+            fs::write(&path, content).unwrap();
+        }
+    };
+    let site = site.again(spoil, with_settings).await;
+    let why = refused(&site).await;
+    assert!(why.contains("is not reached"), "{why}");
+    assert!(site.look("odd", "{}", None).await.is_err());
+    registry.again().await;
+    serving(&site).await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_opens_what_it_is_for() {
+    let users = Setup {
+        users: true,
+        tls: None,
+    };
+    let registry = DockerRegistry::with(users).await;
+    let with = |password: &str| Registries {
+        logins: vec![registry.login(password)],
+        ..registry.settings()
+    };
+    let right = with("correct horse");
+    registry.push_with("tests/odd-probe", "v1", None, &right).await;
+    let text = manifest(&registry.source(":v1"), "");
+    for wrong in [with("battery staple"), registry.settings()] {
+        let site = site(&text, wrong).await;
+        let why = refused(&site).await;
+        assert!(why.contains("refuses it"), "{why}");
+        assert!(!why.contains("battery"), "{why}");
+        site.stop().await;
+    }
+    assert!(!logged(&["battery staple"]));
+    let site = site(&text, right).await;
+    serving(&site).await;
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_tls_only_where_that_was_named() {
+    let registry = DockerRegistry::start().await;
+    registry.push("tests/odd-probe", "v1").await;
+    let text = manifest(&registry.source(":v1"), "");
+    let site = site(&text, Registries::default()).await;
+    let why = refused(&site).await;
+    assert!(why.contains("is not reached"), "loopback included: {why}");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_authority_of_ones_own_is_one_where_it_was_named() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()])
+        .unwrap()
+        .self_signed(&key)
+        .unwrap()
+        .pem();
+    let registry = DockerRegistry::with(Setup {
+        users: false,
+        tls: Some((certificate.clone(), key.serialize_pem())),
+    })
+    .await;
+    let secure = Registries {
+        plain_http: Vec::new(),
+        authorities: certificate.into_bytes(),
+        ..registry.settings()
+    };
+    registry.push_with("tests/odd-probe", "v1", None, &secure).await;
+    let text = manifest(&registry.source(":v1"), "");
+    let unknown = Registries {
+        authorities: Vec::new(),
+        ..secure.clone()
+    };
+    let stranger = site(&text, unknown).await;
+    let why = refused(&stranger).await;
+    assert!(why.contains("certificate"), "{why}");
+    stranger.stop().await;
+    let site = site(&text, secure).await;
+    serving(&site).await;
+    site.stop().await;
+
+    let dir = TempDir::new().unwrap();
+    let mut config = Config::new(dir.path());
+    config.registries.authorities =
+        b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec();
+    let started = config
+        .start(&mut prometheus_client::registry::Registry::default(), CancellationToken::new())
+        .await;
+    let error = started.unwrap_err().to_string();
+    assert!(error.contains("authority for registries"), "{error}");
+}
+
+/// A registry as hostile as wanted: answers each request, by its path, with status, headers and body, once it said who it is.
+async fn hostile<A>(answer: A) -> (Server, mpsc::UnboundedReceiver<String>)
+where
+    A: Fn(&str) -> (u16, String, Vec<u8>) + Clone + Send + 'static,
+{
+    let (heard, heads) = mpsc::unbounded_channel();
+    let server = Server::new(move |mut stream: TcpStream| {
+        let (answer, heard) = (answer.clone(), heard.clone());
+        async move {
+            let head = read_head(&mut stream).await;
+            let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+            let (status, headers, body) = answer(&path);
+            let (status, headers) = if head.to_lowercase().contains("authorization: basic") {
+                (status, headers)
+            } else {
+                (401, "WWW-Authenticate: Basic realm=\"x\"\r\n".to_owned())
+            };
+            let _ = heard.send(head);
+            let first = format!(
+                "HTTP/1.1 {status} Status\r\nContent-Length: {}\r\nConnection: close\r\n{headers}\r\n",
+                body.len()
+            );
+            // The peer may have left.
+            let _ = stream.write_all(first.as_bytes()).await;
+            let _ = stream.write_all(&body).await;
+        }
+    })
+    .await;
+    (server, heads)
+}
+
+fn small_image() -> (Vec<u8>, Vec<u8>) {
+    let component = variant(7);
+    let document = json!({
+        "schemaVersion": 2,
+        "config": {"mediaType": CONFIG, "digest": sha256(b"{}"), "size": 2},
+        "layers": [{"mediaType": LAYER, "digest": sha256(&component), "size": component.len()}],
+    });
+    (document.to_string().into_bytes(), component)
+}
+
+/// A registry that hands blobs over elsewhere is followed there, without the password; without TLS only where that was named.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_does_not_go_where_a_registry_sends_on_to() {
+    let (image, blob) = small_image();
+    let (heard, mut elsewhere_heard) = mpsc::unbounded_channel();
+    let elsewhere = Server::new(move |mut stream: TcpStream| {
+        let (heard, blob) = (heard.clone(), blob.clone());
+        async move {
+            let head = read_head(&mut stream).await;
+            let _ = heard.send(head);
+            let first = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", blob.len());
+            let _ = stream.write_all(first.as_bytes()).await;
+            let _ = stream.write_all(&blob).await;
+        }
+    })
+    .await;
+    let target = format!("127.0.0.1:{}", elsewhere.endpoint.port);
+    let location = format!("Location: http://{target}/somewhere\r\n");
+    let (server, mut heard) = hostile(move |path| {
+        if path.contains("/blobs/") {
+            (307, location.clone(), Vec::new())
+        } else {
+            (200, String::new(), image.clone())
+        }
+    })
+    .await;
+    let address = format!("127.0.0.1:{}", server.endpoint.port);
+    let login = transom_plugins::Login {
+        registry: address.clone(),
+        user: "reader".to_owned(),
+        password: "hunter2".to_owned(),
+        token_server: None,
+    };
+    let settings = |plain: &[&String]| Registries {
+        plain_http: plain.iter().map(|it| (*it).clone()).collect(),
+        logins: vec![login.clone()],
+        ..Registries::default()
+    };
+    let text = manifest(&format!("oci://{address}/team/odd:v1"), "");
+    let strict = site(&text, settings(&[&address])).await;
+    let why = refused(&strict).await;
+    assert!(why.contains("sends on to a server without TLS"), "{why}");
+    assert!(elsewhere_heard.try_recv().is_err(), "nobody was asked there");
+    strict.stop().await;
+
+    let site = site(&text, settings(&[&address, &target])).await;
+    serving(&site).await;
+    let head = elsewhere_heard.recv().await.unwrap().to_lowercase();
+    assert!(head.starts_with("get /somewhere") && !head.contains("authorization"), "{head}");
+    let mut asked = 0;
+    while let Ok(head) = heard.try_recv() {
+        asked += usize::from(head.to_lowercase().contains("authorization: basic"));
+    }
+    assert!(asked >= 2, "the registry itself was told");
+    site.stop().await;
+}
+
+/// Neither a manifest without end nor a layer that is longer than it says fills the daemon's memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_longer_than_it_says_is_not_read_on() {
+    let (image, mut blob) = small_image();
+    blob.extend_from_slice(&[0; 100]);
+    for (long_manifest, expected) in [
+        (true, "the image manifest from"),
+        (false, "the component from"),
+    ] {
+        let (image, blob) = (image.clone(), blob.clone());
+        let (server, _heard) = hostile(move |path| match (path.contains("/blobs/"), long_manifest) {
+            (true, _) => (200, String::new(), blob.clone()),
+            (false, true) => (200, String::new(), vec![b' '; 3 << 20]),
+            (false, false) => (200, String::new(), image.clone()),
+        })
+        .await;
+        let address = format!("127.0.0.1:{}", server.endpoint.port);
+        let settings = Registries {
+            plain_http: vec![address.clone()],
+            logins: vec![transom_plugins::Login {
+                registry: address.clone(),
+                user: "u".to_owned(),
+                password: "p".to_owned(),
+                token_server: None,
+            }],
+            ..Registries::default()
+        };
+        let site = site(&manifest(&format!("oci://{address}/team/odd:v1"), ""), settings).await;
+        let why = refused(&site).await;
+        assert!(why.contains(expected) && why.contains("has more than"), "{why}");
+        site.stop().await;
+    }
+}
+
+/// One that answers nobody is nobody else's trouble.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fetching_keeps_nobody_waiting() {
+    let (arrived, mut arrivals) = mpsc::unbounded_channel();
+    let silent = Server::new(move |stream: TcpStream| {
+        let arrived = arrived.clone();
+        async move {
+            let _ = arrived.send(());
+            std::future::pending::<()>().await;
+            drop(stream);
+        }
+    })
+    .await;
+    let address = format!("127.0.0.1:{}", silent.endpoint.port);
+    let settings = Registries {
+        plain_http: vec![address.clone()],
+        silence: PATIENCE,
+        timeout: Duration::from_millis(500),
+        refresh: Duration::from_hours(1),
+        ..Registries::default()
+    };
+    let text = manifest(&format!("oci://{address}/team/odd:v1"), "");
+    let slow = Registries {
+        timeout: PATIENCE,
+        ..settings.clone()
+    };
+    let waiting = site(&text, slow).await;
+    arrivals.recv().await.unwrap();
+    let status = waiting.status("odd");
+    assert_eq!((status.state, status.refusal), (State::Fetching, None));
+    assert_eq!(status.source.unwrap().state, Fetching::Underway);
+    let plain = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"p\"\n";
+    let change = waiting.replace("tests/odd-probe", "other", plain).await;
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    assert!(waiting.look("other", "{}", None).await.is_ok());
+    assert!(waiting.plugins.rollback("odd", None, "x").await.is_err());
+    let stop = tokio::time::timeout(PATIENCE / 2, waiting.stop());
+    stop.await.expect("what is underway ends with the host");
+
+    let site = site(&text, settings).await;
+    let why = refused(&site).await;
+    assert!(why.contains("took longer than 500ms"), "{why}");
+    site.stop().await;
+}

@@ -1,0 +1,79 @@
+//! `transom plugin check NAME.toml`: the same for a manifest that names a source, whose component is fetched first.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+use transom_plugins::{Change, Config, Registries, Signatures, State};
+
+use crate::exit::Misconfigured;
+
+/// The name that the plugin has while it is looked at; nobody sees it.
+const NAME: &str = "component";
+
+/// What a daemon with these settings would say to a manifest that is alone in its directory.
+pub(super) async fn verdict(
+    manifest: &Path,
+    registries: Registries,
+    signatures: Signatures,
+) -> anyhow::Result<Value> {
+    let dir = tempfile::tempdir().context("a directory to look at it in")?;
+    fs::copy(manifest, dir.path().join(NAME).with_extension("toml"))
+        .with_context(|| format!("cannot read {}", manifest.display()))
+        .context(Misconfigured)?;
+    let timeout = registries.timeout;
+    let config = Config {
+        private: None,
+        registries,
+        signatures,
+        ..Config::new(dir.path())
+    };
+    let token = CancellationToken::new();
+    let plugins = config
+        .start(&mut Registry::default(), token.clone())
+        .await
+        .context(Misconfigured)?;
+    let mut changes = plugins.changes();
+    let seen = || plugins.list().into_iter().find(|status| status.name == NAME);
+    let settled = async {
+        while seen().is_some_and(|status| status.state == State::Fetching) {
+            match changes.recv().await {
+                Ok(Change::Admitted { .. } | Change::Refused { .. }) | Err(RecvError::Closed) => break,
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+            }
+        }
+    };
+    // Fetching has a deadline of its own; admitting what came has one for each step.
+    let in_time = tokio::time::timeout(timeout.saturating_mul(2), settled).await;
+    let (status, record) = (seen(), plugins.history(NAME).0.into_iter().next());
+    token.cancel();
+    plugins.stopped().await;
+    let status = status.with_context(|| {
+        format!(
+            "{} names no `source`: check the component itself",
+            manifest.display()
+        )
+    })?;
+    if let Some(refusal) = &status.refusal {
+        bail!("{} would be refused: {refusal}", manifest.display());
+    }
+    if in_time.is_err() || status.state != State::Serving {
+        bail!("{} was not fetched within {timeout:?}", manifest.display());
+    }
+    let record = serde_json::to_value(record)?;
+    Ok(json!({
+        "world": status.world,
+        "version": status.version,
+        "summary": status.summary,
+        "source": record["source"],
+        "signed_by": record["signed_by"],
+        "digest": record["digest"],
+        "imports": record["imports"],
+        "grants": record["grants"],
+        "limits": record["limits"],
+    }))
+}

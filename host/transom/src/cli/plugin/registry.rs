@@ -1,0 +1,36 @@
+//! What commands that speak to registries are told: the sections of a configuration, as a daemon would read them.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use transom_plugins::{Registries, Signatures};
+
+use crate::config::{self, Overrides};
+use crate::exit::Misconfigured;
+use crate::sources;
+
+/// The file that is read when none is named, if it is there.
+const USUAL: &str = "transom.toml";
+
+#[derive(Debug, Args)]
+pub(super) struct RegistryArgs {
+    /// The daemon's configuration, for `[plugins.oci]` and `[plugins.signatures]`; transom.toml where it is there.
+    #[arg(long, env = "TRANSOM_CONFIG")]
+    config: Option<PathBuf>,
+    /// A registry, `host` or `host:port`, that is spoken to without TLS, besides those of the configuration.
+    #[arg(long, value_name = "HOST")]
+    plain_http: Vec<String>,
+}
+
+impl RegistryArgs {
+    pub(super) fn read(&self) -> anyhow::Result<(Registries, Signatures)> {
+        let usual = PathBuf::from(USUAL);
+        let file = self.config.clone().or_else(|| usual.is_file().then_some(usual));
+        let (settings, _) = config::load(file.as_deref(), Overrides::default()).context(Misconfigured)?;
+        let mut registries = sources::registries(&settings.plugins.oci).context(Misconfigured)?;
+        registries.plain_http.extend(self.plain_http.iter().cloned());
+        let signatures = sources::signatures(&settings.plugins.signatures).context(Misconfigured)?;
+        Ok((registries, signatures))
+    }
+}

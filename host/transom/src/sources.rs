@@ -1,0 +1,190 @@
+//! What `[plugins.oci]` and `[plugins.signatures]` mean for the plugin host: the files that they name are read here.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize;
+use transom_plugins::{Login, PublicKey, Registries, Signatures};
+
+use crate::config::{self, OciLogin};
+
+/// Reads certificates and passwords.
+///
+/// # Errors
+/// A file that cannot be read, or a login without a password; each is named.
+pub(crate) fn registries(section: &config::Oci) -> anyhow::Result<Registries> {
+    let mut logins = section
+        .logins
+        .iter()
+        .map(login)
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    if let Some(file) = &section.docker_config {
+        let text = read(file, "plugins.oci.docker_config")?;
+        let found = docker_logins(&text)
+            .with_context(|| format!("plugins.oci.docker_config: {}", file.display()))?;
+        // What is said here goes first.
+        logins.extend(found);
+    }
+    let authorities = section
+        .ca_file
+        .as_ref()
+        .map(|file| read(file, "plugins.oci.ca_file"));
+    Ok(Registries {
+        refresh: Duration::from_secs(section.refresh_seconds),
+        timeout: Duration::from_secs(section.timeout_seconds),
+        plain_http: section.plain_http.clone(),
+        authorities: authorities.transpose()?.unwrap_or_default(),
+        logins,
+        ..Registries::default()
+    })
+}
+
+/// Reads public keys. A key goes by its file's name.
+///
+/// # Errors
+/// A file that cannot be read. Whether it is a key the plugin host says.
+pub(crate) fn signatures(section: &config::Signatures) -> anyhow::Result<Signatures> {
+    let keys = section.keys.iter().map(|file| {
+        let name = file.file_name().unwrap_or(file.as_os_str());
+        Ok(PublicKey {
+            name: name.to_string_lossy().into_owned(),
+            pem: read(file, "plugins.signatures.keys")?,
+        })
+    });
+    Ok(Signatures {
+        keys: keys.collect::<anyhow::Result<_>>()?,
+        required: section.required,
+    })
+}
+
+fn read(file: &Path, key: &str) -> anyhow::Result<Vec<u8>> {
+    fs::read(file).with_context(|| format!("{key}: cannot read {}", file.display()))
+}
+
+fn login(section: &OciLogin) -> anyhow::Result<Login> {
+    let key = format!("the login for {} (plugins.oci.logins)", section.registry);
+    let password = match (&section.password, &section.password_file) {
+        (Some(password), None) => password.reveal().to_owned(),
+        (None, Some(file)) => {
+            let text = fs::read_to_string(file).with_context(|| format!("{key}: cannot read {}", file.display()))?;
+            text.trim_end_matches(['\n', '\r']).to_owned()
+        }
+        _ => bail!("{key} needs one of password and password_file"),
+    };
+    Ok(Login {
+        registry: section.registry.clone(),
+        user: section.user.clone(),
+        password,
+        token_server: section.token_server.clone(),
+    })
+}
+
+/// As `docker login` writes it. Passwords that a helper keeps are not asked for.
+#[derive(Deserialize)]
+struct DockerConfig {
+    #[serde(default)]
+    auths: BTreeMap<String, DockerAuth>,
+}
+
+#[derive(Deserialize)]
+struct DockerAuth {
+    auth: Option<String>,
+}
+
+fn docker_logins(text: &[u8]) -> anyhow::Result<Vec<Login>> {
+    // The parser's own words may quote what they are about.
+    let config: DockerConfig =
+        serde_json::from_slice(text).map_err(|_| anyhow::anyhow!("expected JSON with `auths`"))?;
+    let mut logins = Vec::new();
+    for (server, auth) in config.auths {
+        let registry = server
+            .trim_start_matches("https://")
+            .trim_start_matches("http://");
+        let registry = registry.split('/').next().unwrap_or_default().to_owned();
+        let Some(auth) = auth.auth.filter(|it| !it.is_empty()) else {
+            tracing::warn!(registry, "a helper keeps the password of this registry, it is not asked for");
+            continue;
+        };
+        let plain = BASE64_STANDARD.decode(auth).ok();
+        let plain = plain.and_then(|it| String::from_utf8(it).ok());
+        let Some((user, password)) = plain.as_deref().and_then(|it| it.split_once(':')) else {
+            bail!("the `auth` of {registry} is not user and password in base64");
+        };
+        logins.push(Login {
+            token_server: (registry == "index.docker.io").then(|| "auth.docker.io".to_owned()),
+            registry,
+            user: user.to_owned(),
+            password: password.to_owned(),
+        });
+    }
+    Ok(logins)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_come_from_where_they_are_said_to_be() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = |name: &str, content: &str| {
+            let path = dir.path().join(name);
+            fs::write(&path, content).expect("written");
+            path
+        };
+        let auth = BASE64_STANDARD.encode("me:from docker: yes");
+        let docker = format!(
+            r#"{{"auths": {{"https://index.docker.io/v1/": {{"auth": "{auth}"}}, "r.example": {{"auth": "{auth}"}}, "h.example": {{}}}}}}"#
+        );
+        let toml = format!(
+            "docker_config = {:?}\n[[logins]]\nregistry = \"r.example\"\nuser = \"u\"\npassword_file = {:?}\n",
+            file("config.json", &docker),
+            file("password", "from a file\r\n"),
+        );
+        let section: config::Oci = toml::from_str(&toml).expect("a section");
+        let found: Vec<(String, String)> = registries(&section)
+            .expect("registries")
+            .logins
+            .into_iter()
+            .map(|it| (it.registry, it.password))
+            .collect();
+        let expected = [
+            ("r.example", "from a file"),
+            ("index.docker.io", "from docker: yes"),
+            ("r.example", "from docker: yes"),
+        ];
+        assert_eq!(found, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_password() {
+        for (toml, expected) in [
+            ("ca_file = \"/none\"", "plugins.oci.ca_file: cannot read /none"),
+            ("docker_config = \"/none\"", "plugins.oci.docker_config: cannot read /none"),
+            ("[[logins]]\nregistry = \"r\"\nuser = \"u\"", "needs one of password and password_file"),
+            (
+                "[[logins]]\nregistry = \"r\"\nuser = \"u\"\npassword_file = \"/none\"",
+                "the login for r (plugins.oci.logins): cannot read /none",
+            ),
+        ] {
+            let section: config::Oci = toml::from_str(toml).expect("a section");
+            let error = registries(&section).expect_err(toml).to_string();
+            assert!(error.contains(expected), "{toml}: {error}");
+        }
+        for text in ["hunter2", r#"{"auths": {"r": {"auth": "hunter2"}}}"#, r#"{"auths": "hunter2"}"#] {
+            let error = format!("{:#}", docker_logins(text.as_bytes()).expect_err(text));
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        let keys = config::Signatures {
+            keys: vec!["/none".into()],
+            required: true,
+        };
+        let error = signatures(&keys).expect_err("no file").to_string();
+        assert!(error.contains("plugins.signatures.keys: cannot read /none"), "{error}");
+    }
+}

@@ -1,0 +1,108 @@
+//! A component goes through a registry: pushed and signed by its author, checked and served by an operator who has the key.
+#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use transom_tests::eventually;
+use transom_tests::plugin::Plugin;
+use transom_tests::process::binary;
+use transom_tests::registry::Registry;
+use transom_tests::site::Site;
+
+const PRIVATE: &str = include_str!("../../host/plugins/tests/data/signing/p256.key");
+const PUBLIC: &str = include_str!("../../host/plugins/tests/data/signing/p256.pub");
+
+/// `transom plugin ARGUMENTS` in `dir`, which has the operator's transom.toml.
+fn plugin(dir: &Path, arguments: &[&str]) -> Output {
+    Command::new(binary())
+        .arg("plugin")
+        .args(arguments)
+        .args(["--output", "json"])
+        .current_dir(dir)
+        .env_remove("TRANSOM_CONFIG")
+        .output()
+        .expect("transom runs")
+}
+
+/// The same, which has to go well.
+fn told(dir: &Path, arguments: &[&str]) -> Value {
+    let output = plugin(dir, arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_component_goes_through_a_registry_to_a_daemon() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let here = dir.path();
+    let registry = Registry::start(here);
+    let place = format!("oci://{}/team/filter:1", registry.address);
+    let settings = format!(
+        "\n[plugins.oci]\nplain_http = [\"{}\"]\nrefresh_seconds = 1\n",
+        registry.address
+    );
+    let write = |name: &str, content: &[u8]| fs::write(here.join(name), content).expect("written");
+    write("transom.toml", settings.as_bytes());
+    write("team.key", PRIVATE.as_bytes());
+    write("team.pub", PUBLIC.as_bytes());
+    let first = Plugin::first_party("events");
+    let manifest = format!("source = \"{place}\"\n{}", first.manifest);
+    write("events.toml", manifest.as_bytes());
+    write("events.wasm", &first.wasm);
+    let pushed = told(here, &["push", "events.wasm", &place, "--sign", "team.key"]);
+    let source = pushed["source"].as_str().expect("a source").to_owned();
+    assert!(source.starts_with(&format!("{place}@sha256:")), "{source}");
+    let output = plugin(here, &["push", "team.pub", &place]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is no WebAssembly component"));
+
+    let verdict = told(here, &["check", "events.toml"]);
+    assert_eq!(verdict["source"], source);
+    assert_eq!(verdict["signed_by"], Value::Null);
+    let strict = format!("{settings}[plugins.signatures]\nkeys = [\"team.pub\"]\n");
+    write("transom.toml", strict.as_bytes());
+    let verdict = told(here, &["check", "events.toml"]);
+    let signer = verdict["signed_by"].as_str().expect("a signer");
+    assert!(signer.starts_with("team.pub (sha256:"), "{signer}");
+
+    // The daemon serves files of its directory, and then the tag in place of one.
+    let mut site = Site::start_with(&settings).await;
+    fs::write(site.plugins().join("events.toml"), &manifest).expect("written");
+    fs::remove_file(site.plugins().join("events.wasm")).expect("removed");
+    let at = |expected: String| {
+        let (site, expected) = (&site, expected);
+        async move {
+            eventually(&expected, || async {
+                let history = site.get(&site.admin("/v1/plugins/events/history")).await?;
+                let newest = &history["records"][0];
+                if newest["outcome"] == "admitted" && newest["source"] == expected.as_str() {
+                    Ok(())
+                } else {
+                    Err(newest.to_string())
+                }
+            })
+            .await;
+        }
+    };
+    at(source.clone()).await;
+    write("events.wasm", &first.stamped(2).wasm);
+    let pushed = told(here, &["push", "events.wasm", &place]);
+    let moved = pushed["source"].as_str().expect("a source").to_owned();
+    assert_ne!(moved, source);
+    at(moved).await;
+    let list = told(here, &["list", "--admin", &site.admin("")]);
+    let list = list.as_array().expect("a list");
+    let events = list.iter().find(|it| it["name"] == "events").expect("it");
+    assert_eq!(
+        (&events["state"], &events["source"]["state"]),
+        (&Value::from("serving"), &Value::from("current"))
+    );
+    // Nobody signed that one.
+    let output = plugin(here, &["check", "events.toml"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("would be refused: it is not signed"), "{said}");
+    site.cluster.stop_after(site.daemon.take());
+}

@@ -1,0 +1,69 @@
+//! A real `docker-registry` of a test's own. The plugin host's tests have one with more to it (passwords, TLS, going away), which is
+//! theirs alone: nothing here knows the inside of a crate.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::PATIENCE;
+
+/// A running registry; killed when dropped.
+pub struct Registry {
+    child: Child,
+    pub address: SocketAddr,
+}
+
+impl Registry {
+    /// Starts one, without TLS, that keeps everything in `dir`.
+    pub fn start(dir: &Path) -> Registry {
+        // Somebody else may take the port between looking and starting: then another one is tried.
+        for _ in 0..10 {
+            let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let address = free.local_addr().expect("an address");
+            drop(free);
+            let config = dir.join("registry.yml");
+            let text = format!(
+                "version: 0.1\nlog:\n  level: error\n  accesslog:\n    disabled: true\nstorage:\n  filesystem:\n    \
+                 rootdirectory: {}\nhttp:\n  addr: {address}\n",
+                dir.join("storage").display()
+            );
+            fs::write(&config, text).expect("written");
+            let mut child = Command::new(program())
+                .arg("serve")
+                .arg(&config)
+                .current_dir(dir)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("a docker-registry");
+            let deadline = Instant::now() + PATIENCE;
+            while Instant::now() < deadline && child.try_wait().expect("a child").is_none() {
+                if TcpStream::connect(address).is_ok() {
+                    return Registry { child, address };
+                }
+                std::thread::park_timeout(Duration::from_millis(20));
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        panic!("docker-registry does not start");
+    }
+}
+
+fn program() -> PathBuf {
+    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/usr/bin/docker-registry");
+    [PathBuf::from("/usr/bin/docker-registry"), unpacked]
+        .into_iter()
+        .find(|program| program.exists())
+        .expect("docker-registry is not there: `cargo xtask test` sees to it")
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
