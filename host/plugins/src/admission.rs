@@ -3,6 +3,8 @@
 //! Manifest, size, digest, compilation, the world's exports and the imports by name, linking, a trial instance that describes
 //! itself, the configuration against its schema, the instance's own word on it, and the manifest's self-tests.
 
+mod steps;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +14,7 @@ use crate::{
     cache::Cache,
     config::Config,
     engine::{
-        CompileError, Compiled, Live, Mismatch, check_types, link,
+        CompileError, Compiled, Live, Mismatch, World, check_types, link,
         worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     },
     error::CallError,
@@ -32,6 +34,9 @@ use crate::{
     types::about::ConfigError,
     world::WorldName,
 };
+
+pub use steps::Stage;
+pub(crate) use steps::Steps;
 
 /// Why a component does not serve. Display is for an operator.
 #[derive(Debug, thiserror::Error)]
@@ -134,8 +139,8 @@ impl Admitted {
     }
 }
 
-/// What is looked at, on its way through.
-struct Case<'a> {
+/// What is looked at, on its way through: it may be tried out.
+pub(crate) struct Case<'a> {
     desk: &'a Desk,
     name: &'a str,
     manifest: Arc<Manifest>,
@@ -147,6 +152,17 @@ struct Case<'a> {
     stats: Stats,
 }
 
+/// What was tried out: an instance started, described itself and took its configuration.
+pub(crate) struct Tried<W: World> {
+    pub(crate) pre: W::Pre,
+    pub(crate) manifest: Arc<Manifest>,
+    pub(crate) facts: Facts,
+    pub(crate) trial: Live<W>,
+    name: String,
+    /// The variables that are granted.
+    environment: Vec<(String, String)>,
+}
+
 impl Desk {
     /// Admits or refuses. `before`: the interfaces that the version to be replaced imports; none where none serves.
     pub(crate) async fn admit(
@@ -156,6 +172,26 @@ impl Desk {
         before: Option<&[String]>,
         stats: Stats,
     ) -> Result<Admitted, Refused> {
+        let mut steps = Steps::default();
+        let case = self.examine(name, files, before, stats, &mut steps).await?;
+        match case.world() {
+            WorldName::CheckProbe => case.admit::<Probe>(Serving::Probe, &mut steps).await,
+            WorldName::AttributeMatcher => case.admit::<Matcher>(Serving::Matcher, &mut steps).await,
+            WorldName::EventFilter => case.admit::<Filter>(Serving::Filter, &mut steps).await,
+            WorldName::BootstrapHandler => case.admit::<Bootstrap>(Serving::Bootstrap, &mut steps).await,
+        }
+    }
+
+    /// Everything that can be said without an instance.
+    pub(crate) async fn examine<'a>(
+        &'a self,
+        name: &'a str,
+        files: &Files,
+        before: Option<&[String]>,
+        stats: Stats,
+        steps: &mut Steps,
+    ) -> Result<Case<'a>, Refused> {
+        steps.begin(Stage::Manifest);
         let text = files
             .manifest
             .as_ref()
@@ -164,13 +200,14 @@ impl Desk {
         if manifest.source.is_some() && matches!(files.origin, Origin::File { .. }) {
             return Err(Refused::TwoSources(name.to_owned()));
         }
+        steps.begin(Stage::Size);
         let found = files.component.len() as u64;
-        if found > manifest.limits.size {
-            return Err(Refused::TooLarge {
-                found,
-                limit: manifest.limits.size,
-            });
+        let limit = manifest.limits.size;
+        if found > limit {
+            return Err(Refused::TooLarge { found, limit });
         }
+        steps.note(format!("{found} bytes of {limit}"));
+        steps.begin(Stage::Digest);
         let digest = Sha256::digest(files.component.as_slice());
         let found = hex(&digest);
         if let Some(pinned) = manifest.digest.as_ref().filter(|pinned| **pinned != found) {
@@ -179,33 +216,41 @@ impl Desk {
                 pinned: pinned.clone(),
             });
         }
+        let pinned = if manifest.digest.is_some() { "" } else { ", not pinned" };
+        steps.note(format!("sha256:{found}{pinned}"));
+        steps.begin(Stage::Signature);
+        let signed_by = self.trust.check(name, files, &found)?;
+        steps.note(match &signed_by {
+            Some(key) => format!("by {key}"),
+            None => "none was looked for".to_owned(),
+        });
         let provenance = Provenance {
             source: match &files.origin {
                 Origin::File { .. } => None,
                 Origin::Image(image) => Some(image.at()),
             },
-            signed_by: self.trust.check(name, files, &found)?,
+            signed_by,
         };
+        steps.begin(Stage::Compile);
         let compiled = self.compile(&files.component, digest.into()).await?;
+        steps.begin(Stage::World);
         let world = manifest.world;
         let imports = check_types(&self.around.engine, &compiled, world)?;
+        steps.note(world.short());
+        steps.begin(Stage::Imports);
         imports::check(&imports, before, &manifest.grants)?;
-        let case = Case {
+        let imported = imports::interfaces(&imports);
+        steps.note(imported.join(", "));
+        Ok(Case {
             desk: self,
             name,
             manifest: Arc::new(manifest),
             compiled,
             digests: (found, hex(&Sha256::digest(text))),
             provenance,
-            imports: imports::interfaces(&imports),
+            imports: imported,
             stats,
-        };
-        match world {
-            WorldName::CheckProbe => case.try_out::<Probe>(Serving::Probe).await,
-            WorldName::AttributeMatcher => case.try_out::<Matcher>(Serving::Matcher).await,
-            WorldName::EventFilter => case.try_out::<Filter>(Serving::Filter).await,
-            WorldName::BootstrapHandler => case.try_out::<Bootstrap>(Serving::Bootstrap).await,
-        }
+        })
     }
 
     async fn compile(&self, component: &Arc<Vec<u8>>, digest: [u8; 32]) -> Result<Compiled, Refused> {
@@ -231,12 +276,25 @@ pub(crate) async fn aside<T: Send + 'static>(
 }
 
 impl Case<'_> {
-    /// Links, and asks an instance that serves nobody.
-    async fn try_out<W: Tested + Shadowed>(
+    pub(crate) fn world(&self) -> WorldName {
+        self.manifest.world
+    }
+
+    async fn admit<W: Tested + Shadowed>(
         self,
         of_world: fn(Pair<W>) -> Serving,
+        steps: &mut Steps,
     ) -> Result<Admitted, Refused> {
+        let around = self.desk.around.clone();
+        let mut tried = self.try_out::<W>(steps).await?;
+        tried.self_tests(steps).await?;
+        Ok(tried.admitted(around, of_world))
+    }
+
+    /// Links, and asks an instance that serves nobody.
+    pub(crate) async fn try_out<W: Tested>(self, steps: &mut Steps) -> Result<Tried<W>, Refused> {
         let Desk { around, config, .. } = self.desk;
+        steps.begin(Stage::Link);
         let pre = link::<W>(&around.engine, &self.compiled).map_err(Refused::Link)?;
         let environment: Vec<(String, String)> = self
             .manifest
@@ -245,31 +303,28 @@ impl Case<'_> {
             .iter()
             .filter_map(|name| Some((name.clone(), (config.environment)(name)?)))
             .collect();
-        let post = Post {
-            stats: self.stats.clone(),
-            health: Health::new(self.manifest.probation, false, None),
-        };
-        let meta = Arc::new(Meta::new(self.name, &self.manifest, environment.clone(), post));
+        steps.begin(Stage::Trial);
+        let meta = aside_meta(self.name, &self.manifest, environment.clone(), self.stats.clone());
         let mut trial = Live::<W>::instantiate(&around.engine, &pre, &meta, 0).await?;
+        steps.begin(Stage::Describe);
         let said = trial.describe().await?;
-        let version = one_line(&said.version);
-        tracing::debug!(
-            plugin = meta.name,
-            version,
-            calls_itself = one_line(&said.name),
-            "trial instance"
-        );
+        let (version, calls_itself) = (one_line(&said.version), one_line(&said.name));
+        tracing::debug!(plugin = meta.name, version, calls_itself, "trial instance");
         meta.log.set_version(&version);
         let summary = one_line(&said.summary);
+        steps.note(format!("{calls_itself} {version}: {summary}"));
+        steps.begin(Stage::Schema);
         let manifest = Arc::clone(&self.manifest);
+        if said.config_schema.is_none() {
+            steps.note("it states none");
+        }
         aside(move || schema::check(said.config_schema.as_deref(), &manifest.config)).await??;
+        steps.begin(Stage::Configure);
         trial
             .configure(&meta.config.to_string())
             .await?
             .map_err(Refused::Config)?;
-        selftest::run(&mut trial, &self.manifest.self_tests).await?;
-        drop(trial);
-        let (component, text) = &self.digests;
+        let (component, text) = self.digests;
         let facts = Facts {
             world: self.manifest.world,
             version,
@@ -280,9 +335,37 @@ impl Case<'_> {
             imports: self.imports,
             admitted_at: seconds_now(),
         };
+        Ok(Tried {
+            pre,
+            manifest: self.manifest,
+            facts,
+            trial,
+            name: self.name.to_owned(),
+            environment,
+        })
+    }
+}
+
+impl<W: Tested> Tried<W> {
+    pub(crate) async fn self_tests(&mut self, steps: &mut Steps) -> Result<(), Refused> {
+        steps.begin(Stage::SelfTests);
+        steps.note(match self.manifest.self_tests.len() {
+            0 => "there are none".to_owned(),
+            number => format!("{number} passed"),
+        });
+        selftest::run(&mut self.trial, &self.manifest.self_tests).await?;
+        Ok(())
+    }
+
+    /// Makes it one that may serve.
+    fn admitted(self, around: Surroundings, of_world: fn(Pair<W>) -> Serving) -> Admitted
+    where
+        W: Shadowed,
+    {
+        let Tried { pre, manifest, facts, trial, name, environment } = self;
+        drop(trial);
         let start = {
-            let (around, name, manifest) = (around.clone(), self.name.to_owned(), Arc::clone(&self.manifest));
-            let facts = facts.clone();
+            let (manifest, facts) = (Arc::clone(&manifest), facts.clone());
             move |post| {
                 let meta = Arc::new(Meta::new(&name, &manifest, environment.clone(), post));
                 meta.log.set_version(&facts.version);
@@ -291,10 +374,23 @@ impl Case<'_> {
                 of_world(Pair::alone(Version::start(&around, &pre, &meta, facts)))
             }
         };
-        Ok(Admitted {
+        Admitted {
             facts,
-            manifest: self.manifest,
+            manifest,
             start: Arc::new(start),
-        })
+        }
     }
+
+    /// What a further instance is made for that serves nobody either, with measurements of its own.
+    pub(crate) fn another_meta(&self) -> Arc<Meta> {
+        let meta = aside_meta(&self.name, &self.manifest, self.environment.clone(), Stats::unseen());
+        meta.log.set_version(&self.facts.version);
+        meta
+    }
+}
+
+/// What an instance is made for whose faults are nobody's alarm.
+fn aside_meta(name: &str, manifest: &Manifest, environment: Vec<(String, String)>, stats: Stats) -> Arc<Meta> {
+    let health = Health::new(manifest.probation, false, None);
+    Arc::new(Meta::new(name, manifest, environment, Post { stats, health }))
 }

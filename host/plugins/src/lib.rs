@@ -28,6 +28,7 @@
 //!   how another does beside it
 //! * `engine`: the only place that names wasmtime; `net`: the input and output that probes ask for
 //! * `plugin`, `manifest`, `grants`, `limits`: what a plugin is and may do
+//! * [`workbench`]: all of this without a daemon, for those who write plugins
 //! * [`probe`], [`matcher`], [`events`], [`bootstrap`]: what is asked and answered, in plain types
 
 #![deny(unsafe_code)]
@@ -82,6 +83,7 @@ mod types;
 mod units;
 mod views;
 mod vitals;
+pub mod workbench;
 mod world;
 
 pub use config::{Config, Probation, Uses};

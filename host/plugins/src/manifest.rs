@@ -331,7 +331,7 @@ fn limits(mut it: Section, defaults: &Limits) -> Result<Limits, ManifestError> {
 }
 
 /// TOML as JSON; dates become text.
-fn to_json(path: &str, value: Value) -> Result<serde_json::Value, ManifestError> {
+pub(crate) fn to_json(path: &str, value: Value) -> Result<serde_json::Value, ManifestError> {
     Ok(match value {
         Value::String(text) => text.into(),
         Value::Integer(number) => number.into(),

@@ -135,7 +135,7 @@ impl Record {
     }
 }
 
-fn grants(it: &Grants) -> Value {
+pub(crate) fn grants(it: &Grants) -> Value {
     let network: Vec<String> = it.network.iter().map(ToString::to_string).collect();
     json!({
         "network": network,
@@ -148,7 +148,7 @@ fn grants(it: &Grants) -> Value {
     })
 }
 
-fn limits(it: &Limits) -> Value {
+pub(crate) fn limits(it: &Limits) -> Value {
     let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     json!({
         "wall-clock": millis(it.wall_clock),

@@ -1,8 +1,11 @@
-//! What a manifest's `[[self-test]]` asks of a trial instance before it may serve.
+//! What a manifest's `[[self-test]]` asks of a trial instance before it may serve, and what `transom plugin test` asks of one.
 //!
-//! A test is a question of the plugin's world, recorded, and the answer that is expected. It is asked under the plugin's own limits,
-//! of the instance that was described and configured, and reaches nothing: a probe's steps are answered from the test. One answer that
+//! A case is a question of the plugin's world, recorded, and the answer that is expected. It is asked under the plugin's own limits,
+//! of an instance that was described and configured, and reaches nothing: a probe's steps are answered from the case. One answer that
 //! is not as expected refuses the component.
+//!
+//! A case is read once ([`Tested::ready`]) and can be put as often as wanted ([`Tested::put`]). What was found has the form of the keys
+//! that say what is expected, so that it can be compared with them, shown beside them, and written in their place.
 
 mod bootstrap;
 mod events;
@@ -11,108 +14,157 @@ mod probe;
 
 use std::sync::Arc;
 
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
 use crate::{
-    engine::{
-        Live, Reply, World,
-        worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
-    },
+    engine::{Live, Reply, World},
     text::one_line,
 };
 
+/// What is expected of a case, or was found: the keys `expect` and `refused`.
+pub(crate) type Answer = Map<String, Value>;
+
 /// A world that can be tested.
 pub(crate) trait Tested: World {
-    /// A test as the manifest has it.
-    type Test: DeserializeOwned + Send + Sync;
+    /// A case as its author wrote it.
+    type Case: DeserializeOwned + Send;
+    /// The same, made ready to be put.
+    type Question: Send + Sync;
+    /// What the instance answered.
+    type Found: Send;
 
-    /// Runs one. The error says what was found and what was expected.
-    fn run_test(live: &mut Live<Self>, test: Self::Test) -> impl Future<Output = Result<(), String>> + Send;
+    /// The error says what is wrong with the case.
+    fn ready(case: Self::Case) -> Result<Ready<Self>, String>;
+
+    /// Asks the instance, as its owner would: `shared` is what that one keeps beside it. The error says why there is no answer.
+    fn put(
+        live: &mut Live<Self>,
+        shared: &Arc<Self::Shared>,
+        question: &Self::Question,
+    ) -> impl Future<Output = Result<Self::Found, String>> + Send;
+
+    /// An answer in the form of the expectations.
+    fn told(question: &Self::Question, found: Self::Found) -> Answer;
+
+    /// As much of what was found as the expectation speaks of.
+    fn narrowed(found: Answer, _expected: &Answer) -> Answer {
+        found
+    }
+}
+
+/// A case, read.
+pub(crate) struct Ready<W: Tested> {
+    pub(crate) question: W::Question,
+    /// None: the case does not say.
+    pub(crate) expected: Option<Answer>,
+}
+
+impl<W: Tested> Ready<W> {
+    /// Reads a case. Its `name` is for its readers, and the host's callers take it out before.
+    pub(crate) fn read(case: &Value) -> Result<Ready<W>, String> {
+        let case = serde_path_to_error::deserialize(case).map_err(|error| {
+            let path = error.path().to_string();
+            format!("`{path}`: {}", error.into_inner())
+        })?;
+        W::ready(case)
+    }
+
+    /// Puts it, and says what was found as far as the case asks for it.
+    pub(crate) async fn put(&self, live: &mut Live<W>, shared: &Arc<W::Shared>) -> Result<Answer, String> {
+        let found = W::put(live, shared, &self.question).await?;
+        let found = W::told(&self.question, found);
+        Ok(match &self.expected {
+            Some(expected) => W::narrowed(found, expected),
+            None => found,
+        })
+    }
 }
 
 /// Why a test was not passed. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("self-test {number} of {of}: {message}")]
+#[error("self-test {number} of {of}{}: {message}", .name.as_ref().map(|it| format!(" ({it})")).unwrap_or_default())]
 pub(crate) struct Failed {
     number: usize,
     of: usize,
+    name: Option<String>,
     message: String,
 }
 
 /// Runs all of them, in order, until one is not passed.
 pub(crate) async fn run<W: Tested>(live: &mut Live<W>, tests: &[Value]) -> Result<(), Failed> {
+    let shared = Arc::default();
     for (index, test) in tests.iter().enumerate() {
-        let done = match read::<W::Test>(test) {
-            Ok(test) => W::run_test(live, test).await,
-            Err(message) => Err(message),
-        };
-        done.map_err(|message| Failed {
+        let (name, test) = named(test);
+        one(live, &shared, &test).await.map_err(|message| Failed {
             number: index + 1,
             of: tests.len(),
+            name,
             message: one_line(&message),
         })?;
     }
     Ok(())
 }
 
-fn read<T: DeserializeOwned>(test: &Value) -> Result<T, String> {
-    serde_path_to_error::deserialize(test).map_err(|error| {
-        let path = error.path().to_string();
-        format!("`{path}`: {}", error.into_inner())
-    })
+async fn one<W: Tested>(live: &mut Live<W>, shared: &Arc<W::Shared>, test: &Value) -> Result<(), String> {
+    let ready = Ready::<W>::read(test)?;
+    let found = ready.put(live, shared).await?;
+    let Ready { question, expected } = ready;
+    // What was held for it goes before the next.
+    drop(question);
+    W::tidy(live, shared)
+        .await
+        .map_err(|fault| fault.to_error("it").to_string())?;
+    match expected {
+        Some(expected) if found == expected => Ok(()),
+        Some(expected) => Err(differs(&found, &expected)),
+        None => Err(format!("it does not say what is expected; found {}", text(&found))),
+    }
+}
+
+/// A case's name for people, and the rest of it.
+pub(crate) fn named(case: &Value) -> (Option<String>, Value) {
+    let mut case = case.clone();
+    let name = match case.as_object_mut().map(|it| it.remove("name")) {
+        Some(Some(Value::String(name))) => Some(one_line(&name)),
+        _ => None,
+    };
+    (name, case)
+}
+
+/// Both, in words.
+pub(crate) fn differs(found: &Answer, expected: &Answer) -> String {
+    format!("found {}, expected {}", text(found), text(expected))
+}
+
+/// As short as it can be said: what `expect` is, where there is nothing else.
+pub(crate) fn text(answer: &Answer) -> String {
+    match answer.get("expect") {
+        Some(expect) if answer.len() == 1 => expect.to_string(),
+        _ => Value::Object(answer.clone()).to_string(),
+    }
+}
+
+/// An answer of one key.
+fn answer(key: &str, value: impl Serialize) -> Answer {
+    // Numbers, texts and what consists of them have a JSON form.
+    let value = serde_json::to_value(value).unwrap_or_default();
+    Map::from_iter([(key.to_owned(), value)])
 }
 
 /// Asks the instance, as its owner would.
-async fn ask<W: World, T>(live: &mut Live<W>, job: impl FnOnce(Reply<T>) -> W::Job) -> Result<T, String> {
+async fn ask<W: World, T>(
+    live: &mut Live<W>,
+    shared: &Arc<W::Shared>,
+    job: impl FnOnce(Reply<T>) -> W::Job,
+) -> Result<T, String> {
     let (reply, mut answer) = oneshot::channel();
     // A fault is in the answer as well.
-    let _ = W::run(live, &Arc::default(), job(reply)).await;
+    let _ = W::run(live, shared, job(reply)).await;
     match answer.try_recv() {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("it was not answered".to_owned()),
-    }
-}
-
-/// Compares, and says both.
-fn expect<T: PartialEq + std::fmt::Debug>(found: &T, expected: &T) -> Result<(), String> {
-    if found == expected {
-        Ok(())
-    } else {
-        Err(format!("found {found:?}, expected {expected:?}"))
-    }
-}
-
-impl Tested for Probe {
-    type Test = probe::Test;
-
-    async fn run_test(live: &mut Live<Self>, test: Self::Test) -> Result<(), String> {
-        probe::run(live, test).await
-    }
-}
-
-impl Tested for Matcher {
-    type Test = matcher::Test;
-
-    async fn run_test(live: &mut Live<Self>, test: Self::Test) -> Result<(), String> {
-        matcher::run(live, test).await
-    }
-}
-
-impl Tested for Filter {
-    type Test = events::Test;
-
-    async fn run_test(live: &mut Live<Self>, test: Self::Test) -> Result<(), String> {
-        events::run(live, test).await
-    }
-}
-
-impl Tested for Bootstrap {
-    type Test = bootstrap::Test;
-
-    async fn run_test(live: &mut Live<Self>, test: Self::Test) -> Result<(), String> {
-        bootstrap::run(live, test).await
     }
 }

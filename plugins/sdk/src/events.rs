@@ -23,6 +23,21 @@ pub trait View: 'static {
     fn decide(&mut self, events: &[Event]) -> Vec<Decision>;
 }
 
+impl Query {
+    /// Whether it asks for this kind: it names it, or names none at all. Which kinds are sent only to those who name them is the
+    /// filter's to say.
+    pub fn wants(&self, kind: &str) -> bool {
+        self.event_types.is_empty() || self.event_types.iter().any(|it| it == kind)
+    }
+}
+
+/// A view can be as little as a function that decides about one event.
+impl<F: FnMut(&Event) -> Decision + 'static> View for F {
+    fn decide(&mut self, events: &[Event]) -> Vec<Decision> {
+        events.iter().map(self).collect()
+    }
+}
+
 impl<P: Filter + Installed> wit::Guest for Exported<P> {
     type View = ExportedView<P>;
 }

@@ -91,6 +91,46 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
     text
 }
 
+/// A [`Description`] from the crate's `Cargo.toml`: its name, version and description. `describe!()`, or with the schema of the
+/// configuration `describe!(include_str!("config.schema.json"))`.
+#[macro_export]
+macro_rules! describe {
+    () => {
+        $crate::describe!(@ ::core::option::Option::None)
+    };
+    (@ $schema:expr) => {
+        $crate::Description {
+            name: ::core::env!("CARGO_PKG_NAME"),
+            version: ::core::env!("CARGO_PKG_VERSION"),
+            summary: ::core::env!("CARGO_PKG_DESCRIPTION"),
+            config_schema: $schema,
+        }
+    };
+    ($schema:expr) => {
+        $crate::describe!(@ ::core::option::Option::Some($schema))
+    };
+}
+
+/// Makes a unit struct a [`Plugin`] that takes no configuration and is described by its crate's `Cargo.toml`: `plugin!(Mine)`.
+#[macro_export]
+macro_rules! plugin {
+    ($plugin:ident) => {
+        impl $crate::Plugin for $plugin {
+            type Config = $crate::NoConfig;
+
+            fn describe() -> $crate::Description {
+                $crate::describe!()
+            }
+
+            fn configure(
+                _: $crate::NoConfig,
+            ) -> ::core::result::Result<Self, ::std::vec::Vec<$crate::ConfigError>> {
+                ::core::result::Result::Ok($plugin)
+            }
+        }
+    };
+}
+
 /// Where an instance keeps its configured plugin; implemented by the `export_…!` macros.
 #[doc(hidden)]
 pub trait Installed: Plugin {

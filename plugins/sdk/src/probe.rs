@@ -27,6 +27,13 @@ pub trait Attempt: 'static {
     fn next(&mut self, last: Option<Answer>) -> Step;
 }
 
+/// An attempt can be as little as a function.
+impl<F: FnMut(Option<Answer>) -> Step + 'static> Attempt for F {
+    fn next(&mut self, last: Option<Answer>) -> Step {
+        self(last)
+    }
+}
+
 /// The end of an attempt that could not tell.
 pub fn failed(reason: Reason, message: impl Into<String>) -> Step {
     Step::Failed(Failure {

@@ -38,6 +38,9 @@ pub(super) struct Gate {
     cpu_exhausted: AtomicBool,
     /// The limit that the guest ran into, when it did. 0: none.
     memory_refused: AtomicU64,
+    /// Of all calls so far: how many, and the nanoseconds they used.
+    calls: AtomicU64,
+    total: AtomicU64,
 }
 
 impl Gate {
@@ -55,11 +58,20 @@ impl Gate {
             self.used.store(self.used_nanos(), Relaxed);
             poll
         });
-        match timeout(allowance.wall_clock, metered).await {
+        let outcome = timeout(allowance.wall_clock, metered).await;
+        self.calls.fetch_add(1, Relaxed);
+        self.total.fetch_add(self.used.load(Relaxed), Relaxed);
+        match outcome {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(self.fault(&error, allowance)),
             Err(_elapsed) => Err(Fault::TimedOut(allowance.wall_clock)),
         }
+    }
+
+    /// How many calls were made, and what they used of a processor.
+    pub(super) fn spent(&self) -> (u64, Duration) {
+        let nanos = self.total.load(Relaxed);
+        (self.calls.load(Relaxed), Duration::from_nanos(nanos))
     }
 
     fn begin(&self, cpu: Duration) {

@@ -179,6 +179,11 @@ impl<W: World> Live<W> {
         self.calls >= self.meta.limits.calls
     }
 
+    /// How many calls were made into it so far, and what they used of a processor.
+    pub(crate) fn spent(&self) -> (u64, Duration) {
+        self.gate.spent()
+    }
+
     pub(crate) fn occupied(&self) -> bool {
         W::occupied(&self.held)
     }

@@ -8,25 +8,25 @@
 //! expect = { script = "…" }                # also `environment`, `arguments`; `refused = true` in place of it
 //! ```
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{ask, expect};
+use super::{Answer, Ready, Tested, answer, ask};
 use crate::{
     engine::{
         Live,
         worlds::bootstrap::{Bootstrap, Job},
     },
     text::hex,
-    types::bootstrap::{Context, Role},
+    types::bootstrap::{Context, Prepared, Refusal, Role},
 };
 
 /// One container.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Test {
+pub(crate) struct Case {
     role: GivenRole,
     script: String,
     #[serde(default)]
@@ -50,55 +50,94 @@ enum GivenRole {
 }
 
 /// What is left out is not looked at.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Expected {
+    #[serde(skip_serializing_if = "Option::is_none")]
     script: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     environment: Option<BTreeMap<String, String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<Vec<String>>,
 }
 
-pub(super) async fn run(live: &mut Live<Bootstrap>, test: Test) -> Result<(), String> {
-    let context = Context {
-        role: match test.role {
-            GivenRole::Server => Role::Server,
-            GivenRole::Agent => Role::Agent,
-            GivenRole::Datastore => Role::Datastore,
-        },
-        framework: "fw".to_owned(),
-        task: "self-test.1".to_owned(),
-        number: 0,
-        host: "localhost".to_owned(),
-        attributes: test.attributes.into_iter().collect(),
-        image: "self-test".to_owned(),
-        ports: Vec::new(),
-        source: "self-test".to_owned(),
-        digest: hex(&Sha256::digest(&test.script)),
-        environment: test.environment.into_iter().collect(),
-        arguments: test.arguments,
-        extra: Vec::new(),
-    };
-    let script = test.script.into_bytes();
-    let prepared = ask(live, |reply| Job {
-        context,
-        script,
-        reply,
-    })
-    .await?;
-    let prepared = match prepared {
-        Ok(_) if test.refused => return Err("it prepares what it was expected to refuse".to_owned()),
-        Ok(prepared) => prepared,
-        Err(_) if test.refused => return Ok(()),
-        Err(refusal) => return Err(format!("it refuses: {refusal}")),
-    };
-    if let Some(script) = &test.expect.script {
-        expect(&String::from_utf8_lossy(&prepared.script).into_owned(), script)?;
+/// What the handler is given.
+pub(crate) struct Question {
+    context: Context,
+    script: Vec<u8>,
+}
+
+impl Tested for Bootstrap {
+    type Case = Case;
+    type Question = Question;
+    type Found = Result<Prepared, Refusal>;
+
+    fn ready(case: Case) -> Result<Ready<Self>, String> {
+        let expected = if case.refused {
+            answer("refused", true)
+        } else {
+            answer("expect", &case.expect)
+        };
+        let context = Context {
+            role: match case.role {
+                GivenRole::Server => Role::Server,
+                GivenRole::Agent => Role::Agent,
+                GivenRole::Datastore => Role::Datastore,
+            },
+            framework: "fw".to_owned(),
+            task: "self-test.1".to_owned(),
+            number: 0,
+            host: "localhost".to_owned(),
+            attributes: case.attributes.into_iter().collect(),
+            image: "self-test".to_owned(),
+            ports: Vec::new(),
+            source: "self-test".to_owned(),
+            digest: hex(&Sha256::digest(&case.script)),
+            environment: case.environment.into_iter().collect(),
+            arguments: case.arguments,
+            extra: Vec::new(),
+        };
+        let script = case.script.into_bytes();
+        Ok(Ready {
+            question: Question { context, script },
+            expected: Some(expected),
+        })
     }
-    if let Some(environment) = &test.expect.environment {
-        expect(&prepared.environment.into_iter().collect(), environment)?;
+
+    async fn put(
+        live: &mut Live<Self>,
+        shared: &Arc<()>,
+        question: &Question,
+    ) -> Result<Self::Found, String> {
+        let (context, script) = (question.context.clone(), question.script.clone());
+        ask(live, shared, |reply| Job {
+            context,
+            script,
+            reply,
+        })
+        .await
     }
-    test.expect
-        .arguments
-        .as_ref()
-        .map_or(Ok(()), |arguments| expect(&prepared.arguments, arguments))
+
+    fn told(_question: &Question, found: Self::Found) -> Answer {
+        match found {
+            Ok(prepared) => {
+                let found = Expected {
+                    script: Some(String::from_utf8_lossy(&prepared.script).into_owned()),
+                    environment: Some(prepared.environment.into_iter().collect()),
+                    arguments: Some(prepared.arguments),
+                };
+                answer("expect", found)
+            }
+            Err(_) => answer("refused", true),
+        }
+    }
+
+    fn narrowed(mut found: Answer, expected: &Answer) -> Answer {
+        if let Some(found) = found.get_mut("expect").and_then(|it| it.as_object_mut())
+            && let Some(expected) = expected.get("expect").and_then(|it| it.as_object())
+        {
+            found.retain(|key, _| expected.contains_key(key));
+        }
+        found
+    }
 }

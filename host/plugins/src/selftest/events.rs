@@ -7,12 +7,15 @@
 //! expect = ["pass"]                        # or "drop", or { replace = { … } }; `refused = true` in place of `expect`
 //! ```
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ask, expect};
+use super::{Answer, Ready, Tested, answer, ask};
 use crate::{
     engine::{
         Live,
@@ -24,14 +27,13 @@ use crate::{
 /// One query.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(crate) struct Test {
+pub(crate) struct Case {
     #[serde(default)]
     event_types: Vec<String>,
     filter: Option<String>,
     #[serde(default)]
     events: Vec<GivenEvent>,
-    #[serde(default)]
-    expect: Vec<Expected>,
+    expect: Option<Vec<Expected>>,
     #[serde(default)]
     refused: bool,
 }
@@ -45,7 +47,7 @@ struct GivenEvent {
     body: serde_json::Map<String, Value>,
 }
 
-#[derive(Debug, Deserialize, PartialEq)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Expected {
     Pass,
@@ -53,39 +55,61 @@ enum Expected {
     Replace(Value),
 }
 
-pub(super) async fn run(live: &mut Live<Filter>, test: Test) -> Result<(), String> {
-    let query = Query {
-        event_types: test.event_types,
-        expression: test.filter,
-        principal: None,
-        extra: Vec::new(),
-    };
-    // Freed with the instance: no other view has this number there.
-    let view = Arc::new(Opened { id: 0, query });
-    let opened = ask(live, |reply| Job::Open {
-        view: Arc::clone(&view),
-        reply,
-    })
-    .await?;
-    if let Err(text) = opened {
-        let unexpected = format!("it refuses the query: {text}");
-        return if test.refused { Ok(()) } else { Err(unexpected) };
+/// A query, and events to decide about. Instances keep the view for as long as this is there.
+pub(crate) struct Question {
+    view: Arc<Opened>,
+    events: Arc<[Event]>,
+}
+
+/// Tells views apart that live in one instance.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+impl Tested for Filter {
+    type Case = Case;
+    type Question = Question;
+    /// Or the text with which it refused the query.
+    type Found = Result<Vec<Decision>, String>;
+
+    fn ready(case: Case) -> Result<Ready<Self>, String> {
+        let expected = match case.expect {
+            _ if case.refused => Some(answer("refused", true)),
+            // A query that is taken.
+            None if case.events.is_empty() => Some(answer("expect", [(); 0])),
+            None => None,
+            Some(decisions) => Some(answer("expect", decisions)),
+        };
+        let query = Query {
+            event_types: case.event_types,
+            expression: case.filter,
+            principal: None,
+            extra: Vec::new(),
+        };
+        let id = NEXT.fetch_add(1, Relaxed);
+        let question = Question {
+            view: Arc::new(Opened { id, query }),
+            events: case.events.into_iter().zip(1..).map(event).collect(),
+        };
+        Ok(Ready { question, expected })
     }
-    if test.refused {
-        return Err("it takes the query, which it was expected to refuse".to_owned());
+
+    async fn put(
+        live: &mut Live<Self>,
+        shared: &Arc<()>,
+        question: &Question,
+    ) -> Result<Self::Found, String> {
+        let (view, events) = (Arc::clone(&question.view), Arc::clone(&question.events));
+        ask(live, shared, |reply| Job::Decide { view, events, reply }).await
     }
-    let events: Arc<[Event]> = test.events.into_iter().zip(1..).map(event).collect();
-    let decided = ask(live, |reply| Job::Decide {
-        view: Arc::clone(&view),
-        events,
-        reply,
-    })
-    .await?;
-    let found: Vec<Expected> = decided?.into_iter().map(decision).collect();
-    // The next test's view is another one.
-    drop(view);
-    let _ = <Filter as crate::engine::World>::tidy(live, &()).await;
-    expect(&found, &test.expect)
+
+    fn told(_question: &Question, found: Self::Found) -> Answer {
+        match found {
+            Ok(decisions) => {
+                let decisions: Vec<Expected> = decisions.into_iter().map(decision).collect();
+                answer("expect", decisions)
+            }
+            Err(_) => answer("refused", true),
+        }
+    }
 }
 
 fn event((it, sequence): (GivenEvent, u64)) -> Event {

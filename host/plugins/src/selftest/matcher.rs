@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
 
-use super::{ask, expect};
+use super::{Answer, Ready, Tested, answer, ask};
 use crate::{
     engine::{
         Live,
@@ -25,13 +25,13 @@ use crate::{
 /// One question.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Test {
+pub(crate) struct Case {
     agents: Vec<GivenAgent>,
     #[serde(default)]
     conditions: Vec<GivenCondition>,
     #[serde(default)]
     placed: Vec<String>,
-    expect: Vec<String>,
+    expect: Option<Vec<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -60,50 +60,75 @@ enum GivenCondition {
     Constraint(Vec<String>),
 }
 
-pub(super) async fn run(live: &mut Live<Matcher>, test: Test) -> Result<(), String> {
-    let names: Vec<String> = test.agents.iter().map(|it| it.hostname.clone()).collect();
-    let handle = |name: &String| {
-        let at = names.iter().position(|it| it == name);
-        at.map(|at| at as u32 + 1)
-            .ok_or_else(|| format!("no agent has the hostname {name:?}"))
-    };
-    let placed: Vec<u32> = test.placed.iter().map(handle).collect::<Result<_, _>>()?;
-    for name in &test.expect {
-        handle(name)?;
+/// A question that stays the same, and the agents' names by their handles.
+pub(crate) struct Asked {
+    question: Question,
+    names: Vec<String>,
+}
+
+impl Tested for Matcher {
+    type Case = Case;
+    type Question = Asked;
+    type Found = Vec<Verdict>;
+
+    fn ready(case: Case) -> Result<Ready<Self>, String> {
+        let names: Vec<String> = case.agents.iter().map(|it| it.hostname.clone()).collect();
+        let handle = |name: &String| {
+            let at = names.iter().position(|it| it == name);
+            at.map(|at| at as u32 + 1)
+                .ok_or_else(|| format!("no agent has the hostname {name:?}"))
+        };
+        let placed: Vec<u32> = case.placed.iter().map(handle).collect::<Result<_, _>>()?;
+        let expected = match case.expect {
+            None => None,
+            Some(mut fit) => {
+                fit.iter().try_for_each(|name| handle(name).map(drop))?;
+                fit.sort();
+                Some(answer("expect", fit))
+            }
+        };
+        let fleet = FleetCopy::new(None);
+        fleet.update(case.agents.into_iter().zip(1..).map(agent).collect(), Vec::new());
+        let conditions = case.conditions.into_iter().map(condition);
+        let task = Task {
+            run_spec: "/self-test".to_owned(),
+            instances: placed.len() as u32 + 1,
+            conditions: conditions.collect::<Result<_, _>>()?,
+            placed,
+            extra: Vec::new(),
+        };
+        let candidates = (1..=names.len() as u32).map(|agent| Candidate { agent, room: 1 });
+        let question = Question {
+            fleet: Arc::new(fleet),
+            task,
+            candidates: candidates.collect(),
+        };
+        Ok(Ready {
+            question: Asked { question, names },
+            expected,
+        })
     }
-    let fleet = FleetCopy::new(None);
-    let agents = test.agents.into_iter().zip(1..).map(agent).collect();
-    fleet.update(agents, Vec::new());
-    let task = Task {
-        run_spec: "/self-test".to_owned(),
-        instances: placed.len() as u32 + 1,
-        conditions: test
-            .conditions
-            .into_iter()
-            .map(condition)
-            .collect::<Result<_, _>>()?,
-        placed,
-        extra: Vec::new(),
-    };
-    let candidates: Vec<Candidate> = (1..=names.len() as u32)
-        .map(|agent| Candidate { agent, room: 1 })
-        .collect();
-    let question = Question {
-        fleet: Arc::new(fleet),
-        task,
-        candidates,
-    };
-    let verdicts = ask(live, |reply| Job::Judge { question, reply }).await?;
-    let mut fit: Vec<String> = names
-        .into_iter()
-        .zip(verdicts)
-        .filter(|(_, verdict)| *verdict == Verdict::Fits)
-        .map(|(name, _)| name)
-        .collect();
-    let mut expected = test.expect;
-    fit.sort();
-    expected.sort();
-    expect(&fit, &expected)
+
+    async fn put(
+        live: &mut Live<Self>,
+        shared: &Arc<()>,
+        asked: &Asked,
+    ) -> Result<Vec<Verdict>, String> {
+        let question = asked.question.clone();
+        ask(live, shared, |reply| Job::Judge { question, reply }).await
+    }
+
+    fn told(asked: &Asked, verdicts: Vec<Verdict>) -> Answer {
+        let mut fit: Vec<&String> = asked
+            .names
+            .iter()
+            .zip(verdicts)
+            .filter(|(_, verdict)| *verdict == Verdict::Fits)
+            .map(|(name, _)| name)
+            .collect();
+        fit.sort();
+        answer("expect", fit)
+    }
 }
 
 fn agent((it, handle): (GivenAgent, u32)) -> Agent {

@@ -12,13 +12,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::{ask, expect};
+use super::{Answer as Keys, Ready, Tested, answer as keys, ask};
 use crate::{
     engine::{
         Live,
-        worlds::probe::{Job, Next, Probe},
+        worlds::probe::{Job, Next, Probe, Released},
     },
     types::{
         probe::{CommandOutput, Endpoint, IoError, Outcome, Port, Reason, Request},
@@ -29,7 +29,7 @@ use crate::{
 /// One recorded attempt.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(crate) struct Test {
+pub(crate) struct Case {
     endpoint: Option<String>,
     #[serde(default = "root")]
     path: String,
@@ -38,14 +38,14 @@ pub(crate) struct Test {
     settings: serde_json::Map<String, serde_json::Value>,
     #[serde(default)]
     answers: Vec<Given>,
-    expect: Expected,
+    expect: Option<Expected>,
 }
 
 fn root() -> String {
     "/".to_owned()
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 enum Given {
     Http(GivenResponse),
@@ -56,7 +56,7 @@ enum Given {
     Error(GivenError),
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GivenResponse {
     status: u16,
@@ -66,7 +66,7 @@ struct GivenResponse {
     body: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct GivenOutput {
     exit_code: i32,
@@ -90,9 +90,9 @@ enum GivenError {
     Unavailable,
 }
 
-#[derive(Debug, Deserialize, PartialEq)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-enum Expected {
+pub(crate) enum Expected {
     Http(u16),
     Tcp(bool),
     Command(i32),
@@ -100,28 +100,58 @@ enum Expected {
     Failed(Reason),
 }
 
-pub(super) async fn run(live: &mut Live<Probe>, test: Test) -> Result<(), String> {
-    let request = Arc::new(request(&test)?);
-    let (lease, mut step) = ask(live, |reply| Job::Begin { request, reply }).await?;
-    for given in test.answers {
-        let answer = match end(&step) {
-            Some(found) => return Err(format!("it ended with {found:?} before all answers were given")),
-            None => answer(&step, given)?,
+/// A look at a task, and what comes of its steps.
+pub(crate) struct Recorded {
+    request: Arc<Request>,
+    answers: Vec<Given>,
+}
+
+impl Tested for Probe {
+    type Case = Case;
+    type Question = Recorded;
+    type Found = Expected;
+
+    fn ready(case: Case) -> Result<Ready<Self>, String> {
+        let request = Arc::new(request(&case)?);
+        let question = Recorded {
+            request,
+            answers: case.answers,
         };
-        let key = lease.key;
-        step = match ask(live, |reply| Job::Next { key, answer, reply }).await? {
-            Next::Step(step) => step,
-            Next::Lost => return Err("it lost its attempt".to_owned()),
-        };
+        Ok(Ready {
+            question,
+            expected: case.expect.map(|it| keys("expect", it)),
+        })
     }
-    match end(&step) {
-        Some(found) => expect(&found, &test.expect),
-        None => Err(format!("after the last answer it asks for {}", name(&step))),
+
+    async fn put(
+        live: &mut Live<Self>,
+        shared: &Arc<Released>,
+        recorded: &Recorded,
+    ) -> Result<Expected, String> {
+        let request = Arc::clone(&recorded.request);
+        let (lease, mut step) = ask(live, shared, |reply| Job::Begin { request, reply }).await?;
+        for given in &recorded.answers {
+            if let Some(found) = end(&step) {
+                let found = super::text(&keys("expect", found));
+                return Err(format!("it ended with {found} before all answers were given"));
+            }
+            let answer = answer(&step, given.clone())?;
+            let key = lease.key;
+            step = match ask(live, shared, |reply| Job::Next { key, answer, reply }).await? {
+                Next::Step(step) => step,
+                Next::Lost => return Err("it lost its attempt".to_owned()),
+            };
+        }
+        end(&step).ok_or_else(|| format!("after the last answer it asks for {}", name(&step)))
+    }
+
+    fn told(_recorded: &Recorded, found: Expected) -> Keys {
+        keys("expect", found)
     }
 }
 
-fn request(test: &Test) -> Result<Request, String> {
-    let endpoint = test.endpoint.as_deref().map(endpoint).transpose()?;
+fn request(case: &Case) -> Result<Request, String> {
+    let endpoint = case.endpoint.as_deref().map(endpoint).transpose()?;
     let ports = endpoint.clone().into_iter().map(|endpoint| Port {
         name: None,
         protocol: "tcp".to_owned(),
@@ -129,14 +159,14 @@ fn request(test: &Test) -> Result<Request, String> {
     });
     Ok(Request {
         run_spec: "/self-test".to_owned(),
-        task: "self-test.1".to_owned(),
+        task: "self-case.1".to_owned(),
         agent: "localhost".to_owned(),
         labels: Vec::new(),
         ports: ports.collect(),
         endpoint,
-        path: test.path.clone(),
-        command: test.command.clone(),
-        settings: serde_json::Value::Object(test.settings.clone()).to_string(),
+        path: case.path.clone(),
+        command: case.command.clone(),
+        settings: serde_json::Value::Object(case.settings.clone()).to_string(),
         previous: None,
         timeout: Duration::from_secs(20),
         extra: Vec::new(),

@@ -1,10 +1,13 @@
-//! `transom plugin`: what the plugins of a running daemon do, and what is to be done with them; and, without a daemon, what one
-//! would say to a component.
+//! `transom plugin`: what the plugins of a running daemon do, and what is to be done with them; and, without a daemon, what those who
+//! write plugins need.
 
+mod bench;
 mod check;
 mod check_source;
 mod push;
 mod registry;
+mod test;
+mod work;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -12,8 +15,10 @@ use serde_json::{Value, json};
 
 use crate::exit::Unavailable;
 use crate::output::{self, Output};
+use bench::Bench;
 use check::Check;
 use push::Push;
+use test::Test;
 
 /// Looks after the plugins of a running daemon, and at components before they are given to one.
 #[derive(Debug, Subcommand)]
@@ -32,6 +37,8 @@ pub(super) enum PluginCommand {
     Promote(One),
     Check(Check),
     Push(Push),
+    Test(Test),
+    Bench(Bench),
 }
 
 /// Which daemon, and how to show what it says.
@@ -94,6 +101,8 @@ impl PluginCommand {
             }
             PluginCommand::Check(check) => check.run().await,
             PluginCommand::Push(push) => push.run().await,
+            PluginCommand::Test(test) => test.run().await,
+            PluginCommand::Bench(bench) => bench.run().await,
             PluginCommand::Promote(One { name, daemon }) => daemon.order(&name, "promote", None).await,
         }
     }

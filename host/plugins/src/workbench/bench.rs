@@ -1,0 +1,153 @@
+//! How long warm calls take.
+
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use serde::Serialize;
+
+use super::{
+    Unusable,
+    cases::{Cases, Named, configured},
+    latency::Latency,
+    micros,
+};
+use crate::{
+    admission::Tried,
+    engine::{Engine, Live},
+    plugin::Meta,
+    selftest::{Ready, Tested, differs},
+};
+
+/// Of a case's time, for warming up.
+const WARM_UP: u32 = 10;
+
+/// What was measured of one case. A run is the case put once: an attempt with all of its steps, or one question; it takes one or
+/// more calls into the instance.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// The case's name.
+    pub name: String,
+    /// Runs measured.
+    pub runs: u64,
+    /// Calls into the instance, for all of them.
+    pub calls: u64,
+    /// Runs a second, one after the other.
+    pub runs_per_second: f64,
+    /// Calls a second, likewise.
+    pub calls_per_second: f64,
+    /// Half of the runs took no longer than so many microseconds; exact to three per cent, as the next two.
+    pub p50_micros: f64,
+    /// Nine of ten.
+    pub p90_micros: f64,
+    /// Ninety-nine of a hundred.
+    pub p99_micros: f64,
+    /// The longest.
+    pub max_micros: f64,
+    /// Microseconds of a processor that a call used, on average.
+    pub cpu_micros_per_call: f64,
+    /// Bytes of linear memory that the largest instance came to so far.
+    pub memory: u64,
+}
+
+/// One instance, replaced when it made as many calls as `limits.calls` allows.
+struct Bench<'a, W: Tested> {
+    engine: &'a Engine,
+    tried: &'a Tried<W>,
+    meta: Arc<Meta>,
+    live: Live<W>,
+    shared: Arc<W::Shared>,
+    /// What the instances before it used.
+    before: (u64, Duration),
+}
+
+pub(super) async fn run<W: Tested>(
+    engine: &Engine,
+    tried: Tried<W>,
+    cases: &Cases,
+    time: Duration,
+) -> Result<Vec<Figures>, Unusable> {
+    let share = time / u32::try_from(cases.0.len()).unwrap_or(u32::MAX).max(1);
+    let meta = tried.another_meta();
+    let mut figures = Vec::with_capacity(cases.0.len());
+    for case in &cases.0 {
+        let failed = |reason| Unusable::Case {
+            name: case.name.clone(),
+            reason,
+        };
+        let live = configured(engine, &tried, &meta).await.map_err(failed)?;
+        let mut bench = Bench {
+            engine,
+            tried: &tried,
+            meta: Arc::clone(&meta),
+            live,
+            shared: Arc::default(),
+            before: (0, Duration::ZERO),
+        };
+        figures.push(bench.measure(case, share).await.map_err(failed)?);
+    }
+    Ok(figures)
+}
+
+impl<W: Tested> Bench<'_, W> {
+    async fn measure(&mut self, case: &Named, share: Duration) -> Result<Figures, String> {
+        let ready = Ready::<W>::read(&case.case)?;
+        let found = ready.put(&mut self.live, &self.shared).await?;
+        if let Some(expected) = ready.expected.as_ref().filter(|it| **it != found) {
+            return Err(differs(&found, expected));
+        }
+        let warm = Instant::now();
+        while warm.elapsed() < share / WARM_UP {
+            self.run(&ready).await?;
+        }
+        let mut latency = Latency::new();
+        let mut runs = 0;
+        let before = self.spent();
+        let begun = Instant::now();
+        // One at least, however little time there is.
+        while runs == 0 || begun.elapsed() < share {
+            latency.add(self.run(&ready).await?);
+            runs += 1;
+        }
+        let time = begun.elapsed().as_secs_f64();
+        let spent = self.spent();
+        let calls = spent.0 - before.0;
+        Ok(Figures {
+            name: case.name.clone(),
+            runs,
+            calls,
+            runs_per_second: runs as f64 / time,
+            calls_per_second: calls as f64 / time,
+            p50_micros: micros(latency.within(50)),
+            p90_micros: micros(latency.within(90)),
+            p99_micros: micros(latency.within(99)),
+            max_micros: micros(latency.max()),
+            cpu_micros_per_call: micros(spent.1.saturating_sub(before.1)) / calls.max(1) as f64,
+            memory: self.meta.vitals.memory.load(Relaxed),
+        })
+    }
+
+    /// Puts the question once and says how long the answer took. Giving back what was held for it comes after that.
+    async fn run(&mut self, ready: &Ready<W>) -> Result<Duration, String> {
+        let begun = Instant::now();
+        W::put(&mut self.live, &self.shared, &ready.question).await?;
+        let took = begun.elapsed();
+        W::tidy(&mut self.live, &self.shared)
+            .await
+            .map_err(|fault| fault.to_error(&self.meta.name).to_string())?;
+        if self.live.worn() {
+            let before = self.spent();
+            self.live = configured(self.engine, self.tried, &self.meta).await?;
+            // Making it is not among the calls.
+            let (calls, cpu) = self.live.spent();
+            self.before = (before.0.saturating_sub(calls), before.1.saturating_sub(cpu));
+        }
+        Ok(took)
+    }
+
+    fn spent(&self) -> (u64, Duration) {
+        let (calls, cpu) = self.live.spent();
+        (self.before.0 + calls, self.before.1 + cpu)
+    }
+}

@@ -1,0 +1,266 @@
+//! Recorded cases: reading them, putting them, and saying what came of each.
+
+use std::{sync::Arc, time::Instant};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::micros;
+use crate::{
+    admission::Tried,
+    engine::{Engine, Live},
+    manifest::to_json,
+    plugin::Meta,
+    selftest::{Ready, Tested, differs, named, text},
+};
+
+/// Cases of one file.
+const MOST: usize = 1000;
+
+/// The cases of a file, in its order. What they ask is read when they are put, as their world reads it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cases(pub(super) Vec<Named>);
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Named {
+    pub(super) name: String,
+    pub(super) case: Value,
+}
+
+/// Why a file holds no cases. Display says where and what was expected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CasesError {
+    /// Neither of the two forms.
+    #[error("{0}")]
+    Syntax(String),
+    /// It is of another shape.
+    #[error("expected {expected}, found {found}")]
+    Shape {
+        /// What stands there.
+        found: String,
+        /// What should.
+        expected: &'static str,
+    },
+    /// None, or too many.
+    #[error("{0} cases; expected 1 to {MOST}")]
+    Number(usize),
+}
+
+impl Cases {
+    /// TOML: `[[case]]` tables, each with the keys of a `[[self-test]]`, and perhaps a `name`.
+    pub fn from_toml(document: &str) -> Result<Cases, CasesError> {
+        let table: toml::Table = document
+            .parse()
+            .map_err(|error: toml::de::Error| CasesError::Syntax(error.to_string()))?;
+        let value = to_json("", toml::Value::Table(table)).map_err(|error| CasesError::Syntax(error.to_string()))?;
+        let expected = "[[case]] tables and nothing else";
+        match value {
+            Value::Object(mut members) => match members.remove("case") {
+                Some(Value::Array(cases)) if members.is_empty() => Cases::of(cases),
+                Some(_) | None if members.is_empty() => Err(shape("none of them", expected)),
+                _ => {
+                    let keys: Vec<String> = members.keys().map(|key| format!("`{key}`")).collect();
+                    Err(shape(keys.join(", "), expected))
+                }
+            },
+            _ => Err(shape("something else", expected)),
+        }
+    }
+
+    /// JSON: a list of objects, each with the same keys.
+    pub fn from_json(document: &str) -> Result<Cases, CasesError> {
+        match serde_json::from_str(document) {
+            Ok(Value::Array(cases)) => Cases::of(cases),
+            Ok(_) => Err(shape("another document", "a list of objects")),
+            Err(error) => Err(CasesError::Syntax(error.to_string())),
+        }
+    }
+
+    fn of(cases: Vec<Value>) -> Result<Cases, CasesError> {
+        if cases.is_empty() || cases.len() > MOST {
+            return Err(CasesError::Number(cases.len()));
+        }
+        if let Some(other) = cases.iter().find(|it| !it.is_object()) {
+            return Err(shape(other.to_string(), "an object for each case"));
+        }
+        let named = cases.iter().zip(1..).map(|(case, number)| {
+            let (name, case) = named(case);
+            let name = name.unwrap_or_else(|| format!("case {number}"));
+            Named { name, case }
+        });
+        Ok(Cases(named.collect()))
+    }
+}
+
+fn shape(found: impl Into<String>, expected: &'static str) -> CasesError {
+    let found = found.into();
+    CasesError::Shape { found, expected }
+}
+
+/// How a case ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// What was expected was found.
+    Passed,
+    /// Something else was found, or the case does not say what is expected.
+    Differs,
+    /// There is no answer: a fault of the component, or a mistake in the case.
+    Failed,
+}
+
+/// What came of one case.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Its name, or `case` and its number.
+    pub name: String,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// What was found, as the keys of a case: `{"expect": …}` or `{"refused": true}`. None: there was no answer.
+    pub found: Option<Map<String, Value>>,
+    /// What was expected, likewise. None: the case does not say, or could not be read.
+    pub expected: Option<Map<String, Value>>,
+    /// One line for people; none when it passed.
+    pub reason: Option<String>,
+    /// Where in the component it was stopped, innermost first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub backtrace: Vec<String>,
+    /// Calls into the instance.
+    pub calls: u64,
+    /// Microseconds of a processor that these used.
+    pub cpu_micros: f64,
+    /// Microseconds that they took.
+    pub wall_micros: f64,
+    /// Bytes of linear memory that the instance came to, its start included.
+    pub memory: u64,
+}
+
+impl Report {
+    fn begun(name: &str) -> Report {
+        Report {
+            name: name.to_owned(),
+            verdict: Verdict::Failed,
+            found: None,
+            expected: None,
+            reason: None,
+            backtrace: Vec::new(),
+            calls: 0,
+            cpu_micros: 0.0,
+            wall_micros: 0.0,
+            memory: 0,
+        }
+    }
+}
+
+pub(super) async fn run<W: Tested>(engine: &Engine, tried: Tried<W>, cases: &Cases) -> Vec<Report> {
+    let mut reports = Vec::with_capacity(cases.0.len());
+    for case in &cases.0 {
+        let meta = tried.another_meta();
+        let mut report = Report::begun(&case.name);
+        if let Err(reason) = one(engine, &tried, &meta, &case.case, &mut report).await {
+            report.reason = Some(reason);
+            report.backtrace = meta.vitals.last_trap().map(|it| it.backtrace).unwrap_or_default();
+        }
+        report.memory = meta.vitals.memory.load(std::sync::atomic::Ordering::Relaxed);
+        reports.push(report);
+    }
+    reports
+}
+
+/// The error says why it was not passed.
+async fn one<W: Tested>(
+    engine: &Engine,
+    tried: &Tried<W>,
+    meta: &Arc<Meta>,
+    case: &Value,
+    report: &mut Report,
+) -> Result<(), String> {
+    let ready = Ready::<W>::read(case)?;
+    report.expected.clone_from(&ready.expected);
+    let mut live = configured(engine, tried, meta).await?;
+    let shared = Arc::default();
+    let (calls, cpu) = live.spent();
+    let begun = Instant::now();
+    let found = ready.put(&mut live, &shared).await;
+    let Ready { question, expected } = ready;
+    // What was held for it is given back, which is the component's work as well.
+    drop(question);
+    let given_back = match found {
+        Ok(_) => W::tidy(&mut live, &shared).await,
+        Err(_) => Ok(()),
+    };
+    report.wall_micros = micros(begun.elapsed());
+    let spent = live.spent();
+    report.calls = spent.0 - calls;
+    report.cpu_micros = micros(spent.1.saturating_sub(cpu));
+    let found = found?;
+    report.found = Some(found.clone());
+    given_back.map_err(|fault| format!("in giving back what it held: {}", fault.to_error(&meta.name)))?;
+    match expected {
+        Some(expected) if found == expected => {
+            report.verdict = Verdict::Passed;
+            Ok(())
+        }
+        Some(expected) => {
+            report.verdict = Verdict::Differs;
+            Err(differs(&found, &expected))
+        }
+        None => {
+            report.verdict = Verdict::Differs;
+            Err(format!("found {}, and the case does not say what is expected", text(&found)))
+        }
+    }
+}
+
+/// A fresh instance as one that serves would be.
+pub(super) async fn configured<W: Tested>(
+    engine: &Engine,
+    tried: &Tried<W>,
+    meta: &Arc<Meta>,
+) -> Result<Live<W>, String> {
+    let mut live = Live::<W>::instantiate(engine, &tried.pre, meta, 0)
+        .await
+        .map_err(|error| error.to_string())?;
+    let taken = live.configure(&meta.config.to_string()).await;
+    match taken.map_err(|error| error.to_string())? {
+        Ok(()) => Ok(live),
+        Err(errors) => Err(format!(
+            "it now refuses the configuration that it took before: {}",
+            crate::types::about::ConfigError::list(&errors)
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_of_cases_looks_like() {
+        let cases = Cases::from_toml("[[case]]\nname = \"one\"\nexpect = { http = 200 }\n[[case]]\npath = \"/\"\n").unwrap();
+        let names: Vec<&str> = cases.0.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["one", "case 2"]);
+        assert!(cases.0[0].case.get("name").is_none());
+        let json = r#"[{"name": "one", "expect": {"http": 200}}, {"path": "/"}]"#;
+        assert_eq!(Cases::from_json(json).unwrap(), cases);
+    }
+
+    #[test]
+    fn what_holds_no_cases_is_told() {
+        let many = format!("[{}]", vec!["{}"; MOST + 1].join(","));
+        for (found, expected) in [
+            (Cases::from_toml("x ="), "line 1"),
+            (Cases::from_toml(""), "expected [[case]] tables"),
+            (Cases::from_toml("case = 1"), "expected [[case]] tables"),
+            (Cases::from_toml("[[case]]\n[[self-test]]\n"), "found `self-test`"),
+            (Cases::from_toml("case = []"), "0 cases"),
+            (Cases::from_json("{}"), "expected a list"),
+            (Cases::from_json("[1]"), "an object for each case, found 1"),
+            (Cases::from_json("["), "line 1"),
+            (Cases::from_json(&many), "1001 cases; expected 1 to 1000"),
+        ] {
+            let error = found.unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! `transom plugin bench`: how long a component's warm calls take.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use transom_plugins::workbench::{Figures, Workbench};
+
+use super::work::{Component, bytes, cases, micros};
+use crate::output::{self, Output};
+
+/// Puts recorded cases to one warm instance again and again and says how long that takes, on this machine.
+///
+/// A run is one question, or for a probe one attempt with all of its steps, answered from the case at once: what is measured is the
+/// component and the host around it. Cases as for `transom plugin test`; all of them have to be passed.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Bench {
+    #[command(flatten)]
+    component: Component,
+    /// The cases: NAME.toml or NAME.json.
+    cases: PathBuf,
+    /// For how long, over all cases.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl Bench {
+    pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
+        let work = self.component.read()?;
+        let (cases, ..) = cases(&self.cases)?;
+        if self.seconds > 1 && self.output == Output::Table {
+            eprintln!("measuring for {} s", self.seconds);
+        }
+        let time = Duration::from_secs(self.seconds);
+        let measured = Workbench::new()?.bench(&work, &cases, time).await;
+        let figures = measured.with_context(|| self.component.file.display().to_string())?;
+        output::print(self.output, &figures, &COLUMNS, figures.iter().map(row))
+    }
+}
+
+const COLUMNS: [&str; 9] = [
+    "case", "runs/s", "calls/s", "p50", "p90", "p99", "max", "cpu/call", "memory",
+];
+
+fn row(it: &Figures) -> Vec<String> {
+    vec![
+        it.name.clone(),
+        format!("{:.0}", it.runs_per_second),
+        format!("{:.0}", it.calls_per_second),
+        micros(it.p50_micros),
+        micros(it.p90_micros),
+        micros(it.p99_micros),
+        micros(it.max_micros),
+        micros(it.cpu_micros_per_call),
+        bytes(it.memory),
+    ]
+}

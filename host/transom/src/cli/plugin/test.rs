@@ -1,0 +1,249 @@
+//! `transom plugin test`: recorded cases put to a component through the host's own linker and limits.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use serde_json::{Map, Value, json};
+use transom_plugins::workbench::{Report, Verdict, Workbench};
+
+use super::work::{Component, Form, bytes, cases, micros};
+use crate::output::{self, Output};
+
+/// Puts recorded cases to a component, under the limits of its manifest, and compares what it answers with what they expect.
+///
+/// A file of cases has a `[[case]]` for each (or is a JSON list of objects), with the keys of a manifest's `[[self-test]]` and
+/// perhaps a `name`. Each gets an instance of its own. Exit code 1 when one is not passed.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Test {
+    #[command(flatten)]
+    component: Component,
+    /// The cases: NAME.toml or NAME.json.
+    cases: PathBuf,
+    /// Writes what was found into the file as what is expected, where there was an answer.
+    #[arg(long)]
+    update: bool,
+    #[arg(long, value_enum, default_value_t)]
+    output: Output,
+}
+
+impl Test {
+    pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
+        let work = self.component.read()?;
+        let (cases, text, form) = cases(&self.cases)?;
+        let tested = Workbench::new()?.test(&work, &cases).await;
+        let mut reports = tested.with_context(|| self.component.file.display().to_string())?;
+        if self.update {
+            update(&self.cases, &text, form, &mut reports)
+                .with_context(|| format!("cannot update {}", self.cases.display()))?;
+        }
+        output::print(self.output, &reports, &COLUMNS, reports.iter().map(row))?;
+        if self.output == Output::Table {
+            for report in reports.iter().filter(|it| it.verdict != Verdict::Passed) {
+                explain(report);
+            }
+        }
+        match reports.iter().filter(|it| it.verdict != Verdict::Passed).count() {
+            0 => Ok(()),
+            some => bail!("{some} of {} cases are not passed", reports.len()),
+        }
+    }
+}
+
+const COLUMNS: [&str; 6] = ["case", "verdict", "calls", "cpu", "wall", "memory"];
+
+fn row(report: &Report) -> Vec<String> {
+    vec![
+        report.name.clone(),
+        match report.verdict {
+            Verdict::Passed => "passed",
+            Verdict::Differs => "differs",
+            Verdict::Failed => "failed",
+        }
+        .to_owned(),
+        report.calls.to_string(),
+        micros(report.cpu_micros),
+        micros(report.wall_micros),
+        bytes(report.memory),
+    ]
+}
+
+fn explain(report: &Report) {
+    eprintln!("\n{}:", report.name);
+    let line = |what: &str, keys: &Option<Map<String, Value>>| {
+        if let Some(keys) = keys {
+            eprintln!("  {what}  {}", Value::Object(keys.clone()));
+        }
+    };
+    match report.verdict {
+        Verdict::Passed => {}
+        Verdict::Differs => {
+            line("found   ", &report.found);
+            line("expected", &report.expected);
+            if report.expected.is_none() {
+                eprintln!("  the case does not say what is expected; --update writes what was found");
+            }
+        }
+        Verdict::Failed => {
+            eprintln!("  {}", report.reason.as_deref().unwrap_or("no answer"));
+            for frame in &report.backtrace {
+                eprintln!("    {frame}");
+            }
+        }
+    }
+}
+
+/// Makes what was found what is expected, in the file and in the reports.
+fn update(path: &Path, text: &str, form: Form, reports: &mut [Report]) -> anyhow::Result<()> {
+    let found: Vec<Option<&Map<String, Value>>> = reports.iter().map(|it| it.found.as_ref()).collect();
+    let updated = match form {
+        Form::Toml => updated_toml(text, &found)?,
+        Form::Json => updated_json(text, &found)?,
+    };
+    if updated != text {
+        replace(path, &updated)?;
+    }
+    for report in reports.iter_mut().filter(|it| it.verdict == Verdict::Differs) {
+        report.expected.clone_from(&report.found);
+        report.verdict = Verdict::Passed;
+        report.reason = None;
+    }
+    Ok(())
+}
+
+/// Beside its place first: what was recorded is not lost half-way.
+fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
+    let dir = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let aside = tempfile::NamedTempFile::new_in(dir.unwrap_or(Path::new(".")))?;
+    fs::write(&aside, text)?;
+    // A temporary file is its owner's alone.
+    fs::set_permissions(&aside, fs::metadata(path)?.permissions())?;
+    aside.persist(path)?;
+    Ok(())
+}
+
+/// The keys that say what is expected.
+const EXPECTATIONS: [&str; 2] = ["expect", "refused"];
+
+/// Comments and the order of keys stay as they are.
+fn updated_toml(text: &str, found: &[Option<&Map<String, Value>>]) -> anyhow::Result<String> {
+    let mut document: toml_edit::DocumentMut = text.parse()?;
+    let cases = document.get_mut("case").context("no [[case]]")?;
+    for (at, found) in found.iter().enumerate() {
+        let Some(found) = found else { continue };
+        let case = match cases {
+            toml_edit::Item::ArrayOfTables(tables) => {
+                tables.get_mut(at).map(|it| it as &mut dyn toml_edit::TableLike)
+            }
+            toml_edit::Item::Value(toml_edit::Value::Array(tables)) => tables
+                .get_mut(at)
+                .and_then(|it| it.as_inline_table_mut())
+                .map(|it| it as &mut dyn toml_edit::TableLike),
+            _ => None,
+        };
+        let case = case.with_context(|| format!("case {} is no table", at + 1))?;
+        for key in EXPECTATIONS.iter().filter(|key| !found.contains_key(**key)) {
+            case.remove(key);
+        }
+        for (key, value) in *found {
+            let present = case.get(key).and_then(toml_edit::Item::as_value);
+            if present.is_some_and(|it| to_json(it) == *value) {
+                continue;
+            }
+            let mut new = to_toml(value).with_context(|| format!("what case {} found is not for TOML", at + 1))?;
+            if let Some(present) = present {
+                *new.decor_mut() = present.decor().clone();
+            }
+            case.insert(key, toml_edit::Item::Value(new));
+        }
+    }
+    Ok(document.to_string())
+}
+
+/// TOML has no null.
+fn to_toml(value: &Value) -> Option<toml_edit::Value> {
+    Some(match value {
+        Value::Null => return None,
+        Value::Bool(it) => (*it).into(),
+        Value::Number(it) => match it.as_i64() {
+            Some(it) => it.into(),
+            None => it.as_f64()?.into(),
+        },
+        Value::String(it) => it.as_str().into(),
+        Value::Array(items) => {
+            let items: Option<Vec<_>> = items.iter().map(to_toml).collect();
+            toml_edit::Value::Array(items?.into_iter().collect())
+        }
+        Value::Object(members) => {
+            let mut table = toml_edit::InlineTable::new();
+            for (key, value) in members {
+                table.insert(key, to_toml(value)?);
+            }
+            table.into()
+        }
+    })
+}
+
+fn to_json(value: &toml_edit::Value) -> Value {
+    use toml_edit::Value as Toml;
+    match value {
+        Toml::String(it) => json!(it.value()),
+        Toml::Integer(it) => json!(it.value()),
+        Toml::Float(it) => json!(it.value()),
+        Toml::Boolean(it) => json!(it.value()),
+        Toml::Datetime(it) => json!(it.value().to_string()),
+        Toml::Array(items) => items.iter().map(to_json).collect(),
+        Toml::InlineTable(table) => {
+            let members = table.iter().map(|(key, value)| (key.to_owned(), to_json(value)));
+            Value::Object(members.collect())
+        }
+    }
+}
+
+fn updated_json(text: &str, found: &[Option<&Map<String, Value>>]) -> anyhow::Result<String> {
+    let mut cases: Vec<Map<String, Value>> = serde_json::from_str(text)?;
+    for (case, found) in cases.iter_mut().zip(found) {
+        if let Some(found) = found {
+            case.retain(|key, _| !EXPECTATIONS.contains(&key.as_str()));
+            case.extend((*found).clone());
+        }
+    }
+    Ok(serde_json::to_string_pretty(&cases)? + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(value: Value) -> Map<String, Value> {
+        match value {
+            Value::Object(keys) => keys,
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn an_update_changes_expectations_and_nothing_else() {
+        let text = "# Recorded.\n[[case]]\nname = \"one\"  # first\nexpect = { http = 200 } # as it was\npath = \"/\"\n\n[[case]]\nrefused = true\n\n[[case]]\nexpect = [\"a\"]\n";
+        let one = keys(json!({"expect": {"http": 503}}));
+        let two = keys(json!({"expect": [{"replace": {"a": 1.5}}, "drop"]}));
+        let updated = updated_toml(text, &[Some(&one), Some(&two), None]).unwrap();
+        assert_eq!(
+            updated,
+            "# Recorded.\n[[case]]\nname = \"one\"  # first\nexpect = { http = 503 } # as it was\npath = \"/\"\n\n[[case]]\nexpect = [{ replace = { a = 1.5 } }, \"drop\"]\n\n[[case]]\nexpect = [\"a\"]\n"
+        );
+        let same = keys(json!({"expect": {"http": 503}}));
+        assert_eq!(updated_toml(&updated, &[Some(&same), None, None]).unwrap(), updated);
+        let null = keys(json!({"expect": {"custom": {"a": null}}}));
+        assert!(updated_toml(text, &[Some(&null), None, None]).is_err());
+    }
+
+    #[test]
+    fn so_does_one_of_json() {
+        let found = keys(json!({"expect": {"tcp": true}}));
+        let updated = updated_json(r#"[{"refused": true, "name": "a"}, {"path": "/"}]"#, &[Some(&found), None]).unwrap();
+        let updated: Value = serde_json::from_str(&updated).unwrap();
+        assert_eq!(updated, json!([{"name": "a", "expect": {"tcp": true}}, {"path": "/"}]));
+    }
+}

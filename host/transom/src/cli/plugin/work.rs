@@ -1,0 +1,112 @@
+//! Reading what the commands without a daemon look at: a component with its manifest, and a file of cases.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use transom_plugins::workbench::{Cases, Work};
+
+use crate::exit::Misconfigured;
+
+/// A component and its manifest.
+#[derive(Debug, Args)]
+pub(super) struct Component {
+    /// The component; for `check` also a manifest alone that names a `source`.
+    pub(super) file: PathBuf,
+    /// Its manifest; the file beside it with the ending `.toml` when left out.
+    #[arg(long)]
+    pub(super) manifest: Option<PathBuf>,
+}
+
+impl Component {
+    pub(super) fn read(&self) -> anyhow::Result<Work> {
+        self.files().context(Misconfigured)
+    }
+
+    fn files(&self) -> anyhow::Result<Work> {
+        let component =
+            fs::read(&self.file).with_context(|| format!("cannot read {}", self.file.display()))?;
+        let path = self
+            .manifest
+            .clone()
+            .unwrap_or_else(|| self.file.with_extension("toml"));
+        let manifest = fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {}", path.display()))
+            .context(
+                "a component is not admitted without a manifest: write one beside it, or name it with --manifest",
+            )?;
+        let name = self.file.file_stem().unwrap_or_default().to_string_lossy();
+        let signature = fs::read(self.file.with_extension("wasm.sig")).ok();
+        Ok(Work::new(&name, component, manifest).signed(signature))
+    }
+}
+
+/// How a file of cases is written, by the ending of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Toml,
+    Json,
+}
+
+impl Form {
+    pub(super) fn of(path: &Path) -> anyhow::Result<Form> {
+        match path.extension().and_then(|it| it.to_str()) {
+            Some("toml") => Ok(Form::Toml),
+            Some("json") => Ok(Form::Json),
+            _ => bail!("{}: expected a name that ends in .toml or .json", path.display()),
+        }
+    }
+}
+
+/// The cases of a file, and its text.
+pub(super) fn cases(path: &Path) -> anyhow::Result<(Cases, String, Form)> {
+    let read = || {
+        let form = Form::of(path)?;
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let cases = match form {
+            Form::Toml => Cases::from_toml(&text),
+            Form::Json => Cases::from_json(&text),
+        };
+        let cases = cases.with_context(|| path.display().to_string())?;
+        Ok((cases, text, form))
+    };
+    let outcome: anyhow::Result<_> = read();
+    outcome.context(Misconfigured)
+}
+
+/// Bytes as people read them.
+pub(super) fn bytes(number: u64) -> String {
+    match number {
+        0..1024 => format!("{number} B"),
+        1024..1_048_576 => format!("{:.0} KiB", number as f64 / 1024.0),
+        _ => format!("{:.1} MiB", number as f64 / 1_048_576.0),
+    }
+}
+
+/// Microseconds as people read them.
+pub(super) fn micros(number: f64) -> String {
+    if number < 1000.0 {
+        format!("{number:.1} us")
+    } else {
+        format!("{:.1} ms", number / 1000.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_for_people() {
+        for (found, expected) in [
+            (bytes(100), "100 B"),
+            (bytes(2048), "2 KiB"),
+            (bytes(1 << 20), "1.0 MiB"),
+            (micros(2.44), "2.4 us"),
+            (micros(12_345.0), "12.3 ms"),
+        ] {
+            assert_eq!(found, expected);
+        }
+    }
+}

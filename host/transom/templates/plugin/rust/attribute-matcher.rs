@@ -1,0 +1,100 @@
+//! Places tasks by `["attribute", "IS", "value"]`, and nowhere where maintenance is done.
+
+#![forbid(unsafe_code)]
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use transom_sdk::export_matcher;
+use transom_sdk::matcher::{Agent, Candidate, Condition, ConditionError, Fleet, Matcher, Task, Value, Verdict};
+
+/// The plugin. It takes no configuration.
+#[derive(Debug)]
+pub struct Places;
+
+transom_sdk::plugin!(Places);
+
+impl Matcher for Places {
+    type Fleet = Agents;
+
+    /// Asked when a definition is posted: what is wrong with its conditions.
+    fn check(&self, conditions: &[Condition]) -> Vec<ConditionError> {
+        let wrong = |(at, condition)| match condition {
+            Condition::Constraint(it) if it.operator == "IS" && it.operand.is_some() => None,
+            _ => Some(ConditionError {
+                condition: at,
+                message: "expected [\"attribute\", \"IS\", \"value\"]".to_owned(),
+            }),
+        };
+        (0..).zip(conditions).filter_map(wrong).collect()
+    }
+
+    fn fleet(self: Rc<Self>, _home_region: Option<String>) -> Agents {
+        Agents::default()
+    }
+}
+
+/// The cluster's agents by the host's numbers for them.
+#[derive(Debug, Default)]
+pub struct Agents(HashMap<u32, Agent>);
+
+impl Fleet for Agents {
+    fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
+        self.0.extend(changed.into_iter().map(|agent| (agent.handle, agent)));
+        self.0.retain(|handle, _| !gone.contains(handle));
+    }
+
+    fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict> {
+        candidates.iter().map(|it| self.one(task, it)).collect()
+    }
+
+    /// Takes them as the host prefers them: nothing here depends on what runs where already.
+    fn place(&mut self, task: &Task, candidates: &[Candidate], count: u32) -> Vec<u32> {
+        let fit = candidates.iter().filter(|it| self.one(task, it) == Verdict::Fits);
+        let places = fit.flat_map(|it| (0..it.room).map(|_| it.agent));
+        places.take(count as usize).collect()
+    }
+}
+
+impl Agents {
+    fn one(&self, task: &Task, candidate: &Candidate) -> Verdict {
+        let attribute = |name: &str| {
+            let agent = self.0.get(&candidate.agent)?;
+            let found = agent.attributes.iter().find(|it| it.name == name)?;
+            match &found.value {
+                Value::Text(text) => Some(text.clone()),
+                Value::Scalar(number) => Some(number.to_string()),
+                _ => None,
+            }
+        };
+        let refuses = |condition: &Condition| match condition {
+            Condition::Constraint(it) if it.operator == "IS" => attribute(&it.field) != it.operand,
+            _ => true,
+        };
+        if let Some(at) = task.conditions.iter().position(refuses) {
+            return Verdict::Refused(at as u32);
+        }
+        if attribute("maintenance").as_deref() == Some("true") {
+            // As many as there are conditions: none of them, a rule of this matcher's own.
+            return Verdict::Refused(task.conditions.len() as u32);
+        }
+        Verdict::Fits
+    }
+}
+
+export_matcher!(Places);
+
+#[cfg(test)]
+mod tests {
+    use transom_sdk::testing::{constraint, plugin};
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_understood_is_told_when_it_is_posted() {
+        let matcher = plugin::<Places>("{}").unwrap();
+        let errors = matcher.check(&[constraint("disk", "IS", Some("ssd")), constraint("rack", "NEAR", None)]);
+        assert_eq!(errors.len(), 1);
+        assert_eq!(errors[0].condition, 1);
+    }
+}

@@ -1,0 +1,69 @@
+//! Hides the events of some apps.
+
+#![forbid(unsafe_code)]
+
+use serde::Deserialize;
+use transom_sdk::events::{Decision, Event, Filter, Query};
+use transom_sdk::{ConfigError, Description, Plugin, describe, export_filter};
+
+/// What the operator writes under `[config]`, as `config.schema.json` says it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Config {
+    hide: Vec<String>,
+}
+
+/// The plugin: what its configuration came to.
+#[derive(Debug)]
+pub struct Hides(Config);
+
+impl Plugin for Hides {
+    type Config = Config;
+
+    fn describe() -> Description {
+        describe!(include_str!("../config.schema.json"))
+    }
+
+    fn configure(config: Config) -> Result<Self, Vec<ConfigError>> {
+        Ok(Self(config))
+    }
+}
+
+impl Filter for Hides {
+    type View = Box<dyn FnMut(&Event) -> Decision>;
+
+    /// Asked once for each distinct query. A refusal is what the subscriber gets to read.
+    fn open(&self, query: Query) -> Result<Self::View, String> {
+        if query.expression.is_some() {
+            return Err("this filter takes no expressions".to_owned());
+        }
+        let Config { hide } = self.0.clone();
+        Ok(Box::new(move |event| {
+            let hidden = event.subject.as_deref().is_some_and(|app| hide.iter().any(|it| below(app, it)));
+            if hidden || !query.wants(&event.kind) {
+                Decision::Drop
+            } else {
+                Decision::Pass
+            }
+        }))
+    }
+}
+
+/// Whether an app is this one, or in this group.
+fn below(app: &str, group: &str) -> bool {
+    app.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+export_filter!(Hides);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_group_has() {
+        for (app, expected) in [("/load", true), ("/load/a", true), ("/loader", false), ("/", false)] {
+            assert_eq!(below(app, "/load"), expected, "{app}");
+        }
+    }
+}
