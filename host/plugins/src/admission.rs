@@ -216,7 +216,11 @@ impl Desk {
                 pinned: pinned.clone(),
             });
         }
-        let pinned = if manifest.digest.is_some() { "" } else { ", not pinned" };
+        let pinned = if manifest.digest.is_some() {
+            ""
+        } else {
+            ", not pinned"
+        };
         steps.note(format!("sha256:{found}{pinned}"));
         steps.begin(Stage::Signature);
         let signed_by = self.trust.check(name, files, &found)?;
@@ -362,7 +366,14 @@ impl<W: Tested> Tried<W> {
     where
         W: Shadowed,
     {
-        let Tried { pre, manifest, facts, trial, name, environment } = self;
+        let Tried {
+            pre,
+            manifest,
+            facts,
+            trial,
+            name,
+            environment,
+        } = self;
         drop(trial);
         let start = {
             let (manifest, facts) = (Arc::clone(&manifest), facts.clone());
@@ -383,14 +394,24 @@ impl<W: Tested> Tried<W> {
 
     /// What a further instance is made for that serves nobody either, with measurements of its own.
     pub(crate) fn another_meta(&self) -> Arc<Meta> {
-        let meta = aside_meta(&self.name, &self.manifest, self.environment.clone(), Stats::unseen());
+        let meta = aside_meta(
+            &self.name,
+            &self.manifest,
+            self.environment.clone(),
+            Stats::unseen(),
+        );
         meta.log.set_version(&self.facts.version);
         meta
     }
 }
 
 /// What an instance is made for whose faults are nobody's alarm.
-fn aside_meta(name: &str, manifest: &Manifest, environment: Vec<(String, String)>, stats: Stats) -> Arc<Meta> {
+fn aside_meta(
+    name: &str,
+    manifest: &Manifest,
+    environment: Vec<(String, String)>,
+    stats: Stats,
+) -> Arc<Meta> {
     let health = Health::new(manifest.probation, false, None);
     Arc::new(Meta::new(name, manifest, environment, Post { stats, health }))
 }

@@ -119,7 +119,10 @@ async fn one<W: Tested>(live: &mut Live<W>, shared: &Arc<W::Shared>, test: &Valu
     match expected {
         Some(expected) if found == expected => Ok(()),
         Some(expected) => Err(differs(&found, &expected)),
-        None => Err(format!("it does not say what is expected; found {}", text(&found))),
+        None => Err(format!(
+            "it does not say what is expected; found {}",
+            text(&found)
+        )),
     }
 }
 

@@ -234,7 +234,9 @@ impl Workbench {
                 Ok(cases::run(engine, tried, cases).await)
             })
         };
-        reports.await.map_err(|refused| Unusable::refused(steps, &refused))
+        reports
+            .await
+            .map_err(|refused| Unusable::refused(steps, &refused))
     }
 
     /// Puts the cases to one warm instance for about `time`, an equal share of it each.
@@ -248,7 +250,9 @@ impl Workbench {
                 Ok(bench::run(engine, tried, cases, time).await)
             })
         };
-        figures.await.map_err(|refused| Unusable::refused(steps, &refused))?
+        figures
+            .await
+            .map_err(|refused| Unusable::refused(steps, &refused))?
     }
 
     async fn looked_at<'a>(&'a self, work: &'a Work, steps: &mut Steps) -> Result<Case<'a>, Refused> {

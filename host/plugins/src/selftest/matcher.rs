@@ -109,11 +109,7 @@ impl Tested for Matcher {
         })
     }
 
-    async fn put(
-        live: &mut Live<Self>,
-        shared: &Arc<()>,
-        asked: &Asked,
-    ) -> Result<Vec<Verdict>, String> {
+    async fn put(live: &mut Live<Self>, shared: &Arc<()>, asked: &Asked) -> Result<Vec<Verdict>, String> {
         let question = asked.question.clone();
         ask(live, shared, |reply| Job::Judge { question, reply }).await
     }

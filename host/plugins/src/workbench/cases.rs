@@ -52,7 +52,8 @@ impl Cases {
         let table: toml::Table = document
             .parse()
             .map_err(|error: toml::de::Error| CasesError::Syntax(error.to_string()))?;
-        let value = to_json("", toml::Value::Table(table)).map_err(|error| CasesError::Syntax(error.to_string()))?;
+        let value =
+            to_json("", toml::Value::Table(table)).map_err(|error| CasesError::Syntax(error.to_string()))?;
         let expected = "[[case]] tables and nothing else";
         match value {
             Value::Object(mut members) => match members.remove("case") {
@@ -207,7 +208,10 @@ async fn one<W: Tested>(
         }
         None => {
             report.verdict = Verdict::Differs;
-            Err(format!("found {}, and the case does not say what is expected", text(&found)))
+            Err(format!(
+                "found {}, and the case does not say what is expected",
+                text(&found)
+            ))
         }
     }
 }
@@ -237,7 +241,9 @@ mod tests {
 
     #[test]
     fn what_a_file_of_cases_looks_like() {
-        let cases = Cases::from_toml("[[case]]\nname = \"one\"\nexpect = { http = 200 }\n[[case]]\npath = \"/\"\n").unwrap();
+        let cases =
+            Cases::from_toml("[[case]]\nname = \"one\"\nexpect = { http = 200 }\n[[case]]\npath = \"/\"\n")
+                .unwrap();
         let names: Vec<&str> = cases.0.iter().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["one", "case 2"]);
         assert!(cases.0[0].case.get("name").is_none());

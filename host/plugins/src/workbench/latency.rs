@@ -87,7 +87,10 @@ mod tests {
         ] {
             let mut latency = Latency::new();
             latency.add(time);
-            assert!(latency.within(50) <= time.max(Duration::from_nanos(1)), "{time:?}");
+            assert!(
+                latency.within(50) <= time.max(Duration::from_nanos(1)),
+                "{time:?}"
+            );
         }
     }
 }

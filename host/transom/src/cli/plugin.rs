@@ -2,10 +2,13 @@
 //! write plugins need.
 
 mod bench;
+mod build;
 mod check;
 mod check_source;
+mod new;
 mod push;
 mod registry;
+mod template;
 mod test;
 mod work;
 
@@ -16,7 +19,9 @@ use serde_json::{Value, json};
 use crate::exit::Unavailable;
 use crate::output::{self, Output};
 use bench::Bench;
+use build::Build;
 use check::Check;
+use new::New;
 use push::Push;
 use test::Test;
 
@@ -35,6 +40,8 @@ pub(super) enum PluginCommand {
     Rollback(Rollback),
     /// Has the version that answers beside the one that serves (`promote = "manual"` in its manifest) take its place.
     Promote(One),
+    New(New),
+    Build(Build),
     Check(Check),
     Push(Push),
     Test(Test),
@@ -99,6 +106,8 @@ impl PluginCommand {
             PluginCommand::Rollback(Rollback { name, record, daemon }) => {
                 daemon.order(&name, "rollback", record).await
             }
+            PluginCommand::New(new) => new.run(),
+            PluginCommand::Build(build) => build.run().await,
             PluginCommand::Check(check) => check.run().await,
             PluginCommand::Push(push) => push.run().await,
             PluginCommand::Test(test) => test.run().await,

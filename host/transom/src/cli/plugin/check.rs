@@ -36,7 +36,12 @@ impl Check {
         }
         let work = self.component.read()?;
         let examination = Workbench::trusting(&signatures)?.examine(&work).await;
-        output::print(self.output, &document(&examination)?, &["stage", "", "what"], rows(&examination))?;
+        output::print(
+            self.output,
+            &document(&examination)?,
+            &["stage", "", "what"],
+            rows(&examination),
+        )?;
         match &examination.refusal {
             Some(refusal) => bail!("{} would be refused: {refusal}", file.display()),
             None => Ok(()),

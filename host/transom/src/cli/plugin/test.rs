@@ -151,7 +151,8 @@ fn updated_toml(text: &str, found: &[Option<&Map<String, Value>>]) -> anyhow::Re
             if present.is_some_and(|it| to_json(it) == *value) {
                 continue;
             }
-            let mut new = to_toml(value).with_context(|| format!("what case {} found is not for TOML", at + 1))?;
+            let mut new =
+                to_toml(value).with_context(|| format!("what case {} found is not for TOML", at + 1))?;
             if let Some(present) = present {
                 *new.decor_mut() = present.decor().clone();
             }
@@ -234,7 +235,10 @@ mod tests {
             "# Recorded.\n[[case]]\nname = \"one\"  # first\nexpect = { http = 503 } # as it was\npath = \"/\"\n\n[[case]]\nexpect = [{ replace = { a = 1.5 } }, \"drop\"]\n\n[[case]]\nexpect = [\"a\"]\n"
         );
         let same = keys(json!({"expect": {"http": 503}}));
-        assert_eq!(updated_toml(&updated, &[Some(&same), None, None]).unwrap(), updated);
+        assert_eq!(
+            updated_toml(&updated, &[Some(&same), None, None]).unwrap(),
+            updated
+        );
         let null = keys(json!({"expect": {"custom": {"a": null}}}));
         assert!(updated_toml(text, &[Some(&null), None, None]).is_err());
     }
@@ -242,8 +246,15 @@ mod tests {
     #[test]
     fn so_does_one_of_json() {
         let found = keys(json!({"expect": {"tcp": true}}));
-        let updated = updated_json(r#"[{"refused": true, "name": "a"}, {"path": "/"}]"#, &[Some(&found), None]).unwrap();
+        let updated = updated_json(
+            r#"[{"refused": true, "name": "a"}, {"path": "/"}]"#,
+            &[Some(&found), None],
+        )
+        .unwrap();
         let updated: Value = serde_json::from_str(&updated).unwrap();
-        assert_eq!(updated, json!([{"name": "a", "expect": {"tcp": true}}, {"path": "/"}]));
+        assert_eq!(
+            updated,
+            json!([{"name": "a", "expect": {"tcp": true}}, {"path": "/"}])
+        );
     }
 }

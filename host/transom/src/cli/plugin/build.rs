@@ -1,0 +1,202 @@
+//! `transom plugin build`: from a project to a component with its manifest beside it.
+//!
+//! Each language has its own tool, which is called and never installed: what is missing is said with the command that gets it.
+
+mod rust;
+mod tool;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+
+use super::template::World;
+use super::work::bytes;
+use crate::exit::Misconfigured;
+
+/// Makes a component of a plugin project: `NAME.wasm`, with its manifest `NAME.toml` beside it.
+///
+/// The project's language is found by its files: `Cargo.toml` (Rust), `package.json` and `build.mjs` (JavaScript), or `src/app.py` (Python); its
+/// name and its world by its manifest.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Build {
+    /// The project's folder.
+    #[arg(default_value = ".")]
+    dir: PathBuf,
+    /// Where the component goes: a folder, made when it is missing; `out` in the project's when left out.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// A project, as its files tell.
+#[derive(Debug)]
+struct Project {
+    dir: PathBuf,
+    name: String,
+    world: World,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Rust,
+    Python,
+    JavaScript,
+}
+
+impl Build {
+    pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
+        let project = Project::find(&self.dir).context(Misconfigured)?;
+        let out = self.out.unwrap_or_else(|| self.dir.join("out"));
+        fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+        let component = project.build().await?;
+        // The manifest first: a component without one is not admitted, should a daemon watch the folder.
+        let manifest = project.manifest();
+        let text = fs::read(&manifest).with_context(|| format!("cannot read {}", manifest.display()))?;
+        place(&out.join(format!("{}.toml", project.name)), &text)?;
+        let path = out.join(format!("{}.wasm", project.name));
+        place(&path, &component)?;
+        println!("{} ({})", path.display(), bytes(component.len() as u64));
+        Ok(())
+    }
+}
+
+impl Project {
+    fn find(dir: &Path) -> anyhow::Result<Project> {
+        // Tools are started in it, and asked for files by their full names.
+        let dir = fs::canonicalize(dir).with_context(|| format!("cannot read {}", dir.display()))?;
+        let has = |name: &str| dir.join(name).is_file();
+        let kind = if has("Cargo.toml") {
+            Kind::Rust
+        } else if has("package.json") && has("build.mjs") {
+            Kind::JavaScript
+        } else if has("src/app.py") {
+            Kind::Python
+        } else {
+            bail!(
+                "{} is no plugin project: expected Cargo.toml, package.json with build.mjs, or src/app.py in it; `transom plugin new` makes one",
+                dir.display()
+            );
+        };
+        let (name, world) = manifest_of(&dir)?;
+        Ok(Project {
+            dir,
+            name,
+            world,
+            kind,
+        })
+    }
+
+    fn manifest(&self) -> PathBuf {
+        self.dir.join(format!("{}.toml", self.name))
+    }
+
+    /// The component's bytes.
+    async fn build(&self) -> anyhow::Result<Vec<u8>> {
+        match self.kind {
+            Kind::Rust => rust::build(&self.dir).await,
+            Kind::Python => tool::python(&self.dir, self.world).await,
+            Kind::JavaScript => tool::javascript(&self.dir).await,
+        }
+    }
+}
+
+/// Name and world of the one manifest in a project's folder: a TOML file with a `world`.
+fn manifest_of(dir: &Path) -> anyhow::Result<(String, World)> {
+    let mut found = Vec::new();
+    let entries = fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path.extension().is_none_or(|it| it != "toml") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        // What is no TOML is told when it is the only one that could be it; another file of the project's is not ours to judge.
+        let Ok(table) = text.parse::<toml::Table>() else {
+            continue;
+        };
+        let Some(world) = table.get("world").and_then(toml::Value::as_str) else {
+            continue;
+        };
+        let world = World::parse(world).with_context(|| {
+            format!(
+                "{}: `world` is {world:?}; expected one of this version's worlds",
+                path.display()
+            )
+        })?;
+        let name = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        found.push((name, world));
+    }
+    ensure!(
+        found.len() < 2,
+        "{} has several manifests ({}); expected one TOML file with a `world`",
+        dir.display(),
+        found
+            .iter()
+            .map(|(name, _)| format!("{name}.toml"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    );
+    found.pop().with_context(|| {
+        format!(
+            "{} has no manifest: expected NAME.toml with a `world`, as `transom plugin new` writes it",
+            dir.display()
+        )
+    })
+}
+
+/// Writes a file beside its place and renames it: a daemon that watches the folder sees all of it or nothing.
+fn place(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let write = || -> anyhow::Result<()> {
+        let dir = path.parent().context("a file is in a folder")?;
+        let aside = tempfile::Builder::new().prefix(".building-").tempfile_in(dir)?;
+        fs::write(&aside, content)?;
+        // A temporary file is its owner's alone; what stands there is for everyone to read.
+        fs::set_permissions(&aside, fs::Permissions::from_mode(0o644))?;
+        aside.persist(path)?;
+        Ok(())
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_project_is_known_by_its_files() {
+        for (files, expected) in [
+            (&["Cargo.toml", "mine.toml"][..], Ok(Kind::Rust)),
+            (&["package.json", "build.mjs", "mine.toml"], Ok(Kind::JavaScript)),
+            (&["src/app.py", "mine.toml"], Ok(Kind::Python)),
+            (&["mine.toml"], Err("no plugin project")),
+            (&["package.json", "mine.toml"], Err("no plugin project")),
+            (&["Cargo.toml"], Err("has no manifest")),
+            (&["Cargo.toml", "a.toml", "b.toml"], Err("several manifests")),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir(dir.path().join("src")).unwrap();
+            for file in files {
+                let text = match *file {
+                    "Cargo.toml" => "[package]\nname = \"x\"\n",
+                    _ => "world = \"event-filter\"\n",
+                };
+                fs::write(dir.path().join(file), text).unwrap();
+            }
+            fs::write(dir.path().join("cases.toml"), "[[case]]\n").unwrap();
+            match (Project::find(dir.path()), expected) {
+                (Ok(project), Ok(kind)) => {
+                    assert_eq!((project.kind, project.name.as_str()), (kind, "mine"), "{files:?}");
+                    assert_eq!(project.world, World::EventFilter);
+                }
+                (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{files:?}: {error}"),
+                (found, expected) => panic!("{files:?}: found {found:?}, expected {expected:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Rust projects: cargo makes a core module that states its world, and that becomes a component here.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+use tokio::process::Command;
+use wit_component::ComponentEncoder;
+
+use super::tool::{DEADLINE, start};
+
+const TARGET: &str = "wasm32-unknown-unknown";
+
+/// Builds the project and returns the component. Cargo's own settings hold: `RUSTC`, `CARGO_TARGET_DIR` and so on.
+pub(super) async fn build(dir: &Path) -> anyhow::Result<Vec<u8>> {
+    // std from its sources needs no target in the toolchain.
+    if std::env::var_os("CARGO_UNSTABLE_BUILD_STD").is_none() {
+        find_target(dir).await?;
+    }
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .args(["build", "--release", "--lib", "--target", TARGET])
+        .args(["--message-format", "json-render-diagnostics"])
+        .stdout(Stdio::piped())
+        .current_dir(dir);
+    // Cargo shows its own progress, on standard error.
+    let child = start(&mut cargo, "cargo", "install Rust: https://rustup.rs")?;
+    let done = tokio::time::timeout(DEADLINE, child.wait_with_output()).await;
+    let output =
+        done.with_context(|| format!("cargo is not done after {} minutes", DEADLINE.as_secs() / 60))??;
+    if !output.status.success() {
+        bail!("cargo build failed ({}), see above", output.status);
+    }
+    let module = module(&String::from_utf8_lossy(&output.stdout), dir).with_context(|| {
+        format!(
+            "cargo built no module of {}: expected crate-type = [\"cdylib\"] under [lib] in Cargo.toml",
+            dir.display()
+        )
+    })?;
+    let bytes = fs::read(&module).with_context(|| format!("cannot read {}", module.display()))?;
+    encode(&bytes).with_context(|| {
+        format!(
+            "{} does not become a component: does it call one export_…! macro of the SDK?",
+            module.display()
+        )
+    })
+}
+
+fn encode(module: &[u8]) -> anyhow::Result<Vec<u8>> {
+    ComponentEncoder::default()
+        .module(module)?
+        .validate(true)
+        .encode()
+}
+
+/// The module among what cargo says it built: the last `.wasm` of the package in this folder.
+fn module(messages: &str, dir: &Path) -> Option<PathBuf> {
+    let manifest = dir.join("Cargo.toml");
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|it| it["reason"] == "compiler-artifact")
+        .filter(|it| {
+            it["manifest_path"]
+                .as_str()
+                .is_some_and(|path| Path::new(path) == manifest)
+        })
+        .filter_map(|it| {
+            let files = it["filenames"].as_array()?.iter().filter_map(Value::as_str);
+            files
+                .map(PathBuf::from)
+                .find(|it| it.extension().is_some_and(|end| end == "wasm"))
+        })
+        .last()
+}
+
+/// Says what to do where the compiler has no library for the target.
+async fn find_target(dir: &Path) -> anyhow::Result<()> {
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    rustc
+        .args(["--print", "target-libdir", "--target", TARGET])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .current_dir(dir);
+    let child = start(&mut rustc, "rustc", "install Rust: https://rustup.rs")?;
+    let output = tokio::time::timeout(DEADLINE, child.wait_with_output()).await??;
+    let folder = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if !output.status.success() || !Path::new(&folder).is_dir() {
+        bail!("this Rust builds nothing for {TARGET} yet; run:\n\n  rustup target add {TARGET}\n");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_module_among_cargos_messages() {
+        let messages = r#"
+{"reason":"compiler-artifact","manifest_path":"/p/vendor/Cargo.toml","filenames":["/t/libsdk.rlib"]}
+{"reason":"compiler-artifact","manifest_path":"/p/Cargo.toml","filenames":["/t/mine.wasm","/t/libmine.rlib"]}
+{"reason":"build-finished","success":true}
+no JSON
+"#;
+        assert_eq!(
+            module(messages, Path::new("/p")),
+            Some(PathBuf::from("/t/mine.wasm"))
+        );
+        assert_eq!(module(messages, Path::new("/q")), None);
+        let library = r#"{"reason":"compiler-artifact","manifest_path":"/p/Cargo.toml","filenames":["/t/libmine.rlib"]}"#;
+        assert_eq!(module(library, Path::new("/p")), None);
+    }
+}

@@ -1,0 +1,90 @@
+//! Python and JavaScript projects, and calling tools: each has a deadline, and says what it does when that takes a while.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tokio::process::{Child, Command};
+
+use crate::cli::plugin::template::World;
+
+/// Longer than any honest build, a first one on a small machine included.
+pub(super) const DEADLINE: Duration = Duration::from_mins(30);
+
+/// Starts a program. `remedy`: what to do where there is none.
+pub(super) fn start(command: &mut Command, name: &str, remedy: &str) -> anyhow::Result<Child> {
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    match command.spawn() {
+        Ok(child) => Ok(child),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            bail!("there is no {name} on this machine; {remedy}")
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot start {name}")),
+    }
+}
+
+/// Runs a tool that writes a component, and returns that. Its output is shown when it fails.
+async fn make(mut command: Command, name: &str, remedy: &str, component: &Path) -> anyhow::Result<Vec<u8>> {
+    eprintln!("making a component with {name}; this takes ten seconds or more");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = start(&mut command, name, remedy)?;
+    let done = tokio::time::timeout(DEADLINE, child.wait_with_output()).await;
+    let output =
+        done.with_context(|| format!("{name} is not done after {} minutes", DEADLINE.as_secs() / 60))??;
+    if !output.status.success() {
+        bail!(
+            "{name} failed ({}):\n{}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    fs::read(component).with_context(|| format!("{name} wrote no component"))
+}
+
+/// `src/app.py` and the modules beside it, with `componentize-py` from the project's `.venv` or from PATH.
+pub(super) async fn python(dir: &Path, world: World) -> anyhow::Result<Vec<u8>> {
+    let remedy = "run:\n\n  python3 -m venv .venv && .venv/bin/pip install -r requirements.txt\n";
+    let own = dir.join(".venv/bin/componentize-py");
+    let program = if own.is_file() {
+        own.as_os_str()
+    } else {
+        OsStr::new("componentize-py")
+    };
+    let aside = tempfile::tempdir()?;
+    let component = aside.path().join("component.wasm");
+    let mut command = Command::new(program);
+    command
+        .args(["-d", "wit", "-w"])
+        .arg(format!("transom:{}/{}", world.package(), world.name()))
+        .args(["componentize", "-p", "src", "app", "-o"])
+        .arg(&component)
+        .current_dir(dir);
+    make(command, "componentize-py", remedy, &component).await
+}
+
+/// `build.mjs`, which calls `componentize-js`.
+pub(super) async fn javascript(dir: &Path) -> anyhow::Result<Vec<u8>> {
+    const PACKAGE: &str = "node_modules/@bytecodealliance/componentize-js";
+    if !dir.ancestors().any(|it| it.join(PACKAGE).is_dir()) {
+        bail!(
+            "@bytecodealliance/componentize-js is not installed; run:\n\n  npm install\n\nin {}",
+            dir.display()
+        );
+    }
+    let aside = tempfile::tempdir()?;
+    let component: PathBuf = aside.path().join("component.wasm");
+    let mut command = Command::new("node");
+    command.arg("build.mjs").arg(&component).current_dir(dir);
+    make(
+        command,
+        "node",
+        "install Node.js 20 or later: https://nodejs.org",
+        &component,
+    )
+    .await
+}

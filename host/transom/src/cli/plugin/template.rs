@@ -1,0 +1,252 @@
+//! What a new plugin project consists of: the templates of a world and a language, the interface, and for Rust the SDK.
+
+use clap::ValueEnum;
+
+mod embedded {
+    include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
+}
+
+/// The worlds that a plugin can be of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum World {
+    /// Looks at running tasks.
+    CheckProbe,
+    /// Says which agents may run a task.
+    AttributeMatcher,
+    /// Says what a subscriber of the event stream sees.
+    EventFilter,
+    /// Says what a container of the orchestration framework runs first.
+    BootstrapHandler,
+}
+
+impl World {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            World::CheckProbe => "check-probe",
+            World::AttributeMatcher => "attribute-matcher",
+            World::EventFilter => "event-filter",
+            World::BootstrapHandler => "bootstrap-handler",
+        }
+    }
+
+    /// The folder of its package in `wit`, and the package's name without `transom:`.
+    pub(super) fn package(self) -> &'static str {
+        match self {
+            World::CheckProbe => "probe",
+            World::AttributeMatcher => "matcher",
+            World::EventFilter => "events",
+            World::BootstrapHandler => "bootstrap",
+        }
+    }
+
+    pub(super) fn parse(text: &str) -> Option<World> {
+        World::value_variants().iter().copied().find(|it| {
+            let package = it.package();
+            let full = format!("transom:{package}/{}@0.1.0", it.name());
+            text == it.name() || text == full
+        })
+    }
+
+    /// One line for an operator's table.
+    fn summary(self) -> &'static str {
+        match self {
+            World::CheckProbe => "whether a task's answer contains a word",
+            World::AttributeMatcher => "places tasks by attributes, and nowhere where maintenance is done",
+            World::EventFilter => "hides the events of some apps",
+            World::BootstrapHandler => "has containers say where they run",
+        }
+    }
+}
+
+/// The languages that there are templates for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Language {
+    Rust,
+    Python,
+    Javascript,
+}
+
+impl Language {
+    fn name(self) -> &'static str {
+        match self {
+            Language::Rust => "rust",
+            Language::Python => "python",
+            Language::Javascript => "javascript",
+        }
+    }
+}
+
+/// The files of a project, by their names in it.
+pub(super) fn project(name: &str, world: World, language: Language) -> Vec<(String, String)> {
+    let fill = |text: &str| {
+        text.replace("{{name}}", name)
+            .replace("{{world}}", world.name())
+            .replace("{{summary}}", world.summary())
+            .replace("{{dependencies}}", dependencies(world))
+    };
+    let (lang, kind) = (language.name(), world.name());
+    let mut files: Vec<(String, String)> = Vec::new();
+    let mut take = |to: &str, from: &str| {
+        if let Some(text) = template(from) {
+            files.push((to.to_owned(), fill(text)));
+        }
+    };
+    take("README.md", &format!("README.{lang}.md"));
+    take(".gitignore", &format!("gitignore.{lang}"));
+    take(&format!("{name}.toml"), &format!("manifest/{kind}.toml"));
+    take("cases.toml", &format!("cases/{kind}.toml"));
+    match language {
+        Language::Rust => {
+            take("Cargo.toml", "rust/Cargo.toml.in");
+            take("Cargo.lock", "rust/Cargo.lock");
+            take("src/lib.rs", &format!("rust/{kind}.rs"));
+            take("config.schema.json", &format!("rust/{kind}.schema.json"));
+            files.extend(below("wit", "vendor/wit"));
+            files.extend(below("sdk", "vendor/plugins/sdk"));
+        }
+        Language::Python => {
+            take("requirements.txt", "python/requirements.txt");
+            for module in ["app", world.package(), "filter"] {
+                take(&format!("src/{module}.py"), &format!("python/{kind}/{module}.py"));
+            }
+            files.extend(interface(world));
+        }
+        Language::Javascript => {
+            for file in ["package.json", "build.mjs"] {
+                take(file, &format!("javascript/{file}"));
+            }
+            take("plugin.js", &format!("javascript/{kind}.js"));
+            files.extend(interface(world));
+        }
+    }
+    files
+}
+
+/// What a world's template for Rust needs besides the SDK.
+fn dependencies(world: World) -> &'static str {
+    match world {
+        World::CheckProbe => "serde = { version = \"1\", features = [\"derive\"] }\nserde_json = \"1\"\n",
+        World::EventFilter => "serde = { version = \"1\", features = [\"derive\"] }\n",
+        World::AttributeMatcher | World::BootstrapHandler => "",
+    }
+}
+
+fn template(name: &str) -> Option<&'static str> {
+    let name = format!("templates/{name}");
+    embedded::FILES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, text)| *text)
+}
+
+/// Everything below one folder, as it stands, below another.
+fn below(from: &str, to: &str) -> Vec<(String, String)> {
+    let renamed = |(name, text): &(&str, &str)| {
+        let rest = name.strip_prefix(from)?.strip_prefix('/')?;
+        Some((format!("{to}/{rest}"), (*text).to_owned()))
+    };
+    embedded::FILES.iter().filter_map(renamed).collect()
+}
+
+/// The world's package with what it depends on in `deps`, as `componentize-py` and `componentize-js` both read it.
+fn interface(world: World) -> Vec<(String, String)> {
+    let mut files = below(&format!("wit/{}/0.1.0", world.package()), "wit");
+    files.extend(below("wit/plugin/0.1.0", "wit/deps/plugin"));
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_project_is_complete() {
+        for world in World::value_variants() {
+            for language in Language::value_variants() {
+                let files = project("mine", *world, *language);
+                let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+                let own: &[&str] = match language {
+                    Language::Rust => &[
+                        "Cargo.toml",
+                        "Cargo.lock",
+                        "src/lib.rs",
+                        "vendor/plugins/sdk/Cargo.toml",
+                        "vendor/plugins/sdk/src/lib.rs",
+                        "vendor/wit/plugin/0.1.0/plugin.wit",
+                    ],
+                    Language::Python => &["requirements.txt", "src/app.py", "wit/deps/plugin/plugin.wit"],
+                    Language::Javascript => &[
+                        "package.json",
+                        "build.mjs",
+                        "plugin.js",
+                        "wit/deps/plugin/plugin.wit",
+                    ],
+                };
+                for name in ["README.md", ".gitignore", "mine.toml", "cases.toml"]
+                    .iter()
+                    .chain(own)
+                {
+                    assert!(
+                        names.contains(name),
+                        "{world:?} {language:?} has no {name}: {names:?}"
+                    );
+                }
+                let mut once = names.clone();
+                once.sort_unstable();
+                once.dedup();
+                assert_eq!(once.len(), names.len(), "{names:?}");
+                for (name, text) in files.iter().filter(|(name, _)| !name.starts_with("vendor/")) {
+                    assert!(!text.contains("{{"), "{world:?} {language:?} {name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_sdk_goes_along_without_its_workspace() {
+        let files = project("mine", World::EventFilter, Language::Rust);
+        let find = |name: &str| {
+            files
+                .iter()
+                .find(|(it, _)| it == name)
+                .map(|(_, text)| text.as_str())
+                .unwrap()
+        };
+        let sdk: toml::Table = find("vendor/plugins/sdk/Cargo.toml").parse().unwrap();
+        assert!(!sdk.to_string().contains("workspace = true"), "{sdk}");
+        assert_eq!(sdk["package"]["edition"].as_str(), Some("2024"));
+        assert_eq!(
+            sdk["dependencies"]["wit-bindgen"]["features"]
+                .as_array()
+                .map(Vec::len),
+            Some(3)
+        );
+        let lock: toml::Table = find("Cargo.lock").parse().unwrap();
+        let names: Vec<&str> = lock["package"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|it| it["name"].as_str())
+            .collect();
+        assert!(
+            names.contains(&"wit-bindgen") && names.contains(&"serde_json"),
+            "{names:?}"
+        );
+        assert!(
+            !names.contains(&"wasmtime") && !names.contains(&"transom-sdk"),
+            "{names:?}"
+        );
+    }
+
+    #[test]
+    fn worlds_by_either_name() {
+        for world in World::value_variants() {
+            assert_eq!(World::parse(world.name()), Some(*world));
+        }
+        assert_eq!(
+            World::parse("transom:probe/check-probe@0.1.0"),
+            Some(World::CheckProbe)
+        );
+        assert_eq!(World::parse("transom:probe/event-filter@0.1.0"), None);
+    }
+}
