@@ -69,8 +69,8 @@ pub struct Config {
     pub rescan: Duration,
     /// Default for what manifests leave out.
     pub probation: Probation,
-    /// A directory of the host's own, made with mode 0700 when it is missing: compiled components, and versions to go back to. None:
-    /// nothing is kept, components are compiled at every start and no record can be gone back to.
+    /// A directory of the host's own, made with mode 0700 when it is missing: compiled components, versions to go back to, and what was
+    /// fetched. None: nothing is kept, components are compiled and fetched at every start and no record can be gone back to.
     pub private: Option<PathBuf>,
     /// Where records of admissions are kept. None: in memory, until the daemon ends.
     pub store: Option<Arc<dyn Store>>,

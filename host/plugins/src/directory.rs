@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    admission::{Desk, Files, Refused},
+    admission::{Desk, Files, Origin, Refused},
     config::Config,
     error::{Error, OrderError},
     health::Alarm,
@@ -237,7 +237,13 @@ impl Directory {
         }
         self.lines.entry(name.to_owned()).or_default().fingerprint = found;
         let admitted = match files {
-            Ok(files) => self.admit(name, &files).await,
+            Ok(files) => {
+                let admitted = self.admit(name, &files).await;
+                if let (Ok(_), Origin::Image(image)) = (&admitted, &files.origin) {
+                    self.sources.admitted(image).await;
+                }
+                admitted
+            }
             Err(refused) => Err(refused),
         };
         match admitted {

@@ -122,8 +122,12 @@ impl Shelves {
         let Some(content) = content.map_err(|error| error.to_string())? else {
             return Ok(None);
         };
-        let origin = serde_json::from_slice(&content)
-            .map_err(|_| format!("{} is not what was written there", self.origins.path(&name).display()))?;
+        let origin = serde_json::from_slice(&content).map_err(|_| {
+            format!(
+                "{} is not what was written there",
+                self.origins.path(&name).display()
+            )
+        })?;
         Ok(Some(origin))
     }
 }

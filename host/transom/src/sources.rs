@@ -25,8 +25,8 @@ pub(crate) fn registries(section: &config::Oci) -> anyhow::Result<Registries> {
         .collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(file) = &section.docker_config {
         let text = read(file, "plugins.oci.docker_config")?;
-        let found = docker_logins(&text)
-            .with_context(|| format!("plugins.oci.docker_config: {}", file.display()))?;
+        let found =
+            docker_logins(&text).with_context(|| format!("plugins.oci.docker_config: {}", file.display()))?;
         // What is said here goes first.
         logins.extend(found);
     }
@@ -71,7 +71,8 @@ fn login(section: &OciLogin) -> anyhow::Result<Login> {
     let password = match (&section.password, &section.password_file) {
         (Some(password), None) => password.reveal().to_owned(),
         (None, Some(file)) => {
-            let text = fs::read_to_string(file).with_context(|| format!("{key}: cannot read {}", file.display()))?;
+            let text =
+                fs::read_to_string(file).with_context(|| format!("{key}: cannot read {}", file.display()))?;
             text.trim_end_matches(['\n', '\r']).to_owned()
         }
         _ => bail!("{key} needs one of password and password_file"),
@@ -107,7 +108,10 @@ fn docker_logins(text: &[u8]) -> anyhow::Result<Vec<Login>> {
             .trim_start_matches("http://");
         let registry = registry.split('/').next().unwrap_or_default().to_owned();
         let Some(auth) = auth.auth.filter(|it| !it.is_empty()) else {
-            tracing::warn!(registry, "a helper keeps the password of this registry, it is not asked for");
+            tracing::warn!(
+                registry,
+                "a helper keeps the password of this registry, it is not asked for"
+            );
             continue;
         };
         let plain = BASE64_STANDARD.decode(auth).ok();
@@ -165,8 +169,14 @@ mod tests {
     fn what_is_wrong_is_said_without_the_password() {
         for (toml, expected) in [
             ("ca_file = \"/none\"", "plugins.oci.ca_file: cannot read /none"),
-            ("docker_config = \"/none\"", "plugins.oci.docker_config: cannot read /none"),
-            ("[[logins]]\nregistry = \"r\"\nuser = \"u\"", "needs one of password and password_file"),
+            (
+                "docker_config = \"/none\"",
+                "plugins.oci.docker_config: cannot read /none",
+            ),
+            (
+                "[[logins]]\nregistry = \"r\"\nuser = \"u\"",
+                "needs one of password and password_file",
+            ),
             (
                 "[[logins]]\nregistry = \"r\"\nuser = \"u\"\npassword_file = \"/none\"",
                 "the login for r (plugins.oci.logins): cannot read /none",
@@ -176,7 +186,11 @@ mod tests {
             let error = registries(&section).expect_err(toml).to_string();
             assert!(error.contains(expected), "{toml}: {error}");
         }
-        for text in ["hunter2", r#"{"auths": {"r": {"auth": "hunter2"}}}"#, r#"{"auths": "hunter2"}"#] {
+        for text in [
+            "hunter2",
+            r#"{"auths": {"r": {"auth": "hunter2"}}}"#,
+            r#"{"auths": "hunter2"}"#,
+        ] {
             let error = format!("{:#}", docker_logins(text.as_bytes()).expect_err(text));
             assert!(!error.contains("hunter2"), "{error}");
         }
@@ -185,6 +199,9 @@ mod tests {
             required: true,
         };
         let error = signatures(&keys).expect_err("no file").to_string();
-        assert!(error.contains("plugins.signatures.keys: cannot read /none"), "{error}");
+        assert!(
+            error.contains("plugins.signatures.keys: cannot read /none"),
+            "{error}"
+        );
     }
 }

@@ -56,7 +56,11 @@ pub(super) async fn components(dir: &Path) -> io::Result<BTreeSet<String>> {
     for name in manifests {
         // One that cannot be read is looked at, and refused with the reason.
         let alone = !names.contains(&name);
-        if alone && read_manifest(dir, &name).await.map_or(true, |text| names_source(&text)) {
+        if alone
+            && read_manifest(dir, &name)
+                .await
+                .map_or(true, |text| names_source(&text))
+        {
             names.insert(name);
         }
     }

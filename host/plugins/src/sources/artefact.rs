@@ -4,7 +4,9 @@
 //! [`LAYER`], which is the component itself. Containers, indexes of several platforms, packed layers and core modules of older tools are
 //! refused by what they are.
 
-use oci_client::manifest::{OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest};
+use oci_client::manifest::{
+    OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest,
+};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -135,7 +137,11 @@ mod tests {
     fn anything_else_is_refused_by_what_it_is() {
         let layer = good()["layers"][0].clone();
         for (pointer, value, expected) in [
-            ("/mediaType", json!(OCI_IMAGE_INDEX_MEDIA_TYPE), "an index of several images"),
+            (
+                "/mediaType",
+                json!(OCI_IMAGE_INDEX_MEDIA_TYPE),
+                "an index of several images",
+            ),
             (
                 "/mediaType",
                 json!("application/vnd.docker.distribution.manifest.v2+json"),
@@ -155,8 +161,16 @@ mod tests {
                 json!("application/vnd.wasm.content.layer.v1+wasm"),
                 "layer is of type application/vnd.wasm.content.layer.v1+wasm",
             ),
-            ("/layers/0/digest", json!("sha256:../../x"), "has the digest sha256:../../x"),
-            ("/layers/0/digest", json!(format!("sha512:{}", "0".repeat(128))), "has the digest"),
+            (
+                "/layers/0/digest",
+                json!("sha256:../../x"),
+                "has the digest sha256:../../x",
+            ),
+            (
+                "/layers/0/digest",
+                json!(format!("sha512:{}", "0".repeat(128))),
+                "has the digest",
+            ),
             ("/layers/0/size", json!(-1), "a size of -1"),
             ("/layers/0/size", json!("x"), "no image manifest"),
         ] {

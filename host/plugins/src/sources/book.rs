@@ -60,7 +60,9 @@ pub(super) struct Errand {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum News {
     /// Something else than before.
-    Came { digest: String },
+    Came {
+        digest: String,
+    },
     /// As it was; only the registry answers again.
     Recovered,
     Failed(FetchError),
@@ -80,8 +82,8 @@ impl Book {
         (entry.wish.source == wish.source).then(|| entry.have.clone())?
     }
 
-    /// A plugin's wish from now on. `have`: what was fetched earlier of the same source.
-    pub(super) fn wish(&mut self, name: &str, wish: Wish, have: Option<Fetched>, now: Instant) {
+    /// A plugin's wish from now on. `have`: what was fetched earlier of the same source. `due`: none where that is all there can be.
+    pub(super) fn wish(&mut self, name: &str, wish: Wish, have: Option<Fetched>, due: Option<Instant>) {
         self.wishes += 1;
         // The answer to the wish before is on its way; it frees the place.
         let running = self.entries.get(name).and_then(|it| it.running);
@@ -91,7 +93,7 @@ impl Book {
             have,
             trouble: None,
             failures: 0,
-            due: Some(now),
+            due,
             running,
             again: false,
             checked_at: None,
@@ -111,7 +113,8 @@ impl Book {
         match self.entries.get(name) {
             Some(Entry { have: Some(have), .. }) => Found::Here(have.clone()),
             Some(Entry {
-                trouble: Some(trouble), ..
+                trouble: Some(trouble),
+                ..
             }) => Found::Failed(trouble.clone()),
             _ => Found::Underway,
         }
@@ -126,6 +129,10 @@ impl Book {
             state: match (&entry.trouble, &entry.have, entry.checked_at) {
                 (Some(_), _, _) => status::Fetching::Failed,
                 (None, Some(_), Some(_)) => status::Fetching::Current,
+                // A digest is not something else later.
+                (None, Some(_), None) if entry.due.is_none() && entry.running.is_none() => {
+                    status::Fetching::Current
+                }
                 _ => status::Fetching::Underway,
             },
             checked_at: entry.checked_at,
@@ -140,7 +147,8 @@ impl Book {
     /// Everything is asked for again at once, tags and what could not be had.
     pub(super) fn refresh(&mut self, now: Instant) {
         for entry in self.entries.values_mut() {
-            let settled = entry.wish.source.digest().is_some() && entry.due.is_none() && entry.running.is_none();
+            let settled =
+                entry.wish.source.digest().is_some() && entry.due.is_none() && entry.running.is_none();
             if settled {
                 continue;
             }

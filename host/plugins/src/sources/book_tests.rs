@@ -67,7 +67,7 @@ fn pause(book: &mut Book, now: Instant) -> Option<Duration> {
 fn a_tag_is_asked_for_again_and_a_digest_is_not() {
     for (wish, expected) in [(tag(), Some(PAUSES.refresh)), (pinned(), None)] {
         let (mut book, now) = (Book::default(), Instant::now());
-        book.wish("p", wish.clone(), None, now);
+        book.wish("p", wish.clone(), None, Some(now));
         assert!(book.has("p", &wish) && matches!(book.found("p"), Found::Underway));
         let errand = take(&mut book, now);
         assert_eq!(pause(&mut book, now), None, "it is underway");
@@ -79,9 +79,14 @@ fn a_tag_is_asked_for_again_and_a_digest_is_not() {
         let (errands, _) = book.due(now, 4);
         assert_eq!(errands.len(), usize::from(expected.is_some()));
     }
+    // One that was fetched before the daemon started is not asked for at all.
+    let (mut book, now) = (Book::default(), Instant::now());
+    book.wish("p", pinned(), Some(fetched("a")), None);
+    assert_eq!(pause(&mut book, now), None);
+    assert_eq!(book.status("p").unwrap().state, status::Fetching::Current);
     // One whose signature is missing is looked for again.
     let (mut book, now) = (Book::default(), Instant::now());
-    book.wish("p", pinned(), None, now);
+    book.wish("p", pinned(), None, Some(now));
     let errand = take(&mut book, now);
     book.done(&errand, Ok((fetched("a"), false)), &PAUSES, now);
     assert_eq!(pause(&mut book, now), Some(PAUSES.refresh));
@@ -90,7 +95,7 @@ fn a_tag_is_asked_for_again_and_a_digest_is_not() {
 #[test]
 fn failures_that_may_pass_are_tried_again_sooner() {
     let (mut book, mut now) = (Book::default(), Instant::now());
-    book.wish("p", tag(), None, now);
+    book.wish("p", tag(), None, Some(now));
     for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
         let errand = take(&mut book, now);
         book.done(&errand, Err(away()), &PAUSES, now);
@@ -116,8 +121,11 @@ fn failures_that_may_pass_are_tried_again_sooner() {
 #[test]
 fn what_is_here_stays_whatever_happens() {
     let (mut book, now) = (Book::default(), Instant::now());
-    book.wish("p", tag(), Some(fetched("old")), now);
-    assert!(matches!(book.found("p"), Found::Here(_)), "it was fetched earlier");
+    book.wish("p", tag(), Some(fetched("old")), Some(now));
+    assert!(
+        matches!(book.found("p"), Found::Here(_)),
+        "it was fetched earlier"
+    );
     for (error, expected) in [
         (away(), News::Failed(away())),
         (away(), News::None),
@@ -141,7 +149,7 @@ fn what_is_here_stays_whatever_happens() {
     assert!(book.of_same_source("p", &pinned()).is_none());
 
     // Without anything the failure is the answer.
-    book.wish("q", pinned(), None, now);
+    book.wish("q", pinned(), None, Some(now));
     let errand = take(&mut book, now);
     book.done(&errand, Err(not_there()), &PAUSES, now);
     assert!(matches!(book.found("q"), Found::Failed(error) if error == not_there()));
@@ -150,9 +158,9 @@ fn what_is_here_stays_whatever_happens() {
 #[test]
 fn an_answer_to_an_earlier_wish_is_none() {
     let (mut book, now) = (Book::default(), Instant::now());
-    book.wish("p", tag(), None, now);
+    book.wish("p", tag(), None, Some(now));
     let old = take(&mut book, now);
-    book.wish("p", pinned(), None, now);
+    book.wish("p", pinned(), None, Some(now));
     assert_eq!(
         pause(&mut book, now),
         None,
@@ -168,7 +176,7 @@ fn an_answer_to_an_earlier_wish_is_none() {
 
     // Forgotten and wished for again: the one that is back late disturbs nothing.
     book.forget("p");
-    book.wish("p", tag(), None, now);
+    book.wish("p", tag(), None, Some(now));
     let newest = take(&mut book, now);
     book.done(&new, Err(away()), &PAUSES, now);
     assert_eq!(pause(&mut book, now), None);
@@ -182,7 +190,7 @@ fn an_answer_to_an_earlier_wish_is_none() {
 #[test]
 fn asked_for_while_underway_it_is_fetched_once_more() {
     let (mut book, now) = (Book::default(), Instant::now());
-    book.wish("p", tag(), None, now);
+    book.wish("p", tag(), None, Some(now));
     let errand = take(&mut book, now);
     book.refresh(now);
     book.done(&errand, Ok((fetched("a"), true)), &PAUSES, now);
@@ -190,7 +198,7 @@ fn asked_for_while_underway_it_is_fetched_once_more() {
 
     let (mut book, now) = (Book::default(), Instant::now());
     for name in ["a", "b", "c"] {
-        book.wish(name, tag(), None, now);
+        book.wish(name, tag(), None, Some(now));
     }
     let (errands, next) = book.due(now, 2);
     assert_eq!((errands.len(), next), (2, None));

@@ -13,7 +13,7 @@ use super::{
     Registries,
     book::{Book, Errand, Found, News, Pauses},
     fetch_error::FetchError,
-    image::Fetched,
+    image::{Fetched, Image},
     pantry::Pantry,
     pull::{Puller, Wish},
 };
@@ -75,10 +75,25 @@ impl Sources {
                 Some(known) => Some(known),
                 None => self.0.puller.pantry().last(&wish.source).await,
             };
-            self.book().wish(name, wish, have, Instant::now());
+            let settled = wish.source.digest().is_some()
+                && have
+                    .as_ref()
+                    .is_some_and(|it| self.complete(it) && it.component.len() as u64 <= wish.limit);
+            let due = (!settled).then(Instant::now);
+            self.book().wish(name, wish, have, due);
             self.0.due.notify_one();
         }
         self.book().found(name)
+    }
+
+    /// An image was admitted: a daemon that starts begins with that one, until the registry says what the source is then.
+    pub(crate) async fn admitted(&self, image: &Image) {
+        self.0.puller.pantry().admitted(image).await;
+    }
+
+    /// Whether nothing is missing that may come later.
+    fn complete(&self, fetched: &Fetched) -> bool {
+        !self.0.trust.looks() || self.0.trust.of_image(&fetched.image).is_ok()
     }
 
     /// The plugin is from elsewhere.
@@ -137,16 +152,12 @@ impl Sources {
     async fn fetch(self, errand: Errand) {
         // Spawned apart, so that a mistake in there ends it alone.
         let pulled = {
-            let (puller, wish, have) = (
-                self.0.puller.clone(),
-                errand.wish.clone(),
-                errand.have.clone(),
-            );
+            let (puller, wish, have) = (self.0.puller.clone(), errand.wish.clone(), errand.have.clone());
             let mut one = JoinSet::new();
             one.spawn(async move { puller.pull(&wish, have).await });
             match tokio::time::timeout(self.0.timeout, one.join_next()).await {
                 Err(_elapsed) => Err(FetchError::TimedOut(self.0.timeout)),
-                Ok(Some(Ok(pulled))) => pulled,
+                Ok(Some(Ok(result))) => result,
                 Ok(_) => Err(FetchError::Broke),
             }
         };
@@ -158,7 +169,7 @@ impl Sources {
         let source = errand.wish.source.to_string();
         self.0.metrics.fetched(name, pulled.is_ok());
         let result = pulled.map(|it| {
-            let complete = !self.0.trust.looks() || self.0.trust.of_image(&it.image).is_ok();
+            let complete = self.complete(&it);
             (it, complete)
         });
         let pauses = Pauses {

@@ -1,8 +1,9 @@
 //! What was fetched, on disk: a daemon that starts while the registry is away serves what it had.
 //!
 //! A component lies beside its image manifest and its signatures in one file, named by the source and the manifest's digest, and is taken
-//! back only when each still has its digest. Another file for each source says what it was last. Both lie in the host's private directory,
-//! and the oldest go. Without such a directory nothing is kept.
+//! back only when each still has its digest. Another file for each source says which of its images was admitted last: a tag that has moved on
+//! to something that is refused does not keep the daemon from starting with what it had. Both lie in the host's private directory, and the
+//! oldest go. Without such a directory nothing is kept.
 
 use std::{path::Path, sync::Arc};
 
@@ -27,7 +28,7 @@ pub(crate) struct Pantry(Option<Arc<Shelves>>);
 #[derive(Debug)]
 struct Shelves {
     images: Shelf,
-    newest: Shelf,
+    admitted: Shelf,
 }
 
 impl Pantry {
@@ -37,8 +38,8 @@ impl Pantry {
             return Pantry(None);
         };
         let opened = Shelf::open(&private.join("fetched"), MOST).and_then(|images| {
-            let newest = Shelf::open(&private.join("sources"), MOST)?;
-            Ok(Shelves { images, newest })
+            let admitted = Shelf::open(&private.join("sources"), MOST)?;
+            Ok(Shelves { images, admitted })
         });
         match opened {
             Ok(shelves) => Pantry(Some(Arc::new(shelves))),
@@ -52,16 +53,15 @@ impl Pantry {
         }
     }
 
-    /// What a source was last.
+    /// What a source was when it was admitted last; of a digest, what it is.
     pub(super) async fn last(&self, source: &Source) -> Option<Fetched> {
         let (shelves, source) = (self.0.clone()?, source.clone());
         let found = aside(move || {
-            let digest = match source.digest() {
-                Some(digest) => digest.to_owned(),
-                None => {
-                    let text = shelves.newest.read(&source_name(&source), 100).ok()??;
-                    String::from_utf8(text).ok()?
-                }
+            let digest = if let Some(digest) = source.digest() {
+                digest.to_owned()
+            } else {
+                let name = source_name(&source.to_string());
+                String::from_utf8(shelves.admitted.read(&name, 100).ok()??).ok()?
             };
             shelves.image(&source, &digest)
         });
@@ -88,25 +88,23 @@ impl Pantry {
         }
     }
 
-    /// Notes what a tag is.
-    pub(super) async fn is_now(&self, source: &Source, image: &Image) {
-        let Some(shelves) = self.0.clone().filter(|_| source.digest().is_none()) else {
-            return;
-        };
-        let (name, digest) = (source_name(source), image.digest());
+    /// Notes which image of its source was admitted.
+    pub(super) async fn admitted(&self, image: &Image) {
+        let Some(shelves) = self.0.clone() else { return };
+        let (name, digest) = (source_name(&image.source), image.digest());
         let written = aside(move || {
             let same = shelves
-                .newest
+                .admitted
                 .read(&name, 100)
                 .is_ok_and(|it| it.as_deref() == Some(digest.as_bytes()));
             if same {
                 Ok(())
             } else {
-                shelves.newest.write(&name, &[digest.as_bytes()])
+                shelves.admitted.write(&name, &[digest.as_bytes()])
             }
         });
         if let Ok(Err(error)) = written.await {
-            tracing::warn!("what a source was last is not kept: {error}");
+            tracing::warn!("which image was admitted is not kept: {error}");
         }
     }
 }
@@ -144,8 +142,8 @@ fn parse(file: &[u8]) -> Option<Fetched> {
     })
 }
 
-fn source_name(source: &Source) -> String {
-    digest_of(source.to_string().as_bytes()).split_off("sha256:".len())
+fn source_name(source: &str) -> String {
+    digest_of(source.as_bytes()).split_off("sha256:".len())
 }
 
 fn image_name(source: &str, digest: &str) -> String {
@@ -185,7 +183,7 @@ mod tests {
         let (one, two) = (fetched(&tag, b"one"), fetched(&tag, b"two"));
         for it in [&one, &two] {
             pantry.put(it).await;
-            pantry.is_now(&tag, &it.image).await;
+            pantry.admitted(&it.image).await;
         }
         let again = Pantry::open(Some(&private));
         assert_eq!(again.last(&tag).await.unwrap().component, two.component);

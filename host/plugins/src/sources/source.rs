@@ -98,11 +98,7 @@ mod tests {
                 "r.example:443",
                 digest.as_str(),
             ),
-            (
-                "oci://docker.io/team/probe:1".to_owned(),
-                "index.docker.io",
-                "1",
-            ),
+            ("oci://docker.io/team/probe:1".to_owned(), "index.docker.io", "1"),
         ] {
             let source = Source::parse(&text).unwrap_or_else(|| panic!("{text}"));
             assert_eq!((source.registry(), source.version()), (registry, version));

@@ -147,13 +147,12 @@ impl Transport {
     ) -> Result<Option<HeaderValue>, FetchError> {
         let registry = source.registry();
         // One that sent on to another server is not whose password this is.
-        if authority(refused.url()) != registry && authority(refused.url()) != without_default_port(registry) {
+        if authority(refused.url()) != registry && authority(refused.url()) != without_default_port(registry)
+        {
             return Ok(None);
         }
         let header = refused.headers().get(WWW_AUTHENTICATE);
-        let challenge = header
-            .and_then(|it| it.to_str().ok())
-            .and_then(Challenge::parse);
+        let challenge = header.and_then(|it| it.to_str().ok()).and_then(Challenge::parse);
         let login = self.registries.login(registry);
         match (challenge, login) {
             (Some(Challenge::Basic), Some(login)) => {
@@ -298,7 +297,11 @@ fn causes(error: &reqwest::Error) -> String {
         cause = error.source();
     }
     if text.is_empty() {
-        let plain = if error.is_timeout() { "no answer in time" } else { "no answer" };
+        let plain = if error.is_timeout() {
+            "no answer in time"
+        } else {
+            "no answer"
+        };
         plain.clone_into(&mut text);
     }
     one_line(&text)

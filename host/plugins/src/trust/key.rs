@@ -19,7 +19,8 @@ pub(crate) struct Key {
     /// The operator's name for it with the digest of its SPKI: `release.pub (sha256:…)`.
     pub(crate) label: String,
     kind: Kind,
-    key: Vec<u8>,
+    /// A point, or 32 bytes.
+    bytes: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +57,7 @@ impl Key {
         Ok(Key {
             label: format!("{name} ({})", digest_of(info.as_ref())),
             kind,
-            key: key.to_vec(),
+            bytes: key.to_vec(),
         })
     }
 
@@ -66,7 +67,7 @@ impl Key {
             Kind::EcdsaP256 => &ECDSA_P256_SHA256_ASN1,
             Kind::Ed25519 => &ED25519,
         };
-        UnparsedPublicKey::new(algorithm, &self.key)
+        UnparsedPublicKey::new(algorithm, &self.bytes)
             .verify(message, signature)
             .is_ok()
     }

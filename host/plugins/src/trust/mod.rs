@@ -57,7 +57,9 @@ pub struct PublicKey {
 pub(crate) enum Untrusted {
     #[error("it is not signed: there is no {0}, and a signature is required (plugins.signatures)")]
     NoFile(String),
-    #[error("it is not signed: the registry has no signature of it, and one is required (plugins.signatures)")]
+    #[error(
+        "it is not signed: the registry has no signature of it, and one is required (plugins.signatures)"
+    )]
     NoneThere,
     #[error("its signature does not hold: {0}")]
     Wrong(&'static str),

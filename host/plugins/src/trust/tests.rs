@@ -44,6 +44,9 @@ fn check(trust: &Trust, files: &Files) -> Result<Option<String>, String> {
         .map_err(|error| error.to_string())
 }
 
+/// What is wrong, the keys, the component and what lies beside it.
+type Bad<'a> = (&'a str, &'a [&'a [u8]], &'a [u8], Option<&'a [u8]>);
+
 #[test]
 fn a_file_needs_a_signature_of_its_bytes_by_a_key() {
     let (p256, ed25519, other) = (file!("p256.pub"), file!("ed25519.pub"), file!("other.pub"));
@@ -65,7 +68,7 @@ fn a_file_needs_a_signature_of_its_bytes_by_a_key() {
         let signer = signer.unwrap().unwrap();
         assert!(signer.starts_with("team.pub (sha256:"), "{signer}");
     }
-    let bad: &[(&str, &[&[u8]], &[u8], Option<&[u8]>)] = &[
+    let bad: &[Bad<'_>] = &[
         ("nothing", &[p256], message, None),
         ("empty", &[p256], message, Some(b"")),
         ("words", &[p256], message, Some(b"signed, honestly")),
@@ -95,7 +98,10 @@ fn a_file_needs_a_signature_of_its_bytes_by_a_key() {
 
 #[test]
 fn an_image_needs_a_signature_that_names_it() {
-    let (p256, other) = (Signer::parse(file!("p256.key")), Signer::parse(file!("other.key")));
+    let (p256, other) = (
+        Signer::parse(file!("p256.key")),
+        Signer::parse(file!("other.key")),
+    );
     let (p256, other) = (p256.unwrap(), other.unwrap());
     let component = file!("message");
     let manifest = json!({
@@ -145,7 +151,12 @@ fn an_image_needs_a_signature_that_names_it() {
         ("of another kind", component, vec![other_kind], "of another image"),
         ("of another document", component, vec![moved], "does not hold"),
         ("no base64", component, vec![plain], "does not hold"),
-        ("of a file's kind", component, vec![of_component], "of another image"),
+        (
+            "of a file's kind",
+            component,
+            vec![of_component],
+            "of another image",
+        ),
         (
             "another component",
             b"another component",

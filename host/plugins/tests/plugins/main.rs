@@ -12,6 +12,7 @@
 
 mod admission;
 mod firstparty;
+mod hostile_registry;
 mod life;
 mod limits;
 mod many;

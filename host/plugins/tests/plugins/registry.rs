@@ -1,6 +1,7 @@
 //! A real registry of a test's own: Debian's `docker-registry`, as `cargo xtask test` sees to it.
 
 use std::{
+    fmt::Write,
     fs,
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
@@ -107,14 +108,16 @@ impl DockerRegistry {
             self.address
         );
         if let Some((certificate, key)) = &self.setup.tls {
-            text += &format!(
+            let _ = write!(
+                text,
                 "  tls:\n    certificate: {}\n    key: {}\n",
                 file("tls.crt", certificate),
                 file("tls.key", key)
             );
         }
         if self.setup.users {
-            text += &format!(
+            let _ = write!(
+                text,
                 "auth:\n  htpasswd:\n    realm: test\n    path: {}\n",
                 file("users", USERS)
             );

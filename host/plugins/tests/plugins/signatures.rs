@@ -106,7 +106,10 @@ async fn a_file_without_a_good_signature_beside_it_is_refused() {
     let change = site
         .change(|| put(site.dir.path(), "odd.toml", more.as_bytes()))
         .await;
-    assert!(matches!(&change, Change::Refused { reason, .. } if reason.contains("unknown key")), "{change:?}");
+    assert!(
+        matches!(&change, Change::Refused { reason, .. } if reason.contains("unknown key")),
+        "{change:?}"
+    );
     put(site.dir.path(), "odd.toml", PLAIN.as_bytes());
     let strict = |config: &mut Config| config.signatures = signatures(file!("p256.pub"), true);
     let site = site.again(|_| (), strict).await;
@@ -272,5 +275,8 @@ async fn a_key_that_cannot_be_used_stops_the_start() {
         .start(&mut Registry::default(), CancellationToken::new())
         .await;
     let error = started.unwrap_err().to_string();
-    assert!(error.contains("team.pub") && error.contains("PUBLIC KEY"), "{error}");
+    assert!(
+        error.contains("team.pub") && error.contains("PUBLIC KEY"),
+        "{error}"
+    );
 }

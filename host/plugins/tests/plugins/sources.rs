@@ -5,19 +5,18 @@ use std::{fs, path::Path, time::Duration};
 use oci_client::{Client, Reference, client::ClientConfig, client::ClientProtocol, secrets::RegistryAuth};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::{io::AsyncWriteExt, net::TcpStream, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 use transom_plugins::{Change, Config, Fetching, Push, Registries, State, Status, probe::Kind};
 
 use crate::{
     registry::{DockerRegistry, Setup},
-    support::{PATIENCE, Server, Site, component, custom, logged, put, read_head, request},
+    support::{PATIENCE, Site, component, custom, logged, put, request},
 };
 
-const CONFIG: &str = "application/vnd.wasm.config.v0+json";
-const LAYER: &str = "application/wasm";
+pub(crate) const CONFIG: &str = "application/vnd.wasm.config.v0+json";
+pub(crate) const LAYER: &str = "application/wasm";
 
-fn manifest(source: &str, more: &str) -> String {
+pub(crate) fn manifest(source: &str, more: &str) -> String {
     format!(
         "world = \"check-probe\"\nsource = \"{source}\"\n{more}\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"v1\"\n"
     )
@@ -30,7 +29,12 @@ pub(crate) fn variant(mark: u8) -> Vec<u8> {
     bytes
 }
 
-pub(crate) async fn push_variant(registry: &DockerRegistry, mark: u8, tag: &str, key: Option<&[u8]>) -> String {
+pub(crate) async fn push_variant(
+    registry: &DockerRegistry,
+    mark: u8,
+    tag: &str,
+    key: Option<&[u8]>,
+) -> String {
     let push = Push {
         component: variant(mark),
         key: key.map(<[u8]>::to_vec),
@@ -69,7 +73,7 @@ pub(crate) async fn serving(site: &Site) -> Status {
     until(site, "it serves", |it| it.state == State::Serving).await
 }
 
-async fn refused(site: &Site) -> String {
+pub(crate) async fn refused(site: &Site) -> String {
     let status = until(site, "it is refused", |it| it.refusal.is_some()).await;
     status.refusal.unwrap()
 }
@@ -104,7 +108,13 @@ async fn a_component_is_pulled_by_tag_and_by_digest() {
         assert_eq!(first, 1);
         // The manifest alone is another version of the same component, and is not fetched for.
         let change = site
-            .change(|| put(site.dir.path(), "odd.toml", manifest(&source, "# more").as_bytes()))
+            .change(|| {
+                put(
+                    site.dir.path(),
+                    "odd.toml",
+                    manifest(&source, "# more").as_bytes(),
+                )
+            })
             .await;
         assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
         let gone = site
@@ -133,7 +143,9 @@ async fn a_tag_that_moves_is_a_swap_without_a_dropped_call() {
             tokio::spawn(async move {
                 let mut calls = 0_u32;
                 while !stop.is_cancelled() {
-                    let answer = plugins.probe(Kind::Named("odd".into()), request(None), None).await;
+                    let answer = plugins
+                        .probe(Kind::Named("odd".into()), request(None), None)
+                        .await;
                     assert!(answer.is_ok(), "{answer:?}");
                     calls += 1;
                 }
@@ -168,13 +180,20 @@ async fn push_odd(registry: &DockerRegistry, tag: &str, change: impl FnOnce(&mut
     let name = registry.source(&format!(":{tag}")).split_off("oci://".len());
     let reference = Reference::try_from(name).unwrap();
     client
-        .auth(&reference, &RegistryAuth::Anonymous, oci_client::RegistryOperation::Push)
+        .auth(
+            &reference,
+            &RegistryAuth::Anonymous,
+            oci_client::RegistryOperation::Push,
+        )
         .await
         .unwrap();
     let mut blobs = Vec::new();
     for content in [b"{}".to_vec(), variant(9)] {
         let digest = sha256(&content);
-        client.push_blob(&reference, content.clone(), &digest).await.unwrap();
+        client
+            .push_blob(&reference, content.clone(), &digest)
+            .await
+            .unwrap();
         blobs.push((digest, content.len()));
     }
     let mut document = json!({
@@ -191,7 +210,7 @@ async fn push_odd(registry: &DockerRegistry, tag: &str, change: impl FnOnce(&mut
         .unwrap();
 }
 
-fn sha256(content: &[u8]) -> String {
+pub(crate) fn sha256(content: &[u8]) -> String {
     use sha2::{Digest, Sha256};
     format!("sha256:{:x}", Sha256::digest(content))
 }
@@ -220,20 +239,35 @@ async fn what_is_no_component_of_the_kind_is_refused_by_what_it_is() {
     let good = component("tests/odd-probe");
     let length = fs::metadata(&good).unwrap().len();
     for (version, more, expected) in [
-        (":config", "", "its configuration is of type application/vnd.oci.image.config.v1+json"),
-        (":layer", "", "its layer is of type application/vnd.oci.image.layer.v1.tar+gzip"),
+        (
+            ":config",
+            "",
+            "its configuration is of type application/vnd.oci.image.config.v1+json",
+        ),
+        (
+            ":layer",
+            "",
+            "its layer is of type application/vnd.oci.image.layer.v1.tar+gzip",
+        ),
         (":two", "", "it has 2 layers"),
         (":small", "", "the component from"),
         (":none", "", "does not have it"),
         (unknown.as_str(), "", "does not have it"),
         (&format!(":none@{digest}"), &pin, "which the manifest pins"),
-        (":good", "limits.size = 1000", &format!("the component has {length} bytes, 1000 are allowed")),
+        (
+            ":good",
+            "limits.size = 1000",
+            &format!("the component has {length} bytes, 1000 are allowed"),
+        ),
     ] {
         let source = registry.source(version);
         let text = format!("world = \"check-probe\"\nsource = \"{source}\"\n{more}\n");
         let site = site(&text, registry.settings()).await;
         let why = refused(&site).await;
-        assert!(why.contains(expected) && why.contains(&source), "{version}: {why}");
+        assert!(
+            why.contains(expected) && why.contains(&source),
+            "{version}: {why}"
+        );
         let status = site.status("odd");
         assert_eq!((status.state, status.world), (State::Refused, None));
         let (records, _) = site.plugins.history("odd");
@@ -262,7 +296,10 @@ async fn what_is_no_component_of_the_kind_is_refused_by_what_it_is() {
     assert!(site.look("odd", "{}", None).await.is_ok());
     fs::remove_file(site.dir.path().join("odd.wasm")).unwrap();
     site.plugins.rescan().await;
-    until(&site, "fetched again", |it| it.refusal.is_none() && it.source.is_some()).await;
+    until(&site, "fetched again", |it| {
+        it.refusal.is_none() && it.source.is_some()
+    })
+    .await;
     // A manifest that cannot be read is said, though nothing is beside it.
     let change = site
         .change(|| put(site.dir.path(), "odd.toml", b"source = "))
@@ -296,7 +333,10 @@ async fn a_byte_that_was_changed_on_the_registrys_disk_is_noticed() {
     let source = registry.source(&format!("@{digest}"));
     let pinned = site(&manifest(&source, ""), registry.settings()).await;
     let why = refused(&pinned).await;
-    assert!(why.contains("image manifest has the digest") || why.contains("answers with status"), "{why}");
+    assert!(
+        why.contains("image manifest has the digest") || why.contains("answers with status"),
+        "{why}"
+    );
     pinned.stop().await;
 }
 
@@ -315,17 +355,27 @@ async fn a_registry_that_is_away_takes_nothing_away() {
     })
     .await;
     let trouble = status.source.unwrap().trouble.unwrap();
-    assert!(trouble.contains("is not reached") && trouble.contains("refused"), "{trouble}");
+    assert!(
+        trouble.contains("is not reached") && trouble.contains("refused"),
+        "{trouble}"
+    );
     assert_eq!((status.state, status.refusal), (State::Serving, None));
     assert!(site.look("odd", "{}", None).await.is_ok());
 
     // Started while it is away.
     let site = site.again(|_| (), with_settings).await;
     let status = site.status("odd");
-    assert_eq!((status.state, &status.digest), (State::Serving, &first.digest), "at once");
+    assert_eq!(
+        (status.state, &status.digest),
+        (State::Serving, &first.digest),
+        "at once"
+    );
     let asked = |it: &Status| it.source.as_ref().is_some_and(|it| it.trouble.is_some());
     until(&site, "it says so", asked).await;
-    assert!(logged(&[&registry.address.to_string(), "what was fetched earlier stays"]));
+    assert!(logged(&[
+        &registry.address.to_string(),
+        "what was fetched earlier stays"
+    ]));
     assert!(site.look("odd", "{}", None).await.is_ok());
 
     // It comes back with something new; nobody has to ask.
@@ -427,185 +477,79 @@ async fn an_authority_of_ones_own_is_one_where_it_was_named() {
     config.registries.authorities =
         b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec();
     let started = config
-        .start(&mut prometheus_client::registry::Registry::default(), CancellationToken::new())
+        .start(
+            &mut prometheus_client::registry::Registry::default(),
+            CancellationToken::new(),
+        )
         .await;
     let error = started.unwrap_err().to_string();
     assert!(error.contains("authority for registries"), "{error}");
 }
 
-/// A registry as hostile as wanted: answers each request, by its path, with status, headers and body, once it said who it is.
-async fn hostile<A>(answer: A) -> (Server, mpsc::UnboundedReceiver<String>)
-where
-    A: Fn(&str) -> (u16, String, Vec<u8>) + Clone + Send + 'static,
-{
-    let (heard, heads) = mpsc::unbounded_channel();
-    let server = Server::new(move |mut stream: TcpStream| {
-        let (answer, heard) = (answer.clone(), heard.clone());
-        async move {
-            let head = read_head(&mut stream).await;
-            let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-            let (status, headers, body) = answer(&path);
-            let (status, headers) = if head.to_lowercase().contains("authorization: basic") {
-                (status, headers)
-            } else {
-                (401, "WWW-Authenticate: Basic realm=\"x\"\r\n".to_owned())
-            };
-            let _ = heard.send(head);
-            let first = format!(
-                "HTTP/1.1 {status} Status\r\nContent-Length: {}\r\nConnection: close\r\n{headers}\r\n",
-                body.len()
-            );
-            // The peer may have left.
-            let _ = stream.write_all(first.as_bytes()).await;
-            let _ = stream.write_all(&body).await;
-        }
-    })
-    .await;
-    (server, heads)
-}
-
-fn small_image() -> (Vec<u8>, Vec<u8>) {
-    let component = variant(7);
-    let document = json!({
-        "schemaVersion": 2,
-        "config": {"mediaType": CONFIG, "digest": sha256(b"{}"), "size": 2},
-        "layers": [{"mediaType": LAYER, "digest": sha256(&component), "size": component.len()}],
-    });
-    (document.to_string().into_bytes(), component)
-}
-
-/// A registry that hands blobs over elsewhere is followed there, without the password; without TLS only where that was named.
+/// What was fetched by its digest is there for good, with or without the registry.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_password_does_not_go_where_a_registry_sends_on_to() {
-    let (image, blob) = small_image();
-    let (heard, mut elsewhere_heard) = mpsc::unbounded_channel();
-    let elsewhere = Server::new(move |mut stream: TcpStream| {
-        let (heard, blob) = (heard.clone(), blob.clone());
-        async move {
-            let head = read_head(&mut stream).await;
-            let _ = heard.send(head);
-            let first = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", blob.len());
-            let _ = stream.write_all(first.as_bytes()).await;
-            let _ = stream.write_all(&blob).await;
-        }
-    })
-    .await;
-    let target = format!("127.0.0.1:{}", elsewhere.endpoint.port);
-    let location = format!("Location: http://{target}/somewhere\r\n");
-    let (server, mut heard) = hostile(move |path| {
-        if path.contains("/blobs/") {
-            (307, location.clone(), Vec::new())
-        } else {
-            (200, String::new(), image.clone())
-        }
-    })
-    .await;
-    let address = format!("127.0.0.1:{}", server.endpoint.port);
-    let login = transom_plugins::Login {
-        registry: address.clone(),
-        user: "reader".to_owned(),
-        password: "hunter2".to_owned(),
-        token_server: None,
-    };
-    let settings = |plain: &[&String]| Registries {
-        plain_http: plain.iter().map(|it| (*it).clone()).collect(),
-        logins: vec![login.clone()],
-        ..Registries::default()
-    };
-    let text = manifest(&format!("oci://{address}/team/odd:v1"), "");
-    let strict = site(&text, settings(&[&address])).await;
-    let why = refused(&strict).await;
-    assert!(why.contains("sends on to a server without TLS"), "{why}");
-    assert!(elsewhere_heard.try_recv().is_err(), "nobody was asked there");
-    strict.stop().await;
-
-    let site = site(&text, settings(&[&address, &target])).await;
+async fn a_digest_is_fetched_once() {
+    let mut registry = DockerRegistry::start().await;
+    let digest = registry.push("tests/odd-probe", "v1").await;
+    let settings = registry.settings();
+    let with_settings = |config: &mut Config| config.registries = settings.clone();
+    let source = registry.source(&format!("@{digest}"));
+    let site = site(&manifest(&source, ""), settings.clone()).await;
     serving(&site).await;
-    let head = elsewhere_heard.recv().await.unwrap().to_lowercase();
-    assert!(head.starts_with("get /somewhere") && !head.contains("authorization"), "{head}");
-    let mut asked = 0;
-    while let Ok(head) = heard.try_recv() {
-        asked += usize::from(head.to_lowercase().contains("authorization: basic"));
-    }
-    assert!(asked >= 2, "the registry itself was told");
+    registry.stop();
+    let site = site.again(|_| (), with_settings).await;
+    let status = site.status("odd");
+    let from = status.source.unwrap();
+    assert_eq!(
+        (status.state, from.state, from.trouble),
+        (State::Serving, Fetching::Current, None)
+    );
+    // Also asked for again, with a tag that nobody could resolve now.
+    let tagged = registry.source(&format!(":v9@{digest}"));
+    let change = site
+        .change(|| {
+            put(
+                site.dir.path(),
+                "odd.toml",
+                manifest(&source, "# more").as_bytes(),
+            )
+        })
+        .await;
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    put(site.dir.path(), "odd.toml", manifest(&tagged, "").as_bytes());
+    site.plugins.rescan().await;
+    let why = refused(&site).await;
+    assert!(
+        why.contains("is not reached"),
+        "another source is asked for: {why}"
+    );
+    assert!(site.look("odd", "{}", None).await.is_ok(), "what served goes on");
+    registry.again().await;
+    until(&site, "it comes by itself", |it| it.refusal.is_none()).await;
     site.stop().await;
 }
 
-/// Neither a manifest without end nor a layer that is longer than it says fills the daemon's memory.
+/// A tag that moved on to what is refused does not keep a daemon from starting with what it had.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_longer_than_it_says_is_not_read_on() {
-    let (image, mut blob) = small_image();
-    blob.extend_from_slice(&[0; 100]);
-    for (long_manifest, expected) in [
-        (true, "the image manifest from"),
-        (false, "the component from"),
-    ] {
-        let (image, blob) = (image.clone(), blob.clone());
-        let (server, _heard) = hostile(move |path| match (path.contains("/blobs/"), long_manifest) {
-            (true, _) => (200, String::new(), blob.clone()),
-            (false, true) => (200, String::new(), vec![b' '; 3 << 20]),
-            (false, false) => (200, String::new(), image.clone()),
-        })
-        .await;
-        let address = format!("127.0.0.1:{}", server.endpoint.port);
-        let settings = Registries {
-            plain_http: vec![address.clone()],
-            logins: vec![transom_plugins::Login {
-                registry: address.clone(),
-                user: "u".to_owned(),
-                password: "p".to_owned(),
-                token_server: None,
-            }],
-            ..Registries::default()
-        };
-        let site = site(&manifest(&format!("oci://{address}/team/odd:v1"), ""), settings).await;
-        let why = refused(&site).await;
-        assert!(why.contains(expected) && why.contains("has more than"), "{why}");
-        site.stop().await;
-    }
-}
-
-/// One that answers nobody is nobody else's trouble.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fetching_keeps_nobody_waiting() {
-    let (arrived, mut arrivals) = mpsc::unbounded_channel();
-    let silent = Server::new(move |stream: TcpStream| {
-        let arrived = arrived.clone();
-        async move {
-            let _ = arrived.send(());
-            std::future::pending::<()>().await;
-            drop(stream);
-        }
-    })
-    .await;
-    let address = format!("127.0.0.1:{}", silent.endpoint.port);
-    let settings = Registries {
-        plain_http: vec![address.clone()],
-        silence: PATIENCE,
-        timeout: Duration::from_millis(500),
-        refresh: Duration::from_hours(1),
-        ..Registries::default()
+async fn a_daemon_starts_with_what_was_admitted_last() {
+    let registry = DockerRegistry::start().await;
+    push_variant(&registry, 1, "latest", None).await;
+    let settings = registry.settings();
+    let with_settings = |config: &mut Config| config.registries = settings.clone();
+    let site = site(&manifest(&registry.source(":latest"), ""), settings.clone()).await;
+    let first = serving(&site).await;
+    let push = Push {
+        component: b"\0asm\x0d\0\x01\0".to_vec(),
+        ..Push::default()
     };
-    let text = manifest(&format!("oci://{address}/team/odd:v1"), "");
-    let slow = Registries {
-        timeout: PATIENCE,
-        ..settings.clone()
-    };
-    let waiting = site(&text, slow).await;
-    arrivals.recv().await.unwrap();
-    let status = waiting.status("odd");
-    assert_eq!((status.state, status.refusal), (State::Fetching, None));
-    assert_eq!(status.source.unwrap().state, Fetching::Underway);
-    let plain = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"p\"\n";
-    let change = waiting.replace("tests/odd-probe", "other", plain).await;
-    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-    assert!(waiting.look("other", "{}", None).await.is_ok());
-    assert!(waiting.plugins.rollback("odd", None, "x").await.is_err());
-    let stop = tokio::time::timeout(PATIENCE / 2, waiting.stop());
-    stop.await.expect("what is underway ends with the host");
-
-    let site = site(&text, settings).await;
+    push.to(&registry.source(":latest"), &settings).await.unwrap();
+    site.plugins.rescan().await;
     let why = refused(&site).await;
-    assert!(why.contains("took longer than 500ms"), "{why}");
+    assert!(why.contains("does not export"), "{why}");
+    let site = site.again(|_| (), with_settings).await;
+    let status = site.status("odd");
+    assert_eq!((status.state, &status.digest), (State::Serving, &first.digest));
+    refused(&site).await;
+    assert!(site.look("odd", "{}", None).await.is_ok());
     site.stop().await;
 }

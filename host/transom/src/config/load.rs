@@ -259,7 +259,10 @@ mod tests {
                 "expected one of host, cluster",
             ),
             ("[apps\n", "TOML parse error"),
-            ("[plugins.oci]\nrefresh_seconds = 0\n", "`plugins.oci.refresh_seconds` is 0"),
+            (
+                "[plugins.oci]\nrefresh_seconds = 0\n",
+                "`plugins.oci.refresh_seconds` is 0",
+            ),
             ("[[plugins.oci.logins]]\nuser = \"u\"\n", "registry"),
             ("[plugins.signatures]\nkey = []\n", "did you mean `keys`?"),
             ("[apps]\nlistener = \"0.0.0.0\"\n", "`apps.listener` is 0.0.0.0"),

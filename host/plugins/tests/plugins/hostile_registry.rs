@@ -1,0 +1,265 @@
+//! Registries that are not to be trusted: what they say of themselves, of others, and of what they hand over goes no further than it may.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::{io::AsyncWriteExt, net::TcpStream, sync::mpsc};
+use transom_plugins::{Change, Fetching, Registries, State};
+
+use crate::{
+    sources::{CONFIG, LAYER, manifest, refused, serving, sha256, site, variant},
+    support::{PATIENCE, Server, read_head},
+};
+
+/// A registry that has its tokens made elsewhere: the password goes there only where that was named.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_does_not_go_where_a_registry_has_its_tokens_made() {
+    let (image, blob) = small_image();
+    let (told, mut at_tokens) = mpsc::unbounded_channel();
+    let tokens = Server::new(move |mut stream: TcpStream| {
+        let told = told.clone();
+        async move {
+            let _ = told.send(read_head(&mut stream).await.to_lowercase());
+            let answer = crate::support::response(200, "", r#"{"token": "sesame"}"#);
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    })
+    .await;
+    let maker = format!("127.0.0.1:{}", tokens.endpoint.port);
+    let realm = format!("WWW-Authenticate: Bearer realm=\"http://{maker}/token\",service=\"s\"\r\n");
+    let server = Server::new(move |mut stream: TcpStream| {
+        let (realm, image, blob) = (realm.clone(), image.clone(), blob.clone());
+        async move {
+            let head = read_head(&mut stream).await.to_lowercase();
+            let (status, headers, body) = match (
+                head.contains("authorization: bearer sesame"),
+                head.contains("/blobs/"),
+            ) {
+                (false, _) => (401, realm, Vec::new()),
+                (true, true) => (200, String::new(), blob),
+                (true, false) => (200, String::new(), image),
+            };
+            answer(&mut stream, status, &headers, &body).await;
+        }
+    })
+    .await;
+    let address = format!("127.0.0.1:{}", server.endpoint.port);
+    let text = manifest(&format!("oci://{address}/team/odd:v1"), "");
+    let settings = |login: Option<Option<&str>>, plain: &[&String]| Registries {
+        plain_http: plain.iter().map(|it| (*it).clone()).collect(),
+        logins: login
+            .map(|token_server| transom_plugins::Login {
+                registry: address.clone(),
+                user: "reader".to_owned(),
+                password: "hunter2".to_owned(),
+                token_server: token_server.map(str::to_owned),
+            })
+            .into_iter()
+            .collect(),
+        ..Registries::default()
+    };
+    for (settings, expected) in [
+        (settings(Some(None), &[&address, &maker]), "token_server"),
+        (
+            settings(Some(Some("auth.example")), &[&address, &maker]),
+            "token_server",
+        ),
+        (settings(Some(Some(&maker)), &[&address]), "reached without TLS"),
+    ] {
+        let site = site(&text, settings).await;
+        let why = refused(&site).await;
+        assert!(why.contains(expected) && why.contains(&maker), "{why}");
+        assert!(at_tokens.try_recv().is_err(), "nobody was asked there");
+        site.stop().await;
+    }
+    for (login, says) in [(Some(Some(maker.as_str())), true), (None, false)] {
+        let site = site(&text, settings(login, &[&address, &maker])).await;
+        serving(&site).await;
+        let head = at_tokens.recv().await.unwrap();
+        assert!(
+            head.starts_with("get /token?scope=repository%3ateam%2fodd%3apull&service=s"),
+            "{head}"
+        );
+        assert_eq!(head.contains("authorization: basic"), says, "{head}");
+        site.stop().await;
+    }
+}
+
+async fn answer(stream: &mut TcpStream, status: u16, headers: &str, body: &[u8]) {
+    let first = format!(
+        "HTTP/1.1 {status} Status\r\nContent-Length: {}\r\nConnection: close\r\n{headers}\r\n",
+        body.len()
+    );
+    // The peer may have left.
+    let _ = stream.write_all(first.as_bytes()).await;
+    let _ = stream.write_all(body).await;
+}
+
+/// A registry as hostile as wanted: answers each request, by its path, with status, headers and body, once it said who it is.
+async fn hostile<A>(answers: A) -> (Server, mpsc::UnboundedReceiver<String>)
+where
+    A: Fn(&str) -> (u16, String, Vec<u8>) + Clone + Send + 'static,
+{
+    let (told, heads) = mpsc::unbounded_channel();
+    let server = Server::new(move |mut stream: TcpStream| {
+        let (answers, told) = (answers.clone(), told.clone());
+        async move {
+            let head = read_head(&mut stream).await;
+            let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+            let (status, headers, body) = answers(&path);
+            let (status, headers) = if head.to_lowercase().contains("authorization: basic") {
+                (status, headers)
+            } else {
+                (401, "WWW-Authenticate: Basic realm=\"x\"\r\n".to_owned())
+            };
+            let _ = told.send(head);
+            answer(&mut stream, status, &headers, &body).await;
+        }
+    })
+    .await;
+    (server, heads)
+}
+
+fn small_image() -> (Vec<u8>, Vec<u8>) {
+    let component = variant(7);
+    let document = json!({
+        "schemaVersion": 2,
+        "config": {"mediaType": CONFIG, "digest": sha256(b"{}"), "size": 2},
+        "layers": [{"mediaType": LAYER, "digest": sha256(&component), "size": component.len()}],
+    });
+    (document.to_string().into_bytes(), component)
+}
+
+/// A registry that hands blobs over elsewhere is followed there, without the password; without TLS only where that was named.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_does_not_go_where_a_registry_sends_on_to() {
+    let (image, blob) = small_image();
+    let (told, mut at_elsewhere) = mpsc::unbounded_channel();
+    let elsewhere = Server::new(move |mut stream: TcpStream| {
+        let (told, blob) = (told.clone(), blob.clone());
+        async move {
+            let head = read_head(&mut stream).await;
+            let _ = told.send(head);
+            answer(&mut stream, 200, "", &blob).await;
+        }
+    })
+    .await;
+    let target = format!("127.0.0.1:{}", elsewhere.endpoint.port);
+    let location = format!("Location: http://{target}/somewhere\r\n");
+    let (server, mut told) = hostile(move |path| {
+        if path.contains("/blobs/") {
+            (307, location.clone(), Vec::new())
+        } else {
+            (200, String::new(), image.clone())
+        }
+    })
+    .await;
+    let address = format!("127.0.0.1:{}", server.endpoint.port);
+    let login = transom_plugins::Login {
+        registry: address.clone(),
+        user: "reader".to_owned(),
+        password: "hunter2".to_owned(),
+        token_server: None,
+    };
+    let settings = |plain: &[&String]| Registries {
+        plain_http: plain.iter().map(|it| (*it).clone()).collect(),
+        logins: vec![login.clone()],
+        ..Registries::default()
+    };
+    let text = manifest(&format!("oci://{address}/team/odd:v1"), "");
+    let strict = site(&text, settings(&[&address])).await;
+    let why = refused(&strict).await;
+    assert!(why.contains("sends on to a server without TLS"), "{why}");
+    assert!(at_elsewhere.try_recv().is_err(), "nobody was asked there");
+    strict.stop().await;
+
+    let site = site(&text, settings(&[&address, &target])).await;
+    serving(&site).await;
+    let head = at_elsewhere.recv().await.unwrap().to_lowercase();
+    assert!(
+        head.starts_with("get /somewhere") && !head.contains("authorization"),
+        "{head}"
+    );
+    let mut asked = 0;
+    while let Ok(head) = told.try_recv() {
+        asked += usize::from(head.to_lowercase().contains("authorization: basic"));
+    }
+    assert!(asked >= 2, "the registry itself was told");
+    site.stop().await;
+}
+
+/// Neither a manifest without end nor a layer that is longer than it says fills the daemon's memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_longer_than_it_says_is_not_read_on() {
+    let (image, mut blob) = small_image();
+    blob.extend_from_slice(&[0; 100]);
+    for (long_manifest, expected) in [(true, "the image manifest from"), (false, "the component from")] {
+        let (image, blob) = (image.clone(), blob.clone());
+        let (server, _told) = hostile(move |path| match (path.contains("/blobs/"), long_manifest) {
+            (true, _) => (200, String::new(), blob.clone()),
+            (false, true) => (200, String::new(), vec![b' '; 3 << 20]),
+            (false, false) => (200, String::new(), image.clone()),
+        })
+        .await;
+        let address = format!("127.0.0.1:{}", server.endpoint.port);
+        let settings = Registries {
+            plain_http: vec![address.clone()],
+            logins: vec![transom_plugins::Login {
+                registry: address.clone(),
+                user: "u".to_owned(),
+                password: "p".to_owned(),
+                token_server: None,
+            }],
+            ..Registries::default()
+        };
+        let site = site(&manifest(&format!("oci://{address}/team/odd:v1"), ""), settings).await;
+        let why = refused(&site).await;
+        assert!(why.contains(expected) && why.contains("has more than"), "{why}");
+        site.stop().await;
+    }
+}
+
+/// One that answers nobody is nobody else's trouble.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fetching_keeps_nobody_waiting() {
+    let (arrived, mut arrivals) = mpsc::unbounded_channel();
+    let silent = Server::new(move |stream: TcpStream| {
+        let arrived = arrived.clone();
+        async move {
+            let _ = arrived.send(());
+            std::future::pending::<()>().await;
+            drop(stream);
+        }
+    })
+    .await;
+    let address = format!("127.0.0.1:{}", silent.endpoint.port);
+    let settings = Registries {
+        plain_http: vec![address.clone()],
+        silence: PATIENCE,
+        timeout: Duration::from_millis(500),
+        refresh: Duration::from_hours(1),
+        ..Registries::default()
+    };
+    let text = manifest(&format!("oci://{address}/team/odd:v1"), "");
+    let slow = Registries {
+        timeout: PATIENCE,
+        ..settings.clone()
+    };
+    let waiting = site(&text, slow).await;
+    arrivals.recv().await.unwrap();
+    let status = waiting.status("odd");
+    assert_eq!((status.state, status.refusal), (State::Fetching, None));
+    assert_eq!(status.source.unwrap().state, Fetching::Underway);
+    let plain = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"p\"\n";
+    let change = waiting.replace("tests/odd-probe", "other", plain).await;
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    assert!(waiting.look("other", "{}", None).await.is_ok());
+    assert!(waiting.plugins.rollback("odd", None, "x").await.is_err());
+    let stop = tokio::time::timeout(PATIENCE / 2, waiting.stop());
+    stop.await.expect("what is underway ends with the host");
+
+    let site = site(&text, settings).await;
+    let why = refused(&site).await;
+    assert!(why.contains("took longer than 500ms"), "{why}");
+    site.stop().await;
+}
