@@ -113,7 +113,7 @@ async fn a_component_is_pulled_by_tag_and_by_digest() {
                     site.dir.path(),
                     "odd.toml",
                     manifest(&source, "# more").as_bytes(),
-                )
+                );
             })
             .await;
         assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
@@ -512,7 +512,7 @@ async fn a_digest_is_fetched_once() {
                 site.dir.path(),
                 "odd.toml",
                 manifest(&source, "# more").as_bytes(),
-            )
+            );
         })
         .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
