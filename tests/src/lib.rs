@@ -12,6 +12,7 @@
     clippy::expect_used
 )]
 
+pub mod authors;
 pub mod dns;
 pub mod events;
 pub mod gate;

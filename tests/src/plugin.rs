@@ -23,6 +23,11 @@ impl Plugin {
         Plugin::read(&components().join("tests"), name)
     }
 
+    /// One of `examples/plugins`.
+    pub fn example(name: &str) -> Plugin {
+        Plugin::read(&components().join("examples"), name)
+    }
+
     fn read(dir: &Path, name: &str) -> Plugin {
         let path = |extension: &str| dir.join(format!("{name}.{extension}"));
         let wasm =

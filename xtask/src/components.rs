@@ -1,7 +1,8 @@
-//! Builds the components: every crate below `plugins/` and `tests/guests/` that has a `plugin.toml`.
+//! Builds the components: every crate below `plugins/`, `tests/guests/` and `examples/plugins` that has a manifest, `plugin.toml` or
+//! one called as the crate.
 //!
 //! A guest is compiled to a core module with the profile `guest`, wrapped into a component, and put into the output folder as
-//! `NAME.wasm` with its manifest `NAME.toml` beside it; guests of the tests go to `tests/` below that. Files are replaced
+//! `NAME.wasm` with its manifest `NAME.toml` beside it; guests of the tests go to `tests/` below that, examples to `examples/`. Files are replaced
 //! atomically, and only when their content changed, so that a daemon that watches the folder sees exactly the changes.
 //!
 //! Runs may overlap: a lock beside the output makes the second wait for the first.
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use wit_component::ComponentEncoder;
 
+use crate::steps;
 use crate::toolchain::{self, TARGET};
 
 const PROFILE: &str = "guest";
@@ -35,6 +37,7 @@ pub(crate) fn build(root: &Path, out: &Path, progress: &dyn Fn(&str)) -> Result<
 
     let mut guests = guests(&root.join("plugins"), "")?;
     guests.extend(self::guests(&root.join("tests/guests"), "tests")?);
+    guests.extend(self::guests(&root.join("examples/plugins"), "examples")?);
     let modules = compile(root, &target, &guests, progress)?;
 
     let mut components = Vec::new();
@@ -53,6 +56,14 @@ pub(crate) fn build(root: &Path, out: &Path, progress: &dyn Fn(&str)) -> Result<
         components.push(path);
     }
     Ok(components)
+}
+
+/// What makes cargo build components, as `NAME=VALUE` lines; empty where the present toolchain does by itself.
+pub(crate) fn toolchain() -> Result<String> {
+    let found = toolchain::find(&steps::root().join("target/toolchain"), &|line| {
+        eprintln!("    {line}")
+    })?;
+    Ok(found.variables())
 }
 
 fn lock(path: &Path, progress: &dyn Fn(&str)) -> Result<fs::File> {
@@ -75,15 +86,20 @@ fn guests(folder: &Path, below: &'static str) -> Result<Vec<Guest>> {
     };
     for entry in entries {
         let folder = entry?.path();
-        let manifest = folder.join("plugin.toml");
-        if !manifest.is_file() {
-            continue;
-        }
         let name = folder
             .file_name()
             .context("a folder has a name")?
             .to_string_lossy()
             .into_owned();
+        // First-party ones are all called alike; others are projects as `transom plugin new` makes them.
+        let manifests = ["plugin", &name].map(|it| folder.join(format!("{it}.toml")));
+        let Some(manifest) = manifests.into_iter().find(|it| it.is_file()) else {
+            continue;
+        };
+        // One of another language.
+        if !folder.join("Cargo.toml").is_file() {
+            continue;
+        }
         let package = fs::read_to_string(folder.join("Cargo.toml"))
             .with_context(|| format!("reading {name}/Cargo.toml"))?;
         let package: toml::Table = package

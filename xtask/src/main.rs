@@ -10,6 +10,7 @@
 //! | `replay` | replays recorded requests at a cluster manager and compares the answers |
 #![forbid(unsafe_code)]
 
+mod authors;
 mod bench;
 mod chaos;
 mod components;
@@ -38,6 +39,9 @@ enum Xtask {
         /// Another directory to put them into.
         #[arg(long)]
         out: Option<PathBuf>,
+        /// Also those in Python and JavaScript, which takes `transom` itself, python3 and node.
+        #[arg(long)]
+        all: bool,
     },
     /// Runs a benchmark and prints its figures with the machine's and the commit's as one JSON document.
     Bench {
@@ -69,10 +73,23 @@ enum Xtask {
     },
 }
 
+fn plugins(out: Option<PathBuf>, all: bool) -> anyhow::Result<()> {
+    let components = steps::components(out)?;
+    if all {
+        // Selected from the whole workspace, so that it shares what `cargo xtask test` builds.
+        steps::step(
+            "daemon",
+            steps::cargo().args(["build", "--workspace", "--bin", "transom"]),
+        )?;
+        steps::authors(&components)?;
+    }
+    Ok(())
+}
+
 fn main() -> ExitCode {
     let outcome = match Xtask::parse() {
         Xtask::Dev { arguments } => dev::run(&arguments),
-        Xtask::Plugins { out } => steps::components(out).map(drop),
+        Xtask::Plugins { out, all } => plugins(out, all),
         Xtask::Bench { name, profile } => bench::run(&name, &profile),
         Xtask::Test { quick, arguments } => test::run(quick, &arguments),
         Xtask::Chaos { arguments } => chaos::run(&arguments),

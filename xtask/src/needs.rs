@@ -110,7 +110,8 @@ fn install_servers() -> anyhow::Result<()> {
     .concat())
 }
 
-fn apt(arguments: &[&str]) -> anyhow::Result<()> {
+/// Calls `apt-get`, quietly.
+pub(crate) fn apt(arguments: &[&str]) -> anyhow::Result<()> {
     let status = Command::new("apt-get")
         .args(arguments)
         .env("DEBIAN_FRONTEND", "noninteractive")
@@ -125,7 +126,7 @@ fn apt(arguments: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     // Without a library: the owner of our own process directory is who we are.
     use std::os::unix::fs::MetadataExt;
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)

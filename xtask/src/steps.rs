@@ -1,13 +1,14 @@
 //! Steps that several commands share: where things are, running cargo, showing progress.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
 
-use crate::components;
+use crate::{authors, components};
 
 /// The workspace's root.
 pub(crate) fn root() -> PathBuf {
@@ -57,4 +58,16 @@ pub(crate) fn components(out: Option<PathBuf>) -> anyhow::Result<PathBuf> {
         begun.elapsed().as_secs_f64()
     );
     Ok(out)
+}
+
+/// Builds the components of other languages beside them, and returns what tests are told of these.
+pub(crate) fn authors(components: &Path) -> anyhow::Result<Vec<(&'static str, OsString)>> {
+    eprintln!("==> components of Python and JavaScript");
+    let begun = Instant::now();
+    let told = authors::build_where_possible(&target().join("debug/transom"), components)?;
+    eprintln!(
+        "    components of Python and JavaScript: {:.1} s",
+        begun.elapsed().as_secs_f64()
+    );
+    Ok(told)
 }

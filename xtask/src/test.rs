@@ -2,8 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-use crate::needs;
-use crate::steps::{cargo, components, step, target};
+use crate::steps::{authors, cargo, components, step, target};
+use crate::{components, needs};
 
 /// Formatting and lints (unless `quick`), components, then all tests.
 pub(crate) fn run(quick: bool, arguments: &[String]) -> anyhow::Result<()> {
@@ -37,12 +37,17 @@ pub(crate) fn run(quick: bool, arguments: &[String]) -> anyhow::Result<()> {
     // waiting for tests are told apart.
     let everything = ["build", "--workspace", "--bins", "--tests", "--quiet"];
     step("programs and tests", cargo().args(everything))?;
+    let told = authors(&components)?;
+    let toolchain = components::toolchain()?;
     step(
         "running tests",
         cargo()
             .args(["test", "--workspace", "--no-fail-fast"])
             .args(arguments)
             .env("TRANSOM_COMPONENTS", components)
+            .envs(told)
+            // Not the variables themselves: cargo would read them for the tests, too.
+            .env("TRANSOM_WASM_TOOLCHAIN", toolchain)
             .env("TRANSOM_BIN", target().join("debug/transom")),
     )
 }

@@ -32,6 +32,21 @@ pub(crate) struct Toolchain {
 }
 
 impl Toolchain {
+    /// The same for whoever calls cargo otherwise: `NAME=VALUE` lines of cargo's own variables.
+    pub(crate) fn variables(&self) -> String {
+        let mut lines: Vec<String> = self
+            .environment
+            .iter()
+            .map(|(name, value)| format!("{name}={}", value.to_string_lossy()))
+            .collect();
+        for argument in &self.arguments {
+            if let Some(crates) = argument.strip_prefix("-Zbuild-std=") {
+                lines.push(format!("CARGO_UNSTABLE_BUILD_STD={crates}"));
+            }
+        }
+        lines.join("\n")
+    }
+
     /// `cargo build` for the target, in `root`; the caller says what is built, and where to.
     pub(crate) fn cargo_build(&self, root: &Path) -> Command {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -353,6 +368,19 @@ mod tests {
         assert_eq!(dependencies(output), ["libstd-rust-web-dev"]);
         let output = "libstd-rust-web-1.96\n  Depends: libc6\n  Depends: libllvm22\n  Depends: libstdc++6\n";
         assert_eq!(dependencies(output), ["libllvm22"]);
+    }
+
+    #[test]
+    fn the_same_as_variables() {
+        let toolchain = Toolchain {
+            name: String::new(),
+            environment: vec![("RUSTC", "/a/rustc".into()), ("RUSTC_BOOTSTRAP", "1".into())],
+            arguments: vec!["-Zbuild-std=std,panic_abort"],
+        };
+        assert_eq!(
+            toolchain.variables(),
+            "RUSTC=/a/rustc\nRUSTC_BOOTSTRAP=1\nCARGO_UNSTABLE_BUILD_STD=std,panic_abort"
+        );
     }
 
     #[test]

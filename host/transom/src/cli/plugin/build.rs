@@ -48,7 +48,13 @@ enum Kind {
 impl Build {
     pub(in crate::cli) async fn run(self) -> anyhow::Result<()> {
         let project = Project::find(&self.dir).context(Misconfigured)?;
-        let out = self.out.unwrap_or_else(|| self.dir.join("out"));
+        let here = self.dir.as_os_str() == ".";
+        let beside = if here {
+            PathBuf::from("out")
+        } else {
+            self.dir.join("out")
+        };
+        let out = self.out.unwrap_or(beside);
         fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
         let component = project.build().await?;
         // The manifest first: a component without one is not admitted, should a daemon watch the folder.

@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use transom_sdk::export_matcher;
-use transom_sdk::matcher::{Agent, Candidate, Condition, ConditionError, Fleet, Matcher, Task, Value, Verdict};
+use transom_sdk::matcher::{
+    Agent, Candidate, Condition, ConditionError, Fleet, Matcher, Task, Value, Verdict,
+};
 
 /// The plugin. It takes no configuration.
 #[derive(Debug)]
@@ -19,7 +21,7 @@ impl Matcher for Places {
 
     /// Asked when a definition is posted: what is wrong with its conditions.
     fn check(&self, conditions: &[Condition]) -> Vec<ConditionError> {
-        let wrong = |(at, condition)| match condition {
+        let wrong = |(at, condition): (u32, &Condition)| match condition {
             Condition::Constraint(it) if it.operator == "IS" && it.operand.is_some() => None,
             _ => Some(ConditionError {
                 condition: at,
@@ -40,7 +42,8 @@ pub struct Agents(HashMap<u32, Agent>);
 
 impl Fleet for Agents {
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
-        self.0.extend(changed.into_iter().map(|agent| (agent.handle, agent)));
+        self.0
+            .extend(changed.into_iter().map(|agent| (agent.handle, agent)));
         self.0.retain(|handle, _| !gone.contains(handle));
     }
 
@@ -50,7 +53,9 @@ impl Fleet for Agents {
 
     /// Takes them as the host prefers them: nothing here depends on what runs where already.
     fn place(&mut self, task: &Task, candidates: &[Candidate], count: u32) -> Vec<u32> {
-        let fit = candidates.iter().filter(|it| self.one(task, it) == Verdict::Fits);
+        let fit = candidates
+            .iter()
+            .filter(|it| self.one(task, it) == Verdict::Fits);
         let places = fit.flat_map(|it| (0..it.room).map(|_| it.agent));
         places.take(count as usize).collect()
     }
@@ -93,7 +98,10 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_told_when_it_is_posted() {
         let matcher = plugin::<Places>("{}").unwrap();
-        let errors = matcher.check(&[constraint("disk", "IS", Some("ssd")), constraint("rack", "NEAR", None)]);
+        let errors = matcher.check(&[
+            constraint("disk", "IS", Some("ssd")),
+            constraint("rack", "NEAR", None),
+        ]);
         assert_eq!(errors.len(), 1);
         assert_eq!(errors[0].condition, 1);
     }

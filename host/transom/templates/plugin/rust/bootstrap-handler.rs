@@ -22,7 +22,8 @@ impl Bootstrap for Prepares {
             Role::Agent => "agent",
             Role::Datastore => "datastore",
         };
-        let mut prepared = format!("echo '{role} {} on {}'\n", context.number, context.host).into_bytes();
+        let mut prepared =
+            format!("echo '{role} {} on {}'\n", context.number, context.host).into_bytes();
         prepared.extend(script);
         let mut environment = context.environment;
         environment.push(("TRANSOM_ROLE".to_owned(), role.to_owned()));

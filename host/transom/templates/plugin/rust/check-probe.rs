@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 use serde::Deserialize;
-use transom_sdk::probe::{Answer, Attempt, Failure, HttpRequest, Outcome, Probe, Reason, Request, Step, failed};
+use transom_sdk::probe::{
+    Answer, Attempt, Failure, HttpRequest, Outcome, Probe, Reason, Request, Step, failed,
+};
 use transom_sdk::{ConfigError, Description, Plugin, describe, export_probe};
 
 /// What the operator writes under `[config]`, as `config.schema.json` says it.
@@ -54,7 +56,10 @@ impl Attempt for Look {
                 Step::Done(Outcome::Custom(result.to_string()))
             }
             Some(Answer::Http(Err(error))) => Step::Failed(Failure::of(&error, "asking the task")),
-            Some(_) => failed(Reason::Internal, "an answer to something that was not asked"),
+            Some(_) => failed(
+                Reason::Internal,
+                "an answer to something that was not asked",
+            ),
         }
     }
 }
@@ -88,7 +93,10 @@ mod tests {
     #[test]
     fn it_asks_for_the_checks_path() {
         let probe = plugin::<LooksFor>(r#"{"word": "well"}"#).unwrap();
-        let mut look = probe.attempt(Request { path: "/health".to_owned(), ..request() });
+        let mut look = probe.attempt(Request {
+            path: "/health".to_owned(),
+            ..request()
+        });
         assert!(matches!(look.next(None), Step::Http(asked) if asked.path == "/health"));
     }
 }

@@ -39,7 +39,10 @@ impl Filter for Hides {
         }
         let Config { hide } = self.0.clone();
         Ok(Box::new(move |event| {
-            let hidden = event.subject.as_deref().is_some_and(|app| hide.iter().any(|it| below(app, it)));
+            let hidden = event
+                .subject
+                .as_deref()
+                .is_some_and(|app| hide.iter().any(|it| below(app, it)));
             if hidden || !query.wants(&event.kind) {
                 Decision::Drop
             } else {
@@ -51,7 +54,8 @@ impl Filter for Hides {
 
 /// Whether an app is this one, or in this group.
 fn below(app: &str, group: &str) -> bool {
-    app.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    app.strip_prefix(group)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 export_filter!(Hides);
@@ -62,7 +66,12 @@ mod tests {
 
     #[test]
     fn what_a_group_has() {
-        for (app, expected) in [("/load", true), ("/load/a", true), ("/loader", false), ("/", false)] {
+        for (app, expected) in [
+            ("/load", true),
+            ("/load/a", true),
+            ("/loader", false),
+            ("/", false),
+        ] {
             assert_eq!(below(app, "/load"), expected, "{app}");
         }
     }

@@ -1,0 +1,18 @@
+//! Keeps what load tests do out of the event stream: as little as a plugin can be.
+use transom_sdk::events::{Decision, Event, Filter, Query};
+
+struct Quiet;
+transom_sdk::plugin!(Quiet);
+transom_sdk::export_filter!(Quiet);
+
+impl Filter for Quiet {
+    type View = Box<dyn FnMut(&Event) -> Decision>;
+
+    fn open(&self, query: Query) -> Result<Self::View, String> {
+        Ok(Box::new(move |event| match event.subject.as_deref() {
+            Some(app) if app.starts_with("/load/") => Decision::Drop,
+            _ if query.wants(&event.kind) => Decision::Pass,
+            _ => Decision::Drop,
+        }))
+    }
+}

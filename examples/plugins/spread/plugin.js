@@ -1,0 +1,132 @@
+// Keeps a task's instances apart: one more goes to where the fewest are, rack by rack.
+
+// What the operator may write under [config]: JSON Schema 2020-12.
+const SCHEMA = {
+  type: "object",
+  properties: { over: { type: "string", minLength: 1 } },
+  required: ["over"],
+  additionalProperties: false,
+};
+
+let over = "";
+
+// What the host asks of every plugin.
+export const about = {
+  describe() {
+    return {
+      name: "spread",
+      version: "0.1.0",
+      summary: "keeps a task's instances apart, rack by rack",
+      configSchema: JSON.stringify(SCHEMA),
+    };
+  },
+
+  // Asked once of every instance. The document has passed the schema.
+  configure(config) {
+    over = JSON.parse(config).over;
+  },
+};
+
+// The cluster's agents, loaded once and asked about many times.
+class Fleet {
+  constructor() {
+    this.agents = new Map();
+  }
+
+  update(changed, gone) {
+    for (const agent of changed) {
+      const attributes = new Map(agent.attributes.map((it) => [it.name, text(it.value)]));
+      // Agents that do not say are a group of their own.
+      const group = attributes.get(over) ?? "";
+      this.agents.set(agent.handle, { hostname: agent.hostname, attributes, group });
+    }
+    for (const handle of gone) this.agents.delete(handle);
+  }
+
+  // For each candidate, in order, whether one more instance may go there.
+  judge(task, candidates) {
+    const refusals = candidates.map((it) => this.refusal(task, it));
+    const open = candidates.filter((_, at) => refusals[at] === undefined);
+    const counts = this.counts(task, open);
+    const fewest = Math.min(...counts.values());
+    return candidates.map((it, at) => {
+      if (refusals[at] !== undefined) return { tag: "refused", val: refusals[at] };
+      // As many as there are conditions: none of them, this matcher's own rule.
+      if (counts.get(this.group(it)) > fewest) return { tag: "refused", val: task.conditions.length };
+      return { tag: "fits" };
+    });
+  }
+
+  // As if placed one after the other.
+  place(task, candidates, count) {
+    const open = candidates.filter((it) => this.refusal(task, it) === undefined).map((it) => ({ ...it }));
+    const counts = this.counts(task, open);
+    const chosen = [];
+    while (chosen.length < count) {
+      const left = open.filter((it) => it.room > 0);
+      if (left.length === 0) break;
+      const best = left.reduce((a, b) => (counts.get(this.group(b)) < counts.get(this.group(a)) ? b : a));
+      best.room -= 1;
+      counts.set(this.group(best), counts.get(this.group(best)) + 1);
+      chosen.push(best.agent);
+    }
+    return chosen;
+  }
+
+  // Index of the first condition that a candidate does not meet; undefined: it meets all.
+  refusal(task, candidate) {
+    const agent = this.agents.get(candidate.agent);
+    const at = task.conditions.findIndex((condition) => !meets(agent, condition));
+    return at < 0 ? undefined : at;
+  }
+
+  group(candidate) {
+    return this.agents.get(candidate.agent)?.group ?? "";
+  }
+
+  // Instances in each group that has a candidate.
+  counts(task, candidates) {
+    const counts = new Map(candidates.map((it) => [this.group(it), 0]));
+    for (const handle of task.placed) {
+      const group = this.agents.get(handle)?.group ?? "";
+      if (counts.has(group)) counts.set(group, counts.get(group) + 1);
+    }
+    return counts;
+  }
+}
+
+// `["rack", "IS", "r1"]`, and `["@hostname", "LIKE", "db.*"]` for patterns.
+function meets(agent, { tag, val }) {
+  if (agent === undefined || tag !== "constraint") return false;
+  const found = val.field === "@hostname" ? agent.hostname : agent.attributes.get(val.field);
+  if (found === undefined) return false;
+  if (val.operator === "IS") return found === val.operand;
+  return val.operator === "LIKE" && pattern(val.operand)?.test(found) === true;
+}
+
+// A pattern has to match the whole of it; undefined: it is none.
+function pattern(text) {
+  try {
+    return new RegExp(`^(?:${text ?? ""})$`);
+  } catch {
+    return undefined;
+  }
+}
+
+// An attribute's value as a condition writes it; undefined: it has several.
+function text(value) {
+  return value.tag === "text" || value.tag === "scalar" ? String(value.val) : undefined;
+}
+
+export const matcher = {
+  Fleet,
+
+  // Asked when a definition is posted: what is wrong with its conditions.
+  check(conditions) {
+    return conditions.flatMap(({ tag, val }, at) => {
+      const known = tag === "constraint" && (val.operator === "IS" || val.operator === "LIKE");
+      if (known && pattern(val.operand) !== undefined) return [];
+      return [{ condition: at, message: "expected IS with a value, or LIKE with a pattern" }];
+    });
+  },
+};

@@ -1,0 +1,189 @@
+//! `examples/plugins/README.md`, followed word for word: from `transom plugin new` to a swap on a running `transom dev`, and back.
+//!
+//! The page's commands are handed to one shell, block by block, in a folder that looks like the repository. Only the first is not:
+//! `cargo xtask dev` builds and starts `transom dev`, and here what is built already is started, on free ports.
+#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde_json::Value;
+use transom_tests::authors::equip;
+use transom_tests::process::{Transom, binary, components};
+use transom_tests::{eventually, http};
+
+/// A shell that keeps its folder and its variables from one block to the next.
+struct Shell {
+    child: Child,
+    commands: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Shell {
+    fn start(dir: &Path, admin: &str) -> Shell {
+        let mut bash = Command::new("bash");
+        equip(&mut bash);
+        let mut child = bash
+            .current_dir(dir)
+            .env("TRANSOM_ADMIN_URL", admin)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("bash");
+        let mut commands = child.stdin.take().expect("piped");
+        // Everything in one stream; the first command that fails ends it.
+        writeln!(commands, "set -e; exec 2>&1").expect("bash reads");
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        Shell {
+            child,
+            commands,
+            output,
+        }
+    }
+
+    /// Runs a block to its end and returns what it printed.
+    fn run(&mut self, block: &str) -> String {
+        const END: &str = "--- the block is done ---";
+        writeln!(self.commands, "{block}\necho '{END}'").expect("bash reads");
+        let mut printed = String::new();
+        loop {
+            let mut line = String::new();
+            let length = self.output.read_line(&mut line).expect("text");
+            assert!(length > 0, "a command failed:\n{block}\n{printed}");
+            if line.trim_end() == END {
+                return printed;
+            }
+            printed.push_str(&line);
+        }
+    }
+
+    fn end(mut self) {
+        drop(self.commands);
+        assert!(self.child.wait().expect("a child").success());
+    }
+}
+
+/// The blocks of shell commands, in order.
+fn blocks(page: &str) -> Vec<&str> {
+    let fences = page.split("```sh\n").skip(1);
+    fences
+        .map(|rest| rest.split("```").next().unwrap_or(rest))
+        .collect()
+}
+
+/// A folder with what the page's commands find in the repository.
+fn repository() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    let target = dir.path().join("target");
+    fs::create_dir_all(target.join("debug")).expect("made");
+    symlink(binary(), target.join("debug/transom")).expect("linked");
+    symlink(components(), target.join("components")).expect("linked");
+    dir
+}
+
+fn dev(dir: &Path) -> (Transom, String) {
+    let mut arguments = vec![
+        "dev",
+        "--components",
+        "target/components",
+        "--ports",
+        "14300-14599",
+    ];
+    for port in ["apps=0", "dns=0", "discovery=0", "admin=0", "cluster=0"] {
+        arguments.extend(["--port", port]);
+    }
+    let mut dev = Transom::start(dir, arguments);
+    let admin = dev.line("the address of the admin port", |line| {
+        line.trim()
+            .strip_prefix("admin")?
+            .trim()
+            .strip_suffix("/v1/plugins")
+            .map(str::to_owned)
+    });
+    (dev, admin)
+}
+
+/// The version of the filter that serves, once it is another component than `before`; and its digest.
+async fn swapped(admin: &str, before: &str) -> (String, String) {
+    let client = http();
+    let url = format!("{admin}/v1/plugins/events");
+    eventually("another filter to serve", || async {
+        let answer = client.get(&url).send().await.map_err(|error| error.to_string())?;
+        let status: Value = answer.json().await.map_err(|error| error.to_string())?;
+        match (
+            status["version"].as_str(),
+            status["digest"].as_str(),
+            &status["refusal"],
+        ) {
+            (Some(version), Some(digest), Value::Null) if digest != before => {
+                Ok((version.to_owned(), digest.to_owned()))
+            }
+            _ => Err(status.to_string()),
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_works_as_it_is_written() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/plugins/README.md");
+    let page = fs::read_to_string(page).expect("the page");
+    let blocks = blocks(&page);
+    let [start, new, build, look, give, show, second, back, restore] = blocks[..] else {
+        panic!("the page has other blocks than this test knows: {blocks:#?}");
+    };
+    assert_eq!(start, "cargo xtask dev\n");
+    let dir = repository();
+    let (dev, admin) = dev(dir.path());
+    let (_, first_party) = swapped(&admin, "").await;
+
+    let mut shell = Shell::start(dir.path(), &admin);
+    shell.run(new);
+    let built = shell.run(build);
+    assert!(built.contains("passed") && !built.contains("differs"), "{built}");
+    let looked = shell.run(look);
+    assert!(
+        looked.contains("self-tests") && looked.contains("RUNS/S"),
+        "{looked}"
+    );
+    shell.run(give);
+    let (version, first) = swapped(&admin, &first_party).await;
+    assert_eq!(version, "0.1.0");
+    let shown = shell.run(show);
+    assert!(shown.contains("hides the events of some apps"), "{shown}");
+
+    shell.run(second);
+    // The manifest may be seen before the component: that is a version of its own for a moment.
+    let version = eventually("the second version to serve", || async {
+        match swapped(&admin, &first).await {
+            (version, _) if version == "0.2.0" => Ok(version),
+            (version, _) => Err(version),
+        }
+    })
+    .await;
+    assert_eq!(version, "0.2.0");
+
+    let rolled_back = shell.run(back);
+    assert!(
+        rolled_back.contains("rolled-back") || rolled_back.contains("0.1.0"),
+        "{rolled_back}"
+    );
+    let (version, digest) = swapped(&admin, &first_party).await;
+    assert_eq!((version.as_str(), &digest), ("0.1.0", &first), "{rolled_back}");
+
+    shell.run(restore);
+    let (_, digest) = swapped(&admin, &first).await;
+    assert_eq!(digest, first_party);
+    shell.end();
+    let (status, output) = dev.interrupt();
+    assert!(status.success(), "{output}");
+}
+
+#[test]
+fn other_fences_are_no_commands() {
+    let page = "a\n```sh\none\ntwo\n```\nb\n```text\nnot this\n```\n```sh\nthree\n```\n";
+    assert_eq!(blocks(page), ["one\ntwo\n", "three\n"]);
+}

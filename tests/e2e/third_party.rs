@@ -1,0 +1,156 @@
+//! Components by third parties, in Rust, Python and JavaScript, in a real daemon; and what one in Python does not reach there.
+#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use transom_tests::authors::left_out;
+use transom_tests::events::Events;
+use transom_tests::plugin::Plugin;
+use transom_tests::site::Site;
+
+/// Has the daemon take a component, which it has to.
+async fn installed(site: &Site, name: &str, plugin: &Plugin) {
+    plugin.install(&site.plugins(), name);
+    site.rescan().await;
+    let status = status(site, name).await;
+    assert_eq!(
+        (&status["refusal"], &status["state"]),
+        (&Value::Null, &json!("serving")),
+        "{status}"
+    );
+}
+
+async fn status(site: &Site, name: &str) -> Value {
+    let url = site.admin(&format!("/v1/plugins/{name}"));
+    site.get(&url).await.expect("a status")
+}
+
+/// A tcp check that the Rust example answers: Redis's own program as the task.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_is_asked_by_a_probe_in_rust() {
+    let site = Site::start_with("[plugins.use]\ntcp = \"redis-ping\"\n").await;
+    installed(&site, "redis-ping", &Plugin::example("redis-ping")).await;
+    let server = transom_tests::redis::server();
+    let program = server.get_program().to_string_lossy().into_owned();
+    let cmd = format!(
+        "exec perl -e 'exec {{\"{program}\"}} \"redis-server\", \"--bind\", \"0.0.0.0\", \"--save\", \"\", \"--port\", $ENV{{PORT0}}'"
+    );
+    site.post_app(&json!({
+        "id": "/redis",
+        "cmd": cmd,
+        "cpus": 0.1,
+        "mem": 32,
+        "portDefinitions": [{"port": 0, "protocol": "tcp", "name": "redis"}],
+        "check": {"tcp": {"portIndex": 0}, "intervalSeconds": 1, "timeoutSeconds": 1, "delaySeconds": 0},
+    }))
+    .await;
+    site.tasks_when("/redis", "Redis to answer", |tasks| {
+        tasks.len() == 1 && tasks[0]["checkResult"] == json!({"plugin": {"pong": true}})
+    })
+    .await;
+    site.cluster.stop_after(site.daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn secrets_are_hidden_by_a_filter_in_python() {
+    if left_out() {
+        return;
+    }
+    let site = Site::start_with("[plugins.use]\nfilter = \"redact\"\n").await;
+    installed(&site, "redact", &Plugin::example("redact")).await;
+    let mut stream = Events::open(&site.http, &site.apps("/v2/events")).await;
+    let env = json!({"DB_PASSWORD": "hunter2", "COLOUR": "green"});
+    site.post_app(&json!({"id": "/secretive", "cmd": "true", "instances": 0, "env": env}))
+        .await;
+    let event = stream.next_of("api_post_event").await;
+    assert_eq!(
+        event.data["appDefinition"]["env"],
+        json!({"DB_PASSWORD": "***", "COLOUR": "green"}),
+        "{event:?}"
+    );
+    // Who asks for the app itself sees what was posted.
+    let app = site.get(&site.apps("/v2/apps/secretive")).await.expect("an app");
+    assert_eq!(app["app"]["env"]["DB_PASSWORD"], "hunter2");
+    site.cluster.stop_after(site.daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instances_are_kept_apart_by_a_matcher_in_javascript() {
+    if left_out() {
+        return;
+    }
+    let site = Site::start_with("[plugins.use]\nmatcher = \"spread\"\n").await;
+    installed(&site, "spread", &Plugin::example("spread")).await;
+    let app = |id: &str, instances: u32, constraints: Value| json!({"id": id, "cmd": "sleep 600", "cpus": 0.1, "mem": 16, "instances": instances, "constraints": constraints});
+    site.post_app(&app("/apart", 3, json!([]))).await;
+    let tasks = site.running("/apart", 3).await;
+    let hosts: BTreeSet<&str> = tasks.iter().filter_map(|task| task["host"].as_str()).collect();
+    assert_eq!(hosts.len(), 3, "an agent for each: {tasks:?}");
+    site.post_app(&app("/pinned", 2, json!([["rack", "IS", "r2"]])))
+        .await;
+    let tasks = site.running("/pinned", 2).await;
+    let hosts: BTreeSet<&str> = tasks.iter().filter_map(|task| task["host"].as_str()).collect();
+    assert_eq!(hosts, BTreeSet::from(["127.0.0.2"]), "{tasks:?}");
+    // What it does not know it says when it is posted.
+    let answer = site
+        .http
+        .post(site.apps("/v2/apps"))
+        .json(&app("/unknown", 1, json!([["rack", "CLUSTER", "r1"]])))
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(answer.status().as_u16(), 422);
+    let body = answer.text().await.expect("a body");
+    assert!(body.contains("expected IS with a value"), "{body}");
+    site.cluster.stop_after(site.daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guest_with_a_whole_library_reaches_nothing() {
+    if left_out() {
+        return;
+    }
+    let site = Site::start_with("[plugins.use]\nfilter = \"nosy\"\n").await;
+    let nosy = Plugin::odd("nosy");
+    for (withdrawn, expected) in [
+        ("clock", "which the manifest withdraws (grants.clock = false)"),
+        ("random", "which the manifest withdraws (grants.random = false)"),
+    ] {
+        let manifest = nosy
+            .manifest
+            .replace("[grants]", &format!("[grants]\n{withdrawn} = false"));
+        let plugin = Plugin {
+            manifest,
+            ..nosy.clone()
+        };
+        plugin.install(&site.plugins(), "nosy");
+        site.rescan().await;
+        let status = status(&site, "nosy").await;
+        let refusal = status["refusal"].as_str().expect("a refusal");
+        assert!(refusal.contains(expected), "{refusal}");
+    }
+    installed(&site, "nosy", &nosy).await;
+    let mut stream = Events::open(&site.http, &site.apps("/v2/events")).await;
+    site.post_app(&json!({"id": "/seen", "cmd": "true", "instances": 0}))
+        .await;
+    let found = stream.next_of("api_post_event").await.data["found"].clone();
+    let path = std::env::var("PATH").expect("PATH");
+    assert_eq!(
+        found,
+        json!({
+            "reads": {"error": "FileNotFoundError"},
+            "writes": {"error": "FileNotFoundError"},
+            "lists": {"error": "FileNotFoundError"},
+            "connects": {"error": "PermissionError"},
+            "resolves": {"error": "LookupError"},
+            // The one that is granted, and no other.
+            "variables": {"got": [["PATH", path]]},
+            "clock": {"got": true},
+            "random": {"got": true},
+        })
+    );
+    let status = status(&site, "nosy").await;
+    assert_eq!(status["denials"], 2, "the socket and the lookup: {status}");
+    site.cluster.stop_after(site.daemon);
+}

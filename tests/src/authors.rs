@@ -1,0 +1,77 @@
+//! What plugin authors have: `transom plugin`, and the tools that components of each language are made with.
+//!
+//! `cargo xtask test` says where the tools are. Python and JavaScript may be left out there, on machines that have neither.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::process::{binary, components};
+
+/// `transom ARGUMENTS` in `dir`, with a compiler for components, cargo's files kept from one test to the next.
+pub fn transom(dir: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(binary());
+    command.args(arguments).current_dir(dir);
+    equip(&mut command);
+    command.output().expect("transom runs")
+}
+
+/// The same, which has to go well; what it prints.
+pub fn told(dir: &Path, arguments: &[&str]) -> String {
+    let output = transom(dir, arguments);
+    assert!(
+        output.status.success(),
+        "transom {}: {}\n{}{}",
+        arguments.join(" "),
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Gives a command that builds components what it needs.
+pub fn equip(command: &mut Command) {
+    for line in std::env::var("TRANSOM_WASM_TOOLCHAIN")
+        .unwrap_or_default()
+        .lines()
+    {
+        let (name, value) = line.split_once('=').expect("NAME=VALUE");
+        command.env(name, value);
+    }
+    let target = std::env::var_os("TRANSOM_AUTHORS_TARGET").map_or_else(
+        || components().with_file_name("authors").join("cargo"),
+        PathBuf::from,
+    );
+    command.env("CARGO_TARGET_DIR", target);
+    // What the cargo around this test set is not for the one inside.
+    command.env_remove("LD_LIBRARY_PATH").env_remove("RUSTFLAGS");
+    let inherited = std::env::vars().map(|(name, _)| name);
+    for name in inherited.filter(|name| name.starts_with("TRANSOM_") || name.starts_with("CARGO_PKG")) {
+        command.env_remove(name);
+    }
+}
+
+/// Whether this machine has no Python or no Node.js, and `cargo xtask test` said so.
+pub fn left_out() -> bool {
+    let words = std::env::var("TRANSOM_AUTHORS_LEFT_OUT").ok();
+    if let Some(words) = &words {
+        eprintln!("left out: {words}");
+    }
+    words.is_some()
+}
+
+/// The folder of `componentize-py`.
+pub fn python() -> PathBuf {
+    named("TRANSOM_AUTHORS_PYTHON")
+}
+
+/// A `node_modules` with `componentize-js`.
+pub fn node_modules() -> PathBuf {
+    named("TRANSOM_AUTHORS_NODE_MODULES")
+}
+
+fn named(variable: &str) -> PathBuf {
+    std::env::var_os(variable)
+        .map(PathBuf::from)
+        .unwrap_or_else(|| panic!("{variable} is not set: `cargo xtask test` sets it"))
+}

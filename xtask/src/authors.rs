@@ -1,0 +1,299 @@
+//! Builds what is written in Python and JavaScript: the examples in these languages and the guest of the tests, each with
+//! `transom plugin build`, as their authors would.
+//!
+//! The languages' tools are kept below `target/authors`: a virtual environment and a `node_modules`, made once for each version that the
+//! projects name. A component is built again when anything in its project or its tool's version changed.
+
+use std::ffi::OsString;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::needs;
+use crate::steps::{root, target};
+use crate::toolchain::run;
+
+/// Projects, and the folder below the components that each is built into.
+const PYTHON: [(&str, &str); 2] = [("examples/plugins/redact", "examples"), ("tests/nosy", "tests")];
+const JAVASCRIPT: [(&str, &str); 1] = [("examples/plugins/spread", "examples")];
+
+/// What a project's folder may have besides what it consists of.
+const MADE: [&str; 4] = [".venv", "node_modules", "out", "__pycache__"];
+
+/// Builds them into `components`, with that `transom`. Returns what tests that build such projects themselves are told: variables, and
+/// their values.
+pub(crate) fn build(transom: &Path, components: &Path) -> Result<Vec<(&'static str, OsString)>> {
+    let progress = |line: &str| eprintln!("    {line}");
+    let tools = target().join("authors");
+    fs::create_dir_all(&tools).with_context(|| format!("creating {}", tools.display()))?;
+    // Two runs never install at once.
+    let lock = fs::File::create(tools.join("lock")).context("a lock")?;
+    lock.lock().context("a lock")?;
+    let mut told = vec![("TRANSOM_AUTHORS_TARGET", tools.join("cargo").into_os_string())];
+
+    let requirements = fs::read_to_string(root().join(PYTHON[0].0).join("requirements.txt"))?;
+    let python =
+        virtual_environment(&tools, &requirements, &progress).context("Python, for components of Python")?;
+    let path = in_front(&python.join("bin"))?;
+    for (project, folder) in PYTHON {
+        let mut command = Command::new(transom);
+        command.env("PATH", &path);
+        component(
+            command,
+            project,
+            &requirements,
+            &components.join(folder),
+            &progress,
+        )?;
+    }
+    told.push(("TRANSOM_AUTHORS_PYTHON", python.join("bin").into_os_string()));
+
+    let project = root().join(JAVASCRIPT[0].0);
+    let package = fs::read_to_string(project.join("package.json"))?;
+    let modules =
+        node_modules(&tools, &package, &progress).context("Node.js, for components of JavaScript")?;
+    for (project, folder) in JAVASCRIPT {
+        link(&modules, &root().join(project).join("node_modules"))?;
+        let command = Command::new(transom);
+        component(command, project, &package, &components.join(folder), &progress)?;
+    }
+    told.push(("TRANSOM_AUTHORS_NODE_MODULES", modules.into_os_string()));
+    Ok(told)
+}
+
+/// PATH with a folder before all others.
+fn in_front(folder: &Path) -> Result<OsString> {
+    let present = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&present));
+    Ok(std::env::join_paths(folders)?)
+}
+
+/// One project, unless what it was built from is what it is.
+fn component(
+    mut transom: Command,
+    project: &str,
+    versions: &str,
+    out: &Path,
+    progress: &dyn Fn(&str),
+) -> Result<()> {
+    let dir = root().join(project);
+    let name = dir
+        .file_name()
+        .context("a project has a name")?
+        .to_string_lossy()
+        .into_owned();
+    let mut hasher = DefaultHasher::new();
+    versions.hash(&mut hasher);
+    digest(&dir, &mut hasher)?;
+    let inputs = format!("{:016x}", hasher.finish());
+    fs::create_dir_all(out).with_context(|| format!("creating {}", out.display()))?;
+    let stamp = out.join(format!(".{name}.inputs"));
+    let built = out.join(format!("{name}.wasm")).is_file() && out.join(format!("{name}.toml")).is_file();
+    if built && fs::read_to_string(&stamp).is_ok_and(|it| it == inputs) {
+        return Ok(());
+    }
+    transom.args(["plugin", "build"]).arg(&dir).arg("--out").arg(out);
+    run(
+        &mut transom,
+        &format!("making a component of {project}"),
+        progress,
+    )?;
+    fs::write(&stamp, inputs).with_context(|| format!("writing {}", stamp.display()))?;
+    Ok(())
+}
+
+/// Names and contents of all files that a project consists of, in order; links count as what they lead to.
+fn digest(dir: &Path, hasher: &mut DefaultHasher) -> Result<()> {
+    let mut entries: Vec<PathBuf> = fs::read_dir(dir)
+        .with_context(|| format!("reading {}", dir.display()))?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<_>>()?;
+    entries.sort();
+    for path in entries {
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if MADE.contains(&name.as_str()) {
+            continue;
+        }
+        name.hash(hasher);
+        if path.is_dir() {
+            digest(&path, hasher)?;
+        } else {
+            fs::read(&path)
+                .with_context(|| format!("reading {}", path.display()))?
+                .hash(hasher);
+        }
+    }
+    Ok(())
+}
+
+/// A virtual environment with what the requirements name.
+fn virtual_environment(tools: &Path, requirements: &str, progress: &dyn Fn(&str)) -> Result<PathBuf> {
+    made(tools, "python", requirements, |dir| {
+        let file = dir.with_extension("txt");
+        fs::write(&file, requirements)?;
+        let mut python = Command::new("python3");
+        python.args(["-m", "venv"]).arg(dir);
+        run(&mut python, "making a virtual environment", progress)?;
+        let mut pip = Command::new(dir.join("bin/pip"));
+        pip.args(["install", "--quiet", "--disable-pip-version-check", "-r"])
+            .arg(&file);
+        run(
+            &mut pip,
+            &format!("pip install {}", requirements.trim()),
+            progress,
+        )
+        .map(drop)
+    })
+}
+
+/// A `node_modules` with what the package names.
+fn node_modules(tools: &Path, package: &str, progress: &dyn Fn(&str)) -> Result<PathBuf> {
+    let dir = made(tools, "node", package, |dir| {
+        fs::create_dir_all(dir)?;
+        fs::write(dir.join("package.json"), package)?;
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--no-audit", "--no-fund", "--no-package-lock"])
+            .current_dir(dir);
+        run(&mut npm, "npm install", progress).map(drop)
+    })?;
+    Ok(dir.join("node_modules"))
+}
+
+/// A folder that is made once for each `version`; the stamp in it is written last, so that an interrupted run leaves nothing that counts.
+fn made(tools: &Path, name: &str, version: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
+    let mut hasher = DefaultHasher::new();
+    version.hash(&mut hasher);
+    let dir = tools.join(format!("{name}-{:016x}", hasher.finish()));
+    let stamp = dir.join(".made");
+    if stamp.is_file() {
+        return Ok(dir);
+    }
+    if dir.exists() {
+        fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+    }
+    make(&dir)?;
+    fs::write(&stamp, "").with_context(|| format!("writing {}", stamp.display()))?;
+    Ok(dir)
+}
+
+/// A link to a folder, unless it is there.
+fn link(to: &Path, at: &Path) -> Result<()> {
+    match fs::read_link(at) {
+        Ok(found) if found == to => return Ok(()),
+        Ok(_) => fs::remove_file(at)?,
+        // An author's own.
+        Err(_) if at.exists() => return Ok(()),
+        Err(_) => {}
+    }
+    std::os::unix::fs::symlink(to, at).with_context(|| format!("linking {}", at.display()))
+}
+
+/// A program, what it is asked to show that it will do, and Debian's package of it.
+const PROGRAMS: [(&str, &[&str], &str); 3] = [
+    ("python3", &["-c", "import ensurepip, venv"], "python3-venv"),
+    ("npm", &["--version", "--silent"], "npm"),
+    (
+        "node",
+        &[
+            "--eval",
+            "process.exit(Number(process.versions.node.split('.')[0]) < 18)",
+        ],
+        "nodejs",
+    ),
+];
+
+/// The programs that are not there, or lack what is needed of them, with their packages.
+fn missing() -> Vec<(&'static str, &'static str)> {
+    let does = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output();
+        output.is_ok_and(|it| it.status.success())
+    };
+    let missing = PROGRAMS
+        .iter()
+        .filter(|(program, arguments, _)| !does(program, arguments));
+    missing
+        .map(|(program, _, package)| (*program, *package))
+        .collect()
+}
+
+/// Builds them; where the languages are not there and cannot be installed, leaves it at a message, unless this machine judges changes.
+pub(crate) fn build_where_possible(
+    transom: &Path,
+    components: &Path,
+) -> Result<Vec<(&'static str, OsString)>> {
+    let lacking = missing();
+    if lacking.is_empty() {
+        return build(transom, components);
+    }
+    let packages: Vec<&str> = lacking.iter().map(|(_, package)| *package).collect();
+    if needs::is_root() {
+        needs::apt(&["update", "-qq"])?;
+        needs::apt(
+            &[
+                &["install", "-y", "-qq", "--no-install-recommends"],
+                packages.as_slice(),
+            ]
+            .concat(),
+        )?;
+    }
+    let lacking: Vec<&str> = missing().iter().map(|(program, _)| *program).collect();
+    if lacking.is_empty() {
+        return build(transom, components);
+    }
+    let words = format!(
+        "components of Python and JavaScript need {}: sudo apt-get install -y --no-install-recommends {}",
+        lacking.join(", "),
+        packages.join(" ")
+    );
+    ensure!(std::env::var_os("CI").is_none(), "{words}");
+    eprintln!("    left out, with the tests that need them: {words}");
+    Ok(vec![("TRANSOM_AUTHORS_LEFT_OUT", words.into())])
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use anyhow::bail;
+
+    use super::*;
+
+    fn hash(dir: &Path) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        digest(dir, &mut hasher).unwrap();
+        hasher.finish()
+    }
+
+    #[test]
+    fn a_project_is_its_files_and_not_what_was_made_of_them() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("src")).unwrap();
+        fs::write(dir.path().join("src/app.py"), "one").unwrap();
+        let first = hash(dir.path());
+        fs::create_dir(dir.path().join("out")).unwrap();
+        fs::write(dir.path().join("out/a.wasm"), "made").unwrap();
+        assert_eq!(hash(dir.path()), first);
+        fs::write(dir.path().join("src/app.py"), "two").unwrap();
+        assert_ne!(hash(dir.path()), first);
+    }
+
+    #[test]
+    fn what_was_not_made_to_the_end_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let broke = made(dir.path(), "x", "1", |it| {
+            fs::create_dir(it)?;
+            bail!("half-way")
+        });
+        assert!(broke.is_err());
+        let made_now = made(dir.path(), "x", "1", |it| Ok(fs::create_dir(it)?)).unwrap();
+        let kept = made(dir.path(), "x", "1", |_| bail!("again")).unwrap();
+        assert_eq!(made_now, kept);
+        assert!(made(dir.path(), "x", "2", |_| bail!("another version")).is_err());
+    }
+}
