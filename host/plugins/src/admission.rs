@@ -1,6 +1,6 @@
 //! From two files to a version that serves, aside from traffic: what fails here never answers a call.
 //!
-//! Manifest, size, digest, compilation, the world's exports and the imports by name, linking, a trial instance that describes
+//! Manifest, size, digest, compilation, the world's exports and the imports by name, room in the pool, linking, a trial instance that describes
 //! itself, the configuration against its schema, the instance's own word on it, and the manifest's self-tests.
 
 mod steps;
@@ -14,7 +14,7 @@ use crate::{
     cache::Cache,
     config::Config,
     engine::{
-        CompileError, Compiled, Live, Mismatch, World, check_types, link,
+        CompileError, Compiled, Live, Mismatch, Unfit, World, check_types, link,
         worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     },
     error::CallError,
@@ -57,12 +57,14 @@ pub(crate) enum Refused {
     Digest { found: String, pinned: String },
     #[error("{0}")]
     Untrusted(#[from] Untrusted),
-    #[error("it does not compile: {0}")]
+    #[error("{0}")]
     Compile(#[from] CompileError),
     #[error("{0}")]
     Mismatch(#[from] Mismatch),
     #[error("{0}")]
     Imports(#[from] Unwanted),
+    #[error("{0}")]
+    Unfit(#[from] Unfit),
     #[error("it does not link: {0}")]
     Link(String),
     #[error("its trial instance failed: {0}")]
@@ -245,6 +247,8 @@ impl Desk {
         imports::check(&imports, before, &manifest.grants)?;
         let imported = imports::interfaces(&imports);
         steps.note(imported.join(", "));
+        steps.begin(Stage::Room);
+        compiled.fits(&manifest.limits)?;
         Ok(Case {
             desk: self,
             name,
@@ -324,10 +328,7 @@ impl Case<'_> {
         }
         aside(move || schema::check(said.config_schema.as_deref(), &manifest.config)).await??;
         steps.begin(Stage::Configure);
-        trial
-            .configure(&meta.config.to_string())
-            .await?
-            .map_err(Refused::Config)?;
+        trial.configure().await?.map_err(Refused::Config)?;
         let (component, text) = self.digests;
         let facts = Facts {
             world: self.manifest.world,
@@ -378,7 +379,8 @@ impl<W: Tested> Tried<W> {
         let start = {
             let (manifest, facts) = (Arc::clone(&manifest), facts.clone());
             move |post| {
-                let meta = Arc::new(Meta::new(&name, &manifest, environment.clone(), post));
+                let label = facts.label();
+                let meta = Arc::new(Meta::new(&name, &label, &manifest, environment.clone(), post));
                 meta.log.set_version(&facts.version);
                 let mut facts = facts.clone();
                 facts.admitted_at = seconds_now();
@@ -413,5 +415,5 @@ fn aside_meta(
     stats: Stats,
 ) -> Arc<Meta> {
     let health = Health::new(manifest.probation, false, None);
-    Arc::new(Meta::new(name, manifest, environment, Post { stats, health }))
+    Arc::new(Meta::new(name, "", manifest, environment, Post { stats, health }))
 }

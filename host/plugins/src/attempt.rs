@@ -1,6 +1,6 @@
 //! One look at one task: asks the component what to do next, does it, and hands back what came of it, until it is done.
 //!
-//! Between steps the attempt holds no instance, only a handle inside one. When that instance is replaced for reasons that are not this
+//! Between steps the attempt holds no instance, only a handle inside one (where each call has an instance of its own, it keeps that). When that instance is replaced for reasons that are not this
 //! attempt's, the attempt begins again, a bounded number of times and within the same deadline. After the request's timeout input and
 //! output answer `timed-out`, and the component gets to say what that means (a late connection is an outcome for tcp checks); one
 //! further step of input or output ends the attempt.
@@ -88,11 +88,11 @@ impl Attempt<'_> {
     }
 
     async fn begin(&self) -> Ending {
-        let slot = self.version.least_loaded();
+        let mut seat = self.version.least_loaded();
         let request = Arc::clone(&self.request);
         let (lease, mut step): (Lease, Step) = match self
             .version
-            .ask(slot, |reply| Job::Begin { request, reply })
+            .ask(&mut seat, |reply| Job::Begin { request, reply })
             .await
         {
             Ok(begun) => begun,
@@ -136,7 +136,7 @@ impl Attempt<'_> {
             let key = lease.key;
             step = match self
                 .version
-                .ask(slot, |reply| Job::Next { key, answer, reply })
+                .ask(&mut seat, |reply| Job::Next { key, answer, reply })
                 .await
             {
                 Ok(Next::Step(step)) => step,

@@ -116,7 +116,7 @@ mod tests {
             let cache = Cache::open(Some(&private), stats);
             Rig {
                 root,
-                engine: Engine::new().unwrap(),
+                engine: Engine::new(1).unwrap(),
                 cache,
             }
         }

@@ -65,6 +65,9 @@ pub struct Config {
     pub uses: Uses,
     /// Defaults for what manifests leave out.
     pub limits: Limits,
+    /// Instances that can live at once, over all plugins; address space for them is set aside at the start. Who finds all of them taken waits
+    /// for as long as a call of its plugin may take.
+    pub instances: u32,
     /// How often the directory is read even when nothing was noticed.
     pub rescan: Duration,
     /// Default for what manifests leave out.
@@ -93,6 +96,7 @@ impl Config {
             dir,
             uses: Uses::default(),
             limits: Limits::default(),
+            instances: 256,
             rescan: Duration::from_secs(30),
             probation: Probation::default(),
             store: None,

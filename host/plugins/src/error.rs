@@ -83,12 +83,14 @@ pub enum CallError {
         limit: Duration,
     },
     /// The component asked for more memory than the plugin may have.
-    #[error("plugin `{name}` asked for more than {limit} bytes of memory (limits.memory, limits.table)")]
+    #[error("plugin `{name}` asked for more than {limit} {what}")]
     OutOfMemory {
         /// The plugin.
         name: String,
-        /// The limit that was reached, in bytes of linear memory or elements of a table.
+        /// The limit that was reached.
         limit: u64,
+        /// Of what, and which limit that is.
+        what: &'static str,
     },
     /// Everything that may wait for this plugin waits already.
     #[error("plugin `{name}` is busy: {message}")]

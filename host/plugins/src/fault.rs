@@ -13,7 +13,8 @@ pub(crate) enum Fault {
     Trapped(String, Frames),
     TimedOut(Duration),
     CpuExhausted(Duration, Frames),
-    OutOfMemory(u64, Frames),
+    /// The limit, and of what.
+    OutOfMemory(u64, &'static str, Frames),
     Malformed(String),
 }
 
@@ -28,7 +29,11 @@ impl Fault {
             },
             Fault::TimedOut(limit) => CallError::TimedOut { name, limit: *limit },
             Fault::CpuExhausted(limit, _) => CallError::CpuExhausted { name, limit: *limit },
-            Fault::OutOfMemory(limit, _) => CallError::OutOfMemory { name, limit: *limit },
+            Fault::OutOfMemory(limit, what, _) => CallError::OutOfMemory {
+                name,
+                limit: *limit,
+                what,
+            },
             Fault::Malformed(message) => CallError::Malformed {
                 name,
                 message: message.clone(),
@@ -39,7 +44,7 @@ impl Fault {
     /// Where the guest was when it was stopped; nothing where no guest code was stopped.
     pub(crate) fn frames(&self) -> &[String] {
         match self {
-            Fault::Trapped(_, frames) | Fault::CpuExhausted(_, frames) | Fault::OutOfMemory(_, frames) => {
+            Fault::Trapped(_, frames) | Fault::CpuExhausted(_, frames) | Fault::OutOfMemory(_, _, frames) => {
                 frames
             }
             Fault::TimedOut(_) | Fault::Malformed(_) => &[],

@@ -54,7 +54,10 @@ impl Fleet {
         let question = self.question(task, candidates);
         let sampled = pair.sampled().map(|shadow| (shadow, question.clone()));
         let verdicts = version
-            .ask(version.near(self.slot()), |reply| Job::Judge { question, reply })
+            .ask(&mut version.near(self.slot()), |reply| Job::Judge {
+                question,
+                reply,
+            })
             .await?;
         if let Some((shadow, question)) = sampled {
             let revision = self.copy.revision();
@@ -78,7 +81,7 @@ impl Fleet {
         let question = self.question(task, candidates);
         let sampled = pair.sampled().map(|shadow| (shadow, question.clone()));
         let chosen = version
-            .ask(version.near(self.slot()), |reply| Job::Place {
+            .ask(&mut version.near(self.slot()), |reply| Job::Place {
                 question,
                 count,
                 reply,

@@ -80,7 +80,7 @@ impl Config {
         let history = History::load(config.store.clone(), &config.prefix).await;
         let history = Arc::new(history);
         let around = Surroundings {
-            engine: Engine::new()?,
+            engine: Engine::new(config.instances)?,
             tracker: TaskTracker::new(),
             token: token.child_token(),
             lanes: Lanes::new().map_err(Error::Thread)?,
@@ -226,7 +226,7 @@ impl Plugins {
         let conditions = conditions.to_vec();
         let sampled = pair.sampled().map(|shadow| (shadow, conditions.clone()));
         let errors = version
-            .ask(version.least_loaded(), |reply| MatcherJob::Check {
+            .ask(&mut version.least_loaded(), |reply| MatcherJob::Check {
                 conditions,
                 reply,
             })
@@ -248,7 +248,7 @@ impl Plugins {
         let _in_flight = version.meta.enter()?;
         let view = Arc::clone(&opened);
         let answer = version
-            .ask(version.near(opened.id as usize), |reply| FilterJob::Open {
+            .ask(&mut version.near(opened.id as usize), |reply| FilterJob::Open {
                 view,
                 reply,
             })
@@ -287,7 +287,7 @@ impl Plugins {
             script,
             reply,
         };
-        let answer = version.ask(version.least_loaded(), job).await?;
+        let answer = version.ask(&mut version.least_loaded(), job).await?;
         if let Some((shadow, context, script)) = sampled {
             shadow.offer((context, script, answer.clone()));
         }

@@ -24,7 +24,8 @@
 //!   point to one of them
 //! * `sources`, `trust`: components from registries, and who has to have signed what is admitted
 //! * `history`, `records`, `kept`, `cache`, `shelf`: what outlives a version or the daemon
-//! * `pool`: the instances of a version, each owned by one task; `lanes`: the threads that these run on; `health`, `vitals`, `shadow`: how it is doing, and
+//! * `pool`: the instances of a version, each owned by one task or made for one call; `lanes`: the threads that these run on; `health`,
+//!   `vitals`, `shadow`: how it is doing, and
 //!   how another does beside it
 //! * `engine`: the only place that names wasmtime; `net`: the input and output that probes ask for
 //! * `plugin`, `manifest`, `grants`, `limits`: what a plugin is and may do
@@ -90,7 +91,7 @@ pub use config::{Config, Probation, Uses};
 pub use error::{CallError, Error, OrderError, Result};
 pub use history::Kept;
 pub use host::Plugins;
-pub use limits::Limits;
+pub use limits::{Instances, Limits};
 pub use records::{Outcome, Record};
 pub use sources::{Login, Push, PushError, Registries};
 pub use status::{Change, Difference, Fetching, Shadow, Source, State, Status, Trap};

@@ -16,6 +16,19 @@ pub(crate) const MAX_SIZE: u64 = 256 << 20;
 /// Bytes of a manifest.
 pub(crate) const MAX_MANIFEST: u64 = 1 << 20;
 
+/// The most instances of one plugin, kept or made for a call.
+pub(crate) const MAX_INSTANCES: usize = 32;
+
+/// How calls are spread over instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instances {
+    /// So many are kept, and each answers one call after the other.
+    Kept(usize),
+    /// Each call has a fresh one, configured before it and dropped after it; each attempt of a probe has one to its end. No more than 32 at once,
+    /// others wait. What is held between two calls (a fleet, a view) is handed over again with each.
+    PerCall,
+}
+
 /// Limits of one plugin. Sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -30,8 +43,8 @@ pub struct Limits {
     /// Bytes that one call may hand to the host.
     pub output: u64,
     /// Instances.
-    pub instances: usize,
-    /// Calls after which an instance is replaced.
+    pub instances: Instances,
+    /// Calls after which an instance that is kept is replaced.
     pub calls: u64,
     /// Attempts, or calls, in progress at once.
     pub concurrency: usize,
@@ -59,7 +72,7 @@ impl Default for Limits {
             memory: 64 << 20,
             table: 20_000,
             output: 8 << 20,
-            instances: 2,
+            instances: Instances::Kept(2),
             calls: 100_000,
             concurrency: 10_000,
             steps: 64,

@@ -15,6 +15,7 @@
 //! environment = ["TZ"]             # variables of the daemon's that a WASI guest sees
 //! imports = ["wasi:sockets"]       # what an upgrade may import beyond the version before it
 //! [limits]                         # see `Limits`; sizes "64MiB", durations "50ms"
+//! instances = 2                    # kept; or "per-call": a fresh one for each call, see below
 //! [probation]                      # see `Probation`
 //! window = "10m"
 //! most = 10
@@ -26,6 +27,11 @@
 //! [config]                         # any table: handed to `configure` as JSON
 //! [[self-test]]                    # asked of the trial instance; each world has its own keys, see `selftest`
 //! ```
+//!
+//! With `instances = "per-call"` nothing of one call is left for the next. That has its price: each call makes and configures an instance,
+//! under the limits of a call; a matcher is handed the whole fleet with each question (15 ms for 10,000 agents), a filter opens its query with
+//! each batch, and a probe's attempt keeps its instance while the host does its input and output, so that no more than 32 look at once. Calls
+//! beyond 32 wait, and are told that the plugin is busy when they waited for `wall-clock`.
 
 mod section;
 
@@ -37,7 +43,7 @@ use crate::{
     config::Probation,
     grants::{Destination, Grants},
     imports,
-    limits::{Limits, MAX_ATTEMPT, MAX_CALL, MAX_MEMORY, MAX_SIZE, MAX_TABLE},
+    limits::{Instances, Limits, MAX_ATTEMPT, MAX_CALL, MAX_INSTANCES, MAX_MEMORY, MAX_SIZE, MAX_TABLE},
     sources::source::Source,
     world::WorldName,
 };
@@ -298,7 +304,7 @@ fn limits(mut it: Section, defaults: &Limits) -> Result<Limits, ManifestError> {
         memory: it.size("memory", defaults.memory, MAX_MEMORY)?,
         table: it.number("table", defaults.table, MAX_TABLE)?,
         output: it.size("output", defaults.output, 1 << 30)?,
-        instances: it.number("instances", defaults.instances as u64, 32)? as usize,
+        instances: instances(&mut it, defaults.instances)?,
         calls: it.number("calls", defaults.calls, u64::MAX)?,
         concurrency: it.number("concurrency", defaults.concurrency as u64, 1_000_000)? as usize,
         steps: u32::try_from(it.number("steps", defaults.steps.into(), 1_000_000)?).unwrap_or(u32::MAX),
@@ -328,6 +334,25 @@ fn limits(mut it: Section, defaults: &Limits) -> Result<Limits, ManifestError> {
         "size",
     ])?;
     Ok(limits)
+}
+
+fn instances(it: &mut Section, default: Instances) -> Result<Instances, ManifestError> {
+    let expected = format!("1 to {MAX_INSTANCES}, or \"per-call\"");
+    match it.take("instances") {
+        None => Ok(default),
+        Some(Value::Integer(count)) => match usize::try_from(count) {
+            Ok(count) if (1..=MAX_INSTANCES).contains(&count) => Ok(Instances::Kept(count)),
+            _ => Err(it.wrong("instances", count, expected)),
+        },
+        Some(Value::String(text)) if text == "per-call" => match it.take("calls") {
+            None => Ok(Instances::PerCall),
+            Some(calls) => {
+                Err(it.mistyped("calls", &calls, "nothing: with instances = \"per-call\" it is 1"))
+            }
+        },
+        Some(Value::String(text)) => Err(it.wrong("instances", text, expected)),
+        Some(other) => Err(it.mistyped("instances", &other, &expected)),
+    }
 }
 
 /// TOML as JSON; dates become text.
@@ -479,7 +504,15 @@ mod tests {
             ),
             (
                 "world = \"event-filter\"\n[limits]\ninstances = 0",
-                "`limits.instances` is 0; expected 1 to 32",
+                "`limits.instances` is 0; expected 1 to 32, or \"per-call\"",
+            ),
+            (
+                "world = \"event-filter\"\n[limits]\ninstances = \"many\"",
+                "`limits.instances` is \"many\"; expected 1 to 32, or \"per-call\"",
+            ),
+            (
+                "world = \"event-filter\"\n[limits]\ninstances = \"per-call\"\ncalls = 5",
+                "`limits.calls` is of type integer; expected nothing",
             ),
             (
                 "world = \"event-filter\"\n[grants]\nnetwork = [\"x\"]",

@@ -1,17 +1,20 @@
-//! The crate's metrics, all labelled with the plugin's name.
+//! The crate's metrics, all labelled with the plugin's name; those of what a version does with its version, too.
 
-use std::sync::atomic::AtomicU64;
+mod version;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+};
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{
-        counter::Counter,
-        family::Family,
-        gauge::Gauge,
-        histogram::{Histogram, exponential_buckets},
-    },
-    registry::{Registry, Unit},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
 };
+
+use version::Versions;
+pub(crate) use version::{Ending, Present, Stats, Totals, is_busy};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Label {
@@ -37,25 +40,19 @@ pub(crate) struct FetchLabel {
 
 type Counters = Family<Label, Counter<u64, AtomicU64>>;
 type Gauges = Family<Label, Gauge>;
-type Histograms = Family<Label, Histogram, fn() -> Histogram>;
 
 /// The families, as registered.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
-    calls: Counters,
-    duration: Histograms,
-    traps: Counters,
-    timeouts: Counters,
+    versions: Versions,
+    /// Of every plugin that was seen since the start.
+    totals: Arc<Mutex<HashMap<String, Arc<Totals>>>>,
     refusals: Counters,
-    denials: Counters,
-    log_drops: Counters,
-    instances: Gauges,
-    in_flight: Gauges,
     cache: Family<CacheLabel, Counter>,
     admissions: Counters,
+    swaps: Counters,
     rollbacks: Counters,
     parked: Gauges,
-    parked_calls: Counters,
     shadow: Family<ShadowLabel, Counter>,
     fetches: Family<FetchLabel, Counter>,
 }
@@ -77,108 +74,41 @@ pub(crate) struct CacheStats {
     pub(crate) rejected: Counter,
 }
 
-/// One plugin's own.
-#[derive(Clone, Debug)]
-pub(crate) struct Stats {
-    pub(crate) calls: Counter,
-    pub(crate) duration: Histogram,
-    pub(crate) traps: Counter,
-    pub(crate) timeouts: Counter,
-    pub(crate) denials: Counter,
-    pub(crate) log_drops: Counter,
-    pub(crate) instances: Gauge,
-    pub(crate) in_flight: Gauge,
-    /// Calls while it is parked.
-    pub(crate) parked_calls: Counter,
-}
-
-impl Stats {
-    /// For a version whose calls are not to count as the plugin's: shown nowhere.
-    pub(crate) fn unseen() -> Stats {
-        Stats {
-            calls: Counter::default(),
-            duration: histogram(),
-            traps: Counter::default(),
-            timeouts: Counter::default(),
-            denials: Counter::default(),
-            log_drops: Counter::default(),
-            instances: Gauge::default(),
-            in_flight: Gauge::default(),
-            parked_calls: Counter::default(),
-        }
-    }
-}
-
 fn label(plugin: &str) -> Label {
     Label {
         plugin: plugin.to_owned(),
     }
 }
 
-fn histogram() -> Histogram {
-    // 10 us to 10 s.
-    Histogram::new(exponential_buckets(0.000_01, 4.0, 11))
-}
-
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Metrics {
+        let registry = registry.sub_registry_with_prefix("transom_plugins");
         let it = Metrics {
-            calls: Family::default(),
-            duration: Family::new_with_constructor(histogram),
-            traps: Family::default(),
-            timeouts: Family::default(),
+            versions: Versions::register(registry),
+            totals: Arc::default(),
             refusals: Family::default(),
-            denials: Family::default(),
-            log_drops: Family::default(),
-            instances: Family::default(),
-            in_flight: Family::default(),
             cache: Family::default(),
             admissions: Family::default(),
+            swaps: Family::default(),
             rollbacks: Family::default(),
             parked: Family::default(),
-            parked_calls: Family::default(),
             shadow: Family::default(),
             fetches: Family::default(),
         };
-        let registry = registry.sub_registry_with_prefix("transom_plugins");
-        registry.register("calls", "Calls into components", it.calls.clone());
-        registry.register_with_unit(
-            "call_duration",
-            "Time of a call in its instance, waiting for its turn left out",
-            Unit::Seconds,
-            it.duration.clone(),
-        );
-        registry.register(
-            "traps",
-            "Calls that ended in a trap or an unusable answer",
-            it.traps.clone(),
-        );
-        registry.register(
-            "timeouts",
-            "Calls stopped for their use of wall-clock or processor time",
-            it.timeouts.clone(),
-        );
         registry.register(
             "refusals",
             "Components that were not admitted",
             it.refusals.clone(),
         );
         registry.register(
-            "denials",
-            "Steps to destinations, or commands, that were not granted",
-            it.denials.clone(),
-        );
-        registry.register("log_drops", "Log lines over the limit", it.log_drops.clone());
-        registry.register("instances", "Live instances", it.instances.clone());
-        registry.register(
-            "in_flight",
-            "Calls and attempts in progress",
-            it.in_flight.clone(),
-        );
-        registry.register(
             "admissions",
             "Versions that began to serve",
             it.admissions.clone(),
+        );
+        registry.register(
+            "swaps",
+            "Versions that took the place of another, earlier ones that returned included",
+            it.swaps.clone(),
         );
         registry.register(
             "rollbacks",
@@ -189,11 +119,6 @@ impl Metrics {
             "parked",
             "1 while the plugin is out of service because it kept failing",
             it.parked.clone(),
-        );
-        registry.register(
-            "parked_calls",
-            "Calls that were answered without the plugin because it is parked",
-            it.parked_calls.clone(),
         );
         registry.register(
             "shadow_answers",
@@ -222,19 +147,20 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn of(&self, plugin: &str) -> Stats {
-        let label = label(plugin);
-        Stats {
-            calls: self.calls.get_or_create_owned(&label),
-            duration: self.duration.get_or_create_owned(&label),
-            traps: self.traps.get_or_create_owned(&label),
-            timeouts: self.timeouts.get_or_create_owned(&label),
-            denials: self.denials.get_or_create_owned(&label),
-            log_drops: self.log_drops.get_or_create_owned(&label),
-            instances: self.instances.get_or_create_owned(&label),
-            in_flight: self.in_flight.get_or_create_owned(&label),
-            parked_calls: self.parked_calls.get_or_create_owned(&label),
-        }
+    /// What all versions of a plugin did since the start.
+    pub(crate) fn totals(&self, plugin: &str) -> Arc<Totals> {
+        let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(totals.entry(plugin.to_owned()).or_default())
+    }
+
+    /// Of a version that begins to serve. `version`: as it is shown, see `Facts::label`.
+    pub(crate) fn of(&self, plugin: &str, version: &str) -> Stats {
+        self.versions.of(plugin, version, &self.totals(plugin))
+    }
+
+    /// Of a component that is looked at.
+    pub(crate) fn trial(&self, plugin: &str) -> Stats {
+        Stats::of_none(&self.totals(plugin))
     }
 
     pub(crate) fn shadow(&self, plugin: &str) -> ShadowStats {
@@ -262,8 +188,13 @@ impl Metrics {
         self.refusals.get_or_create_owned(&label(plugin)).inc();
     }
 
-    pub(crate) fn admitted(&self, plugin: &str) {
+    /// A version began to serve; `swapped`: in the place of another.
+    pub(crate) fn admitted(&self, plugin: &str, swapped: bool) {
         self.admissions.get_or_create_owned(&label(plugin)).inc();
+        let swaps = self.swaps.get_or_create_owned(&label(plugin));
+        if swapped {
+            swaps.inc();
+        }
     }
 
     pub(crate) fn rolled_back(&self, plugin: &str) {

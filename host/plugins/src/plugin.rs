@@ -1,24 +1,36 @@
 //! What every part of an admitted version shares: name, limits, grants, log, metrics, and how it is doing.
 
 use std::{
-    sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
-    error::CallError, fault::Fault, grants::Grants, guest_log::GuestLog, health::Health, limits::Limits,
-    manifest::Manifest, metrics::Stats, status::Trap, vitals::Vitals,
+    error::CallError,
+    fault::Fault,
+    grants::Grants,
+    guest_log::GuestLog,
+    health::Health,
+    limits::Limits,
+    manifest::Manifest,
+    metrics::{Ending, Present, Stats},
+    status::Trap,
+    vitals::Vitals,
+    world::WorldName,
 };
 
 #[derive(Debug)]
 pub(crate) struct Meta {
     pub(crate) name: String,
+    /// As metrics and spans have it; empty for a trial instance.
+    pub(crate) version: String,
+    pub(crate) world: WorldName,
     pub(crate) limits: Limits,
     pub(crate) grants: Grants,
     /// The JSON document for `configure`.
-    pub(crate) config: serde_json::Value,
+    pub(crate) config: String,
     /// The variables that are granted, as they were when it was admitted.
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) log: Arc<GuestLog>,
@@ -39,31 +51,51 @@ pub(crate) struct Post {
 /// A call or attempt in progress.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    meta: Arc<Meta>,
+    _counted: Present,
     _place: OwnedSemaphorePermit,
 }
 
-impl Drop for InFlight {
+/// A call that waits for an instance.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    meta: Arc<Meta>,
+    since: Instant,
+    _counted: Present,
+}
+
+impl Queued {
+    /// It has one.
+    pub(crate) fn served(self) {
+        let waited = self.since.elapsed();
+        self.meta.stats.waited(waited);
+        self.meta.vitals.wait.add(waited);
+    }
+}
+
+impl Drop for Queued {
     fn drop(&mut self) {
-        self.meta.stats.in_flight.dec();
+        self.meta.vitals.queue.fetch_sub(1, Relaxed);
     }
 }
 
 impl Meta {
     pub(crate) fn new(
         name: &str,
+        version: &str,
         manifest: &Manifest,
         environment: Vec<(String, String)>,
         post: Post,
     ) -> Meta {
         let Post { stats, health } = post;
         let limits = manifest.limits.clone();
-        let log = GuestLog::new(name, limits.log_lines, limits.log_line, stats.log_drops.clone());
+        let log = GuestLog::new(name, limits.log_lines, limits.log_line, stats.clone());
         Meta {
             name: name.to_owned(),
+            version: version.to_owned(),
+            world: manifest.world,
             places: Arc::new(Semaphore::new(limits.concurrency)),
             grants: manifest.grants.clone(),
-            config: manifest.config.clone(),
+            config: manifest.config.to_string(),
             environment,
             log: Arc::new(log),
             stats,
@@ -83,12 +115,28 @@ impl Meta {
                     "{} calls are in progress (limits.concurrency)",
                     self.limits.concurrency
                 ),
-            })?;
-        self.stats.in_flight.inc();
+            })
+            .inspect_err(|_| self.stats.called(Ending::Busy))?;
         Ok(InFlight {
-            meta: Arc::clone(self),
+            _counted: self.stats.in_flight(),
             _place: place,
         })
+    }
+
+    /// A call begins to wait for an instance.
+    pub(crate) fn queued(self: &Arc<Self>) -> Queued {
+        self.vitals.queue.fetch_add(1, Relaxed);
+        Queued {
+            meta: Arc::clone(self),
+            since: Instant::now(),
+            _counted: self.stats.queued(),
+        }
+    }
+
+    /// Guests used the processor for so long.
+    pub(crate) fn used(&self, cpu: Duration) {
+        self.stats.used(cpu);
+        self.vitals.used(cpu);
     }
 
     /// Calls in progress on this version.
@@ -107,10 +155,7 @@ impl Meta {
     }
 
     pub(crate) fn count(&self, fault: &Fault) {
-        match fault {
-            Fault::TimedOut(_) | Fault::CpuExhausted(..) => self.stats.timeouts.inc(),
-            Fault::Trapped(..) | Fault::OutOfMemory(..) | Fault::Malformed(_) => self.stats.traps.inc(),
-        };
+        self.stats.called(fault.into());
         let fault_text = fault.to_error(&self.name).to_string();
         self.health.faulted(&self.name, &fault_text);
         self.vitals.faulted(Trap {
@@ -122,7 +167,7 @@ impl Meta {
 
     /// The guest asked for what is not granted: counted, and said in the host's log as often as that may be.
     pub(crate) fn denied(&self, wanted: &str, run_spec: Option<&str>) {
-        self.stats.denials.inc();
+        self.stats.denied();
         let Some(unsaid) = self.log.may_say_denial() else {
             return;
         };

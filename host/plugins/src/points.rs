@@ -10,6 +10,7 @@ use crate::{
     engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     error::CallError,
     manifest::WhenParked,
+    metrics::Ending,
     shadow::Pair,
     table::{Serving, Table},
     types::probe::Kind,
@@ -96,7 +97,7 @@ impl Points {
         let Some(parked) = table.parked.get(name) else {
             return Err(self.missing(point, name));
         };
-        parked.meta.stats.parked_calls.inc();
+        parked.meta.stats.called(Ending::Parked);
         match parked.answer {
             WhenParked::Pass => Ok(Answering::Passing),
             WhenParked::Deny => Err(CallError::Parked {

@@ -4,7 +4,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{admission::Admitted, grants::Grants, limits::Limits, plugin::seconds_now, text::hex};
+use crate::{
+    admission::Admitted,
+    grants::Grants,
+    limits::{Instances, Limits},
+    plugin::seconds_now,
+    text::hex,
+};
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -156,7 +162,10 @@ pub(crate) fn limits(it: &Limits) -> Value {
         "memory": it.memory,
         "table": it.table,
         "output": it.output,
-        "instances": it.instances,
+        "instances": match it.instances {
+            Instances::Kept(count) => json!(count),
+            Instances::PerCall => json!("per-call"),
+        },
         "calls": it.calls,
         "concurrency": it.concurrency,
         "steps": it.steps,

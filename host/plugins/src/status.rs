@@ -131,6 +131,14 @@ pub struct Status {
     pub p50_micros: Option<u64>,
     /// Ninety-nine of a hundred took no longer than this.
     pub p99_micros: Option<u64>,
+    /// Calls that wait for an instance of the version that serves.
+    pub queue: u64,
+    /// Ninety-nine of a hundred of its calls waited no longer than this until they had one: microseconds.
+    pub queue_p99_micros: Option<u64>,
+    /// Processor time that its guests used since it began to serve, starting them included: milliseconds.
+    pub cpu_millis: u64,
+    /// Ninety-nine of a hundred of its calls used no more than this: microseconds.
+    pub cpu_p99_micros: Option<u64>,
     /// Bytes of linear memory that the largest instance of the version that serves came to.
     pub memory_peak: u64,
     /// The last fault of the version that serves.

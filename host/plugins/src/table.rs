@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use tokio::sync::mpsc;
@@ -17,6 +20,7 @@ use crate::{
     shadow::{Pair, Shadow, Shadowed, Tally},
     sources::Sources,
     status::{Shadow as Beside, Source, State, Status},
+    vitals::{Quantiles, Vitals},
 };
 
 /// A version of any world.
@@ -152,10 +156,12 @@ impl Table {
         let version = version.or_else(|| parked.map(|it| (&it.meta, &it.facts)));
         let facts = version.map(|(_, facts)| facts);
         let meta = version.map(|(meta, _)| meta);
-        let stats = metrics.of(name);
-        let gauge = |value: i64| u64::try_from(value).unwrap_or(0);
-        let quantile = |per_mille| {
-            let time = meta?.vitals.quantile(per_mille)?;
+        let vitals = meta.map(|it| &it.vitals);
+        let totals = metrics.totals(name);
+        let count = |it: &AtomicU64| it.load(Relaxed);
+        let gauge = |it: &AtomicI64| u64::try_from(it.load(Relaxed)).unwrap_or(0);
+        let quantile = |of: fn(&Vitals) -> &Quantiles, per_mille| {
+            let time = of(vitals?).at(per_mille)?;
             u64::try_from(time.as_micros()).ok()
         };
         Status {
@@ -177,18 +183,22 @@ impl Table {
                 .filter(|_| parked.is_none())
                 .and_then(|it| it.health.probation_left())
                 .map(|left| left.as_secs()),
-            in_flight: gauge(stats.in_flight.get()),
+            in_flight: gauge(&totals.in_flight),
             in_flight_now: meta.map_or(0, |it| it.in_flight()),
-            instances: gauge(stats.instances.get()),
-            calls: stats.calls.get(),
-            traps: stats.traps.get(),
-            timeouts: stats.timeouts.get(),
-            denials: stats.denials.get(),
-            log_drops: stats.log_drops.get(),
-            p50_micros: quantile(500),
-            p99_micros: quantile(990),
-            memory_peak: meta.map_or(0, |it| it.vitals.memory.load(Relaxed)),
-            last_trap: meta.and_then(|it| it.vitals.last_trap()),
+            instances: gauge(&totals.instances),
+            calls: count(&totals.calls),
+            traps: count(&totals.traps),
+            timeouts: count(&totals.timeouts),
+            denials: count(&totals.denials),
+            log_drops: count(&totals.log_drops),
+            p50_micros: quantile(|it| &it.latency, 500),
+            p99_micros: quantile(|it| &it.latency, 990),
+            queue: vitals.map_or(0, |it| count(&it.queue)),
+            queue_p99_micros: quantile(|it| &it.wait, 990),
+            cpu_millis: vitals.map_or(0, |it| u64::try_from(it.cpu().as_millis()).unwrap_or(u64::MAX)),
+            cpu_p99_micros: quantile(|it| &it.cpu_of_call, 990),
+            memory_peak: vitals.map_or(0, |it| count(&it.memory)),
+            last_trap: vitals.and_then(Vitals::last_trap),
             shadow: self.serving.get(name).and_then(Serving::shadow),
             source,
             signed_by: facts.and_then(|it| it.provenance.signed_by.clone()),

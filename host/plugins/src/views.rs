@@ -44,7 +44,7 @@ impl View {
             .sampled()
             .map(|shadow| (shadow, Arc::clone(&view), Arc::clone(&events)));
         let decisions = version
-            .ask(version.near(self.opened.id as usize), |reply| Job::Decide {
+            .ask(&mut version.near(self.opened.id as usize), |reply| Job::Decide {
                 view,
                 events,
                 reply,

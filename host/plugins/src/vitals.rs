@@ -1,5 +1,5 @@
-//! What is measured of one version beside the counters that all versions of a plugin share: how long its calls take, how much memory
-//! an instance came to, and its last fault.
+//! What is measured of one version, for an operator's table: how long its calls take and wait, what they use of the processor, how much
+//! memory an instance came to, and its last fault.
 
 use std::{
     sync::{
@@ -16,41 +16,32 @@ const STEPS: usize = 4;
 /// From 1 us on; the last bucket takes what is over 2^32 us.
 const BUCKETS: usize = 32 * STEPS + 1;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Vitals {
     /// Bytes of linear memory that the largest of its instances came to.
     pub(crate) memory: AtomicU64,
-    latency: [AtomicU64; BUCKETS],
+    /// Calls that wait for an instance.
+    pub(crate) queue: AtomicU64,
+    /// Nanoseconds of processor time that its guests used, starting them included.
+    cpu: AtomicU64,
+    /// Of a call in its instance.
+    pub(crate) latency: Quantiles,
+    /// Until a call had an instance.
+    pub(crate) wait: Quantiles,
+    /// Processor time of a call.
+    pub(crate) cpu_of_call: Quantiles,
     last: Mutex<Option<Trap>>,
 }
 
-impl Default for Vitals {
-    fn default() -> Self {
-        Vitals {
-            memory: AtomicU64::new(0),
-            latency: std::array::from_fn(|_| AtomicU64::new(0)),
-            last: Mutex::default(),
-        }
-    }
-}
-
 impl Vitals {
-    /// A call took so long in its instance.
-    pub(crate) fn took(&self, time: Duration) {
-        self.latency[bucket(time)].fetch_add(1, Relaxed);
+    pub(crate) fn used(&self, cpu: Duration) {
+        let nanos = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
+        self.cpu.fetch_add(nanos, Relaxed);
     }
 
-    /// The time within which so many per thousand of the calls were done. None: there was no call yet.
-    pub(crate) fn quantile(&self, per_mille: u64) -> Option<Duration> {
-        let counts: Vec<u64> = self.latency.iter().map(|it| it.load(Relaxed)).collect();
-        let total: u64 = counts.iter().sum();
-        let wanted = (total * per_mille).div_ceil(1000).max(1);
-        let mut seen = 0;
-        let found = counts.iter().position(|count| {
-            seen += count;
-            seen >= wanted
-        });
-        found.filter(|_| total > 0).map(upper_end)
+    /// All that its guests used.
+    pub(crate) fn cpu(&self) -> Duration {
+        Duration::from_nanos(self.cpu.load(Relaxed))
     }
 
     pub(crate) fn faulted(&self, trap: Trap) {
@@ -59,6 +50,35 @@ impl Vitals {
 
     pub(crate) fn last_trap(&self) -> Option<Trap> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Times, counted so that any quantile of them can be told.
+#[derive(Debug)]
+pub(crate) struct Quantiles([AtomicU64; BUCKETS]);
+
+impl Default for Quantiles {
+    fn default() -> Self {
+        Quantiles(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Quantiles {
+    pub(crate) fn add(&self, time: Duration) {
+        self.0[bucket(time)].fetch_add(1, Relaxed);
+    }
+
+    /// The time that so many per thousand did not exceed. None: there was none yet.
+    pub(crate) fn at(&self, per_mille: u64) -> Option<Duration> {
+        let counts: Vec<u64> = self.0.iter().map(|it| it.load(Relaxed)).collect();
+        let total: u64 = counts.iter().sum();
+        let wanted = (total * per_mille).div_ceil(1000).max(1);
+        let mut seen = 0;
+        let found = counts.iter().position(|count| {
+            seen += count;
+            seen >= wanted
+        });
+        found.filter(|_| total > 0).map(upper_end)
     }
 }
 
@@ -82,13 +102,13 @@ mod tests {
 
     #[test]
     fn quantiles_are_near() {
-        let vitals = Vitals::default();
-        assert_eq!(vitals.quantile(500), None);
+        let times = Quantiles::default();
+        assert_eq!(times.at(500), None);
         for micros in 1..=1000 {
-            vitals.took(Duration::from_micros(micros));
+            times.add(Duration::from_micros(micros));
         }
         for (per_mille, exact) in [(500, 500.0), (990, 990.0), (1000, 1000.0)] {
-            let found = vitals.quantile(per_mille).unwrap().as_micros() as f64;
+            let found = times.at(per_mille).unwrap().as_micros() as f64;
             assert!((exact..exact * 1.26).contains(&found), "{per_mille}: {found}");
         }
     }

@@ -23,6 +23,8 @@ pub enum Stage {
     World,
     /// It imports nothing that is not there or was withdrawn.
     Imports,
+    /// The pool has room for what it consists of, and its limits for what it begins with.
+    Room,
     /// It links: its functions have the types that they should.
     Link,
     /// An instance of it starts.
@@ -39,7 +41,7 @@ pub enum Stage {
 
 impl Stage {
     /// All of them.
-    pub const ALL: [Stage; 13] = [
+    pub const ALL: [Stage; 14] = [
         Stage::Manifest,
         Stage::Size,
         Stage::Digest,
@@ -47,6 +49,7 @@ impl Stage {
         Stage::Compile,
         Stage::World,
         Stage::Imports,
+        Stage::Room,
         Stage::Link,
         Stage::Trial,
         Stage::Describe,

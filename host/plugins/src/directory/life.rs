@@ -40,7 +40,7 @@ impl Directory {
             return Ok(change);
         }
         let before = self.imports_before(name);
-        let stats = self.metrics.of(name);
+        let stats = self.metrics.trial(name);
         let admitted = self.desk.admit(name, files, before.as_deref(), stats).await?;
         self.keep(files).await;
         let serving = self.serving(name);
@@ -205,14 +205,15 @@ impl Directory {
         let rule = admitted.manifest.probation;
         let health = Health::new(rule, predecessor.is_some(), Some(self.alarms.clone()));
         let generation = health.generation;
-        let stats = self.metrics.of(name);
+        let stats = self.metrics.of(name, &admitted.facts.label());
         let serving = admitted.start(Post { stats, health });
+        let mut before = None;
         self.change_table(|table| {
             table.refusals.remove(name);
             table.parked.remove(name);
-            table.serving.insert(name.to_owned(), serving);
+            before = table.serving.insert(name.to_owned(), serving);
         });
-        self.metrics.admitted(name);
+        self.metrics.admitted(name, before.is_some());
         self.metrics.parked(name, false);
         let line = self.lines.entry(name.to_owned()).or_default();
         line.current = Some(admitted);
@@ -366,7 +367,7 @@ impl Directory {
             record: record.sequence,
             message,
         })?;
-        let stats = self.metrics.of(name);
+        let stats = self.metrics.trial(name);
         let admitted = self.desk.admit(name, &files, None, stats).await;
         admitted.map_err(|refused| OrderError::Refused {
             name: owned(),

@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 use sha2::{Digest, Sha256};
 use wasmtime::{Config as EngineConfig, Engine as Wasmtime, component::Component};
 
-use super::{CompileError, Compiled, Engine, common_config};
+use super::{CompileError, Compiled, Engine, common_config, fit};
 use crate::text::{hex, one_line};
 
 /// The first bytes of a file; changes with the layout after it.
@@ -101,16 +101,27 @@ impl Engine {
         Wasmtime::new(&config)
             .and_then(|engine| engine.precompile_component(component))
             .map(Artefact)
-            .map_err(|error| CompileError(one_line(&format!("{error:#}"))))
+            .map_err(|error| CompileError::Invalid(one_line(&format!("{error:#}"))))
     }
 
+    /// Makes it ready to be instantiated, if the pool has room for such an instance.
     pub(crate) fn load(&self, artefact: &Artefact) -> Result<Compiled, CompileError> {
-        // SAFETY: an `Artefact` is made in two places, both in this file: by `precompile`, and by `verified`, which lets pass
-        // only the very bytes that `precompile` made earlier.
-        unsafe { Component::deserialize(&self.wasmtime, &artefact.0) }
+        deserialize(&self.wasmtime, artefact)
             .map(Compiled)
-            .map_err(|error| CompileError(one_line(&format!("{error:#}"))))
+            .map_err(|error| {
+                let why = one_line(&error.root_cause().to_string());
+                match fit::too_large(artefact, deserialize, &why) {
+                    Some(unfit) => unfit.into(),
+                    None => CompileError::Invalid(one_line(&format!("{error:#}"))),
+                }
+            })
     }
+}
+
+fn deserialize(engine: &Wasmtime, artefact: &Artefact) -> wasmtime::Result<Component> {
+    // SAFETY: an `Artefact` is made in two places, both in this file: by `precompile`, and by `verified`, which lets pass
+    // only the very bytes that `precompile` made earlier.
+    unsafe { Component::deserialize(engine, &artefact.0) }
 }
 
 /// Feeds what is hashed to SHA-256: the standard hasher has 64 bits and may change.
@@ -130,6 +141,13 @@ impl Hasher for Digesting {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Artefact {
+        /// What no compiler made. The engine looks at the head of what it is given, and refuses.
+        pub(crate) fn garbage() -> Artefact {
+            Artefact(b"garbage".to_vec())
+        }
+    }
 
     fn key(component: u8, engine: u8) -> ArtefactKey {
         ArtefactKey {
@@ -161,12 +179,12 @@ mod tests {
 
     #[test]
     fn the_throw_away_engine_compiles_for_the_one_that_serves() {
-        let engine = Engine::new().unwrap();
+        let engine = Engine::new(1).unwrap();
         let artefact = Engine::precompile(b"\0asm\x0d\0\x01\0").unwrap();
         assert!(engine.load(&artefact).is_ok());
-        assert_eq!(engine.compatibility(), Engine::new().unwrap().compatibility());
+        assert_eq!(engine.compatibility(), Engine::new(1).unwrap().compatibility());
         assert_ne!(engine.compatibility(), [0; 32]);
         // Garbage that got this far is still no code.
-        assert!(engine.load(&Artefact(b"garbage".to_vec())).is_err());
+        assert!(engine.load(&Artefact::garbage()).is_err());
     }
 }

@@ -6,7 +6,10 @@
 use std::{
     future::{Future, poll_fn},
     pin::pin,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -17,6 +20,7 @@ use wasmtime::{Trap, WasmBacktrace};
 use crate::{
     fault::{Fault, Frames},
     lanes::{self, SOON},
+    plugin::Meta,
     text::one_line,
 };
 
@@ -28,22 +32,38 @@ pub(crate) struct Allowance {
 }
 
 /// Shared by an instance's store, which is asked inside the call, and by its owner, who makes the call.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Gate {
+    meta: Arc<Meta>,
+    /// Of all calls that are over: how many, and the nanoseconds they used.
+    calls: AtomicU64,
+    total: AtomicU64,
     /// Nanoseconds used by the present call up to the last time that its polling stopped.
     used: AtomicU64,
     /// The thread's clock when the present poll began.
     since: AtomicU64,
     budget: AtomicU64,
     cpu_exhausted: AtomicBool,
-    /// The limit that the guest ran into, when it did. 0: none.
+    /// The limits that the guest ran into, when it did. 0: it did not.
     memory_refused: AtomicU64,
-    /// Of all calls so far: how many, and the nanoseconds they used.
-    calls: AtomicU64,
-    total: AtomicU64,
+    table_refused: AtomicU64,
 }
 
 impl Gate {
+    pub(super) fn new(meta: &Arc<Meta>) -> Gate {
+        Gate {
+            meta: Arc::clone(meta),
+            calls: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            used: AtomicU64::new(0),
+            since: AtomicU64::new(0),
+            budget: AtomicU64::new(0),
+            cpu_exhausted: AtomicBool::new(false),
+            memory_refused: AtomicU64::new(0),
+            table_refused: AtomicU64::new(0),
+        }
+    }
+
     /// Makes one call. Dropping the future half-way leaves an instance that cannot be entered.
     pub(super) async fn run<T>(
         &self,
@@ -51,6 +71,7 @@ impl Gate {
         call: impl Future<Output = wasmtime::Result<T>>,
     ) -> Result<T, Fault> {
         self.begin(allowance.cpu);
+        let _charge = Charge(self);
         let mut call = pin!(call);
         let metered = poll_fn(|context| {
             self.since.store(thread_nanos(), Relaxed);
@@ -58,17 +79,14 @@ impl Gate {
             self.used.store(self.used_nanos(), Relaxed);
             poll
         });
-        let outcome = timeout(allowance.wall_clock, metered).await;
-        self.calls.fetch_add(1, Relaxed);
-        self.total.fetch_add(self.used.load(Relaxed), Relaxed);
-        match outcome {
+        match timeout(allowance.wall_clock, metered).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(self.fault(&error, allowance)),
             Err(_elapsed) => Err(Fault::TimedOut(allowance.wall_clock)),
         }
     }
 
-    /// How many calls were made, and what they used of a processor.
+    /// How many calls are over, and what they used of a processor.
     pub(super) fn spent(&self) -> (u64, Duration) {
         let nanos = self.total.load(Relaxed);
         (self.calls.load(Relaxed), Duration::from_nanos(nanos))
@@ -80,6 +98,7 @@ impl Gate {
             .store(u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX), Relaxed);
         self.cpu_exhausted.store(false, Relaxed);
         self.memory_refused.store(0, Relaxed);
+        self.table_refused.store(0, Relaxed);
     }
 
     /// Asked at every tick, while the call is being polled. False: the guest has used up what it had.
@@ -99,19 +118,53 @@ impl Gate {
         self.memory_refused.store(limit, Relaxed);
     }
 
+    pub(super) fn refuse_table(&self, limit: u64) {
+        self.table_refused.store(limit, Relaxed);
+    }
+
     fn used_nanos(&self) -> u64 {
         self.used.load(Relaxed) + thread_nanos().saturating_sub(self.since.load(Relaxed))
     }
 
     fn fault(&self, error: &wasmtime::Error, allowance: Allowance) -> Fault {
-        let refused = self.memory_refused.load(Relaxed);
+        let (memory, table) = (
+            self.memory_refused.load(Relaxed),
+            self.table_refused.load(Relaxed),
+        );
         if self.cpu_exhausted.load(Relaxed) && matches!(error.downcast_ref(), Some(Trap::Interrupt)) {
             Fault::CpuExhausted(allowance.cpu, frames(error))
-        } else if refused > 0 {
-            Fault::OutOfMemory(refused, frames(error))
+        } else if memory > 0 {
+            Fault::OutOfMemory(memory, "bytes of memory (limits.memory)", frames(error))
+        } else if table > 0 {
+            Fault::OutOfMemory(table, "elements of a table (limits.table)", frames(error))
         } else {
-            Fault::Trapped(one_line(&error.root_cause().to_string()), frames(error))
+            Fault::Trapped(self.cause(error), frames(error))
         }
+    }
+
+    /// In the engine's words, but where they mean nothing to an operator.
+    fn cause(&self, error: &wasmtime::Error) -> String {
+        let cause = one_line(&error.root_cause().to_string());
+        if cause.ends_with(OUTPUT_SPENT) {
+            let most = self.meta.limits.output;
+            return format!("it handed over more than {most} bytes in one call (limits.output)");
+        }
+        cause
+    }
+}
+
+/// What the engine says of a call that handed over more than it may; it has no type for that.
+const OUTPUT_SPENT: &str = "fuel allocated for hostcalls has been exhausted";
+
+/// Adds up what a call used, also when it is dropped half-way.
+struct Charge<'a>(&'a Gate);
+
+impl Drop for Charge<'_> {
+    fn drop(&mut self) {
+        let used = self.0.used.load(Relaxed);
+        self.0.calls.fetch_add(1, Relaxed);
+        self.0.total.fetch_add(used, Relaxed);
+        self.0.meta.used(Duration::from_nanos(used));
     }
 }
 

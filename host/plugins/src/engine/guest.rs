@@ -26,7 +26,8 @@ use crate::{guest_log::Level, plugin::Meta, text::one_line};
 const MAX_WASI_HANDLES: usize = 1024;
 
 pub(crate) struct Guest {
-    wasi: WasiCtx,
+    /// Made when first used: most components use nothing of it.
+    wasi: Option<WasiCtx>,
     handles: ResourceTable,
     limiter: Limiter,
     meta: Arc<Meta>,
@@ -51,7 +52,7 @@ pub(super) fn store(engine: &Engine, meta: &Arc<Meta>, gate: &Arc<Gate>) -> Stor
         meta: Arc::clone(meta),
     };
     let guest = Guest {
-        wasi: wasi(meta),
+        wasi: None,
         handles,
         limiter,
         meta: Arc::clone(meta),
@@ -169,7 +170,7 @@ impl ip_name_lookup::HostResolveAddressStream for Guest {
 impl WasiView for Guest {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         WasiCtxView {
-            ctx: &mut self.wasi,
+            ctx: self.wasi.get_or_insert_with(|| wasi(&self.meta)),
             table: &mut self.handles,
         }
     }
@@ -189,27 +190,23 @@ impl bindings::log::Host for Guest {
     }
 }
 
+/// An error instead of `false`: a guest that cannot have what it asks for is stopped, it does not get to choose what next.
 impl ResourceLimiter for Limiter {
     fn memory_growing(&mut self, _now: usize, wanted: usize, _max: Option<usize>) -> wasmtime::Result<bool> {
-        let allowed = self.allow(wanted, self.memory, "bytes of memory")?;
+        if wanted as u64 > self.memory {
+            self.gate.refuse_memory(self.memory);
+            return Err(wasmtime::Error::msg("more memory than it may have"));
+        }
         self.meta.vitals.memory.fetch_max(wanted as u64, Relaxed);
-        Ok(allowed)
+        self.meta.stats.came_to(wanted as u64);
+        Ok(true)
     }
 
     fn table_growing(&mut self, _now: usize, wanted: usize, _max: Option<usize>) -> wasmtime::Result<bool> {
-        self.allow(wanted, self.table, "table elements")
-    }
-}
-
-impl Limiter {
-    /// An error instead of `false`: a guest that cannot have what it asks for is stopped, it does not get to choose what next.
-    fn allow(&self, wanted: usize, limit: u64, what: &str) -> wasmtime::Result<bool> {
-        if wanted as u64 <= limit {
-            return Ok(true);
+        if wanted as u64 > self.table {
+            self.gate.refuse_table(self.table);
+            return Err(wasmtime::Error::msg("a larger table than it may have"));
         }
-        self.gate.refuse_memory(limit);
-        Err(wasmtime::Error::msg(format!(
-            "{wanted} {what} wanted, {limit} allowed"
-        )))
+        Ok(true)
     }
 }

@@ -1,6 +1,10 @@
 //! A live instance, and what a world has to say so that instances of it can be owned, asked and replaced.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use wasmtime::{
@@ -16,6 +20,8 @@ use super::{
 use crate::{
     error::CallError,
     fault::Fault,
+    limits::Instances,
+    metrics::{Ending, Present},
     plugin::Meta,
     text::one_line,
     types::about::{ConfigError, Description},
@@ -94,17 +100,11 @@ pub(crate) struct Live<W: World> {
     pub(super) meta: Arc<Meta>,
     serial: u64,
     calls: u64,
+    /// When the present call began, and what all before it had used of the processor.
+    began: (Instant, Duration),
+    /// After the store: a place is free when there is nothing in it any more.
     _place: OwnedSemaphorePermit,
-    _counted: Counted,
-}
-
-/// Counts live instances.
-struct Counted(Arc<Meta>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.stats.instances.dec();
-    }
+    _counted: Present,
 }
 
 /// Links a compiled component for a world.
@@ -125,14 +125,13 @@ impl<W: World> Live<W> {
         serial: u64,
     ) -> Result<Live<W>, CallError> {
         let place = engine.place(&meta.name, meta.limits.wall_clock).await?;
-        let gate = Arc::new(Gate::default());
+        let gate = Arc::new(Gate::new(meta));
         let mut store = guest::store(engine, meta, &gate);
         let bindings = gate
             .run(startup(meta), W::instantiate(pre, &mut store))
             .await
             .map_err(|fault| meta.fault(&fault))?;
-        meta.stats.instances.inc();
-        let counted = Counted(Arc::clone(meta));
+        let counted = meta.stats.instance();
         let meta = Arc::clone(meta);
         let held = W::Held::default();
         Ok(Live {
@@ -143,6 +142,7 @@ impl<W: World> Live<W> {
             meta,
             serial,
             calls: 0,
+            began: (Instant::now(), Duration::ZERO),
             _place: place,
             _counted: counted,
         })
@@ -157,16 +157,18 @@ impl<W: World> Live<W> {
             .map_err(|fault| self.meta.fault(&fault))
     }
 
-    pub(crate) async fn configure(
-        &mut self,
-        config: &str,
-    ) -> Result<Result<(), Vec<ConfigError>>, CallError> {
+    /// Hands it the manifest's configuration.
+    pub(crate) async fn configure(&mut self) -> Result<Result<(), Vec<ConfigError>>, CallError> {
         self.store.set_epoch_deadline(1);
-        let call = W::configure(&self.bindings, &mut self.store, config);
+        let call = W::configure(&self.bindings, &mut self.store, &self.meta.config);
         self.gate
             .run(startup(&self.meta), call)
             .await
             .map_err(|fault| self.meta.fault(&fault))
+    }
+
+    pub(crate) fn meta(&self) -> &Meta {
+        &self.meta
     }
 
     pub(crate) fn serial(&self) -> u64 {
@@ -205,23 +207,83 @@ impl<W: World> Live<W> {
             .await
     }
 
+    /// A call begins.
+    pub(crate) fn begin(&mut self) {
+        self.began = (Instant::now(), self.gate.spent().1);
+    }
+
     /// Sends an answer and passes on what it means for the instance.
     pub(super) fn answer<T>(&self, reply: Reply<T>, result: Result<T, Fault>) -> Result<(), Fault> {
+        self.answer_or_refuse(reply, result, |_| false)
+    }
+
+    /// The same, where some answers are the component's word that it has none.
+    pub(super) fn answer_or_refuse<T>(
+        &self,
+        reply: Reply<T>,
+        result: Result<T, Fault>,
+        is_refusal: impl FnOnce(&T) -> bool,
+    ) -> Result<(), Fault> {
+        // All is counted before the caller hears of it, and may look at the counters or ask the next.
+        self.measure();
         let (answer, outcome) = match result {
             Ok(value) => {
-                // Before the caller hears of it, and may ask the next.
                 self.meta.health.answered();
+                let refused = is_refusal(&value);
+                self.ended(if refused {
+                    Ending::Refused
+                } else {
+                    Ending::Answered
+                });
                 (Ok(value), Ok(()))
             }
-            Err(fault) => (Err(self.meta.fault(&fault)), Err(fault)),
+            Err(fault) => {
+                tracing::Span::current().record(OUTCOME, Ending::from(&fault).name());
+                (Err(self.meta.fault(&fault)), Err(fault))
+            }
         };
         // A caller that has gone away is not the instance's fault.
         drop(reply.send(answer));
         outcome
     }
+
+    fn measure(&self) {
+        let (began, used) = self.began;
+        let time = began.elapsed();
+        self.meta.stats.took(time);
+        self.meta.vitals.latency.add(time);
+        let cpu = self.gate.spent().1.saturating_sub(used);
+        self.meta.vitals.cpu_of_call.add(cpu);
+    }
+
+    fn ended(&self, ending: Ending) {
+        tracing::Span::current().record(OUTCOME, ending.name());
+        self.meta.stats.called(ending);
+    }
+}
+
+/// The field of a call's span that says how it ended.
+const OUTCOME: &str = "outcome";
+
+/// The span of a call.
+pub(crate) fn span(meta: &Meta) -> tracing::Span {
+    tracing::debug_span!(
+        "plugin_call",
+        plugin = meta.name,
+        version = meta.version,
+        world = meta.world.short(),
+        outcome = tracing::field::Empty,
+    )
 }
 
 fn startup(meta: &Meta) -> Allowance {
+    if meta.limits.instances == Instances::PerCall {
+        // Part of every call, and therefore under a call's limits.
+        return Allowance {
+            wall_clock: meta.limits.wall_clock,
+            cpu: meta.limits.cpu,
+        };
+    }
     Allowance {
         wall_clock: meta.limits.wall_clock.max(STARTUP_WALL_CLOCK),
         cpu: meta.limits.cpu.max(STARTUP_CPU),

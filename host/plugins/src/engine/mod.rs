@@ -7,6 +7,7 @@
 mod artefact;
 mod bindings;
 mod convert;
+mod fit;
 mod gate;
 mod guest;
 mod live;
@@ -14,11 +15,11 @@ mod stdio;
 mod types;
 pub(crate) mod worlds;
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{pin::pin, sync::Arc, thread, time::Duration};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use wasmtime::{
-    Config as EngineConfig, Engine as Wasmtime, InstanceAllocationStrategy, PoolingAllocationConfig,
+    Config as EngineConfig, Enabled, Engine as Wasmtime, InstanceAllocationStrategy, PoolingAllocationConfig,
     component::{Component, Linker},
 };
 
@@ -29,15 +30,20 @@ use crate::{
 use guest::Guest;
 
 pub(crate) use artefact::{Artefact, ArtefactKey};
-pub(crate) use live::{Live, Reply, World, link};
+pub(crate) use fit::Unfit;
+pub(crate) use live::{Live, Reply, World, link, span};
 pub(crate) use types::{Mismatch, check_types};
 
-/// Component instances that can live at once, over all plugins.
-const POOL_INSTANCES: u32 = 256;
-/// A component made from Python consists of 14 core instances; most have 1 to 4.
-const CORE_INSTANCES_PER_COMPONENT: u32 = 16;
 /// How often guests are interrupted.
 const TICK: Duration = Duration::from_millis(1);
+/// Bytes of memory and of a table that a place keeps from one instance for the next, wiped: getting pages from the system anew is most of
+/// what an instance costs. Only pages that were written are wiped, where the system can tell.
+const KEPT_MEMORY: usize = 1 << 20;
+const KEPT_TABLE: usize = 64 << 10;
+/// Places that are cleared together.
+const DECOMMIT_BATCH: usize = 16;
+/// How often those who have an instance that is idle are asked to give it up, while somebody waits for a place.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The engine and what every component is linked against. Cheap to clone.
 #[derive(Clone)]
@@ -46,6 +52,10 @@ pub(crate) struct Engine {
     linker: Arc<Linker<Guest>>,
     /// One permit for each place in the pool: a pool that is empty fails at once instead of waiting.
     places: Arc<Semaphore>,
+    /// All of them.
+    size: u32,
+    /// Told once by each who finds no place free.
+    wanted: Arc<Notify>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -62,47 +72,79 @@ pub(crate) struct Compiled(Component);
 
 /// Why the bytes are no component that this engine can run. Display is for an operator.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct CompileError(String);
+pub(crate) enum CompileError {
+    #[error("it does not compile: {0}")]
+    Invalid(String),
+    #[error("{0}")]
+    Unfit(#[from] Unfit),
+}
 
 impl Engine {
-    pub(crate) fn new() -> Result<Engine, Error> {
-        let wasmtime = Wasmtime::new(&engine_config()).map_err(|error| Error::Engine(error.into()))?;
+    /// With room for so many instances.
+    pub(crate) fn new(size: u32) -> Result<Engine, Error> {
+        let wasmtime = Wasmtime::new(&engine_config(size)).map_err(|error| Error::Engine(error.into()))?;
         let mut linker = Linker::new(&wasmtime);
         guest::link(&mut linker).map_err(|error| Error::Engine(error.into()))?;
         tick(&wasmtime)?;
         Ok(Engine {
             wasmtime,
             linker: Arc::new(linker),
-            places: Arc::new(Semaphore::new(POOL_INSTANCES as usize)),
+            places: Arc::new(Semaphore::new(size as usize)),
+            size,
+            wanted: Arc::default(),
         })
+    }
+
+    /// Returns when somebody waits for a place, to one of those who may have an instance that they could do without.
+    pub(crate) async fn place_wanted(&self) {
+        self.wanted.notified().await;
     }
 
     /// A place in the pool, waited for no longer than `wait`.
     async fn place(&self, name: &str, wait: Duration) -> Result<OwnedSemaphorePermit, CallError> {
-        match tokio::time::timeout(wait, self.places.clone().acquire_owned()).await {
+        if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
+            return Ok(permit);
+        }
+        let mut permit = pin!(Arc::clone(&self.places).acquire_owned());
+        let waiting = async {
+            loop {
+                // Again and again: who was idle may have been asked meanwhile, and one notice is kept at most.
+                self.wanted.notify_one();
+                if let Ok(permit) = tokio::time::timeout(ASK_AGAIN, &mut permit).await {
+                    return permit;
+                }
+            }
+        };
+        match tokio::time::timeout(wait, waiting).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_closed)) => Err(CallError::Stopped),
             Err(_elapsed) => Err(CallError::Busy {
                 name: name.to_owned(),
-                message: format!("all {POOL_INSTANCES} places for instances are taken"),
+                message: format!("all {} places for instances are taken", self.size),
             }),
         }
     }
 }
 
-fn engine_config() -> EngineConfig {
+/// A pool in which every place has room for the largest component that is let in, so that who has a place never finds it empty.
+fn engine_config(size: u32) -> EngineConfig {
     let mut pool = PoolingAllocationConfig::new();
-    pool.total_component_instances(POOL_INSTANCES)
-        .total_core_instances(POOL_INSTANCES * CORE_INSTANCES_PER_COMPONENT)
-        .total_memories(POOL_INSTANCES)
-        .total_tables(POOL_INSTANCES * 2)
-        .total_stacks(POOL_INSTANCES)
-        .max_memories_per_component(1)
-        .max_tables_per_component(4)
-        .max_core_instances_per_component(CORE_INSTANCES_PER_COMPONENT * 2)
+    pool.total_component_instances(size)
+        .total_core_instances(size.saturating_mul(fit::MAX_CORE_INSTANCES))
+        .total_memories(size.saturating_mul(fit::MAX_MEMORIES))
+        .total_tables(size.saturating_mul(fit::MAX_TABLES))
+        .total_stacks(size)
+        .max_memories_per_component(fit::MAX_MEMORIES)
+        .max_tables_per_component(fit::MAX_TABLES)
+        .max_core_instances_per_component(fit::MAX_CORE_INSTANCES)
+        .max_core_instance_size(fit::MAX_CORE_INSTANCE_SIZE)
+        .max_component_instance_size(fit::MAX_COMPONENT_INSTANCE_SIZE)
         .max_memory_size(usize::try_from(MAX_MEMORY).unwrap_or(usize::MAX))
-        .table_elements(usize::try_from(MAX_TABLE).unwrap_or(usize::MAX));
+        .table_elements(usize::try_from(MAX_TABLE).unwrap_or(usize::MAX))
+        .linear_memory_keep_resident(KEPT_MEMORY)
+        .table_keep_resident(KEPT_TABLE)
+        .pagemap_scan(Enabled::Auto)
+        .decommit_batch_size(DECOMMIT_BATCH);
     let mut config = EngineConfig::new();
     common_config(&mut config).allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     config

@@ -58,12 +58,17 @@ impl Section {
         }
     }
 
-    fn mistyped(&self, key: &str, found: &Value, expected: &str) -> ManifestError {
+    pub(super) fn mistyped(&self, key: &str, found: &Value, expected: &str) -> ManifestError {
         ManifestError::Value {
             key: self.key(key),
             found: format!("of type {}", found.type_str()),
             expected: expected.into(),
         }
+    }
+
+    /// Whatever it is.
+    pub(super) fn take(&mut self, key: &str) -> Option<Value> {
+        self.table.remove(key)
     }
 
     pub(super) fn string(&mut self, key: &'static str) -> Result<Option<String>, ManifestError> {

@@ -76,7 +76,7 @@ impl Shadowed for Matcher {
             MatcherSample::Check(conditions, serving) => {
                 let question = format!("check {}", shown(&conditions));
                 let beside = version
-                    .ask(version.least_loaded(), |reply| MatcherJob::Check {
+                    .ask(&mut version.least_loaded(), |reply| MatcherJob::Check {
                         conditions,
                         reply,
                     })
@@ -92,9 +92,9 @@ impl Shadowed for Matcher {
             }
             MatcherSample::Judge(question, revision, serving) => {
                 let (fleet, asked) = (Arc::clone(&question.fleet), question.clone());
-                let slot = version.near(fleet.id() as usize);
+                let mut seat = version.near(fleet.id() as usize);
                 let beside = version
-                    .ask(slot, |reply| MatcherJob::Judge { question, reply })
+                    .ask(&mut seat, |reply| MatcherJob::Judge { question, reply })
                     .await?;
                 if fleet.revision() != revision {
                     return Ok(Compared::Stale);
@@ -108,9 +108,9 @@ impl Shadowed for Matcher {
             }
             MatcherSample::Place(question, revision, count, serving) => {
                 let (fleet, task) = (Arc::clone(&question.fleet), question.task.clone());
-                let slot = version.near(fleet.id() as usize);
+                let mut seat = version.near(fleet.id() as usize);
                 let beside = version
-                    .ask(slot, |reply| MatcherJob::Place {
+                    .ask(&mut seat, |reply| MatcherJob::Place {
                         question,
                         count,
                         reply,
@@ -145,15 +145,15 @@ impl Shadowed for Filter {
             events,
             serving,
         } = sample;
-        let slot = version.near(view.id as usize);
+        let mut seat = version.near(view.id as usize);
         let query = shown(&view.query);
         let asked = events.clone();
         let beside: Result<Vec<Decision>, String> = if let Some(events) = events {
             version
-                .ask(slot, |reply| FilterJob::Decide { view, events, reply })
+                .ask(&mut seat, |reply| FilterJob::Decide { view, events, reply })
                 .await?
         } else {
-            let opened = version.ask(slot, |reply| FilterJob::Open { view, reply });
+            let opened = version.ask(&mut seat, |reply| FilterJob::Open { view, reply });
             opened.await?.map(|()| Vec::new())
         };
         Ok(match (serving, beside) {
@@ -204,7 +204,7 @@ impl Shadowed for Bootstrap {
             script,
             reply,
         };
-        let beside = version.ask(version.least_loaded(), job).await?;
+        let beside = version.ask(&mut version.least_loaded(), job).await?;
         Ok(match (&serving, &beside) {
             (Err(a), Err(b)) if a.retry == b.retry => Compared::Same,
             _ => compared(|| question, &serving, &beside),
@@ -225,13 +225,13 @@ impl Shadowed for Probe {
     async fn compare(version: &Version<Self>, sample: ProbeSample) -> Result<Compared, CallError> {
         let ProbeSample { request, steps, end } = sample;
         let question = |number: usize| format!("step {number} of a look at {}", one_line(&request.run_spec));
-        let slot = version.least_loaded();
+        let mut seat = version.least_loaded();
         let asked = Arc::clone(&request);
         let begin = |reply| ProbeJob::Begin {
             request: asked,
             reply,
         };
-        let (lease, mut step) = version.ask(slot, begin).await?;
+        let (lease, mut step) = version.ask(&mut seat, begin).await?;
         let count = steps.len();
         for (number, (serving, answer)) in steps.into_iter().enumerate() {
             if step != serving {
@@ -239,7 +239,7 @@ impl Shadowed for Probe {
             }
             let key = lease.key;
             step = match version
-                .ask(slot, |reply| ProbeJob::Next { key, answer, reply })
+                .ask(&mut seat, |reply| ProbeJob::Next { key, answer, reply })
                 .await?
             {
                 Next::Step(step) => step,

@@ -109,10 +109,7 @@ async fn a_version_that_only_fails_and_has_none_before_it_is_parked() {
     let failure = site.look("parks", "{}", None).await.unwrap_err();
     assert!(failure.message.contains("`parks` is parked"), "{failure}");
     assert_eq!(site.metric("transom_plugins_parked{plugin=\"parks\"}"), 1);
-    assert_eq!(
-        site.metric("transom_plugins_parked_calls_total{plugin=\"parks\"}"),
-        1
-    );
+    assert_eq!(site.ended("parks", "parked"), 1);
     assert!(logged(&[
         "plugin=\"parks\"",
         "plugin parked, every call is refused"
@@ -202,10 +199,7 @@ async fn a_parked_filter_lets_through_where_that_was_chosen() {
             );
             assert!(opened.is_err());
         }
-        assert_eq!(
-            site.metric("transom_plugins_parked_calls_total{plugin=\"odd-events\"}"),
-            2
-        );
+        assert_eq!(site.ended("odd-events", "parked"), 2);
         site.stop().await;
     }
 }

@@ -77,12 +77,7 @@ async fn an_endless_loop_is_stopped_and_others_answer_meanwhile() {
     }
     assert_eq!(status(&site, "odd").timeouts, 2);
     assert_eq!(status(&site, "check-tcp").timeouts, 0);
-    assert!(
-        site.metrics()
-            .contains("transom_plugins_timeouts_total{plugin=\"odd\"} 2"),
-        "{}",
-        site.metrics()
-    );
+    assert_eq!(site.ended("odd", "timeout"), 2, "{}", site.metrics());
     site.stop().await;
 }
 
@@ -103,10 +98,14 @@ async fn traps_memory_stack_and_nonsense() {
         "16777216 bytes of memory (limits.memory",
     )
     .await;
-    stopped(&site, r#"{"do":"recurse"}"#, "trapped").await;
-    stopped(&site, r#"{"do":"output","bytes":100000}"#, "trapped").await;
+    stopped(&site, r#"{"do":"recurse"}"#, "out of bounds memory access").await;
+    stopped(&site, r#"{"do":"deep"}"#, "call stack exhausted").await;
+    let output = "more than 65536 bytes in one call (limits.output)";
+    stopped(&site, r#"{"do":"output","bytes":100000}"#, output).await;
     stopped(&site, r#"{"do":"bad-json"}"#, "no JSON object").await;
-    assert_eq!(status(&site, "odd").traps, 5);
+    stopped(&site, r#"{"do":"bad-text"}"#, "utf-8").await;
+    assert_eq!(status(&site, "odd").traps, 7);
+    assert_eq!(site.ended("odd", "trap"), 7);
     let fine = site.look("odd", r#"{"do":"output","bytes":1000}"#, None).await;
     assert!(fine.is_ok(), "{fine:?}");
     site.stop().await;
@@ -135,6 +134,10 @@ async fn log_lines_over_the_limit_are_dropped_and_counted() {
     let drops = status(&site, "odd").log_drops;
     // The call may take long enough for a few more to pass.
     assert!((900..=990).contains(&drops), "{drops}");
+    assert_eq!(
+        site.sum("transom_plugins_log_drops_total", &["plugin=\"odd\""]),
+        drops
+    );
     site.stop().await;
 }
 
@@ -267,8 +270,7 @@ async fn attempts_that_lose_their_instance_begin_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_filter_that_misbehaves() {
-    let manifest =
-        "world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\ncpu = \"1s\"\nwall-clock = \"50s\"\n";
+    let manifest = "world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\ncpu = \"1s\"\nwall-clock = \"50s\"\noutput = \"1MiB\"\n";
     let site = Site::with(&[("tests/odd-events", "odd-events", Some(manifest))]).await;
     let events = [1, 2].map(|sequence| Event {
         sequence,
@@ -288,6 +290,7 @@ async fn an_event_filter_that_misbehaves() {
         ("short", "Malformed"),
         ("long", "Malformed"),
         ("bad-json", "Malformed"),
+        ("huge", "Trapped"),
     ] {
         let view = site.plugins.open_view(query(Some(fault))).await.unwrap();
         let Err(OpenError::Call(error)) = view.decide(&events).await else {

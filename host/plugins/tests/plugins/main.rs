@@ -11,11 +11,14 @@
 )]
 
 mod admission;
+mod counted;
 mod firstparty;
+mod hostile;
 mod hostile_registry;
 mod life;
 mod limits;
 mod many;
+mod per_call;
 mod reach;
 mod records;
 mod registry;

@@ -1,16 +1,19 @@
 //! Attempts that wait hold no instance.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use tokio::{sync::Barrier, task::JoinSet};
-use transom_plugins::probe::{Kind, Outcome};
+use async_trait::async_trait;
+use tokio::{
+    sync::{Barrier, Semaphore, mpsc},
+    task::JoinSet,
+};
+use transom_plugins::probe::{CommandLine, CommandOutput, IoError, Kind, Outcome, Runner};
 
 use crate::support::{PATIENCE, Server, Site, request, response};
 
-const ATTEMPTS: usize = 1000;
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_attempts_wait_at_once_in_two_instances() {
+async fn a_thousand_requests_are_under_way_at_once_in_two_instances() {
+    const ATTEMPTS: usize = 1000;
     let site = Site::with(&[("check-http", "check-http", None)]).await;
     let all = Arc::new(Barrier::new(ATTEMPTS));
     let server = Server::http({
@@ -41,6 +44,69 @@ async fn a_thousand_attempts_wait_at_once_in_two_instances() {
     );
     let status = site.plugins.list().remove(0);
     assert!(status.instances <= 2, "{status:?}");
+    assert_eq!((status.in_flight, status.traps, status.timeouts), (0, 0, 0));
+    site.stop().await;
+}
+
+/// Commands that are under way until they may end.
+struct Gate {
+    arrived: mpsc::UnboundedSender<()>,
+    leave: Semaphore,
+}
+
+#[async_trait]
+impl Runner for Gate {
+    async fn run(&self, _: CommandLine, _: Duration) -> Result<CommandOutput, IoError> {
+        self.arrived.send(()).unwrap();
+        self.leave.acquire().await.unwrap().forget();
+        Ok(CommandOutput {
+            exit_code: 0,
+            stdout: vec![],
+            stderr: vec![],
+        })
+    }
+}
+
+/// No sockets, so that files that may be open do not matter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn seven_thousand_attempts_wait_at_once_in_two_instances() {
+    const ATTEMPTS: usize = 7000;
+    let manifest = "world = \"check-probe\"\n[grants]\ncommand = true\n[limits]\nmemory = \"16MiB\"\nwall-clock = \"1m\"\n";
+    let site = Site::with(&[("check-command", "check-command", Some(manifest))]).await;
+    let (arrived, mut arrivals) = mpsc::unbounded_channel();
+    let gate = Arc::new(Gate {
+        arrived,
+        leave: Semaphore::new(0),
+    });
+    let mut attempts = JoinSet::new();
+    for _ in 0..ATTEMPTS {
+        let (plugins, mut asked) = (site.plugins.clone(), request(None));
+        asked.command = Some("true".into());
+        asked.timeout = PATIENCE * 2;
+        let runner: Arc<dyn Runner> = Arc::<Gate>::clone(&gate);
+        attempts.spawn(async move { plugins.probe(Kind::Exec, asked, Some(runner)).await });
+    }
+    tokio::time::timeout(PATIENCE, async {
+        for _ in 0..ATTEMPTS {
+            arrivals.recv().await.unwrap();
+        }
+    })
+    .await
+    .expect("all wait");
+    let status = site.status("check-command");
+    assert_eq!(status.in_flight, ATTEMPTS as u64);
+    assert!((1..=2).contains(&status.instances), "{status:?}");
+    assert!(status.memory_peak <= 16 << 20, "{status:?}");
+    gate.leave.add_permits(ATTEMPTS);
+    let found = tokio::time::timeout(PATIENCE, attempts.join_all())
+        .await
+        .expect("all are answered");
+    assert!(
+        found.iter().all(|it| *it == Ok(Outcome::Command(0))),
+        "{:?}",
+        found.iter().find(|it| it.is_err())
+    );
+    let status = site.status("check-command");
     assert_eq!((status.in_flight, status.traps, status.timeouts), (0, 0, 0));
     site.stop().await;
 }

@@ -33,10 +33,7 @@ async fn the_tasks_own_ports_and_no_other() {
         );
     }
     assert_eq!(site.plugins.list()[0].denials, 3);
-    assert!(
-        site.metrics()
-            .contains("transom_plugins_denials_total{plugin=\"odd\"} 3")
-    );
+    assert_eq!(site.sum("transom_plugins_denials_total", &["plugin=\"odd\""]), 3);
     let wanted = format!("wanted=\"127.0.0.1:{other}\"");
     assert!(logged(&[
         "plugin=\"odd\"",

@@ -15,6 +15,9 @@ use tokio::{
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
+use tracing_subscriber::{
+    Layer, filter::filter_fn, fmt::format::FmtSpan, layer::SubscriberExt, util::SubscriberInitExt,
+};
 use transom_plugins::{
     Change, Config, Plugins, Status,
     probe::{Endpoint, Failure, Kind, Outcome, Port, Request},
@@ -101,6 +104,33 @@ impl Site {
         value.trim().parse().unwrap()
     }
 
+    /// A metric's values in all series whose labels have these, as they are written.
+    pub(crate) fn values(&self, name: &str, labels: &[&str]) -> Vec<f64> {
+        let text = self.metrics();
+        let series = text
+            .lines()
+            .filter_map(|it| it.strip_prefix(name)?.strip_prefix('{'));
+        series
+            .filter_map(|it| it.split_once("} "))
+            .filter(|(found, _)| labels.iter().all(|label| found.contains(label)))
+            .map(|(_, value)| value.parse().unwrap())
+            .collect()
+    }
+
+    /// The sum of these, of a metric that counts.
+    pub(crate) fn sum(&self, name: &str, labels: &[&str]) -> u64 {
+        self.values(name, labels).iter().map(|it| *it as u64).sum()
+    }
+
+    /// Calls of a plugin, all of its versions, that ended so.
+    pub(crate) fn ended(&self, plugin: &str, outcome: &str) -> u64 {
+        let labels = [format!("plugin=\"{plugin}\""), format!("outcome=\"{outcome}\"")];
+        self.sum(
+            "transom_plugins_calls_total",
+            &labels.each_ref().map(String::as_str),
+        )
+    }
+
     /// Replaces files and waits until that was taken up; the last change, whoever noticed first.
     pub(crate) async fn replace(&self, source: &str, name: &str, manifest: &str) -> Change {
         self.change(|| install(self.dir.path(), source, name, Some(manifest)))
@@ -161,6 +191,54 @@ pub(crate) fn put(dir: &Path, name: &str, content: &[u8]) {
     std::fs::rename(temporary, dir.join(name)).unwrap();
 }
 
+/// The same component with more sections at its end.
+pub(crate) fn with_sections(component: &[u8], sections: &[Vec<u8>]) -> Vec<u8> {
+    [component, &sections.concat()].concat()
+}
+
+/// A section of a component or of a module.
+pub(crate) fn section(id: u8, content: &[u8]) -> Vec<u8> {
+    [&[id][..], &number(content.len()), content].concat()
+}
+
+/// A number as components have it.
+pub(crate) fn number(mut value: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value >= 0x80 {
+        bytes.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+    bytes
+}
+
+/// The same component with another digest: it has a section more that says nothing to the engine.
+pub(crate) fn stamped(component: &[u8], stamp: u32) -> Vec<u8> {
+    let content = [&b"\x05stamp"[..], &stamp.to_le_bytes()].concat();
+    with_sections(component, &[section(0, &content)])
+}
+
+/// How many sections of this kind a component has itself.
+pub(crate) fn sections_of(component: &[u8], kind: u8) -> usize {
+    let mut at = 8;
+    let mut found = 0;
+    while at < component.len() {
+        found += usize::from(component[at] == kind);
+        at += 1;
+        let mut size = 0;
+        for shift in 0.. {
+            let byte = component[at];
+            at += 1;
+            size |= usize::from(byte & 0x7f) << (7 * shift);
+            if byte < 0x80 {
+                break;
+            }
+        }
+        at += size;
+    }
+    found
+}
+
 pub(crate) fn custom(json: &str) -> Outcome {
     Outcome::Custom(json.to_owned())
 }
@@ -204,14 +282,19 @@ impl std::io::Write for Capture {
     }
 }
 
-/// What the host logs from warnings on, of all tests of this process.
+/// What the host logs from warnings on, of all tests of this process; and the spans of calls.
 fn capture_logs() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::WARN)
+        // A span shows as the line that is written when it is closed.
+        let spans =
+            filter_fn(|it| *it.level() <= tracing::Level::WARN || it.is_span() && it.name() == "plugin_call");
+        let lines = tracing_subscriber::fmt::layer()
             .with_ansi(false)
-            .with_writer(|| Capture)
+            .with_span_events(FmtSpan::CLOSE)
+            .with_writer(|| Capture);
+        tracing_subscriber::registry()
+            .with(lines.with_filter(spans))
             .init();
     });
 }

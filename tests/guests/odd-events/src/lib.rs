@@ -42,6 +42,10 @@ pub enum Fault {
     Short,
     /// One decision too many.
     Long,
+    /// Two hundred thousand decisions, 12 bytes each.
+    Huge,
+    /// Refuses the query in words that would drive a terminal and look like a line of the host's own.
+    Forge,
     /// Replaces every event by something that is not JSON.
     BadJson,
     /// Refuses the configuration.
@@ -101,6 +105,7 @@ impl Filter for OddEvents {
         };
         match fault {
             Fault::Refuse => Err("refused, as asked".to_owned()),
+            Fault::Forge => Err("no\r\n2026 INFO all is well \u{1b}[2J\0".to_owned()),
             Fault::TrapOpen => panic!("trapped, as asked"),
             Fault::LoopOpen => spin(),
             fault => Ok(OddView {
@@ -132,6 +137,7 @@ impl View for OddView {
             },
             Fault::Short => drop(decisions.pop()),
             Fault::Long => decisions.push(Decision::Pass),
+            Fault::Huge => decisions.extend(std::iter::repeat_n(Decision::Drop, 200_000)),
             _ => {}
         }
         decisions

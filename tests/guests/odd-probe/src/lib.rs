@@ -3,7 +3,8 @@
 //! The check's `settings` say what an attempt does, as `{"do": "loop"}`; without them the configuration's `attempt` does. The
 //! configuration's `configure` says what becomes of configuring it. Everything there is to ask for is in [`Behaviour`].
 
-#![forbid(unsafe_code)]
+// `deny` and not `forbid`: a text that is none takes unsafe code to make.
+#![deny(unsafe_code)]
 #![cfg_attr(
     test,
     allow(
@@ -41,8 +42,10 @@ pub enum Behaviour {
     Allocate,
     /// Traps.
     Trap,
-    /// Calls itself without end.
+    /// Calls itself without end, and takes memory for each call: its own stack grows into nothing.
     Recurse,
+    /// Calls itself without end, with next to no memory: the engine's stack ends first.
+    Deep,
     /// Takes one step after the other and is never done.
     Steps,
     /// Writes so many lines of so many bytes to the log, then reports.
@@ -59,6 +62,10 @@ pub enum Behaviour {
     },
     /// Reports something that is not JSON.
     BadJson,
+    /// Reports a text that is not UTF-8.
+    BadText,
+    /// Could not tell, in words that would drive a terminal and look like a line of the host's own.
+    Forge,
     /// Connects there and reports `{"connect": "ok"}` or the error's name.
     Connect {
         /// Where to.
@@ -254,6 +261,8 @@ impl Look {
             Behaviour::Fail => failed(Reason::Unreachable, "failed, as asked"),
             Behaviour::Output { bytes } => custom("output", &format!("\"{}\"", "x".repeat(*bytes))),
             Behaviour::BadJson => Step::Done(Outcome::Custom("{not json".to_owned())),
+            Behaviour::BadText => Step::Done(Outcome::Custom(no_text())),
+            Behaviour::Forge => failed(Reason::Unreachable, "gone\r\n2026 INFO all is well \u{1b}[2J\0"),
             _ => Step::Done(Outcome::Custom(format!(
                 r#"{{"mark": {:?}, "attempt": {}}}"#,
                 self.mark, self.number
@@ -271,6 +280,7 @@ fn misbehave(behaviour: &Behaviour) {
         },
         Behaviour::Trap => panic!("trapped, as asked"),
         Behaviour::Recurse => drop(black_box(recurse(black_box(0)))),
+        Behaviour::Deep => drop(black_box(deep(black_box(0)))),
         Behaviour::Allocate => {
             let mut taken = Vec::new();
             loop {
@@ -287,10 +297,26 @@ fn misbehave(behaviour: &Behaviour) {
     }
 }
 
+#[allow(
+    unsafe_code,
+    reason = "nothing here reads it, and the host has to see that it is no text"
+)]
+fn no_text() -> String {
+    // SAFETY: it is handed to the host as it is; no code of this component looks into it.
+    unsafe { String::from_utf8_unchecked(vec![b'{', 0xff, 0xfe, b'}']) }
+}
+
 #[allow(unconditional_recursion, reason = "that is the point")]
 fn recurse(depth: u64) -> u64 {
     let deeper = black_box([depth; 64]);
     recurse(deeper[63] + 1) + deeper[0]
+}
+
+#[allow(unconditional_recursion, reason = "that is the point")]
+#[inline(never)]
+fn deep(depth: u64) -> u64 {
+    // Not the last thing it does, so that it cannot become a loop.
+    deep(black_box(depth + 1)).wrapping_mul(3) ^ depth
 }
 
 fn custom(name: &str, value: &str) -> Step {

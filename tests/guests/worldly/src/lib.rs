@@ -24,7 +24,7 @@ mod bindings {
 
 use bindings::wasi::cli::environment::get_environment;
 use bindings::wasi::clocks::wall_clock;
-use bindings::wasi::random::random::get_random_u64;
+use bindings::wasi::random::random::{get_random_bytes, get_random_u64};
 use bindings::wasi::sockets::instance_network::instance_network;
 use bindings::wasi::sockets::ip_name_lookup::resolve_addresses;
 use bindings::wasi::sockets::network::{ErrorCode, IpAddressFamily, IpSocketAddress, Ipv4SocketAddress};
@@ -39,6 +39,11 @@ pub enum Use {
     Clock,
     /// Reports `{"numbers": [N, N]}`.
     Random,
+    /// Asks for so many random bytes and reports `{"bytes": N}`.
+    Bytes {
+        /// How many.
+        count: u64,
+    },
     /// Reports the environment, a member for each variable.
     Environment,
     /// Connects to this port of 127.0.0.1 and reports `{"connect": CODE}`.
@@ -101,6 +106,7 @@ fn report(what: Use) -> serde_json::Value {
     match what {
         Use::Clock => serde_json::json!({"seconds": wall_clock::now().seconds}),
         Use::Random => serde_json::json!({"numbers": [get_random_u64(), get_random_u64()]}),
+        Use::Bytes { count } => serde_json::json!({"bytes": get_random_bytes(count).len()}),
         Use::Environment => serde_json::json!(get_environment().into_iter().collect::<BTreeMap<_, _>>()),
         Use::Connect { port } => serde_json::json!({"connect": code(connect(port))}),
         Use::Datagrams => {

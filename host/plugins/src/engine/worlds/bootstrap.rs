@@ -39,10 +39,8 @@ impl World for Bootstrap {
         let handler = live.bindings.transom_bootstrap_bootstrap();
         let call = handler.call_prepare(&mut live.store, &context, &job.script);
         let result = live.gate.run(allowance, call).await;
-        live.answer(
-            job.reply,
-            result.map(|it| it.map(convert::prepared).map_err(|it| convert::refusal(&it))),
-        )
+        let prepared = result.map(|it| it.map(convert::prepared).map_err(|it| convert::refusal(&it)));
+        live.answer_or_refuse(job.reply, prepared, Result::is_err)
     }
 
     async fn tidy(_live: &mut Live<Self>, _shared: &()) -> Result<(), Fault> {

@@ -19,6 +19,7 @@ use crate::{
     },
     error::CallError,
     fault::Fault,
+    text::one_line,
     types::events::{Decision, Event, Query},
 };
 
@@ -57,11 +58,11 @@ impl World for Filter {
         match job {
             Job::Open { view, reply } => {
                 let opened = open(live, &view).await.map(|opened| opened.map(|_| ()));
-                live.answer(reply, opened)
+                live.answer_or_refuse(reply, opened, Result::is_err)
             }
             Job::Decide { view, events, reply } => {
                 let decisions = decide(live, &view, &events).await;
-                live.answer(reply, decisions)
+                live.answer_or_refuse(reply, decisions, Result::is_err)
             }
         }
     }
@@ -92,7 +93,7 @@ async fn open(live: &mut Live<Filter>, view: &Arc<Opened>) -> Result<Result<Reso
     if let Ok(resource) = opened {
         live.held.put(view.id, view, resource, ());
     }
-    Ok(opened)
+    Ok(opened.map_err(|refusal| one_line(&refusal)))
 }
 
 async fn decide(

@@ -92,14 +92,14 @@ impl World for Probe {
         match job {
             Job::Begin { request, reply } => {
                 let begun = begin(live, shared, &request).await;
-                live.answer(reply, begun)
+                live.answer_or_refuse(reply, begun, |(_, step)| matches!(step, Step::Failed(_)))
             }
             Job::Next { key, answer, reply } => {
                 let Some(attempt) = live.held.attempts.get(&key.attempt).copied() else {
                     return live.answer(reply, Ok(Next::Lost));
                 };
                 let step = next(live, attempt, Some(answer)).await.map(Next::Step);
-                live.answer(reply, step)
+                live.answer_or_refuse(reply, step, |it| matches!(it, Next::Step(Step::Failed(_))))
             }
         }
     }

@@ -1,0 +1,240 @@
+//! What a hostile component can try beside using more than it may: nothing of it reaches another plugin, the host's memory or its log.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use transom_plugins::{
+    Change,
+    events::{OpenError, Query},
+    probe::{Kind, Outcome, Reason},
+};
+
+use crate::support::{
+    PATIENCE, Server, Site, component, custom, put, request, response, section, sections_of, with_sections,
+};
+
+fn manifest(limits: &str) -> String {
+    format!(
+        "world = \"check-probe\"\n[grants]\nnetwork = [\"task\"]\n[limits]\nmemory = \"16MiB\"\nwall-clock = \"50s\"\n\
+         {limits}\n[probation]\nmost = 1000000\n"
+    )
+}
+
+async fn odd(limits: &str) -> Site {
+    Site::with(&[
+        ("tests/odd-probe", "odd", Some(&manifest(limits))),
+        ("check-tcp", "check-tcp", None),
+    ])
+    .await
+}
+
+/// Threads that do nothing but use all processors, until they are dropped.
+struct Spinning {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Spinning {
+    fn everywhere() -> Spinning {
+        let stop = Arc::new(AtomicBool::new(false));
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        let threads = (0..cores).map(|_| {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || while !stop.load(Relaxed) {})
+        });
+        Spinning {
+            threads: threads.collect(),
+            stop,
+        }
+    }
+}
+
+impl Drop for Spinning {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// Another plugin answers so many times, and until `enough`.
+async fn others_answer(site: &Site, times: u32, enough: impl Fn() -> bool) {
+    let server = Server::new(|_| async {}).await;
+    let mut answered = 0;
+    while answered < times || !enough() {
+        let asked = request(Some(&server.endpoint));
+        let found = site.plugins.probe(Kind::Tcp, asked, None).await;
+        assert_eq!(found, Ok(Outcome::Tcp(true)));
+        answered += 1;
+    }
+}
+
+/// While one plugin does this over and over, each time ending as said, another answers.
+async fn nobody_else_notices(site: &Site, settings: &str, what: &str) {
+    let ended = AtomicU32::new(0);
+    let hostile = async {
+        loop {
+            let found = site.look("odd", settings, None).await;
+            let failure = found.expect_err(settings);
+            assert_eq!(failure.reason, Reason::Plugin, "{settings}: {failure}");
+            assert!(failure.message.contains(what), "{settings}: {failure}");
+            ended.fetch_add(1, Relaxed);
+        }
+    };
+    let others = others_answer(site, 10, || ended.load(Relaxed) >= 2);
+    let done = Box::pin(async {
+        tokio::select! {
+            () = others => {}
+            never = hostile => never,
+        }
+    });
+    tokio::time::timeout(PATIENCE, done).await.expect(settings);
+    let others = site.status("check-tcp");
+    assert_eq!((others.traps, others.timeouts), (0, 0), "{settings}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_answer_whatever_it_does() {
+    let site = odd("cpu = \"200ms\"\noutput = \"64KiB\"").await;
+    for (settings, what) in [
+        (r#"{"do":"loop"}"#, "limits.cpu"),
+        (r#"{"do":"recurse"}"#, "out of bounds memory access"),
+        (r#"{"do":"deep"}"#, "call stack exhausted"),
+        (r#"{"do":"allocate"}"#, "limits.memory"),
+        (r#"{"do":"trap"}"#, "unreachable"),
+        (r#"{"do":"output","bytes":1000000}"#, "limits.output"),
+        (r#"{"do":"bad-text"}"#, "utf-8"),
+        // Lines by the billion, and one of a megabyte.
+        (r#"{"do":"log","lines":4000000000,"bytes":10}"#, "limits.cpu"),
+        (r#"{"do":"log","lines":1,"bytes":1000000}"#, "limits.output"),
+    ] {
+        nobody_else_notices(&site, settings, what).await;
+    }
+    let status = site.status("odd");
+    assert!(status.log_drops > 1000, "{}", status.log_drops);
+    assert!(status.memory_peak <= 16 << 20, "{}", status.memory_peak);
+    assert!(status.cpu_millis >= 400, "{}", status.cpu_millis);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spinning_guest_is_stopped_while_every_core_is_busy() {
+    let site = odd("cpu = \"100ms\"").await;
+    let spinning = Spinning::everywhere();
+    nobody_else_notices(&site, r#"{"do":"loop"}"#, "limits.cpu").await;
+    drop(spinning);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiting_is_not_charged() {
+    let site = odd("cpu = \"50ms\"\ninstances = 1").await;
+    let server = Server::http(|_| async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        response(200, "", "")
+    })
+    .await;
+    let at = Some(&server.endpoint);
+    let found = site.look("odd", r#"{"do":"http","path":"/"}"#, at).await;
+    assert_eq!(found, Ok(custom(r#"{"status": 200, "bytes": 0}"#)));
+    let used = site.status("odd").cpu_p99_micros.unwrap();
+    assert!(used <= 65_536, "{used}");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn its_words_stay_on_their_line() {
+    let filter = "world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\n";
+    let site = Site::with(&[
+        ("tests/odd-probe", "odd", Some(&manifest(""))),
+        ("tests/odd-events", "odd-events", Some(filter)),
+    ])
+    .await;
+    let failure = site.look("odd", r#"{"do":"forge"}"#, None).await.unwrap_err();
+    assert_eq!(failure.reason, Reason::Unreachable);
+    let query = Query {
+        expression: Some("forge".into()),
+        ..Query::default()
+    };
+    let Err(OpenError::Refused(refusal)) = site.plugins.open_view(query).await else {
+        panic!("it was opened")
+    };
+    for text in [failure.message, refusal] {
+        assert!(text.contains("2026 INFO all is well"), "{text:?}");
+        assert!(!text.contains(char::is_control), "{text:?}");
+    }
+    site.stop().await;
+}
+
+/// What a WASI function hands over is the host's memory first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_cannot_have_the_host_allocate() {
+    let manifest = manifest("");
+    let site = Site::with(&[("tests/worldly", "worldly", Some(&manifest))]).await;
+    for count in [u64::MAX, 1 << 40] {
+        let settings = format!(r#"{{"use":"bytes","count":{count}}}"#);
+        let failure = site.look("worldly", &settings, None).await.unwrap_err();
+        assert!(
+            failure.message.contains("`worldly` trapped") && failure.message.contains("exceeds limit"),
+            "{failure}"
+        );
+    }
+    let found = site.look("worldly", r#"{"use":"bytes","count":100}"#, None).await;
+    assert_eq!(found, Ok(custom(r#"{"bytes":100}"#)));
+    site.stop().await;
+}
+
+/// The odd probe with a core module more, which takes table elements without end as soon as it is instantiated.
+fn with_table_bomb() -> Vec<u8> {
+    let endless = [
+        0, // no locals
+        0x03, 0x40, // loop
+        0xd0, 0x70, // a null function
+        0x41, 0xe8, 0x07, // 1000
+        0xfc, 0x0f, 0x00, // table.grow
+        0x1a, // drop
+        0x0c, 0x00, // again
+        0x0b, 0x0b,
+    ];
+    let module = [
+        b"\0asm\x01\0\0\0".to_vec(),
+        section(1, &[1, 0x60, 0, 0]),
+        section(3, &[1, 0]),
+        section(4, &[1, 0x70, 0, 0]),
+        section(8, &[0]),
+        section(10, &[&[1, endless.len() as u8][..], &endless].concat()),
+    ]
+    .concat();
+    let probe = std::fs::read(component("tests/odd-probe")).unwrap();
+    let number = u8::try_from(sections_of(&probe, 1)).unwrap();
+    with_sections(&probe, &[section(1, &module), section(2, &[1, 0, number, 0])])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_bomb() {
+    let site = odd("table = 5000").await;
+    let bomb = with_table_bomb();
+    let armed = site.change(|| put(site.dir.path(), "odd.wasm", &bomb));
+    let others = others_answer(&site, 10, || true);
+    let (change, ()) = tokio::join!(armed, others);
+    let Change::Refused { reason, .. } = &change else {
+        panic!("{change:?}")
+    };
+    assert!(
+        reason.contains("trial instance failed")
+            && reason.contains("more than 5000 elements of a table (limits.table)"),
+        "{reason}"
+    );
+    assert!(
+        site.look("odd", "{}", None).await.is_ok(),
+        "what served serves on"
+    );
+    site.stop().await;
+}

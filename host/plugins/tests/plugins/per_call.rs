@@ -1,0 +1,230 @@
+//! An instance for each call, and the pool that all of them come from.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use tokio::task::JoinSet;
+use transom_plugins::{
+    events::{Decision, Event, Query},
+    matcher::{Agent, Candidate, Task, Verdict},
+    probe::{Kind, Outcome, Reason},
+};
+
+use crate::support::{PATIENCE, Server, Site, Waiting, custom, request};
+
+const HTTP: &str = r#"{"do":"http","path":"/"}"#;
+
+fn manifest(limits: &str) -> String {
+    format!(
+        "world = \"check-probe\"\n[grants]\nnetwork = [\"task\"]\n[limits]\nmemory = \"16MiB\"\n{limits}\n\
+         [probation]\nmost = 1000000\n[config]\nmark = \"x\"\n"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_for_the_next_call() {
+    let site = Site::with(&[(
+        "tests/odd-probe",
+        "odd",
+        Some(&manifest("instances = \"per-call\"")),
+    )])
+    .await;
+    for _ in 0..5 {
+        let found = site.look("odd", "{}", None).await;
+        assert_eq!(found, Ok(custom(r#"{"mark": "x", "attempt": 1}"#)));
+        assert_eq!(site.status("odd").instances, 0);
+    }
+    let (server, mut waiting) = Waiting::server().await;
+    let innocent = site.look("odd", HTTP, Some(&server.endpoint));
+    let culprit = async {
+        waiting.arrived().await;
+        assert_eq!(site.status("odd").instances, 1);
+        let failure = site.look("odd", r#"{"do":"trap"}"#, None).await.unwrap_err();
+        assert!(failure.message.contains("trapped"), "{failure}");
+        assert_eq!(site.status("odd").instances, 1);
+        waiting.release();
+    };
+    // It would wait for a second request if it had to begin again.
+    let (found, ()) = tokio::join!(innocent, culprit);
+    assert_eq!(found, Ok(custom(r#"{"status": 200, "bytes": 0}"#)));
+    let status = site.status("odd");
+    assert_eq!((status.instances, status.in_flight, status.traps), (0, 0, 1));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_held_is_handed_over_with_each_call() {
+    let limits = "[limits]\nmemory = \"16MiB\"\ninstances = \"per-call\"\n";
+    let filter = format!("world = \"event-filter\"\n{limits}[config]\nmark = \"x\"\ndrop = [\"b\"]\n");
+    let matcher = format!("world = \"attribute-matcher\"\n{limits}");
+    let site = Site::with(&[
+        ("tests/odd-events", "odd-events", Some(&filter)),
+        ("attributes", "attributes", Some(&matcher)),
+    ])
+    .await;
+    let view = site.plugins.open_view(Query::default()).await.unwrap();
+    let events = ["a", "b"].map(|kind| Event {
+        sequence: 1,
+        kind: kind.into(),
+        subject: None,
+        body: "{}".into(),
+    });
+    let expected = [Decision::Replace("{\"mark\":\"x\"}".into()), Decision::Drop];
+    let mut fleet = site.plugins.fleet(None);
+    let agent = |handle| Agent {
+        handle,
+        id: format!("agent-{handle}"),
+        hostname: format!("host{handle}"),
+        region: None,
+        zone: None,
+        attributes: vec![],
+        extra: vec![],
+    };
+    for handle in 1..4 {
+        assert_eq!(view.decide(&events).await.unwrap(), expected);
+        fleet.update(vec![agent(handle)], vec![]);
+        let candidates: Vec<_> = (1..=handle).map(|agent| Candidate { agent, room: 1 }).collect();
+        let verdicts = fleet.judge(&Task::default(), &candidates).await.unwrap();
+        assert_eq!(verdicts, vec![Verdict::Fits; handle as usize]);
+    }
+    for name in ["odd-events", "attributes"] {
+        assert_eq!(site.status(name).instances, 0, "{name}");
+    }
+    site.stop().await;
+}
+
+/// Thousands of calls at once make no more instances than one plugin may have, and others answer meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_instances_at_once() {
+    const CALLS: usize = 3000;
+    let odd = manifest("instances = \"per-call\"\nwall-clock = \"50s\"\ncpu = \"1s\"");
+    let site = Site::with(&[
+        ("tests/odd-probe", "odd", Some(&odd)),
+        ("check-tcp", "check-tcp", None),
+    ])
+    .await;
+    let mut calls = JoinSet::new();
+    for n in 0..CALLS {
+        let (plugins, mut asked) = (site.plugins.clone(), request(None));
+        asked.settings = if n % 10 == 0 { r#"{"do":"trap"}"# } else { "{}" }.into();
+        asked.timeout = PATIENCE;
+        calls.spawn(async move { plugins.probe(Kind::Named("odd".into()), asked, None).await });
+    }
+    let server = Server::new(|_| async {}).await;
+    let most = AtomicU64::new(0);
+    let watch = async {
+        loop {
+            most.fetch_max(site.status("odd").instances, Relaxed);
+            let asked = request(Some(&server.endpoint));
+            let found = site.plugins.probe(Kind::Tcp, asked, None).await;
+            assert_eq!(found, Ok(Outcome::Tcp(true)));
+        }
+    };
+    let found = tokio::select! {
+        found = tokio::time::timeout(PATIENCE, calls.join_all()) => found.expect("all are answered"),
+        never = watch => never,
+    };
+    let answered = found.iter().filter(|it| it.is_ok()).count();
+    assert_eq!(answered, CALLS - CALLS / 10);
+    let most = most.load(Relaxed);
+    assert!((1..=32).contains(&most), "{most}");
+    assert_eq!(site.status("odd").instances, 0);
+    assert_eq!(site.ended("odd", "trap"), CALLS as u64 / 10);
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_more_than_there_may_be_is_told_so() {
+    let odd = manifest("instances = \"per-call\"\nwall-clock = \"300ms\"\ncpu = \"10s\"");
+    let site = Site::with(&[("tests/odd-probe", "odd", Some(&odd))]).await;
+    let (server, mut waiting) = Waiting::server().await;
+    let mut calls = JoinSet::new();
+    for _ in 0..32 {
+        let (plugins, mut asked) = (site.plugins.clone(), request(Some(&server.endpoint)));
+        asked.settings = HTTP.into();
+        calls.spawn(async move { plugins.probe(Kind::Named("odd".into()), asked, None).await });
+    }
+    for _ in 0..32 {
+        waiting.arrived().await;
+    }
+    let refused = site.look("odd", "{}", None).await.unwrap_err();
+    assert_eq!(refused.reason, Reason::Plugin);
+    assert!(
+        refused
+            .message
+            .contains("`odd` is busy: no instance was free within 300ms"),
+        "{refused}"
+    );
+    assert_eq!(site.ended("odd", "busy"), 1);
+    for _ in 0..32 {
+        waiting.release();
+    }
+    let found = calls.join_all().await;
+    assert!(found.iter().all(Result::is_ok), "{found:?}");
+    assert!(site.look("odd", "{}", None).await.is_ok());
+    site.stop().await;
+}
+
+/// Another plugin's instance waits for a place until its deadline, and is told that there was none, or has one when that is free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_without_room() {
+    let greedy = manifest("instances = \"per-call\"");
+    let (hasty, patient) = (
+        manifest("wall-clock = \"300ms\"\ncpu = \"10s\""),
+        manifest("wall-clock = \"50s\""),
+    );
+    let installed = [
+        ("tests/odd-probe", "greedy", Some(greedy.as_str())),
+        ("tests/odd-probe", "hasty", Some(&hasty)),
+        ("tests/odd-probe", "patient", Some(&patient)),
+    ];
+    let site = Site::with_config(&installed, |config| config.instances = 4).await;
+    let (server, mut waiting) = Waiting::server().await;
+    let mut calls = JoinSet::new();
+    for _ in 0..4 {
+        let (plugins, mut asked) = (site.plugins.clone(), request(Some(&server.endpoint)));
+        asked.settings = HTTP.into();
+        calls.spawn(async move { plugins.probe(Kind::Named("greedy".into()), asked, None).await });
+    }
+    for _ in 0..4 {
+        waiting.arrived().await;
+    }
+    let refused = site.look("hasty", "{}", None).await.unwrap_err();
+    assert!(
+        refused
+            .message
+            .contains("`hasty` is busy: all 4 places for instances are taken"),
+        "{refused}"
+    );
+    assert_eq!((site.ended("hasty", "busy"), site.status("hasty").traps), (1, 0));
+    let patient = site.look("patient", "{}", None);
+    let release = async {
+        // It waits by now, or will find a place without that.
+        waiting.release();
+    };
+    let (found, ()) = tokio::join!(patient, release);
+    assert_eq!(found, Ok(custom(r#"{"mark": "x", "attempt": 1}"#)));
+    for _ in 0..3 {
+        waiting.release();
+    }
+    assert!(calls.join_all().await.iter().all(Result::is_ok));
+    assert!(site.look("hasty", "{}", None).await.is_ok());
+    site.stop().await;
+}
+
+/// More plugins than the pool has places: those that are idle make room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instances_that_are_kept_make_room_for_others() {
+    let kept = manifest("instances = 1\nwall-clock = \"50s\"\ncpu = \"1s\"");
+    let names = ["one", "two", "three"];
+    let installed = names.map(|name| ("tests/odd-probe", name, Some(kept.as_str())));
+    let site = Site::with_config(&installed, |config| config.instances = 2).await;
+    for _ in 0..3 {
+        for name in names {
+            let found = site.look(name, "{}", None).await;
+            assert!(matches!(found, Ok(Outcome::Custom(_))), "{name}: {found:?}");
+        }
+    }
+    let instances: u64 = names.iter().map(|name| site.status(name).instances).sum();
+    assert_eq!(instances, 2);
+    site.stop().await;
+}
