@@ -85,18 +85,23 @@ fn the_configuration_is_valid() {
     );
 }
 
-/// The blocks of TOML of `plugins/README.md`: every key with its default, a test for each world, a plan for a shadow.
+/// Three blocks of TOML of `docs/plugins.md`: every key with its default, a test for each world, a plan for a shadow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_manifest_that_the_page_shows_is_admitted() {
-    let page = fs::read_to_string(examples().join("../plugins/README.md")).expect("the page");
+    let page = fs::read_to_string(examples().join("../docs/plugins.md")).expect("the page");
     let blocks: Vec<&str> = page
         .split("```toml\n")
         .skip(1)
         .filter_map(|rest| rest.split("```").next())
         .collect();
-    let [manifest, tests, shadow] = blocks[..] else {
-        panic!("{blocks:?}");
+    let block = |sign: &str| {
+        let found: Vec<&&str> = blocks.iter().filter(|block| block.contains(sign)).collect();
+        let [only] = found[..] else {
+            panic!("{sign}: {found:?}");
+        };
+        *only
     };
+    let (manifest, tests, shadow) = (block("[grants]"), block("[[self-test]]"), block("[shadow]"));
     let tests: Vec<&str> = tests.split_inclusive("\n\n").collect();
     let shadow = shadow.split_once("\n\n").expect("a key and a table").1;
     let site = Site::start().await;

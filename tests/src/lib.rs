@@ -22,6 +22,11 @@ pub mod redis;
 pub mod registry;
 pub mod site;
 
+/// The examples on the page about plugins compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/plugins.md")]
+pub struct PluginsPage;
+
 use std::future::Future;
 use std::time::Duration;
 

@@ -39,7 +39,7 @@ impl Direct {
     /// Compiles, links and configures. The error says what failed.
     pub async fn new(component: &[u8], manifest: &str) -> Result<Direct, String> {
         let manifest = Manifest::parse(manifest, &Limits::default(), Probation::default()).map_err(text)?;
-        let engine = Engine::new().map_err(text)?;
+        let engine = Engine::new(4).map_err(text)?;
         let artefact = Engine::precompile(component).map_err(text)?;
         let compiled = engine.load(&artefact).map_err(text)?;
         let pre = link::<Matcher>(&engine, &compiled)?;
@@ -47,7 +47,7 @@ impl Direct {
             stats: Stats::unseen(),
             health: Health::new(manifest.probation, false, None),
         };
-        let meta = Arc::new(Meta::new("bench", &manifest, Vec::new(), post));
+        let meta = Arc::new(Meta::new("bench", "", &manifest, Vec::new(), post));
         let live = configured(&engine, &pre, &meta).await?;
         Ok(Direct {
             engine,
@@ -88,7 +88,7 @@ async fn configured(
     meta: &Arc<Meta>,
 ) -> Result<Live<Matcher>, String> {
     let mut live = Live::instantiate(engine, pre, meta, 1).await.map_err(text)?;
-    match live.configure(&meta.config.to_string()).await.map_err(text)? {
+    match live.configure().await.map_err(text)? {
         Ok(()) => Ok(live),
         Err(errors) => Err(format!("{errors:?}")),
     }

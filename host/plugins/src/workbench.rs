@@ -65,6 +65,9 @@ macro_rules! in_world {
     };
 }
 
+/// Instances that a workbench has room for: it makes one after the other.
+const INSTANCES: u32 = 4;
+
 /// A plugin host of which nothing serves.
 #[derive(Debug)]
 pub struct Workbench {
@@ -172,7 +175,7 @@ impl Workbench {
     pub fn trusting(signatures: &Signatures) -> Result<Workbench, Error> {
         let metrics = Metrics::register(&mut Registry::default());
         let around = Surroundings {
-            engine: Engine::new()?,
+            engine: Engine::new(INSTANCES)?,
             tracker: TaskTracker::new(),
             token: CancellationToken::new(),
             lanes: Lanes::new().map_err(Error::Thread)?,

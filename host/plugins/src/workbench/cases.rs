@@ -225,7 +225,7 @@ pub(super) async fn configured<W: Tested>(
     let mut live = Live::<W>::instantiate(engine, &tried.pre, meta, 0)
         .await
         .map_err(|error| error.to_string())?;
-    let taken = live.configure(&meta.config.to_string()).await;
+    let taken = live.configure().await;
     match taken.map_err(|error| error.to_string())? {
         Ok(()) => Ok(live),
         Err(errors) => Err(format!(
