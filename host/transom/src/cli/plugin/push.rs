@@ -21,7 +21,7 @@ const TITLE: &str = "org.opencontainers.image.title";
 pub(in crate::cli) struct Push {
     /// The component.
     file: PathBuf,
-    /// oci://registry/repository:tag
+    /// Where to: `oci://registry/repository:tag`.
     place: String,
     /// An annotation of the image, such as org.opencontainers.image.version=1.2.0.
     #[arg(long = "annotation", value_name = "KEY=VALUE", value_parser = annotation)]
