@@ -18,7 +18,7 @@ fn new(dir: &Path, name: &str, world: &str, language: &str) {
     assert!(made.contains("transom plugin build"), "{made}");
 }
 
-/// The project's own test, and admission as a daemon would.
+/// The project's own test.
 fn passes(project: &Path, name: &str) {
     let component = format!("out/{name}.wasm");
     let reports = told(
@@ -33,6 +33,11 @@ fn passes(project: &Path, name: &str) {
         assert!(report["memory"].as_u64() > Some(0), "{report}");
         assert!(report["cpu_micros"].as_f64() > Some(0.0), "{report}");
     }
+}
+
+/// Every stage of admission is passed.
+fn is_admitted(project: &Path, name: &str) {
+    let component = format!("out/{name}.wasm");
     let verdict = told(project, &["plugin", "check", &component, "--output", "json"]);
     let verdict: Value = serde_json::from_str(&verdict).expect("JSON");
     assert_eq!(verdict["refusal"], Value::Null, "{verdict}");
@@ -59,6 +64,7 @@ fn a_new_project_in_rust_builds_and_passes_its_own_test() {
         let project = dir.path().join(&name);
         told(&project, &["plugin", "build"]);
         passes(&project, &name);
+        is_admitted(&project, &name);
     }
     let project = dir.path().join("mine-event-filter");
     differs_and_is_updated(&project);

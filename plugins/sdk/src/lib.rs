@@ -10,7 +10,8 @@
 //! | `event-filter`: what this subscriber sees | [`Filter`](events::Filter), [`View`](events::View) | [`export_filter!`] |
 //! | `bootstrap-handler`: what this container runs first | [`Bootstrap`](bootstrap::Bootstrap) | [`export_bootstrap!`] |
 //!
-//! Every plugin is a [`Plugin`] as well: it describes itself and is made of its configuration. [`log`] writes to its log. Plugins do
+//! Every plugin is a [`Plugin`] as well: it describes itself and is made of its configuration. [`plugin!`] says that for a type without
+//! configuration, and [`describe!`] takes the description from `Cargo.toml`. [`log`] writes to its log. Plugins do
 //! no input or output of their own; what a probe wants done it asks the host for, step by step. A panic is a trap: the host drops
 //! the instance and counts it against the plugin.
 //!

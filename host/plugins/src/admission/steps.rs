@@ -39,26 +39,6 @@ pub enum Stage {
     SelfTests,
 }
 
-impl Stage {
-    /// All of them.
-    pub const ALL: [Stage; 14] = [
-        Stage::Manifest,
-        Stage::Size,
-        Stage::Digest,
-        Stage::Signature,
-        Stage::Compile,
-        Stage::World,
-        Stage::Imports,
-        Stage::Room,
-        Stage::Link,
-        Stage::Trial,
-        Stage::Describe,
-        Stage::Schema,
-        Stage::Configure,
-        Stage::SelfTests,
-    ];
-}
-
 /// One stage that was entered.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {

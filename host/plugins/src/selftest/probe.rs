@@ -56,6 +56,20 @@ enum Given {
     Error(GivenError),
 }
 
+impl Given {
+    /// As a case writes it.
+    fn key(&self) -> &'static str {
+        match self {
+            Given::Http(_) => "http",
+            Given::Connected(_) => "connected",
+            Given::Sent(_) => "sent",
+            Given::Received(_) => "received",
+            Given::Ran(_) => "ran",
+            Given::Error(_) => "error",
+        }
+    }
+}
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GivenResponse {
@@ -230,7 +244,8 @@ fn answer(step: &Step, given: Given) -> Result<Answer, String> {
         (Step::Receive(_), Given::Error(it)) => Answer::Received(Err(error(it))),
         (Step::Run(_), Given::Error(it)) => Answer::Ran(Err(error(it))),
         (step, given) => {
-            return Err(format!("it asks for {}, the test answers {given:?}", name(step)));
+            let given = given.key();
+            return Err(format!("it asks for {}, the test answers `{given}`", name(step)));
         }
     })
 }

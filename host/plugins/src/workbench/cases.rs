@@ -55,16 +55,17 @@ impl Cases {
         let value =
             to_json("", toml::Value::Table(table)).map_err(|error| CasesError::Syntax(error.to_string()))?;
         let expected = "[[case]] tables and nothing else";
-        match value {
-            Value::Object(mut members) => match members.remove("case") {
-                Some(Value::Array(cases)) if members.is_empty() => Cases::of(cases),
-                Some(_) | None if members.is_empty() => Err(shape("none of them", expected)),
-                _ => {
-                    let keys: Vec<String> = members.keys().map(|key| format!("`{key}`")).collect();
-                    Err(shape(keys.join(", "), expected))
-                }
-            },
-            _ => Err(shape("something else", expected)),
+        let Value::Object(mut members) = value else {
+            return Err(shape("something else", expected));
+        };
+        let cases = members.remove("case");
+        if !members.is_empty() {
+            let keys: Vec<String> = members.keys().map(|key| format!("`{key}`")).collect();
+            return Err(shape(keys.join(", "), expected));
+        }
+        match cases {
+            Some(Value::Array(cases)) => Cases::of(cases),
+            Some(_) | None => Err(shape("none of them", expected)),
         }
     }
 

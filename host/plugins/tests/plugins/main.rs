@@ -29,3 +29,4 @@ mod sources;
 mod support;
 mod swap;
 mod wasi;
+mod workbench;

@@ -58,7 +58,7 @@ async fn tests_are_passed_or_say_what_was_found() {
             "STATUS",
             "503",
             "200",
-            "self-test 1 of 2: found Http(503), expected Http(200)",
+            r#"self-test 1 of 2: found {"http":503}, expected {"http":200}"#,
         ),
         (
             "attributes",
@@ -74,7 +74,7 @@ async fn tests_are_passed_or_say_what_was_found() {
             "DECIDED",
             "\"pass\"",
             "\"drop\"",
-            "self-test 1 of 2: found [Pass, Drop], expected [Drop, Drop]",
+            r#"self-test 1 of 2: found ["pass","drop"], expected ["drop","drop"]"#,
         ),
     ] {
         let change = site
@@ -103,11 +103,14 @@ async fn what_is_wrong_with_a_test_is_named() {
             "expect = { http = 200 }\nendpoint = \"x\"",
             "`endpoint` is \"x\"; expected \"host:port\"",
         ),
-        ("path = \"/\"", "missing field `expect`"),
+        (
+            "path = \"/\"",
+            r#"it does not say what is expected; found {"failed":"invalid"}"#,
+        ),
         ("expect = { http = \"x\" }", "expect"),
         (
             "endpoint = \"h:80\"\nexpect = { http = 200 }\nanswers = [{ connected = 1 }]",
-            "it asks for an HTTP exchange, the test answers Connected(1)",
+            "it asks for an HTTP exchange, the test answers `connected`",
         ),
         (
             "endpoint = \"h:80\"\nexpect = { http = 200 }",
@@ -115,7 +118,7 @@ async fn what_is_wrong_with_a_test_is_named() {
         ),
         (
             "endpoint = \"h:80\"\nexpect = { http = 200 }\nanswers = [{ http = { status = 200 } }, { sent = true }]",
-            "it ended with Http(200) before all answers were given",
+            r#"it ended with {"http":200} before all answers were given"#,
         ),
     ] {
         let manifest =

@@ -1,0 +1,249 @@
+//! The host without a daemon: what admission says stage by stage, cases, and figures.
+
+use std::time::Duration;
+
+use transom_plugins::workbench::{Cases, Stage, Unusable, Verdict, Work, Workbench};
+
+use crate::support::component;
+
+fn work(name: &str, manifest: &str) -> Work {
+    let bytes = std::fs::read(component(name)).unwrap();
+    Work::new("mine", bytes, manifest.to_owned())
+}
+
+fn filter(more: &str) -> Work {
+    work(
+        "tests/odd-events",
+        &format!("world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\n{more}"),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_stage_is_told_up_to_the_one_that_refuses() {
+    let bench = Workbench::new().unwrap();
+    let all = [
+        Stage::Manifest,
+        Stage::Size,
+        Stage::Digest,
+        Stage::Compile,
+        Stage::World,
+        Stage::Imports,
+        Stage::Link,
+        Stage::Trial,
+        Stage::Describe,
+        Stage::Schema,
+        Stage::Configure,
+        Stage::SelfTests,
+    ];
+    let fine = bench.examine(&filter("")).await;
+    let stages: Vec<Stage> = fine.stages.iter().map(|it| it.stage).collect();
+    // Others may come between these.
+    let found: Vec<Stage> = stages.into_iter().filter(|it| all.contains(it)).collect();
+    assert_eq!(found, all, "{fine:?}");
+    assert!(
+        fine.refusal.is_none() && fine.stages.iter().all(|it| it.ok),
+        "{fine:?}"
+    );
+    let facts = fine.facts.unwrap();
+    assert_eq!(facts.world, "event-filter");
+    assert!(facts.digest.starts_with("sha256:"), "{facts:?}");
+
+    let pinned = format!(
+        "world = \"event-filter\"\ndigest = \"sha256:{}\"\n",
+        "0".repeat(64)
+    );
+    let text = Work::new(
+        "mine",
+        b"no component".to_vec(),
+        "world = \"event-filter\"\n".to_owned(),
+    );
+    for (work, stage, words) in [
+        (work("tests/odd-events", "wrold = 1\n"), Stage::Manifest, "world"),
+        (filter("size = 10\n"), Stage::Size, "limits.size"),
+        (
+            work("tests/odd-events", &pinned),
+            Stage::Digest,
+            "the manifest pins sha256:0000",
+        ),
+        (text, Stage::Compile, "does not compile"),
+        (
+            work("tests/odd-probe", "world = \"event-filter\"\n"),
+            Stage::World,
+            "does not export",
+        ),
+        (
+            work(
+                "tests/worldly",
+                "world = \"check-probe\"\n[grants]\nclock = false\n",
+            ),
+            Stage::Imports,
+            "grants.clock = false",
+        ),
+        (
+            filter("[config]\nfault = \"refuse-config\"\n"),
+            Stage::Configure,
+            "refused, as asked",
+        ),
+        (
+            filter("[config]\nfault = \"trap-config\"\n"),
+            Stage::Configure,
+            "trapped",
+        ),
+        (
+            work("check-tcp", "world = \"check-probe\"\n[config]\na = 1\n"),
+            Stage::Schema,
+            "takes no configuration",
+        ),
+        (
+            filter("[[self-test]]\nname = \"first\"\nevents = [{ kind = \"a\" }]\nexpect = [\"drop\"]\n"),
+            Stage::SelfTests,
+            r#"self-test 1 of 1 (first): found ["pass"], expected ["drop"]"#,
+        ),
+    ] {
+        let told = bench.examine(&work).await;
+        let last = told.stages.last().unwrap();
+        assert_eq!(last.stage, stage, "{told:?}");
+        assert!(!last.ok && last.detail.contains(words), "{told:?}");
+        assert_eq!(told.refusal.as_ref(), Some(&last.detail));
+        assert!(told.stages.iter().rev().skip(1).all(|it| it.ok), "{told:?}");
+        assert!(told.facts.is_none());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_case_that_traps_harms_no_other() {
+    let cases = Cases::from_toml(
+        r#"
+        [[case]]
+        name = "passes"
+        events = [{ kind = "a" }]
+        expect = ["pass"]
+        [[case]]
+        name = "traps"
+        filter = "trap"
+        events = [{ kind = "a" }]
+        expect = ["pass"]
+        [[case]]
+        name = "loops"
+        filter = "loop"
+        events = [{ kind = "a" }]
+        [[case]]
+        name = "refuses"
+        filter = "refuse"
+        refused = true
+        [[case]]
+        name = "differs"
+        events = [{ kind = "a" }, { kind = "b" }]
+        expect = ["pass", "drop"]
+        [[case]]
+        name = "does not say"
+        events = [{ kind = "a" }]
+        [[case]]
+        name = "allocates"
+        filter = "allocate"
+        events = [{ kind = "a" }]
+        "#,
+    )
+    .unwrap();
+    let reports = Workbench::new()
+        .unwrap()
+        .test(&filter("cpu = \"50ms\"\n"), &cases)
+        .await
+        .unwrap();
+    let reasons = |at: usize| reports[at].reason.clone().unwrap_or_default();
+    let verdicts: Vec<Verdict> = reports.iter().map(|it| it.verdict).collect();
+    assert_eq!(
+        verdicts,
+        [
+            Verdict::Passed,
+            Verdict::Failed,
+            Verdict::Failed,
+            Verdict::Passed,
+            Verdict::Differs,
+            Verdict::Differs,
+            Verdict::Failed
+        ],
+        "{reports:#?}"
+    );
+    assert!(
+        reasons(1).contains("plugin `mine` trapped") && !reports[1].backtrace.is_empty(),
+        "{:?}",
+        reports[1]
+    );
+    assert!(reasons(2).contains("limits.cpu"), "{:?}", reports[2]);
+    assert!(reports[2].cpu_micros >= 50_000.0, "{:?}", reports[2]);
+    assert_eq!(reasons(4), r#"found ["pass","pass"], expected ["pass","drop"]"#);
+    assert!(reasons(5).contains("does not say what is expected") && reports[5].found.is_some());
+    assert!(reasons(6).contains("limits.memory"), "{:?}", reports[6]);
+    // Each has an instance of its own: what one took, another did not.
+    assert!(
+        reports[6].memory > reports[0].memory * 2,
+        "{} {}",
+        reports[6].memory,
+        reports[0].memory
+    );
+    assert!(reports[5].memory < reports[6].memory);
+    assert!(
+        reports.iter().all(|it| it.wall_micros >= it.cpu_micros * 0.5),
+        "{reports:#?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn warm_calls_are_measured_also_over_worn_instances() {
+    let bench = Workbench::new().unwrap();
+    let probe = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n";
+    let cases =
+        "[[case]]\nendpoint = \"10.0.0.1:80\"\nanswers = [{ connected = 1 }]\nexpect = { tcp = true }\n";
+    for (work, cases, calls) in [
+        // An attempt: made, two steps, and given back.
+        (work("check-tcp", probe), cases, 4),
+        (
+            filter("calls = 7\n"),
+            "[[case]]\nevents = [{ kind = \"a\" }]\nexpect = [\"pass\"]\n",
+            1,
+        ),
+    ] {
+        let cases = Cases::from_toml(cases).unwrap();
+        let figures = bench
+            .bench(&work, &cases, Duration::from_millis(200))
+            .await
+            .unwrap();
+        let it = &figures[0];
+        assert!(it.runs > 7, "{it:?}");
+        // The first run of an instance opens the view as well.
+        assert!(
+            (it.runs * calls..=it.runs * calls + it.runs).contains(&it.calls),
+            "{it:?}"
+        );
+        assert!(
+            it.p50_micros > 0.0 && it.p50_micros <= it.p90_micros && it.p99_micros <= it.max_micros,
+            "{it:?}"
+        );
+        assert!(it.cpu_micros_per_call > 0.0 && it.memory > 0, "{it:?}");
+    }
+    let wrong = Cases::from_toml("[[case]]\nevents = [{ kind = \"a\" }]\nexpect = [\"drop\"]\n").unwrap();
+    let error = bench
+        .bench(&filter(""), &wrong, Duration::from_millis(1))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, Unusable::Case { name, .. } if name == "case 1"),
+        "{error}"
+    );
+    let refused = filter("[config]\nfault = \"refuse-config\"\n");
+    let error = bench
+        .bench(&refused, &wrong, Duration::from_millis(1))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            Unusable::Refused {
+                stage: Stage::Configure,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
