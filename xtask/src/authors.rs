@@ -203,7 +203,7 @@ const PROGRAMS: [(&str, &[&str], &str); 3] = [
         "node",
         &[
             "--eval",
-            "process.exit(Number(process.versions.node.split('.')[0]) < 18)",
+            "process.exit(Number(process.versions.node.split('.')[0]) < 18 ? 1 : 0)",
         ],
         "nodejs",
     ),

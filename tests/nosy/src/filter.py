@@ -30,7 +30,7 @@ ATTEMPTS = {
     "writes": writes,
     "lists": lambda: os.listdir("/"),
     "connects": connects,
-    "resolves": lambda: socket.getaddrinfo("localhost", 80),
+    "resolves": lambda: socket.getaddrinfo(b"localhost", 80),
     "variables": lambda: sorted(dict(os.environ).items()),
     "clock": lambda: time.time() > 1_600_000_000,
     "random": lambda: random.SystemRandom().random() != random.SystemRandom().random(),
