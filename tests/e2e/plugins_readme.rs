@@ -132,7 +132,7 @@ async fn the_page_works_as_it_is_written() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/plugins/README.md");
     let page = fs::read_to_string(page).expect("the page");
     let blocks = blocks(&page);
-    let [start, new, build, look, give, show, second, back, restore] = blocks[..] else {
+    let [start, new, make, look, give, show, second, back, restore] = blocks[..] else {
         panic!("the page has other blocks than this test knows: {blocks:#?}");
     };
     assert_eq!(start, "cargo xtask dev\n");
@@ -142,7 +142,7 @@ async fn the_page_works_as_it_is_written() {
 
     let mut shell = Shell::start(dir.path(), &admin);
     shell.run(new);
-    let built = shell.run(build);
+    let built = shell.run(make);
     assert!(built.contains("passed") && !built.contains("differs"), "{built}");
     let looked = shell.run(look);
     assert!(

@@ -71,7 +71,8 @@ pub fn node_modules() -> PathBuf {
 }
 
 fn named(variable: &str) -> PathBuf {
-    std::env::var_os(variable)
-        .map(PathBuf::from)
-        .unwrap_or_else(|| panic!("{variable} is not set: `cargo xtask test` sets it"))
+    std::env::var_os(variable).map_or_else(
+        || panic!("{variable} is not set: `cargo xtask test` sets it"),
+        PathBuf::from,
+    )
 }

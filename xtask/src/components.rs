@@ -61,7 +61,7 @@ pub(crate) fn build(root: &Path, out: &Path, progress: &dyn Fn(&str)) -> Result<
 /// What makes cargo build components, as `NAME=VALUE` lines; empty where the present toolchain does by itself.
 pub(crate) fn toolchain() -> Result<String> {
     let found = toolchain::find(&steps::root().join("target/toolchain"), &|line| {
-        eprintln!("    {line}")
+        eprintln!("    {line}");
     })?;
     Ok(found.variables())
 }

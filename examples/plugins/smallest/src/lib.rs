@@ -1,7 +1,8 @@
 //! Keeps what load tests do out of the event stream: as little as a plugin can be.
 use transom_sdk::events::{Decision, Event, Filter, Query};
 
-struct Quiet;
+/// The plugin.
+pub struct Quiet;
 transom_sdk::plugin!(Quiet);
 transom_sdk::export_filter!(Quiet);
 

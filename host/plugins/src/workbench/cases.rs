@@ -64,7 +64,7 @@ impl Cases {
             return Err(shape(keys.join(", "), expected));
         }
         match cases {
-            Some(Value::Array(cases)) => Cases::of(cases),
+            Some(Value::Array(cases)) => Cases::of(&cases),
             Some(_) | None => Err(shape("none of them", expected)),
         }
     }
@@ -72,13 +72,13 @@ impl Cases {
     /// JSON: a list of objects, each with the same keys.
     pub fn from_json(document: &str) -> Result<Cases, CasesError> {
         match serde_json::from_str(document) {
-            Ok(Value::Array(cases)) => Cases::of(cases),
+            Ok(Value::Array(cases)) => Cases::of(&cases),
             Ok(_) => Err(shape("another document", "a list of objects")),
             Err(error) => Err(CasesError::Syntax(error.to_string())),
         }
     }
 
-    fn of(cases: Vec<Value>) -> Result<Cases, CasesError> {
+    fn of(cases: &[Value]) -> Result<Cases, CasesError> {
         if cases.is_empty() || cases.len() > MOST {
             return Err(CasesError::Number(cases.len()));
         }

@@ -58,22 +58,23 @@ fn encode(module: &[u8]) -> anyhow::Result<Vec<u8>> {
 /// The module among what cargo says it built: the last `.wasm` of the package in this folder.
 fn module(messages: &str, dir: &Path) -> Option<PathBuf> {
     let manifest = dir.join("Cargo.toml");
-    messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|it| it["reason"] == "compiler-artifact")
-        .filter(|it| {
-            it["manifest_path"]
+    let of_package = |it: &Value| {
+        it["reason"] == "compiler-artifact"
+            && it["manifest_path"]
                 .as_str()
                 .is_some_and(|path| Path::new(path) == manifest)
-        })
-        .filter_map(|it| {
-            let files = it["filenames"].as_array()?.iter().filter_map(Value::as_str);
-            files
-                .map(PathBuf::from)
-                .find(|it| it.extension().is_some_and(|end| end == "wasm"))
-        })
-        .last()
+    };
+    let wasm = |it: &Value| {
+        let files = it["filenames"].as_array()?.iter().filter_map(Value::as_str);
+        files
+            .map(PathBuf::from)
+            .find(|it| it.extension().is_some_and(|end| end == "wasm"))
+    };
+    let said = messages
+        .lines()
+        .rev()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    said.filter(of_package).find_map(|it| wasm(&it))
 }
 
 /// Says what to do where the compiler has no library for the target.
