@@ -5,9 +5,9 @@
 use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};
 use transom_tests::events::Events;
-use transom_tests::eventually;
 use transom_tests::plugin::Plugin;
 use transom_tests::site::Site;
+use transom_tests::{PATIENCE, eventually};
 
 /// Spins at every look, and is left in service all the same.
 fn spinning_probe() -> Plugin {
@@ -70,6 +70,14 @@ async fn ports_answer(site: &Site) {
     assert!(hosts[0]["ip"].is_string(), "{hosts}");
 }
 
+/// A subscriber for whom the filter spins, and who comes back whenever its stream is closed for that.
+async fn spin(http: reqwest::Client, url: String) {
+    loop {
+        let mut stream = Events::open(&http, &url).await;
+        while stream.next_within(PATIENCE).await.is_some() {}
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_daemon_serves_while_components_spin() {
     let site = Site::start_with("[plugins.use]\ntcp = \"hostile\"\n").await;
@@ -77,7 +85,7 @@ async fn the_daemon_serves_while_components_spin() {
     spinning_filter().install(&site.plugins(), "events");
     site.rescan().await;
     let mut patient = Events::open(&site.http, &site.apps("/v2/events")).await;
-    let victim = Events::open(&site.http, &site.apps("/v2/events?filter=loop")).await;
+    let spinning = tokio::spawn(spin(site.http.clone(), site.apps("/v2/events?filter=loop")));
 
     site.post_example("tcp.json").await;
     site.running("/tcp", 1).await;
@@ -152,6 +160,7 @@ async fn the_daemon_serves_while_components_spin() {
     ] {
         assert!(counted(name, outcome), "{name} {outcome} in {metrics}");
     }
-    drop((patient, victim));
+    spinning.abort();
+    drop(patient);
     site.cluster.stop_after(site.daemon);
 }

@@ -136,6 +136,8 @@ fn engine_config(size: u32) -> EngineConfig {
         .total_stacks(size)
         .max_memories_per_component(fit::MAX_MEMORIES)
         .max_tables_per_component(fit::MAX_TABLES)
+        .max_memories_per_module(fit::MAX_MEMORIES)
+        .max_tables_per_module(fit::MAX_TABLES)
         .max_core_instances_per_component(fit::MAX_CORE_INSTANCES)
         .max_core_instance_size(fit::MAX_CORE_INSTANCE_SIZE)
         .max_component_instance_size(fit::MAX_COMPONENT_INSTANCE_SIZE)
