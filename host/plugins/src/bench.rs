@@ -74,7 +74,7 @@ impl Direct {
     }
 
     /// One call of an instance made for it: instantiated, configured, asked about conditions, dropped.
-    pub async fn check_once(&self, conditions: &[Condition]) -> Result<usize, String> {
+    pub async fn check_once(&mut self, conditions: &[Condition]) -> Result<usize, String> {
         let mut live = configured(&self.engine, &self.pre, &self.meta).await?;
         let conditions = conditions.to_vec();
         let errors = ask(&mut live, |reply| Job::Check { conditions, reply }).await?;

@@ -88,10 +88,10 @@ impl Lanes {
 
     /// Runs a task that enters guests; `tracker` waits for it, whichever lane it is in.
     pub(crate) fn spawn(&self, tracker: &TaskTracker, work: impl Future<Output = ()> + Send + 'static) {
-        let tracked = tracker.token();
+        let awaited = tracker.token();
         let work = Box::pin(async move {
             work.await;
-            drop(tracked);
+            drop(awaited);
         });
         if let Some(slow) = &self.slow.0 {
             Ways {

@@ -296,7 +296,7 @@ impl<W: World> Version<W> {
         // In a task, so that a guest that goes on and on does so elsewhere than its caller. What is dropped half-way takes its
         // instance with it.
         let mut own_now = std::mem::replace(own, Own::new());
-        let (give_back, given_back) = oneshot::channel();
+        let (give_back, returned) = oneshot::channel();
         let token = self.around.token.clone();
         self.around.lanes.spawn(&self.around.tracker, async move {
             let asked = async {
@@ -307,8 +307,8 @@ impl<W: World> Version<W> {
             token.run_until_cancelled(asked).await;
         });
         let answer = answer.await.unwrap_or(Err(CallError::Stopped));
-        if let Ok(returned) = given_back.await {
-            *own = returned;
+        if let Ok(own_again) = returned.await {
+            *own = own_again;
         }
         answer
     }

@@ -75,24 +75,14 @@ pub(crate) async fn measure() -> Value {
     let judged = fleet.judge(&task, &candidates).await.unwrap();
     let first = start.elapsed();
 
-    let (mut asked, mut called) = (Times::default(), Times::default());
-    let native = Native::load(agents);
-    assert_eq!(native.judge(&task, &candidates).len(), judged.len());
-    drop(native);
+    let mut asked = Times::default();
     for _ in 0..QUESTIONS {
         let start = Instant::now();
         fleet.judge(&task, &candidates).await.unwrap();
         asked.push(start.elapsed());
     }
-    // The rules share patterns by `Rc`: they stay where they are made, and nothing waits meanwhile.
-    let mut native = Native::load((0..AGENTS).map(agent).collect());
-    for _ in 0..QUESTIONS {
-        let start = Instant::now();
-        native.judge_again(&task, &candidates);
-        called.push(start.elapsed());
-    }
-    drop(native);
     host.stop().await;
+    let called = natively(agents, &task, &candidates, judged.len());
     json!({
         "agents": AGENTS,
         "first_with_loading_ms": millis(first),
@@ -103,30 +93,27 @@ pub(crate) async fn measure() -> Value {
 }
 
 /// The component's rules, called.
-struct Native(attributes::agents::Agents);
-
-impl Native {
-    fn load(agents: Vec<Agent>) -> Native {
-        let plugin = transom_sdk::testing::plugin::<Attributes>("{}").unwrap();
-        let mut fleet = plugin.fleet(None);
-        fleet.update(agents.into_iter().map(native_agent).collect(), Vec::new());
-        Native(fleet)
+fn natively(agents: Vec<Agent>, task: &Task, candidates: &[Candidate], expected: usize) -> Times {
+    let plugin = transom_sdk::testing::plugin::<Attributes>("{}").unwrap();
+    let mut fleet = plugin.fleet(None);
+    fleet.update(agents.into_iter().map(native_agent).collect(), Vec::new());
+    let mut judge = || {
+        let room = |it: &Candidate| sdk::Candidate {
+            agent: it.agent,
+            room: it.room,
+        };
+        let candidates: Vec<_> = candidates.iter().map(room).collect();
+        fleet.judge(&native_task(task), &candidates)
+    };
+    // As with the component, the first question is not counted.
+    assert_eq!(judge().len(), expected);
+    let mut times = Times::default();
+    for _ in 0..QUESTIONS {
+        let start = Instant::now();
+        judge();
+        times.push(start.elapsed());
     }
-
-    fn judge(mut self, task: &Task, candidates: &[Candidate]) -> Vec<sdk::Verdict> {
-        self.judge_again(task, candidates)
-    }
-
-    fn judge_again(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<sdk::Verdict> {
-        let candidates: Vec<_> = candidates
-            .iter()
-            .map(|it| sdk::Candidate {
-                agent: it.agent,
-                room: it.room,
-            })
-            .collect();
-        self.0.judge(&native_task(task), &candidates)
-    }
+    times
 }
 
 fn native_agent(agent: Agent) -> sdk::Agent {
