@@ -143,15 +143,20 @@ fn refuse_pauses(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `TRANSOM_APPS_PORT=8081` is `apps.port`. A variable that names no section (`TRANSOM_STATE`) is not a setting.
+/// What commands are told by a variable that looks like a setting: where a running daemon's admin port is.
+const NO_SETTING: &str = "ADMIN_URL";
+
+/// `TRANSOM_APPS_PORT=8081` is `apps.port`.
 fn environment() -> Env {
     Env::prefixed("TRANSOM_")
-        .filter(|key| {
-            key.as_str()
-                .split_once('_')
-                .is_some_and(|(section, _)| is_section(section))
-        })
+        .filter(|key| is_setting(key.as_str()))
         .map(|key| key.as_str().to_ascii_lowercase().replacen('_', ".", 1).into())
+}
+
+/// Whether a variable, without its prefix, speaks for a key. One that names no section (`STATE`) does not.
+fn is_setting(variable: &str) -> bool {
+    let section = variable.split_once('_').map(|(section, _)| section);
+    section.is_some_and(is_section) && !variable.eq_ignore_ascii_case(NO_SETTING)
 }
 
 fn is_section(name: &str) -> bool {
@@ -276,6 +281,19 @@ mod tests {
                 error.contains(expected),
                 "{text:?} gave {error:?}, expected {expected:?}"
             );
+        }
+    }
+
+    #[test]
+    fn variables_that_speak_for_a_key() {
+        for (variable, expected) in [
+            ("APPS_PORT", true),
+            ("admin_port", true),
+            ("ADMIN_URL", false),
+            ("STATE", false),
+            ("COMPONENTS_DIR", false),
+        ] {
+            assert_eq!(is_setting(variable), expected, "{variable}");
         }
     }
 

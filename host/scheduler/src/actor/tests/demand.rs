@@ -271,7 +271,9 @@ async fn matching_that_takes_long_is_done_in_several_rounds() {
         .map(|n| offer(&format!("o{n}"), &format!("a{n}"), 0.5, &[]))
         .collect();
     rig.master.offer(&offers);
-    assert_eq!(rig.heard().await, "launched t0 TASK_STAGING");
+    // Those of one round are accepted side by side.
+    let first = rig.heard().await;
+    assert!(first.starts_with("launched t"), "{first}");
     rig.want(&Arc::new(spec("/late")), &["late"]).await;
     rig.master.offer(&[offer("o-big", "a-big", 4.0, &[])]);
     let accepted = rig.master.calls("ACCEPT").len();
