@@ -9,6 +9,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
@@ -23,9 +24,21 @@ const JAVASCRIPT: [(&str, &str); 1] = [("examples/plugins/spread", "examples")];
 /// What a project's folder may have besides what it consists of.
 const MADE: [&str; 4] = [".venv", "node_modules", "out", "__pycache__"];
 
+/// Builds the components of other languages beside the others, and returns what tests are told of these.
+pub(crate) fn step(components: &Path) -> Result<Vec<(&'static str, OsString)>> {
+    eprintln!("==> components of Python and JavaScript");
+    let begun = Instant::now();
+    let told = build_where_possible(&target().join("debug/transom"), components)?;
+    eprintln!(
+        "    components of Python and JavaScript: {:.1} s",
+        begun.elapsed().as_secs_f64()
+    );
+    Ok(told)
+}
+
 /// Builds them into `components`, with that `transom`. Returns what tests that build such projects themselves are told: variables, and
 /// their values.
-pub(crate) fn build(transom: &Path, components: &Path) -> Result<Vec<(&'static str, OsString)>> {
+fn build(transom: &Path, components: &Path) -> Result<Vec<(&'static str, OsString)>> {
     let progress = |line: &str| eprintln!("    {line}");
     let tools = target().join("authors");
     fs::create_dir_all(&tools).with_context(|| format!("creating {}", tools.display()))?;
@@ -224,10 +237,7 @@ fn missing() -> Vec<(&'static str, &'static str)> {
 }
 
 /// Builds them; where the languages are not there and cannot be installed, leaves it at a message, unless this machine judges changes.
-pub(crate) fn build_where_possible(
-    transom: &Path,
-    components: &Path,
-) -> Result<Vec<(&'static str, OsString)>> {
+fn build_where_possible(transom: &Path, components: &Path) -> Result<Vec<(&'static str, OsString)>> {
     let lacking = missing();
     if lacking.is_empty() {
         return build(transom, components);

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::steps::{cargo, components, root, step, target};
+use crate::components;
+use crate::steps::{cargo, root, step, target};
 
 /// Name, which is its target's too, and package. All need the feature `bench` and the components.
 const BENCHES: [(&str, &str); 3] = [
@@ -26,7 +27,7 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
         let known: Vec<&str> = BENCHES.iter().map(|(known, _)| *known).collect();
         bail!("no benchmark is called `{name}`; there is: {}", known.join(", "));
     };
-    let components = components(None)?;
+    let components = components::step(None)?;
     let mut measuring = cargo();
     if WITH_A_DAEMON.contains(&name) {
         let build = ["build", "--package", "transom", "--bin", "transom", "--profile"];

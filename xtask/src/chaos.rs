@@ -5,13 +5,14 @@ use std::process::Command;
 
 use anyhow::Context;
 
+use crate::components;
 use crate::needs;
-use crate::steps::{cargo, components, root, step, target};
+use crate::steps::{cargo, root, step, target};
 
 /// Builds components and programs and starts a run.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     needs::install()?;
-    let components = components(None)?;
+    let components = components::step(None)?;
     step("programs", cargo().args(["build", "--workspace", "--bins"]))?;
     // The program takes this process's place: a signal reaches it, and it ends what it started.
     let error = Command::new(target().join("debug/chaos"))

@@ -10,11 +10,12 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use wit_component::ComponentEncoder;
 
-use crate::steps;
+use crate::steps::{self, target};
 use crate::toolchain::{self, TARGET};
 
 const PROFILE: &str = "guest";
@@ -28,9 +29,24 @@ struct Guest {
     folder: &'static str,
 }
 
+/// Builds the components into `out` (`target/components` when none is given) and returns that directory.
+pub(crate) fn step(out: Option<PathBuf>) -> Result<PathBuf> {
+    eprintln!("==> components");
+    let begun = Instant::now();
+    let out = out.unwrap_or_else(|| target().join("components"));
+    let built = build(&steps::root(), &out, &|line| eprintln!("    {line}"))?;
+    eprintln!(
+        "    components: {} in {}, {:.1} s",
+        built.len(),
+        out.display(),
+        begun.elapsed().as_secs_f64()
+    );
+    Ok(out)
+}
+
 /// Builds all components of the workspace at `root` into `out` and returns their paths, in the order of their names. `progress`
 /// gets a line for whatever takes longer than a second.
-pub(crate) fn build(root: &Path, out: &Path, progress: &dyn Fn(&str)) -> Result<Vec<PathBuf>> {
+fn build(root: &Path, out: &Path, progress: &dyn Fn(&str)) -> Result<Vec<PathBuf>> {
     let target = root.join("target");
     fs::create_dir_all(&target).with_context(|| format!("creating {}", target.display()))?;
     let _lock = lock(&target.join("components.lock"), progress)?;

@@ -5,11 +5,12 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use crate::steps::{cargo, components, root, step, target};
+use crate::components;
+use crate::steps::{cargo, root, step, target};
 
 /// Builds components and daemon and starts `transom dev`.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
-    let components = components(None)?;
+    let components = components::step(None)?;
     // Selected from the whole workspace, so that it shares what `cargo xtask test` builds.
     step(
         "daemon",

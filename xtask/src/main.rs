@@ -74,14 +74,14 @@ enum Xtask {
 }
 
 fn plugins(out: Option<PathBuf>, all: bool) -> anyhow::Result<()> {
-    let components = steps::components(out)?;
+    let components = components::step(out)?;
     if all {
         // Selected from the whole workspace, so that it shares what `cargo xtask test` builds.
         steps::step(
             "daemon",
             steps::cargo().args(["build", "--workspace", "--bin", "transom"]),
         )?;
-        steps::authors(&components)?;
+        authors::step(&components)?;
     }
     Ok(())
 }

@@ -1,14 +1,11 @@
 //! Steps that several commands share: where things are, running cargo, showing progress.
 
 use std::env;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
-
-use crate::{authors, components};
 
 /// The workspace's root.
 pub(crate) fn root() -> PathBuf {
@@ -43,31 +40,4 @@ pub(crate) fn step(what: &str, command: &mut Command) -> anyhow::Result<()> {
     ensure!(status.success(), "{what} failed ({status})");
     eprintln!("    {what}: {:.1} s", begun.elapsed().as_secs_f64());
     Ok(())
-}
-
-/// Builds the components into `out` (`target/components` when none is given) and returns that directory.
-pub(crate) fn components(out: Option<PathBuf>) -> anyhow::Result<PathBuf> {
-    eprintln!("==> components");
-    let begun = Instant::now();
-    let out = out.unwrap_or_else(|| target().join("components"));
-    let built = components::build(&root(), &out, &|line| eprintln!("    {line}"))?;
-    eprintln!(
-        "    components: {} in {}, {:.1} s",
-        built.len(),
-        out.display(),
-        begun.elapsed().as_secs_f64()
-    );
-    Ok(out)
-}
-
-/// Builds the components of other languages beside them, and returns what tests are told of these.
-pub(crate) fn authors(components: &Path) -> anyhow::Result<Vec<(&'static str, OsString)>> {
-    eprintln!("==> components of Python and JavaScript");
-    let begun = Instant::now();
-    let told = authors::build_where_possible(&target().join("debug/transom"), components)?;
-    eprintln!(
-        "    components of Python and JavaScript: {:.1} s",
-        begun.elapsed().as_secs_f64()
-    );
-    Ok(told)
 }

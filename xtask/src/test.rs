@@ -2,8 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-use crate::steps::{authors, cargo, components, step, target};
-use crate::{components, needs};
+use crate::steps::{cargo, step, target};
+use crate::{authors, components, needs};
 
 /// Formatting and lints (unless `quick`), components, then all tests.
 pub(crate) fn run(quick: bool, arguments: &[String]) -> anyhow::Result<()> {
@@ -32,12 +32,12 @@ pub(crate) fn run(quick: bool, arguments: &[String]) -> anyhow::Result<()> {
         }
     }
     needs::install()?;
-    let components = components(None)?;
+    let components = components::step(None)?;
     // One selection with `cargo test`'s features, so that nothing is compiled twice; and so that waiting for the compiler and
     // waiting for tests are told apart.
     let everything = ["build", "--workspace", "--bins", "--tests", "--quiet"];
     step("programs and tests", cargo().args(everything))?;
-    let told = authors(&components)?;
+    let told = authors::step(&components)?;
     let toolchain = components::toolchain()?;
     step(
         "running tests",
