@@ -28,16 +28,23 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
         bail!("no benchmark is called `{name}`; there is: {}", known.join(", "));
     };
     let components = components::step(None)?;
+    // The same selection for both, so that what they have in common is compiled once.
+    let mut selection = vec!["--package".to_owned(), (*package).to_owned()];
+    selection.extend(["--features".to_owned(), format!("{package}/bench")]);
     let mut measuring = cargo();
     if WITH_A_DAEMON.contains(&name) {
-        let build = ["build", "--package", "transom", "--bin", "transom", "--profile"];
-        step("the daemon", cargo().args(build).arg(optimised_as(profile)))?;
+        selection.extend(["--package", "transom"].map(str::to_owned));
+        let mut build = cargo();
+        build
+            .args(["build", "--bin", "transom", "--profile", optimised_as(profile)])
+            .args(&selection);
+        step("the daemon", &mut build)?;
         measuring.env("TRANSOM_BIN", target().join(folder(profile)).join("transom"));
     }
     eprintln!("==> {name}, profile {profile}");
     let output = measuring
-        .args(["bench", "--package", package, "--bench", name])
-        .args(["--features", "bench", "--profile", profile])
+        .args(["bench", "--bench", name, "--profile", profile])
+        .args(&selection)
         .env("TRANSOM_COMPONENTS", components)
         .stderr(Stdio::inherit())
         .output()
