@@ -25,7 +25,7 @@
 //! * `sources`, `trust`: components from registries, and who has to have signed what is admitted
 //! * `history`, `records`, `kept`, `cache`, `shelf`: what outlives a version or the daemon
 //! * `pool`: the instances of a version, each owned by one task or made for one call; `lanes`: the threads that these run on; `health`,
-//!   `vitals`, `shadow`: how it is doing, and
+//!   `vitals`, `quantiles`, `shadow`: how it is doing, and
 //!   how another does beside it
 //! * `engine`: the only place that names wasmtime; `net`: the input and output that probes ask for
 //! * `plugin`, `manifest`, `grants`, `limits`: what a plugin is and may do
@@ -70,6 +70,7 @@ mod net;
 mod plugin;
 mod points;
 mod pool;
+mod quantiles;
 mod records;
 mod schema;
 mod selftest;

@@ -20,7 +20,7 @@ use crate::{
     shadow::{Pair, Shadow, Shadowed, Tally},
     sources::Sources,
     status::{Shadow as Beside, Source, State, Status},
-    vitals::{Quantiles, Vitals},
+    vitals::{Times, Vitals},
 };
 
 /// A version of any world.
@@ -160,7 +160,7 @@ impl Table {
         let totals = metrics.totals(name);
         let count = |it: &AtomicU64| it.load(Relaxed);
         let gauge = |it: &AtomicI64| u64::try_from(it.load(Relaxed)).unwrap_or(0);
-        let quantile = |of: fn(&Vitals) -> &Quantiles, per_mille| {
+        let quantile = |of: fn(&Vitals) -> &Times, per_mille| {
             let time = of(vitals?).at(per_mille)?;
             u64::try_from(time.as_micros()).ok()
         };

@@ -10,7 +10,6 @@
 
 mod bench;
 mod cases;
-mod latency;
 
 use std::{sync::Arc, time::Duration};
 
