@@ -7,7 +7,6 @@ mod steps;
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::{
@@ -20,14 +19,16 @@ use crate::{
     error::CallError,
     health::Health,
     imports::{self, Unwanted},
+    lanes::{Unfinished, aside},
     manifest::{Manifest, ManifestError},
     metrics::Stats,
+    origin::{Files, Origin, Provenance},
     plugin::{Meta, Post, seconds_now},
     pool::{Facts, Surroundings, Version},
     schema::{self, SchemaError},
     selftest::{self, Failed, Tested},
     shadow::{Pair, Shadowed},
-    sources::{FetchError, image::Image},
+    sources::FetchError,
     table::Serving,
     text::{hex, one_line},
     trust::{Trust, Untrusted},
@@ -79,42 +80,10 @@ pub(crate) enum Refused {
         "it is of another world than the version that serves, so that their answers cannot be compared (promote)"
     )]
     OtherWorld,
-    #[error("looking at it failed within the plugin host, which is a mistake there")]
-    Broke,
     #[error("there are {0} components in the directory already, and no more are looked at")]
     TooMany(usize),
-    #[error("the daemon is stopping")]
-    Stopped,
-}
-
-/// A component and its manifest as they were read.
-#[derive(Clone, Debug)]
-pub(crate) struct Files {
-    pub(crate) component: Arc<Vec<u8>>,
-    pub(crate) manifest: Option<String>,
-    pub(crate) origin: Origin,
-}
-
-/// Where a component is from, and what shows who signed it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Origin {
-    /// A file in the directory.
-    File {
-        /// What lies beside it as `NAME.wasm.sig`; looked for where keys are configured.
-        signature: Option<Vec<u8>>,
-    },
-    /// A registry.
-    Image(Arc<Image>),
-}
-
-/// Where an admitted component is from, and who signed it: as records say it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Provenance {
-    /// `oci://…@sha256:…`; none for a file in the directory.
-    pub(crate) source: Option<String>,
-    /// The key's name and digest; none where nobody had to.
-    pub(crate) signed_by: Option<String>,
+    #[error("{0}")]
+    Unfinished(#[from] Unfinished),
 }
 
 /// What admitting needs. Cheap to clone.
@@ -266,21 +235,6 @@ impl Desk {
         let component = Arc::clone(component);
         Ok(aside(move || cache.compiled(&engine, &component, digest)).await??)
     }
-}
-
-/// Does what takes the processor or the disk for long outside the runtime's own threads.
-pub(crate) async fn aside<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Refused> {
-    let done = tokio::task::spawn_blocking(work).await;
-    // The runtime drops work when it goes down.
-    done.map_err(|error| {
-        if error.is_panic() {
-            Refused::Broke
-        } else {
-            Refused::Stopped
-        }
-    })
 }
 
 impl Case<'_> {

@@ -6,13 +6,13 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 use crate::{
-    config::Probation,
     engine::{
         Engine, Live, Reply, World, link,
         worlds::matcher::{Job, Matcher, Question},
     },
     fleet_copy::FleetCopy,
     health::Health,
+    health::Probation,
     limits::Limits,
     manifest::Manifest,
     metrics::Stats,

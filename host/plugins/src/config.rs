@@ -2,29 +2,9 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use serde::Serialize;
 use transom_store::Store;
 
-use crate::{limits::Limits, sources::Registries, trust::Signatures};
-
-/// When a version that fails is taken out of service. A manifest's `[probation]` overrides it for its plugin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Probation {
-    /// How long after a swap the version before it is ready to return.
-    pub window: Duration,
-    /// Traps and timeouts that a new version may have within the window. A version that has more than these in a row, with none to return
-    /// to, is parked.
-    pub most: u32,
-}
-
-impl Default for Probation {
-    fn default() -> Self {
-        Probation {
-            window: Duration::from_mins(10),
-            most: 10,
-        }
-    }
-}
+use crate::{health::Probation, limits::Limits, sources::Registries, trust::Signatures};
 
 /// Which plugin serves which extension point, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,13 +19,14 @@ use tokio::{
 };
 
 use crate::{
-    admission::{Desk, Files, Origin, Refused},
+    admission::{Desk, Refused},
     config::Config,
     error::{Error, OrderError},
     health::Alarm,
     history::History,
     kept::KeptFiles,
     metrics::Metrics,
+    origin::{Files, Origin},
     pool::Surroundings,
     sources::Sources,
     status::Change,

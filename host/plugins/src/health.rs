@@ -12,9 +12,27 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde::Serialize;
 use tokio::sync::mpsc;
 
-use crate::config::Probation;
+/// When a version that fails is taken out of service. A manifest's `[probation]` overrides it for its plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Probation {
+    /// How long after a swap the version before it is ready to return.
+    pub window: Duration,
+    /// Traps and timeouts that a new version may have within the window. A version that has more than these in a row, with none to return
+    /// to, is parked.
+    pub most: u32,
+}
+
+impl Default for Probation {
+    fn default() -> Self {
+        Probation {
+            window: Duration::from_mins(10),
+            most: 10,
+        }
+    }
+}
 
 /// Tells versions that run or ran in this process apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

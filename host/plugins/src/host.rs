@@ -13,7 +13,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    admission::{self, Desk},
+    admission::Desk,
     attempt,
     cache::Cache,
     config::Config,
@@ -30,7 +30,7 @@ use crate::{
     fleet::Fleet,
     history::{self, History},
     kept::KeptFiles,
-    lanes::Lanes,
+    lanes::{self, Lanes},
     metrics::Metrics,
     points::{Answering, Points},
     pool::Surroundings,
@@ -63,7 +63,7 @@ impl Config {
         let config = Arc::new(self);
         let trust = Arc::new(Trust::new(&config.signatures)?);
         let private = config.private.clone();
-        let (cache, kept, pantry) = admission::aside({
+        let (cache, kept, pantry) = lanes::aside({
             let stats = metrics.cache();
             move || {
                 (

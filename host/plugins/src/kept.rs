@@ -8,9 +8,9 @@ use std::{path::Path, sync::Arc};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    admission::{Files, Origin},
     limits::{MAX_MANIFEST, MAX_SIZE},
     manifest::names_source,
+    origin::{Files, Origin},
     shelf::Shelf,
     text::hex,
 };

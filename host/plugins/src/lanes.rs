@@ -36,6 +36,30 @@ pub(crate) fn linger() {
     LINGERS.set(true);
 }
 
+/// Why there is no outcome of what was done [`aside`]. Display is for an operator.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub(crate) enum Unfinished {
+    #[error("looking at it failed within the plugin host, which is a mistake there")]
+    Broke,
+    #[error("the daemon is stopping")]
+    Stopped,
+}
+
+/// Does what takes the processor or the disk for long outside the runtime's own threads.
+pub(crate) async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Unfinished> {
+    let done = tokio::task::spawn_blocking(work).await;
+    // The runtime drops work when it goes down.
+    done.map_err(|error| {
+        if error.is_panic() {
+            Unfinished::Broke
+        } else {
+            Unfinished::Stopped
+        }
+    })
+}
+
 /// The threads there are. Cheap to clone; the slow lane ends with the last clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes {

@@ -28,7 +28,7 @@
 //!   `vitals`, `quantiles`, `shadow`: how it is doing, and
 //!   how another does beside it
 //! * `engine`: the only place that names wasmtime; `net`: the input and output that probes ask for
-//! * `plugin`, `manifest`, `grants`, `limits`: what a plugin is and may do
+//! * `plugin`, `manifest`, `origin`, `grants`, `limits`: what a plugin is, where it is from and what it may do
 //! * [`workbench`]: all of this without a daemon, for those who write plugins
 //! * [`probe`], [`matcher`], [`events`], [`bootstrap`]: what is asked and answered, in plain types
 
@@ -67,6 +67,7 @@ mod limits;
 mod manifest;
 mod metrics;
 mod net;
+mod origin;
 mod plugin;
 mod points;
 mod pool;
@@ -88,8 +89,9 @@ mod vitals;
 pub mod workbench;
 mod world;
 
-pub use config::{Config, Probation, Uses};
+pub use config::{Config, Uses};
 pub use error::{CallError, Error, OrderError, Result};
+pub use health::Probation;
 pub use history::Kept;
 pub use host::Plugins;
 pub use limits::{Instances, Limits};

@@ -40,8 +40,8 @@ use std::time::Duration;
 use toml::{Table, Value};
 
 use crate::{
-    config::Probation,
     grants::{Destination, Grants},
+    health::Probation,
     imports,
     limits::{Instances, Limits, MAX_ATTEMPT, MAX_CALL, MAX_INSTANCES, MAX_MEMORY, MAX_SIZE, MAX_TABLE},
     sources::source::Source,

@@ -21,13 +21,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
 use crate::{
-    admission::Provenance,
     engine::{Engine, Live, Reply, World, span},
     error::CallError,
     fault::Fault,
     lanes::Lanes,
     limits::{Instances, MAX_INSTANCES},
     metrics::{Ending, is_busy},
+    origin::Provenance,
     plugin::{Meta, Queued},
     world::WorldName,
 };

@@ -18,7 +18,7 @@ use serde::Serialize;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    admission::{Case, Desk, Files, Origin, Refused, Steps},
+    admission::{Case, Desk, Refused, Steps},
     cache::Cache,
     config::Config,
     engine::{
@@ -29,6 +29,7 @@ use crate::{
     lanes::Lanes,
     manifest::Manifest,
     metrics::{Metrics, Stats},
+    origin::{Files, Origin},
     pool::{Facts, Surroundings},
     records,
     text::one_line,

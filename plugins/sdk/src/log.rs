@@ -4,6 +4,9 @@
 //! dropped and counted there, so nothing is bounded here. Natively (in unit tests) lines are kept for
 //! [`testing::logs`](crate::testing::logs).
 
+#[cfg(not(target_arch = "wasm32"))]
+use std::cell::RefCell;
+
 pub use crate::bindings::transom::plugin::log::Level;
 
 /// Writes one line. The macros below are the pleasant way.
@@ -11,7 +14,13 @@ pub fn write(level: Level, message: &str) {
     #[cfg(target_arch = "wasm32")]
     crate::bindings::transom::plugin::log::write(level, message);
     #[cfg(not(target_arch = "wasm32"))]
-    crate::testing::record(level, message);
+    LINES.with_borrow_mut(|lines| lines.push((level, message.to_owned())));
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+thread_local! {
+    /// What this thread's plugins wrote.
+    pub(crate) static LINES: RefCell<Vec<(Level, String)>> = const { RefCell::new(Vec::new()) };
 }
 
 #[doc(hidden)]

@@ -4,7 +4,6 @@
 //! [`drive`] to its end. A matcher and a filter are asked through their traits, and [`request`], [`agent`], [`task`] and [`query`] make
 //! what they are asked about. [`logs`] has what was logged.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::events::{Event, Query};
@@ -13,17 +12,9 @@ use crate::matcher::{Agent, Attribute, Condition, Constraint, Task, Value};
 use crate::plugin::{ConfigError, Plugin, configure};
 use crate::probe::{Answer, Attempt, Endpoint, Failure, Outcome, Probe, Request, Step};
 
-thread_local! {
-    static LOGS: RefCell<Vec<(Level, String)>> = const { RefCell::new(Vec::new()) };
-}
-
-pub(crate) fn record(level: Level, message: &str) {
-    LOGS.with_borrow_mut(|logs| logs.push((level, message.to_owned())));
-}
-
 /// What this thread's plugins logged since the last call.
 pub fn logs() -> Vec<(Level, String)> {
-    LOGS.take()
+    crate::log::LINES.take()
 }
 
 /// The plugin that a configuration document comes to; `{}` is what the host hands over when the operator wrote nothing.

@@ -11,9 +11,10 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 
 use crate::{
-    admission::{Files, Origin, Refused},
+    admission::Refused,
     limits::{MAX_MANIFEST, MAX_SIZE},
     manifest::names_source,
+    origin::{Files, Origin},
     trust::MAX_SIGNATURE,
 };
 

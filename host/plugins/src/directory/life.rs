@@ -7,11 +7,13 @@ use std::{
 
 use super::{Directory, files::Fingerprint};
 use crate::{
-    admission::{Admitted, Files, Refused, aside},
+    admission::{Admitted, Refused},
     error::OrderError,
     health::{Alarm, Generation, Health, Remedy},
+    lanes::aside,
     manifest::{Promote, ShadowPlan, WhenParked},
     metrics::Stats,
+    origin::Files,
     plugin::Post,
     records::{Outcome, Record},
     shadow::Tally,
@@ -190,7 +192,8 @@ impl Directory {
     async fn keep(&self, files: &Files) {
         let (kept, files) = (self.kept.clone(), files.clone());
         // What is not kept was said there; what broke there is no reason not to serve.
-        drop(aside(move || kept.put(&files)).await);
+        // What is not kept because the daemon stops is not missed.
+        let _ = aside(move || kept.put(&files)).await;
     }
 
     /// The version that serves, if one does.

@@ -7,8 +7,9 @@ use super::{
     files::{Found, read},
 };
 use crate::{
-    admission::{Files, Origin, Refused},
+    admission::Refused,
     manifest::Manifest,
+    origin::{Files, Origin},
     sources::{self, Wish},
 };
 

@@ -17,7 +17,7 @@ use super::{
     pantry::Pantry,
     pull::{Puller, Wish},
 };
-use crate::{admission::aside, error::Error, metrics::Metrics, status, trust::Trust};
+use crate::{error::Error, lanes::aside, metrics::Metrics, status, trust::Trust};
 
 /// Fetched at the same time.
 const AT_ONCE: usize = 4;

@@ -14,7 +14,7 @@ use super::{
     image::{Fetched, Image},
     source::Source,
 };
-use crate::{admission::aside, limits::MAX_SIZE, shelf::Shelf, text::hex};
+use crate::{lanes::aside, limits::MAX_SIZE, shelf::Shelf, text::hex};
 
 /// Images that are kept over all plugins: as many as a directory may name, and some that they were before.
 const MOST: usize = 320;

@@ -13,7 +13,7 @@ use super::{
     source::Source,
     transport::{Transport, Wanted},
 };
-use crate::{admission::aside, error::Error, text::hex, trust::Trust};
+use crate::{error::Error, lanes::aside, text::hex, trust::Trust};
 
 /// What a plugin's manifest asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]

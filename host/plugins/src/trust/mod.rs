@@ -15,8 +15,8 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::Value;
 
 use crate::{
-    admission::{Files, Origin},
     error::Error,
+    origin::{Files, Origin},
     sources::{artefact::digest_of, image::Image},
 };
 use key::Key;
