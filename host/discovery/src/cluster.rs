@@ -8,7 +8,6 @@ pub mod document;
 pub mod operator;
 mod ordered;
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 
 use transom_cluster::{AgentId, FrameworkId, TaskId};
@@ -16,7 +15,9 @@ use transom_cluster::{AgentId, FrameworkId, TaskId};
 pub use addresses::Addresses;
 pub use ordered::Ordered;
 
-/// The cluster at one moment.
+use crate::map::Map;
+
+/// The cluster at one moment. A clone costs nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cluster {
     /// The leading master's address.
@@ -26,7 +27,7 @@ pub struct Cluster {
     /// Frameworks by id.
     pub frameworks: Ordered<FrameworkId, Framework>,
     /// Tasks by framework, those that may run: what ended is not kept.
-    pub tasks: HashMap<FrameworkId, Ordered<TaskId, Task>>,
+    pub tasks: Map<FrameworkId, Ordered<TaskId, Task>>,
     /// Entries that made no sense and were left out.
     pub skipped: u64,
 }

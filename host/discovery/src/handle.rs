@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 use transom_web::{Limits, Listener};
 
 use crate::metrics::Metrics;
-use crate::records::Rules;
+use crate::rules::Rules;
 use crate::shared::Shared;
 use crate::watch::Watch;
 use crate::zone::Zone;
@@ -112,6 +112,9 @@ fn rules(config: &Config) -> Rules {
         ip_sources: config.ip_sources.clone(),
         masters: config.masters.clone(),
         name_server: (config.soa_mname.clone(), own_addresses(config.listener)),
+        ttl: config.ttl,
+        weight: config.srv_record_default_weight,
+        reverse: false,
     }
 }
 

@@ -17,8 +17,9 @@ use serde_json::ser::PrettyFormatter;
 
 use crate::Config;
 use crate::http::settings::Shown;
+use crate::listing::{self, ListedFramework};
 use crate::shared::Shared;
-use crate::zone::{ListedFramework, Zone};
+use crate::zone::Zone;
 
 #[derive(Clone)]
 struct Api {
@@ -128,8 +129,8 @@ async fn hosts(State(api): State<Api>, Path(host): Path<String>, RawQuery(query)
         host: name.clone(),
         ip,
     };
-    let mut a: Vec<_> = node.a.iter().map(|ip| record(ip.to_string())).collect();
-    let mut aaaa: Vec<_> = node.aaaa.iter().map(|ip| record(ip.to_string())).collect();
+    let mut a: Vec<_> = node.a().iter().map(|ip| record(ip.to_string())).collect();
+    let mut aaaa: Vec<_> = node.aaaa().iter().map(|ip| record(ip.to_string())).collect();
     a.shuffle(&mut rand::rng());
     aaaa.shuffle(&mut rand::rng());
     a.append(&mut aaaa);
@@ -168,14 +169,14 @@ async fn services(
 
 /// For each target one address of each kind, whichever come up; a target without address is left out.
 fn service_records(zone: &Zone, asked: &str) -> Vec<Service> {
-    let services = zone.node(&normal(asked)).map_or(&[][..], |node| &node.srv);
+    let services = zone.node(&normal(asked)).map_or(&[][..], |node| node.srv());
     let mut records = Vec::with_capacity(services.len());
     for service in services {
         let Some(target) = zone.node(&service.target) else {
             continue;
         };
-        let a = target.a.choose(&mut rand::rng()).map(ToString::to_string);
-        let aaaa = target.aaaa.choose(&mut rand::rng()).map(ToString::to_string);
+        let a = target.a().choose(&mut rand::rng()).map(ToString::to_string);
+        let aaaa = target.aaaa().choose(&mut rand::rng()).map(ToString::to_string);
         records.extend([a, aaaa].into_iter().flatten().map(|ip| Service {
             service: asked.to_owned(),
             host: service.target.to_string(),
@@ -188,15 +189,15 @@ fn service_records(zone: &Zone, asked: &str) -> Vec<Service> {
 
 /// The enumerate object (specification, part A); a cluster without frameworks has null.
 #[derive(Serialize)]
-struct Enumeration<'z> {
-    frameworks: Option<&'z [ListedFramework]>,
+struct Enumeration {
+    frameworks: Option<Vec<ListedFramework>>,
 }
 
 async fn enumerate(State(api): State<Api>) -> Response {
     let Some(zone) = api.shared.zone.load_full() else {
         return not_yet();
     };
-    let frameworks = zone.frameworks();
+    let frameworks: Vec<_> = listing::frameworks(&zone).collect();
     json(&Enumeration {
         frameworks: (!frameworks.is_empty()).then_some(frameworks),
     })

@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+mod changes;
 pub mod cluster;
 mod config;
 mod dns;
@@ -26,9 +27,12 @@ mod error;
 mod handle;
 mod http;
 pub mod labels;
+pub mod listing;
+mod map;
 mod metrics;
 pub mod records;
 mod resolve;
+pub mod rules;
 mod shared;
 mod watch;
 pub mod zone;

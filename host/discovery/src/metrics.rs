@@ -25,6 +25,7 @@ pub(crate) struct Metrics {
     pub(crate) queries: Family<Query, Counter>,
     pub(crate) reconnects: Counter,
     pub(crate) zones: Counter,
+    pub(crate) drift: Counter,
 }
 
 impl Metrics {
@@ -39,6 +40,11 @@ impl Metrics {
             "transom_discovery_reconnects",
             "Times that the cluster's stream of events was opened anew after it was lost",
             metrics.reconnects.clone(),
+        );
+        registry.register(
+            "transom_discovery_drift",
+            "Entries that a full comparison found to be other than the stream of events had told",
+            metrics.drift.clone(),
         );
         registry.register("transom_discovery_zones", "Zones made", metrics.zones.clone());
         registry.register_collector(Box::new(OfZone(Arc::clone(shared))));

@@ -1,224 +1,271 @@
 //! Which records a cluster has: mesos-dns's names, and the `.slave.` forms of its successor.
 //!
-//! A pure function of the model, the addresses of host names, and the rules of the site. It is called anew for every
-//! zone; the order in which records are made decides only which task is listed as the owner of a shared one.
+//! Pure functions of the model, the addresses of host names, and the rules of the site: one for each kind of entry, so that a
+//! change of one entry changes its records and no others. Entries may have a record in common; it is there for as long as one of
+//! them has it.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use transom_cluster::{AgentId, TaskId};
+use transom_cluster::TaskId;
 
-use crate::cluster::{Cluster, Discovery, Endpoint, Framework, Host, Ordered, Task};
+use crate::cluster::{Discovery, Endpoint, Framework, Host, Task};
 use crate::config::IpSource;
-use crate::labels::{Rule, agent_tail, hash5};
-use crate::zone::{Builder, Listed, ListedFramework, ListedTask};
+use crate::labels::{agent_tail, hash5};
+use crate::rules::{Hosts, Part, Rules};
+use crate::zone::{MadeFrom, Record, Service, Value};
 
-/// Addresses of host names, as far as they are known.
-pub type Hosts = HashMap<String, Vec<IpAddr>>;
-
-/// What a site decides about its records.
-#[derive(Clone, Debug)]
-pub struct Rules {
-    /// What every name ends with, without dots around it.
-    pub domain: String,
-    /// How texts become labels.
-    pub labels: Rule,
-    /// Where task addresses come from, in order.
-    pub ip_sources: Vec<IpSource>,
-    /// Masters as `host:port`, in order.
-    pub masters: Vec<String>,
-    /// The name server's own name, with its trailing dot, and addresses.
-    pub name_server: (String, Vec<IpAddr>),
+/// What there is of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Made<T> {
+    /// Its records.
+    Records(T),
+    /// It is not to have any.
+    Nothing,
+    /// It should have some and makes no sense.
+    Nonsense,
 }
 
-/// Makes every record of a cluster.
-pub fn make(cluster: &Cluster, hosts: &Hosts, rules: &Rules) -> Builder {
-    let mut make = Make {
-        zone: Builder::new(),
+/// A record of a task, in the order in which they are listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// In the zone.
+    Record(Record),
+    /// A name of an address.
+    Pointer(Arc<str>, IpAddr),
+}
+
+/// Makes records of one kind of entry.
+struct Make<'r, 'h> {
+    rules: &'r Rules,
+    hosts: &'h Hosts,
+    ttl: u32,
+}
+
+impl<'h> Make<'_, 'h> {
+    fn ips<'e: 'h>(&self, endpoint: &'e Endpoint) -> &'h [IpAddr] {
+        ips(self.hosts, endpoint)
+    }
+
+    fn address(&self, name: &Arc<str>, ip: IpAddr) -> Record {
+        Record {
+            name: Arc::clone(name),
+            value: Value::Address(ip),
+            ttl: self.ttl,
+        }
+    }
+
+    fn service(&self, name: &str, target: &Arc<str>, port: u32, weight: u16) -> Record {
+        let target = Arc::clone(target);
+        Record {
+            name: name.into(),
+            value: Value::Service(Service { target, port, weight }),
+            ttl: self.ttl,
+        }
+    }
+
+    fn full(&self, name: &str) -> Arc<str> {
+        self.rules.full(name).into()
+    }
+}
+
+fn ips<'h>(hosts: &'h Hosts, endpoint: &'h Endpoint) -> &'h [IpAddr] {
+    match &endpoint.host {
+        Host::Ip(ip) => std::slice::from_ref(ip),
+        Host::Name(name) => hosts.get(name).map_or(&[], Vec::as_slice),
+    }
+}
+
+/// A framework's own records.
+pub(crate) fn of_framework(rules: &Rules, hosts: &Hosts, framework: &Framework) -> Vec<Record> {
+    let Some(endpoint) = &framework.endpoint else {
+        return Vec::new();
+    };
+    let part = rules.part(&framework.name);
+    let make = Make {
+        rules,
+        hosts,
+        ttl: part.ttl,
+    };
+    let name = make.full(&part.labels);
+    let addresses = make.ips(endpoint).iter().map(|ip| make.address(&name, *ip));
+    let mut records: Vec<_> = addresses.collect();
+    if let Some(port) = endpoint.port {
+        records.push(make.service(
+            &format!("_framework._tcp.{name}"),
+            &name,
+            port.into(),
+            rules.weight,
+        ));
+    }
+    records
+}
+
+/// An agent's records; one without address makes no sense.
+pub(crate) fn of_agent(rules: &Rules, hosts: &Hosts, agent: &Endpoint) -> Made<Vec<Record>> {
+    let make = Make {
+        rules,
+        hosts,
+        ttl: rules.ttl,
+    };
+    let ips = make.ips(agent);
+    if ips.is_empty() {
+        return Made::Nonsense;
+    }
+    let name = make.full("slave");
+    let mut records: Vec<_> = ips.iter().map(|ip| make.address(&name, *ip)).collect();
+    if let Some(port) = agent.port {
+        records.push(make.service(&rules.full("_slave._tcp"), &name, port.into(), rules.weight));
+    }
+    Made::Records(records)
+}
+
+/// The name server, `leader`, `master` and `master0` …; a leader that is no address yet has none of them.
+pub(crate) fn of_masters(rules: &Rules, hosts: &Hosts, leader: Option<&Endpoint>) -> Vec<Record> {
+    let make = Make {
+        rules,
+        hosts,
+        ttl: rules.ttl,
+    };
+    let (own, addresses) = &rules.name_server;
+    let own = Arc::from(own.as_str());
+    let mut records: Vec<_> = addresses.iter().map(|ip| make.address(&own, *ip)).collect();
+    let all = make.full("master");
+    let mut masters: Vec<IpAddr> = Vec::new();
+    let mut leading = None;
+    if let Some(endpoint) = leader {
+        let ips = make.ips(endpoint);
+        let name = make.full("leader");
+        records.extend(ips.iter().map(|ip| make.address(&name, *ip)));
+        masters.extend(ips);
+        if let (Some(port), false) = (endpoint.port, ips.is_empty()) {
+            for service in ["_leader._tcp", "_leader._udp"] {
+                records.push(make.service(&rules.full(service), &name, port.into(), rules.weight));
+            }
+            leading = Some((ips, port));
+        }
+    }
+    let mut numbered = Vec::new();
+    let mut has_leader = false;
+    for master in &rules.masters {
+        let Some((Host::Ip(ip), port)) = host_port(master) else {
+            continue;
+        };
+        let leads = leading.is_some_and(|(ips, leading)| ips.contains(&ip) && leading == port);
+        if leads && has_leader || !leads && masters.contains(&ip) {
+            continue;
+        }
+        if !leads {
+            masters.push(ip);
+        }
+        has_leader |= leads;
+        numbered.push(ip);
+    }
+    if let (Some((ips, _)), false) = (leading, has_leader) {
+        numbered.extend(ips);
+    }
+    records.extend(masters.iter().map(|ip| make.address(&all, *ip)));
+    let of_number = |(n, ip)| make.address(&make.full(&format!("master{n}")), ip);
+    records.extend(numbered.into_iter().enumerate().map(of_number));
+    records
+}
+
+/// A task's records; one on an agent that nobody knows runs nowhere that could be told.
+pub(crate) fn of_task(from: &MadeFrom, part: &Part, id: &TaskId, task: &Task) -> Made<Vec<Line>> {
+    if !task.running {
+        return Made::Nothing;
+    }
+    let MadeFrom {
         cluster,
         hosts,
         rules,
+    } = from;
+    let Some(agent) = cluster.agents.get(&task.agent) else {
+        return Made::Nonsense;
     };
-    make.frameworks();
-    make.agents();
-    make.name_server();
-    make.masters();
-    make.tasks();
-    make.zone
+    let make = Make {
+        rules,
+        hosts,
+        ttl: part.ttl,
+    };
+    let mut of_task = OfTask {
+        agent: make.ips(agent),
+        make,
+        framework: &part.labels,
+        suffix: format!("-{}-{}", hash5(id.as_str()), agent_tail(task.agent.as_str())),
+        task,
+        lines: Vec::new(),
+    };
+    of_task.all();
+    Made::Records(of_task.lines)
 }
 
-struct Make<'c> {
-    zone: Builder,
-    cluster: &'c Cluster,
-    hosts: &'c Hosts,
-    rules: &'c Rules,
+struct OfTask<'r, 'h, 't> {
+    make: Make<'r, 'h>,
+    /// The agent's addresses.
+    agent: &'h [IpAddr],
+    /// `marathon`
+    framework: &'t str,
+    /// `-hash5-tail`
+    suffix: String,
+    task: &'t Task,
+    lines: Vec<Line>,
 }
 
-/// The parts of a task's names.
-struct Names<'t> {
+/// Names by which a task is found, and those that services point at.
+struct Names {
     /// `web`, or the discovery name.
     short: String,
-    /// `web-hash5-tail`
-    canonical: String,
-    /// `.marathon`
-    framework: &'t str,
+    /// `web.marathon.mesos.`, `web-hash5-tail.marathon.mesos.`
+    own: [Arc<str>; 2],
+    /// `web.marathon.slave.mesos.`, `web-hash5-tail.marathon.slave.mesos.`
+    on_agent: [Arc<str>; 2],
 }
 
-impl<'c> Make<'c> {
-    /// `name.domain.`
-    fn full(&self, name: &str) -> String {
-        format!("{name}.{}.", self.rules.domain)
-    }
-
-    fn ips(&self, endpoint: &'c Endpoint) -> &'c [IpAddr] {
-        match &endpoint.host {
-            Host::Ip(ip) => std::slice::from_ref(ip),
-            Host::Name(name) => self.hosts.get(name).map_or(&[], Vec::as_slice),
-        }
-    }
-
-    fn addresses(&mut self, name: &str, ips: &[IpAddr]) {
-        for ip in ips {
-            self.zone.address(name, *ip);
-        }
-    }
-
-    fn frameworks(&mut self) {
-        for (_, Framework { name, endpoint }) in self.cluster.frameworks.iter() {
-            let Some(endpoint) = endpoint else { continue };
-            let name = self.full(&self.rules.labels.fragment(name));
-            self.addresses(&name, self.ips(endpoint));
-            if let Some(port) = endpoint.port {
-                self.zone.service(
-                    &format!("_framework._tcp.{name}"),
-                    &Arc::from(name.as_str()),
-                    port.into(),
-                );
-            }
-        }
-    }
-
-    fn agents(&mut self) {
-        let (name, service) = (self.full("slave"), self.full("_slave._tcp"));
-        let target = Arc::from(name.as_str());
-        for (_, agent) in self.cluster.agents.iter() {
-            let ips = self.ips(agent);
-            if ips.is_empty() {
-                self.zone.skipped += 1;
-                continue;
-            }
-            self.addresses(&name, ips);
-            if let Some(port) = agent.port {
-                self.zone.service(&service, &target, port.into());
-            }
-        }
-    }
-
-    fn name_server(&mut self) {
-        let (name, ips) = &self.rules.name_server;
-        self.addresses(name, ips);
-    }
-
-    /// `leader`, `master` and `master0` …; a leader that is no address yet has none of them.
-    fn masters(&mut self) {
-        let mut leader = None;
-        if let Some(endpoint) = &self.cluster.leader {
-            let ips = self.ips(endpoint);
-            let name = self.full("leader");
-            self.addresses(&name, ips);
-            self.addresses(&self.full("master"), ips);
-            if let (Some(port), false) = (endpoint.port, ips.is_empty()) {
-                let target = Arc::from(name.as_str());
-                for protocol in ["tcp", "udp"] {
-                    self.zone
-                        .service(&self.full(&format!("_leader._{protocol}")), &target, port.into());
-                }
-                leader = Some((ips, port));
-            }
-        }
-        let mut numbered = Vec::new();
-        let mut has_leader = false;
-        for master in &self.rules.masters {
-            let Some((Host::Ip(ip), port)) = host_port(master) else {
-                continue;
-            };
-            let leads = leader.is_some_and(|(ips, leading)| ips.contains(&ip) && leading == port);
-            if leads && has_leader || !leads && !self.zone.address(&self.full("master"), ip) {
-                continue;
-            }
-            has_leader |= leads;
-            numbered.push(ip);
-        }
-        if let (Some((ips, _)), false) = (leader, has_leader) {
-            numbered.extend(ips);
-        }
-        for (n, ip) in numbered.into_iter().enumerate() {
-            self.zone.address(&self.full(&format!("master{n}")), ip);
-        }
-    }
-
-    fn tasks(&mut self) {
-        for (id, framework) in self.cluster.frameworks.iter() {
-            let fragment = self.rules.labels.fragment(&framework.name);
-            let tasks = self.cluster.tasks.get(id);
-            let running = tasks
-                .into_iter()
-                .flat_map(Ordered::iter)
-                .filter(|(_, task)| task.running);
-            let mut listed = Vec::new();
-            for (id, task) in running {
-                // A task on an agent that nobody knows runs nowhere that could be told.
-                let Some(agent) = self.cluster.agents.get(&task.agent) else {
-                    self.zone.skipped += 1;
-                    continue;
-                };
-                let records = self.task(id, task, self.ips(agent), &fragment);
-                listed.push(ListedTask {
-                    name: task.name.clone(),
-                    id: id.to_string(),
-                    records,
-                });
-            }
-            self.zone.list(ListedFramework {
-                name: framework.name.clone(),
-                tasks: listed,
-            });
-        }
-    }
-
-    fn task(&mut self, id: &TaskId, task: &Task, agent_ips: &[IpAddr], framework: &str) -> Vec<Listed> {
-        let names = |short: String| {
-            let canonical = format!("{short}-{}-{}", hash5(id.as_str()), tail(&task.agent));
-            Names {
-                short,
-                canonical,
-                framework,
-            }
-        };
-        let labels = self.rules.labels;
-        let mut listed = Vec::new();
+impl OfTask<'_, '_, '_> {
+    fn all(&mut self) {
+        let labels = self.make.rules.labels;
+        let task = self.task;
         match &task.discovery {
-            None => self.task_names(&names(labels.label(&task.name)), task, agent_ips, &mut listed),
+            None => self.names(&self.named(labels.label(&task.name))),
             Some(discovery) => {
                 // First the name as it stands, which is how it once was; then as a label.
-                let raw = names(discovery.name.clone());
-                let label = names(labels.label(&discovery.name));
-                for names in [&raw, &label] {
-                    self.task_names(names, task, agent_ips, &mut listed);
-                    self.discovery_ports(names, discovery, &mut listed);
+                for short in [discovery.name.clone(), labels.label(&discovery.name)] {
+                    let names = self.named(short);
+                    self.names(&names);
+                    self.discovery_ports(&names, discovery);
                 }
             }
         }
-        listed
     }
 
-    fn task_ips<'t>(&self, task: &'t Task, agent_ips: &'t [IpAddr]) -> &'t [IpAddr] {
-        let sources = self.rules.ip_sources.iter().map(|source| match source {
-            IpSource::Host => agent_ips,
-            IpSource::Docker => &task.addresses.docker,
-            IpSource::Mesos => &task.addresses.mesos,
-            IpSource::Netinfo => &task.addresses.netinfo,
+    fn named(&self, short: String) -> Names {
+        let Self {
+            make,
+            framework,
+            suffix,
+            ..
+        } = self;
+        Names {
+            own: [
+                make.full(&format!("{short}.{framework}")),
+                make.full(&format!("{short}{suffix}.{framework}")),
+            ],
+            on_agent: [
+                make.full(&format!("{short}.{framework}.slave")),
+                make.full(&format!("{short}{suffix}.{framework}.slave")),
+            ],
+            short,
+        }
+    }
+
+    /// Where the task's own addresses are taken from: the first source that has any.
+    fn ips(&self) -> &[IpAddr] {
+        let sources = self.make.rules.ip_sources.iter().map(|source| match source {
+            IpSource::Host => self.agent,
+            IpSource::Docker => &self.task.addresses.docker,
+            IpSource::Mesos => &self.task.addresses.mesos,
+            IpSource::Netinfo => &self.task.addresses.netinfo,
         });
         sources
             .into_iter()
@@ -227,79 +274,72 @@ impl<'c> Make<'c> {
     }
 
     /// Addresses of the task and of its agent, and its ports on the agent.
-    fn task_names(&mut self, names: &Names<'_>, task: &Task, agent_ips: &[IpAddr], listed: &mut Vec<Listed>) {
-        let Names {
-            short,
-            canonical,
-            framework,
-        } = names;
-        let own = [
-            self.full(&format!("{short}.{framework}")),
-            self.full(&format!("{canonical}.{framework}")),
-        ];
-        let on_agent = [
-            self.full(&format!("{short}.{framework}.slave")),
-            self.full(&format!("{canonical}.{framework}.slave")),
-        ];
-        for (names, ips) in [(&own, self.task_ips(task, agent_ips)), (&on_agent, agent_ips)] {
-            for ip in ips {
-                for name in names {
-                    listed.extend(self.zone.listed_address(name, *ip));
-                }
+    fn names(&mut self, names: &Names) {
+        let mut lines = Vec::new();
+        for ip in self.ips() {
+            lines.extend(
+                names
+                    .own
+                    .iter()
+                    .map(|name| Line::Record(self.make.address(name, *ip))),
+            );
+            if self.make.rules.reverse {
+                lines.push(Line::Pointer(Arc::clone(&names.own[0]), *ip));
             }
         }
-        let target = Arc::from(on_agent[1].as_str());
-        let suffixes: &[&str] = if task.discovery.is_some() {
+        for ip in self.agent {
+            lines.extend(
+                names
+                    .on_agent
+                    .iter()
+                    .map(|name| Line::Record(self.make.address(name, *ip))),
+            );
+        }
+        self.lines.append(&mut lines);
+        let suffixes: &[&str] = if self.task.discovery.is_some() {
             &[".slave"]
         } else {
             &[".slave", ""]
         };
+        let task = self.task;
         for port in task.ports.iter().flat_map(|(first, last)| ports(*first, *last)) {
             for suffix in suffixes {
                 for protocol in ["tcp", "udp"] {
-                    let service = self.full(&format!("_{short}._{protocol}.{framework}{suffix}"));
-                    listed.extend(self.zone.listed_service(&service, &target, port));
+                    let name = format!("_{}._{protocol}.{}{suffix}", names.short, self.framework);
+                    self.service(&name, &names.on_agent[1], port);
                 }
             }
         }
     }
 
     /// Ports that the task says it has: on its own addresses, and the same on its agent's.
-    fn discovery_ports(&mut self, names: &Names<'_>, discovery: &Discovery, listed: &mut Vec<Listed>) {
-        let Names {
-            short,
-            canonical,
-            framework,
-        } = names;
-        let own = Arc::from(self.full(&format!("{canonical}.{framework}")).as_str());
-        let on_agent = Arc::from(self.full(&format!("{canonical}.{framework}.slave")).as_str());
+    fn discovery_ports(&mut self, names: &Names, discovery: &Discovery) {
+        let labels = self.make.rules.labels;
         for port in &discovery.ports {
-            let protocol = self.rules.labels.label(&port.protocol);
+            let protocol = labels.label(&port.protocol);
             let protocols = if port.protocol.is_empty() {
                 vec!["tcp", "udp"]
             } else {
                 vec![protocol.as_str()]
             };
-            let name = self.rules.labels.label(&port.name);
-            for (suffix, target) in [("", &own), (".slave", &on_agent)] {
+            let port_name = labels.label(&port.name);
+            for (suffix, target) in [("", &names.own[1]), (".slave", &names.on_agent[1])] {
                 for protocol in &protocols {
-                    let service = format!("_{short}._{protocol}.{framework}{suffix}");
-                    listed.extend(
-                        self.zone
-                            .listed_service(&self.full(&service), target, port.number),
-                    );
+                    let name = format!("_{}._{protocol}.{}{suffix}", names.short, self.framework);
+                    self.service(&name, target, port.number);
                     if !port.name.is_empty() {
-                        let by_port = self.full(&format!("_{name}.{service}"));
-                        listed.extend(self.zone.listed_service(&by_port, target, port.number));
+                        self.service(&format!("_{port_name}.{name}"), target, port.number);
                     }
                 }
             }
         }
     }
-}
 
-fn tail(agent: &AgentId) -> String {
-    agent_tail(agent.as_str())
+    fn service(&mut self, name: &str, target: &Arc<str>, port: u32) {
+        let name = self.make.rules.full(name);
+        let record = self.make.service(&name, target, port, self.make.rules.weight);
+        self.lines.push(Line::Record(record));
+    }
 }
 
 /// The ports of a range; a range that reaches beyond what ports there are is cut.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use crate::cluster::Cluster;
-use crate::records::Hosts;
+use crate::rules::Hosts;
 
 /// Lookups at a time; further ones wait for the next round.
 const AT_ONCE: usize = 16;

@@ -1,7 +1,8 @@
 //! Following the cluster: its stream of events becomes zones.
 //!
 //! One task owns the model. While the stream lives, each event is applied, and a moment after a change that matters a new
-//! zone is made on a thread of its own and put into service; a burst of events is one zone. The stream does not tell
+//! zone is made of the old one and put into service; a burst of events is one zone, and what changes much is made on a
+//! thread of its own. The stream does not tell
 //! everything (agents that are gone), so every `refresh_seconds` a second subscription is opened beside the first one and
 //! takes its place with its own snapshot: a full comparison without a gap.
 //!
@@ -19,12 +20,14 @@ use tokio_util::sync::CancellationToken;
 use transom_cluster::operator::{Event, Stream};
 use transom_cluster::{Client, Error, LeaderChanges};
 
+use crate::changes::{self, Changes};
 use crate::cluster::operator::Effect;
 use crate::cluster::{Cluster, Endpoint, document};
 use crate::metrics::Metrics;
-use crate::records::{self, Rules};
 use crate::resolve::Names;
+use crate::rules::{Hosts, Rules};
 use crate::shared::Shared;
+use crate::zone::{MadeFrom, Zone};
 
 /// The stream begins with a snapshot of the whole cluster, which may take a large one some time to write.
 const SNAPSHOT_WITHIN: Duration = Duration::from_mins(2);
@@ -32,6 +35,8 @@ const SNAPSHOT_WITHIN: Duration = Duration::from_mins(2);
 const LEADER_WITHIN: Duration = Duration::from_secs(10);
 /// From a change to its zone, so that a burst of events is one zone.
 const GATHER: Duration = Duration::from_millis(10);
+/// Records of the last changes that are remembered for incremental transfers.
+const KEPT: usize = 20_000;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
@@ -75,6 +80,10 @@ pub(crate) struct Watch {
     metrics: Metrics,
     cluster: Cluster,
     names: Names,
+    /// The addresses of host names in the last zone.
+    hosts: Arc<Hosts>,
+    /// What is not as it was in the last zone.
+    changes: Changes,
     /// When a zone is due, if one is.
     due: Option<Instant>,
     /// How long the last zone took to make: as long is waited before the next one.
@@ -98,6 +107,8 @@ impl Watch {
             metrics,
             cluster: Cluster::default(),
             names: Names::default(),
+            hosts: Arc::default(),
+            changes: Changes::everything(),
             due: None,
             took: Duration::ZERO,
         }
@@ -159,7 +170,7 @@ impl Watch {
                     Err(error) => return Lost::Cluster(error),
                 },
                 () = sleep_until(self.due.unwrap_or_else(Instant::now)), if self.due.is_some() => self.publish().await,
-                differs = self.names.answered() => if differs { self.changed() },
+                differs = self.names.answered() => if differs { self.found() },
                 () = sleep_until(refresh), if second.is_none() => second = Some(Box::pin(open(self.client.clone()))),
                 opened = async { match second.as_mut() { Some(opening) => opening.await, None => std::future::pending().await } } => {
                     second = None;
@@ -176,23 +187,52 @@ impl Watch {
 
     /// Takes a snapshot for the model, and puts its zone into service.
     async fn adopt(&mut self, (stream, cluster): Opened) -> Stream {
-        self.shared.confirmed.touch();
         let leader = cluster.leader.clone().or_else(|| self.cluster.leader.take());
-        let cluster = Cluster { leader, ..cluster };
-        if cluster != self.cluster || self.shared.zone.load().is_none() {
-            self.cluster = cluster;
+        self.compare(Cluster { leader, ..cluster }).await;
+        stream
+    }
+
+    /// A full comparison: what differs was not told, or not understood.
+    async fn compare(&mut self, cluster: Cluster) {
+        self.shared.confirmed.touch();
+        let served = self.shared.zone.load_full();
+        if let Some(zone) = &served {
+            let drift = Changes::between(&self.cluster, &cluster).len();
+            if drift > 0 {
+                tracing::debug!(drift, "entries were not as the stream had told");
+                self.metrics.drift.inc_by(drift as u64);
+            }
+            // Against the zone, not the model: what is about to change anyway is in both.
+            let since = Changes::between(&zone.made_from().cluster, &cluster);
+            if !self.changes.is_everything() {
+                self.changes = since;
+            }
+        }
+        let skips_differ = self.cluster.skipped != cluster.skipped;
+        self.cluster = cluster;
+        if served.is_none() || skips_differ || !self.changes.is_empty() {
             self.publish().await;
         } else {
             self.names.ask(&self.cluster, self.refresh);
         }
-        stream
     }
 
     fn apply(&mut self, event: &Event) {
         self.shared.confirmed.touch();
-        if self.cluster.apply(event) == Effect::Changed {
-            self.changed();
+        match self.cluster.apply(event) {
+            Effect::Same => return,
+            Effect::Task(framework, task) => self.changes.task(framework, task),
+            Effect::Framework(framework) => self.changes.framework(framework),
+            Effect::Agent(agent) => self.changes.agent(agent),
+            Effect::Everything => self.changes.all(),
         }
+        self.changed();
+    }
+
+    /// Addresses of host names are other ones than before.
+    fn found(&mut self) {
+        self.changes.all();
+        self.changed();
     }
 
     fn skip(&mut self, error: &Error) {
@@ -210,9 +250,7 @@ impl Watch {
     async fn read_document(&mut self) -> bool {
         match timeout(SNAPSHOT_WITHIN, self.client.state()).await {
             Ok(Ok(state)) => {
-                self.shared.confirmed.touch();
-                self.cluster = document::read(&state);
-                self.publish().await;
+                self.compare(document::read(&state)).await;
                 true
             }
             Ok(Err(error)) => {
@@ -233,7 +271,7 @@ impl Watch {
                     return;
                 }
                 () = sleep_until(self.due.unwrap_or_else(Instant::now)), if self.due.is_some() => self.publish().await,
-                differs = self.names.answered() => if differs { self.changed() },
+                differs = self.names.answered() => if differs { self.found() },
             }
         }
     }
@@ -243,31 +281,45 @@ impl Watch {
         self.due = None;
         self.names.ask(&self.cluster, self.refresh);
         let began = Instant::now();
-        let serial = next_serial(self.shared.zone.load().as_ref().map(|zone| zone.serial()));
-        let (rules, hosts) = (Arc::clone(&self.rules), self.names.known.clone());
-        let cluster = std::mem::take(&mut self.cluster);
-        let shared = Arc::clone(&self.shared);
-        let making = tokio::task::spawn_blocking(move || {
-            let mut builder = records::make(&cluster, &hosts, &rules);
-            builder.skipped += cluster.skipped;
-            let zone = builder.build(&rules.domain, serial);
-            tracing::debug!(
-                serial,
-                records = zone.records(),
-                skipped = zone.skipped(),
-                "a new zone"
-            );
-            // The zone before it is taken down here too: a large one takes its time.
-            drop(shared.zone.swap(Some(Arc::new(zone))));
-            cluster
-        });
-        match making.await {
-            Ok(cluster) => {
-                self.cluster = cluster;
+        let changes = std::mem::take(&mut self.changes);
+        if changes.is_everything() {
+            self.hosts = Arc::new(self.names.known.clone());
+        }
+        let served = self.shared.zone.load_full();
+        let serial = next_serial(served.as_ref().map(|zone| zone.serial()));
+        let from = served.unwrap_or_else(|| Arc::new(Zone::empty(Arc::clone(&self.rules))));
+        let to = MadeFrom {
+            cluster: self.cluster.clone(),
+            hosts: Arc::clone(&self.hosts),
+            rules: Arc::clone(&self.rules),
+        };
+        let large = changes.is_large();
+        let make = move || Arc::new(changes::apply(&from, to, changes, serial, KEPT));
+        let made = if large {
+            tokio::task::spawn_blocking(make).await
+        } else {
+            Ok(make())
+        };
+        match made {
+            Ok(zone) => {
+                tracing::debug!(
+                    serial,
+                    records = zone.records(),
+                    skipped = zone.skipped(),
+                    "a new zone"
+                );
+                let before = self.shared.zone.swap(Some(zone));
+                if large {
+                    // A large one takes its time to be taken down.
+                    tokio::task::spawn_blocking(move || drop(before));
+                }
                 self.metrics.zones.inc();
             }
-            // Only when the runtime ends or the making itself panicked; the next snapshot brings the model back.
-            Err(error) => tracing::error!(%error, "a zone could not be made"),
+            // Only when the runtime ends or the making itself panicked; then all of it is made anew.
+            Err(error) => {
+                self.changes.all();
+                tracing::error!(%error, "a zone could not be made");
+            }
         }
         self.took = began.elapsed();
     }

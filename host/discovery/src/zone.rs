@@ -1,51 +1,55 @@
-//! The zone: every name with its records, as lookups read it. Immutable; a change is a new zone.
+//! The zone: every name with its records, as lookups read it. Immutable; a change is a new zone, which shares with the one
+//! before it all that did not change, so that it costs as much as the change and no more.
 
-use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hickory_proto::rr::Name;
-use serde::Serialize;
-use serde::ser::SerializeStruct;
 
-mod distinct;
+mod journal;
+mod node;
 
-use distinct::Distinct;
+pub use journal::{Journal, Step};
+pub use node::{Node, Service, Value};
 
-/// Everything that is answered from. Names are lower case, with their trailing dot.
-#[derive(Debug)]
+use crate::cluster::Cluster;
+use crate::map::Map;
+use crate::rules::{Hosts, Rules};
+
+/// A record and its name, which is lower case where DNS is to find it, with its trailing dot.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Record {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What it says.
+    pub value: Value,
+    /// How long it may be kept, in seconds.
+    pub ttl: u32,
+}
+
+/// Everything that is answered from. Names are lower case, with their trailing dot. A clone costs nothing.
+#[derive(Clone, Debug)]
 pub struct Zone {
-    apex: String,
-    suffix: String,
+    apex: Arc<str>,
+    suffix: Arc<str>,
     serial: u32,
-    nodes: HashMap<Arc<str>, Node>,
-    /// Names that have no records but names below them.
-    branches: HashSet<Box<str>>,
-    frameworks: Vec<ListedFramework>,
+    /// Names with records, and those that only have names below them.
+    nodes: Map<Arc<str>, Node>,
+    /// Names of an address, where reverse lookups are on: how often each was put.
+    names: Map<IpAddr, Arc<[(Arc<str>, u32)]>>,
+    /// What the records are made from, for listing them.
+    made_from: MadeFrom,
+    journal: Journal,
     records: usize,
     skipped: u64,
 }
 
-/// The records of one name.
-#[derive(Debug, Default)]
-pub struct Node {
-    /// IPv4 addresses.
-    pub a: Vec<Ipv4Addr>,
-    /// IPv6 addresses.
-    pub aaaa: Vec<Ipv6Addr>,
-    /// Services.
-    pub srv: Vec<Service>,
-}
-
-/// Where a service is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Service {
-    /// A name with addresses, with its trailing dot.
-    pub target: Arc<str>,
-    /// As it was given: what is no port number is answered over HTTP alone, as ever.
-    pub port: u32,
-    /// The target for DNS; none when it has a label that is too long or empty.
-    pub wire: Option<Name>,
+/// What a zone's records are made from.
+#[derive(Clone, Debug)]
+pub(crate) struct MadeFrom {
+    pub(crate) cluster: Cluster,
+    pub(crate) hosts: Arc<Hosts>,
+    pub(crate) rules: Arc<Rules>,
 }
 
 /// What a lookup of a name finds.
@@ -62,25 +66,48 @@ pub enum Found<'z> {
 }
 
 impl Zone {
+    /// A zone without records: that of a cluster that nothing is known of.
+    pub(crate) fn empty(rules: Arc<Rules>) -> Self {
+        Self {
+            apex: format!("{}.", rules.domain).into(),
+            suffix: format!(".{}.", rules.domain).into(),
+            serial: 0,
+            nodes: Map::default(),
+            names: Map::default(),
+            made_from: MadeFrom {
+                cluster: Cluster::default(),
+                hosts: Arc::default(),
+                rules,
+            },
+            journal: Journal::default(),
+            records: 0,
+            skipped: 0,
+        }
+    }
+
     /// What there is under a name, which must be lower case and end with a dot.
     pub fn find(&self, name: &str) -> Found<'_> {
         if !self.holds(name) {
             return Found::Outside;
         }
         match self.nodes.get(name) {
-            Some(node) => Found::Node(node),
-            None if name == self.apex || self.branches.contains(name) => Found::Branch,
+            Some(node) if node.has_records() => Found::Node(node),
+            Some(_) => Found::Branch,
+            None if name == &*self.apex => Found::Branch,
             None => Found::Nothing,
         }
     }
 
     /// The records of a name of this zone.
     pub fn node(&self, name: &str) -> Option<&Node> {
-        self.nodes.get(name).filter(|_| self.holds(name))
+        self.nodes
+            .get(name)
+            .filter(|node| node.has_records() && self.holds(name))
     }
 
-    fn holds(&self, name: &str) -> bool {
-        name.ends_with(&self.suffix) || name == self.apex
+    /// Whether a name is the domain or below it.
+    pub fn holds(&self, name: &str) -> bool {
+        name.ends_with(&*self.suffix) || name == &*self.apex
     }
 
     /// The domain with its trailing dot.
@@ -93,11 +120,6 @@ impl Zone {
         self.serial
     }
 
-    /// All records by framework and task.
-    pub fn frameworks(&self) -> &[ListedFramework] {
-        &self.frameworks
-    }
-
     /// How many records there are.
     pub fn records(&self) -> usize {
         self.records
@@ -107,179 +129,174 @@ impl Zone {
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
-}
 
-/// A framework with its tasks, for listing.
-#[derive(Debug, Serialize)]
-pub struct ListedFramework {
-    /// Its tasks that have records.
-    pub tasks: Vec<ListedTask>,
-    /// Its name as given.
-    pub name: String,
-}
-
-/// A task with the records that it was the first to have.
-#[derive(Debug, Serialize)]
-pub struct ListedTask {
-    /// Its name as given.
-    pub name: String,
-    /// Its id.
-    pub id: String,
-    /// In the order they were made.
-    pub records: Vec<Listed>,
-}
-
-/// One record, for listing: `{"name": …, "host": …, "rtype": …}`.
-#[derive(Debug)]
-pub struct Listed {
-    name: Arc<str>,
-    value: Value,
-}
-
-#[derive(Debug)]
-enum Value {
-    Address(IpAddr),
-    Service(Arc<str>, u32),
-}
-
-impl Serialize for Listed {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (host, rtype) = match &self.value {
-            Value::Address(ip) => (ip.to_string(), if ip.is_ipv4() { "A" } else { "AAAA" }),
-            Value::Service(target, port) => (format!("{target}:{port}"), "SRV"),
-        };
-        let mut record = serializer.serialize_struct("Record", 3)?;
-        record.serialize_field("name", &*self.name)?;
-        record.serialize_field("host", &host)?;
-        record.serialize_field("rtype", rtype)?;
-        record.end()
-    }
-}
-
-/// A zone in the making: records are put once each.
-#[derive(Debug, Default)]
-pub struct Builder {
-    nodes: HashMap<Arc<str>, Growing>,
-    targets: HashMap<Arc<str>, Option<Name>>,
-    frameworks: Vec<ListedFramework>,
-    /// Entries that were left out.
-    pub skipped: u64,
-}
-
-#[derive(Debug, Default)]
-struct Growing {
-    a: Distinct<Ipv4Addr>,
-    aaaa: Distinct<Ipv6Addr>,
-    srv: Distinct<(Arc<str>, u32)>,
-}
-
-impl Builder {
-    /// Nothing yet.
-    pub fn new() -> Self {
-        Self::default()
+    /// Every name below the domain (and its apex) that has records.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Node)> {
+        self.nodes
+            .iter()
+            .filter(|(name, node)| node.has_records() && self.holds(name))
     }
 
-    /// An address record. Whether it was new.
-    pub fn address(&mut self, name: &str, ip: IpAddr) -> bool {
-        self.listed_address(name, ip).is_some()
-    }
-
-    /// A service record. Whether it was new.
-    pub fn service(&mut self, name: &str, target: &Arc<str>, port: u32) -> bool {
-        self.listed_service(name, target, port).is_some()
-    }
-
-    /// An address record, and its line when it was new.
-    pub fn listed_address(&mut self, name: &str, ip: IpAddr) -> Option<Listed> {
-        let (name, node) = self.node(name);
-        let new = match ip {
-            IpAddr::V4(ip) => node.a.insert(ip),
-            IpAddr::V6(ip) => node.aaaa.insert(ip),
-        };
-        new.then_some(Listed {
-            name,
-            value: Value::Address(ip),
-        })
-    }
-
-    /// A service record, and its line when it was new.
-    pub fn listed_service(&mut self, name: &str, target: &Arc<str>, port: u32) -> Option<Listed> {
-        if !self.targets.contains_key(target) {
-            self.targets.insert(Arc::clone(target), wire_name(target));
+    /// The one name that has this address; none where several have, or reverse lookups are off.
+    pub fn name_of(&self, ip: IpAddr) -> Option<&str> {
+        match &**self.names.get(&ip)? {
+            [(name, _)] => Some(name),
+            _ => None,
         }
-        let (name, node) = self.node(name);
-        let new = node.srv.insert((Arc::clone(target), port));
-        new.then_some(Listed {
-            name,
-            value: Value::Service(Arc::clone(target), port),
-        })
     }
 
-    /// A framework with its tasks.
-    pub fn list(&mut self, framework: ListedFramework) {
-        self.frameworks.push(framework);
+    /// The last changes, for those who follow the zone by transfers.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
     }
 
-    fn node(&mut self, name: &str) -> (Arc<str>, &mut Growing) {
-        let name = self
-            .nodes
-            .get_key_value(name)
-            .map_or_else(|| Arc::from(name), |(name, _)| Arc::clone(name));
-        let node = self.nodes.entry(Arc::clone(&name)).or_default();
-        (name, node)
+    /// What the records were made from.
+    pub(crate) fn made_from(&self) -> &MadeFrom {
+        &self.made_from
+    }
+}
+
+/// A zone that is being changed.
+#[derive(Debug)]
+pub(crate) struct Edit {
+    zone: Zone,
+    step: Step,
+}
+
+impl Edit {
+    /// Begins a change of a zone, which goes on serving.
+    pub(crate) fn of(zone: &Zone) -> Self {
+        Self {
+            zone: zone.clone(),
+            step: Step::default(),
+        }
     }
 
-    /// The zone of a domain (without dots around it).
-    pub fn build(self, domain: &str, serial: u32) -> Zone {
-        let targets = self.targets;
-        let finish = |growing: Growing| {
-            let service = |(target, port): (Arc<str>, u32)| {
-                let wire = targets.get(&target).cloned().flatten();
-                Service { target, port, wire }
+    /// Puts a record, once more if it is there.
+    pub(crate) fn put(&mut self, record: Record) {
+        let (node, new) = self.node(&record.name);
+        node.ttl = record.ttl;
+        if node.put(record.value.clone()) {
+            self.zone.records += 1;
+            self.step.added.push(record.clone());
+        }
+        if new {
+            self.grow(&record.name);
+        }
+    }
+
+    /// Takes a record out, once.
+    pub(crate) fn take(&mut self, record: Record) {
+        let Some(node) = self.zone.nodes.get_mut(&*record.name) else {
+            return;
+        };
+        if node.take(&record.value) {
+            let gone = node.is_gone();
+            self.zone.records -= 1;
+            if gone {
+                self.zone.nodes.remove(&*record.name);
+                self.shrink(&record.name);
+            }
+            self.step.removed.push(record);
+        }
+    }
+
+    /// Puts a name of an address.
+    pub(crate) fn put_name(&mut self, ip: IpAddr, name: &Arc<str>) {
+        let mut names = self
+            .zone
+            .names
+            .get(&ip)
+            .map_or_else(Vec::new, |names| names.to_vec());
+        match names.iter_mut().find(|(there, _)| there == name) {
+            Some((_, times)) => *times += 1,
+            None => names.push((Arc::clone(name), 1)),
+        }
+        self.zone.names.insert(ip, names.into());
+    }
+
+    /// Takes a name of an address out, once.
+    pub(crate) fn take_name(&mut self, ip: IpAddr, name: &Arc<str>) {
+        let Some(names) = self.zone.names.get(&ip) else {
+            return;
+        };
+        let mut names = names.to_vec();
+        if let Some(place) = names.iter().position(|(there, _)| there == name) {
+            names[place].1 -= 1;
+            if names[place].1 == 0 {
+                names.remove(place);
+            }
+        }
+        if names.is_empty() {
+            self.zone.names.remove(&ip);
+        } else {
+            self.zone.names.insert(ip, names.into());
+        }
+    }
+
+    /// So many entries more, or fewer, make no sense.
+    pub(crate) fn skip(&mut self, before: u64, now: u64) {
+        self.zone.skipped = self.zone.skipped.saturating_sub(before) + now;
+    }
+
+    /// The zone after the change. Steps of up to `kept` records altogether are remembered.
+    pub(crate) fn done(mut self, made_from: MadeFrom, serial: u32, kept: usize) -> Zone {
+        self.step.from = self.zone.serial;
+        self.step.to = serial;
+        self.zone.journal.push(self.step, kept);
+        self.zone.made_from = made_from;
+        self.zone.serial = serial;
+        self.zone
+    }
+
+    fn node(&mut self, name: &Arc<str>) -> (&mut Node, bool) {
+        let new = !self.zone.nodes.contains_key(&**name);
+        let node = self.zone.nodes.entry(Arc::clone(name)).or_default();
+        (node, new)
+    }
+
+    /// A name that was not there is: so are those above it, up to the apex.
+    fn grow(&mut self, name: &str) {
+        let mut rest = name;
+        while let Some(above) = self.above(rest) {
+            let above: Arc<str> = above.into();
+            let (node, new) = self.node(&above);
+            node.grow_below();
+            if !new {
+                return;
+            }
+            // What is new has a name above it too; the text is the zone's own from now on.
+            let Some(at) = name.len().checked_sub(above.len()) else {
+                return;
             };
-            Node {
-                a: growing.a.into_vec(),
-                aaaa: growing.aaaa.into_vec(),
-                srv: growing.srv.into_vec().into_iter().map(service).collect(),
-            }
-        };
-        let nodes: HashMap<_, _> = self
-            .nodes
-            .into_iter()
-            .map(|(name, growing)| (name, finish(growing)))
-            .collect();
-        let apex = format!("{domain}.");
-        let suffix = format!(".{apex}");
-        Zone {
-            branches: branches(nodes.keys(), &apex, &suffix),
-            records: nodes
-                .values()
-                .map(|node| node.a.len() + node.aaaa.len() + node.srv.len())
-                .sum(),
-            apex,
-            suffix,
-            serial,
-            nodes,
-            frameworks: self.frameworks,
-            skipped: self.skipped,
+            rest = &name[at..];
         }
     }
-}
 
-/// Every name between a name with records and the apex.
-fn branches<'n>(names: impl Iterator<Item = &'n Arc<str>>, apex: &str, suffix: &str) -> HashSet<Box<str>> {
-    let mut branches = HashSet::new();
-    for name in names.filter(|name| name.ends_with(suffix)) {
-        let mut rest: &str = name;
-        while let Some((_, above)) = rest.split_once('.') {
-            if above == apex || branches.contains(above) {
-                break;
+    /// A name is not there any more: nor are those above it that had nothing else.
+    fn shrink(&mut self, name: &str) {
+        let mut rest = name;
+        while let Some(above) = self.above(rest) {
+            let at = name.len() - above.len();
+            let Some(node) = self.zone.nodes.get_mut(&name[at..]) else {
+                return;
+            };
+            node.shrink_below();
+            if !node.is_gone() {
+                return;
             }
-            branches.insert(Box::from(above));
-            rest = above;
+            self.zone.nodes.remove(&name[at..]);
+            rest = &name[at..];
         }
     }
-    branches
+
+    /// The name above one that is below the apex.
+    fn above<'n>(&self, name: &'n str) -> Option<&'n str> {
+        if !name.ends_with(&*self.zone.suffix) {
+            return None;
+        }
+        name.split_once('.').map(|(_, above)| above)
+    }
 }
 
 /// A name as DNS carries it, whatever characters it has; none when a label is empty or longer than 63 bytes, or the whole
@@ -292,5 +309,7 @@ pub fn wire_name(name: &str) -> Option<Name> {
     Name::from_labels(labels.map(str::as_bytes)).ok()
 }
 
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -1,21 +1,27 @@
 //! The model from the operator stream: a snapshot first, then one event after the other.
 
-use std::collections::HashMap;
-
 use transom_cluster::operator::{Agent, Event, Framework as WireFramework, GetState, TaskUpdated};
 use transom_cluster::v1::{FrameworkInfo, Task as WireTask, TaskState, TaskStatus};
-use transom_cluster::{AgentId, FrameworkId};
+use transom_cluster::{AgentId, FrameworkId, TaskId};
 
 use super::addresses::Status;
+use crate::map::Map;
+
 use super::{Addresses, Cluster, Discovery, Endpoint, Framework, Host, Ordered, Task};
 
-/// What an event did to the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whose records may differ after an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Records may differ.
-    Changed,
-    /// They do not.
+    /// Nobody's.
     Same,
+    /// A task's.
+    Task(FrameworkId, TaskId),
+    /// A framework's and its tasks'.
+    Framework(FrameworkId),
+    /// An agent's and its tasks'.
+    Agent(AgentId),
+    /// Anybody's.
+    Everything,
 }
 
 /// Reads the snapshot that the stream begins with. It does not say who leads.
@@ -49,7 +55,7 @@ impl Cluster {
                     leader: self.leader.take(),
                     ..read(state)
                 };
-                Effect::Changed
+                Effect::Everything
             }
             Event::TaskAdded(task) => self.put_task(task),
             Event::TaskUpdated(update) => self.update_task(update),
@@ -58,7 +64,7 @@ impl Cluster {
             }
             Event::FrameworkRemoved(info) => self.remove_framework(info),
             Event::AgentAdded(agent) => self.put_agent(agent),
-            Event::AgentRemoved(id) => effect(self.agents.remove(id).is_some()),
+            Event::AgentRemoved(id) => effect(self.agents.remove(id).is_some(), || Effect::Agent(id.clone())),
             Event::Heartbeat | Event::Unknown(_) => Effect::Same,
         }
     }
@@ -68,7 +74,8 @@ impl Cluster {
             self.skipped += 1;
             return Effect::Same;
         };
-        effect(self.agents.insert(id, endpoint.clone()) != Some(endpoint))
+        let changed = self.agents.insert(id.clone(), endpoint.clone()) != Some(endpoint);
+        effect(changed, || Effect::Agent(id))
     }
 
     fn put_framework(&mut self, wire: &WireFramework) -> Effect {
@@ -78,13 +85,15 @@ impl Cluster {
             return Effect::Same;
         };
         let framework = described(info);
-        effect(self.frameworks.insert(id, framework.clone()) != Some(framework))
+        let changed = self.frameworks.insert(id.clone(), framework.clone()) != Some(framework);
+        effect(changed, || Effect::Framework(id))
     }
 
     fn remove_framework(&mut self, info: &FrameworkInfo) -> Effect {
         let Some(id) = &info.id else { return Effect::Same };
-        self.tasks.remove(id);
-        effect(self.frameworks.remove(id).is_some())
+        let had_tasks = self.tasks.remove(id).is_some();
+        let was_there = self.frameworks.remove(id).is_some();
+        effect(had_tasks || was_there, || Effect::Framework(id.clone()))
     }
 
     fn put_task(&mut self, wire: &WireTask) -> Effect {
@@ -95,7 +104,9 @@ impl Cluster {
         let tasks = self.tasks.entry(wire.framework_id.clone()).or_default();
         let old = tasks.insert(wire.task_id.clone(), task.clone());
         let relevant = task.running || old.as_ref().is_some_and(|old| old.running);
-        effect(relevant && old != Some(task))
+        effect(relevant && old != Some(task), || {
+            Effect::Task(wire.framework_id.clone(), wire.task_id.clone())
+        })
     }
 
     fn update_task(&mut self, update: &TaskUpdated) -> Effect {
@@ -118,19 +129,22 @@ impl Cluster {
         {
             task.addresses = Addresses::of(&status(&update.status));
         }
-        effect((task.running || before.running) && *task != before)
+        let changed = (task.running || before.running) && *task != before;
+        effect(changed, || Effect::Task(update.framework_id.clone(), id.clone()))
     }
 
-    fn remove_task(&mut self, framework: &FrameworkId, id: &transom_cluster::TaskId) -> Effect {
+    fn remove_task(&mut self, framework: &FrameworkId, id: &TaskId) -> Effect {
         let removed = remove(&mut self.tasks, framework, id);
-        effect(removed.is_some_and(|task| task.running))
+        effect(removed.is_some_and(|task| task.running), || {
+            Effect::Task(framework.clone(), id.clone())
+        })
     }
 }
 
 fn remove(
-    tasks: &mut HashMap<FrameworkId, Ordered<transom_cluster::TaskId, Task>>,
+    tasks: &mut Map<FrameworkId, Ordered<TaskId, Task>>,
     framework: &FrameworkId,
-    id: &transom_cluster::TaskId,
+    id: &TaskId,
 ) -> Option<Task> {
     let of_framework = tasks.get_mut(framework)?;
     let task = of_framework.remove(id);
@@ -140,8 +154,8 @@ fn remove(
     task
 }
 
-fn effect(changed: bool) -> Effect {
-    if changed { Effect::Changed } else { Effect::Same }
+fn effect(changed: bool, whose: impl FnOnce() -> Effect) -> Effect {
+    if changed { whose() } else { Effect::Same }
 }
 
 /// An agent's place: from its process id, as ever; without one from its host name and port.

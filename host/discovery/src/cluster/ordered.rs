@@ -1,21 +1,24 @@
 //! A map that remembers in which order its keys came.
 
-use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
+use std::sync::Arc;
 
-/// Values by key, iterated in the order in which the keys were first put. Every operation is logarithmic or better.
+use crate::map::Map;
+
+/// Values by key, iterated in the order in which the keys were first put. Every operation is logarithmic or better; a clone
+/// costs nothing and shares what neither side changes.
 #[derive(Clone, Debug)]
 pub struct Ordered<K, V> {
-    places: HashMap<K, u64>,
-    values: BTreeMap<u64, (K, V)>,
+    places: Map<K, u64>,
+    values: imbl::OrdMap<u64, Arc<(K, V)>>,
     next: u64,
 }
 
 impl<K, V> Default for Ordered<K, V> {
     fn default() -> Self {
         Self {
-            places: HashMap::new(),
-            values: BTreeMap::new(),
+            places: Map::default(),
+            values: imbl::OrdMap::default(),
             next: 0,
         }
     }
@@ -24,18 +27,23 @@ impl<K, V> Default for Ordered<K, V> {
 impl<K: PartialEq, V: PartialEq> PartialEq for Ordered<K, V> {
     /// The same values in the same order.
     fn eq(&self, other: &Self) -> bool {
-        self.values.values().eq(other.values.values())
+        self.values.len() == other.values.len()
+            && self
+                .values
+                .values()
+                .zip(other.values.values())
+                .all(|(one, another)| Arc::ptr_eq(one, another) || one == another)
     }
 }
 
-impl<K: Clone + Eq + Hash, V> Ordered<K, V> {
+impl<K: Clone + Eq + Hash, V: Clone> Ordered<K, V> {
     /// Puts a value; one that is there already keeps its place and is returned.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
-        if let Some((_, old)) = self.places.get(&key).and_then(|place| self.values.get_mut(place)) {
+        if let Some(old) = self.get_mut(&key) {
             return Some(std::mem::replace(old, value));
         }
         self.places.insert(key.clone(), self.next);
-        self.values.insert(self.next, (key, value));
+        self.values.insert(self.next, Arc::new((key, value)));
         self.next += 1;
         None
     }
@@ -43,22 +51,24 @@ impl<K: Clone + Eq + Hash, V> Ordered<K, V> {
     /// Takes a value out.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let place = self.places.remove(key)?;
-        self.values.remove(&place).map(|(_, value)| value)
+        let entry = self.values.remove(&place)?;
+        Some(Arc::try_unwrap(entry).map_or_else(|shared| shared.1.clone(), |(_, value)| value))
     }
 
     /// The value of a key.
     pub fn get(&self, key: &K) -> Option<&V> {
-        self.values.get(self.places.get(key)?).map(|(_, value)| value)
+        self.values.get(self.places.get(key)?).map(|entry| &entry.1)
     }
 
     /// The value of a key, to be changed.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.values.get_mut(self.places.get(key)?).map(|(_, value)| value)
+        let entry = self.values.get_mut(self.places.get(key)?)?;
+        Some(&mut Arc::make_mut(entry).1)
     }
 
     /// All of it, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.values.values().map(|(key, value)| (key, value))
+        self.values.values().map(|entry| (&entry.0, &entry.1))
     }
 
     /// How many there are.

@@ -1,6 +1,7 @@
 //! What a question is answered with: a pure function of the zone and the question.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::rdata::{A, AAAA, NS, SOA, SRV};
@@ -14,7 +15,6 @@ use crate::zone::{Found, Node, Service, Zone, wire_name};
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     ttl: u32,
-    weight: u16,
     apex: Name,
     mname: Name,
     mname_text: String,
@@ -30,7 +30,6 @@ impl Terms {
         let name = |name: &str| wire_name(name).unwrap_or_else(Name::root);
         Self {
             ttl: config.ttl,
-            weight: config.srv_record_default_weight,
             apex: name(&format!("{}.", config.domain)),
             mname: name(&config.soa_mname),
             mname_text: config.soa_mname.clone(),
@@ -97,7 +96,7 @@ pub(super) fn answer(zone: &Zone, terms: &Terms, name: &Name, class: DNSClass, k
     let found = zone.find(&key);
     let mut answer = match found {
         Found::Outside => return Answer::refusal(ResponseCode::Refused),
-        Found::Node(node) => of_node(zone, terms, node, name, kind),
+        Found::Node(node) => of_node(zone, node, name, kind),
         Found::Branch | Found::Nothing => Answer::of(Vec::new()),
     };
     if key == zone.apex() {
@@ -134,26 +133,26 @@ fn key(name: &Name) -> String {
     }
 }
 
-fn of_node(zone: &Zone, terms: &Terms, node: &Node, name: &Name, kind: RecordType) -> Answer {
+fn of_node(zone: &Zone, node: &Node, name: &Name, kind: RecordType) -> Answer {
     let a = |node: &Node| {
-        node.a
+        node.a()
             .iter()
-            .map(|ip| address(name, (*ip).into(), terms.ttl))
+            .map(|ip| address(name, (*ip).into(), node.ttl()))
             .collect::<Vec<_>>()
     };
     let aaaa = |node: &Node| {
-        node.aaaa
+        node.aaaa()
             .iter()
-            .map(|ip| address(name, (*ip).into(), terms.ttl))
+            .map(|ip| address(name, (*ip).into(), node.ttl()))
             .collect::<Vec<_>>()
     };
     let mut answers = match kind {
         RecordType::A => a(node),
         RecordType::AAAA => aaaa(node),
         // One set is answer enough (RFC 8482).
-        RecordType::ANY if !node.a.is_empty() => a(node),
-        RecordType::ANY if !node.aaaa.is_empty() => aaaa(node),
-        RecordType::SRV | RecordType::ANY => return services(zone, terms, node, name),
+        RecordType::ANY if !node.a().is_empty() => a(node),
+        RecordType::ANY if !node.aaaa().is_empty() => aaaa(node),
+        RecordType::SRV | RecordType::ANY => return services(zone, node, name),
         _ => Vec::new(),
     };
     answers.shuffle(&mut rand::rng());
@@ -161,52 +160,48 @@ fn of_node(zone: &Zone, terms: &Terms, node: &Node, name: &Name, kind: RecordTyp
 }
 
 /// Services, with an address or two of each target beside them. What DNS cannot carry is left out.
-fn services(zone: &Zone, terms: &Terms, node: &Node, name: &Name) -> Answer {
-    let carried = |service: &Service| Some((service.wire.clone()?, u16::try_from(service.port).ok()?));
-    let mut services: Vec<_> = node
-        .srv
-        .iter()
-        .filter(|service| carried(service).is_some())
-        .collect();
+fn services(zone: &Zone, node: &Node, name: &Name) -> Answer {
+    let mut services: Vec<_> = node.srv().iter().filter_map(carried).collect();
     services.shuffle(&mut rand::rng());
-    let records = services
-        .iter()
-        .filter_map(|service| carried(service))
-        .map(|(target, port)| {
-            let srv = SRV::new(0, terms.weight, port, target);
-            Record::from_rdata(name.clone(), terms.ttl, RData::SRV(srv))
-        });
-    let mut answer = Answer::of(records.collect());
-    let mut seen = Vec::new();
-    for service in services {
-        if !seen.contains(&&service.target) {
-            seen.push(&service.target);
-            answer
-                .additional
-                .extend(one_of_each(zone, terms, &service.target));
-        }
+    let mut seen: Vec<&Arc<str>> = Vec::new();
+    let mut answer = Answer::of(Vec::with_capacity(services.len()));
+    for (service, target, port) in services {
+        let srv = SRV::new(0, service.weight, port, target);
+        answer
+            .answers
+            .push(Record::from_rdata(name.clone(), node.ttl(), RData::SRV(srv)));
         // What comes after would never fit beside its service records.
-        if seen.len() >= ADDITIONAL_TARGETS {
-            break;
+        if seen.len() < ADDITIONAL_TARGETS && !seen.contains(&&service.target) {
+            seen.push(&service.target);
+            answer.additional.extend(one_of_each(zone, &service.target));
         }
     }
     answer
 }
 
+/// A service that DNS can carry, with its target and port.
+fn carried(service: &Service) -> Option<(&Service, Name, u16)> {
+    Some((
+        service,
+        wire_name(&service.target)?,
+        u16::try_from(service.port).ok()?,
+    ))
+}
+
 /// Targets that get their addresses sent along, at most.
-const ADDITIONAL_TARGETS: usize = 64;
+pub(super) const ADDITIONAL_TARGETS: usize = 64;
 
 /// An IPv4 and an IPv6 address of a name, whichever come up.
-fn one_of_each(zone: &Zone, terms: &Terms, target: &str) -> Vec<Record> {
+fn one_of_each(zone: &Zone, target: &str) -> Vec<Record> {
     let (Some(node), Some(name)) = (zone.node(target), wire_name(target)) else {
         return Vec::new();
     };
-    let a = node.a.choose(&mut rand::rng()).map(|ip| IpAddr::V4(*ip));
-    let aaaa = node.aaaa.choose(&mut rand::rng()).map(|ip| IpAddr::V6(*ip));
+    let a = node.a().choose(&mut rand::rng()).map(|ip| IpAddr::V4(*ip));
+    let aaaa = node.aaaa().choose(&mut rand::rng()).map(|ip| IpAddr::V6(*ip));
     [a, aaaa]
         .into_iter()
         .flatten()
-        .map(|ip| address(&name, ip, terms.ttl))
+        .map(|ip| address(&name, ip, node.ttl()))
         .collect()
 }
 
@@ -222,7 +217,7 @@ fn at_apex(answer: &mut Answer, zone: &Zone, terms: &Terms, name: &Name, kind: R
             answer
                 .answers
                 .push(Record::from_rdata(name.clone(), terms.ttl, ns));
-            answer.additional = one_of_each(zone, terms, &terms.mname_text);
+            answer.additional = one_of_each(zone, &terms.mname_text);
         }
         _ => {}
     }

@@ -6,29 +6,22 @@ use std::net::IpAddr;
 use serde_json::Value;
 use transom_cluster::v1::{Resource, TaskState};
 
-use super::{Rules, make};
+use crate::changes::testing::{flat_zone, zone_of as make};
+use crate::changes::{self, Changes};
 use crate::cluster::operator::Effect;
 use crate::cluster::{Cluster, Endpoint, Framework, Host, document};
-use crate::config::IpSource;
 use crate::labels::Rule;
-use crate::zone::Zone;
-
-fn rules() -> Rules {
-    Rules {
-        domain: "mesos".into(),
-        labels: Rule::Rfc1123,
-        ip_sources: vec![IpSource::Netinfo, IpSource::Mesos, IpSource::Host],
-        masters: vec!["127.0.0.1:15050".into()],
-        name_server: ("ns1.mesos.".into(), vec![[127, 0, 0, 1].into()]),
-    }
-}
+use crate::listing;
+use crate::rules::Rules;
+use crate::zone::testing::rules;
+use crate::zone::{MadeFrom, Zone};
 
 fn zone_of(state: &str, rules: &Rules) -> Zone {
     // A list that is null, which real masters do not write, is an empty list.
     let state = state.replace("\"tasks\": null", "\"tasks\": []");
     let cluster = document::read(&serde_json::from_str(&state).unwrap());
     let hosts = HashMap::from([("localhost".to_owned(), vec![IpAddr::from([127, 0, 0, 1])])]);
-    make(&cluster, &hosts, rules).build(&rules.domain, 1)
+    make(&cluster, &hosts, rules)
 }
 
 const FIXTURE: &str = include_str!("../../tests/fixtures/state-fixture.json");
@@ -68,7 +61,7 @@ fn recorded(cases: &str) -> Value {
 /// recorded program did not have yet.
 fn compare(state: &str, cases: &str, rules: &Rules, absent: &[&str]) {
     let zone = zone_of(state, rules);
-    let made = flat(&serde_json::json!({ "frameworks": zone.frameworks() }));
+    let made = flat(&serde_json::json!({ "frameworks": listing::frameworks(&zone).collect::<Vec<_>>() }));
     let expected = flat(&recorded(cases));
     let missing: Vec<_> = expected
         .difference(&made)
@@ -124,17 +117,19 @@ fn a(zone: &Zone, name: &str) -> Vec<String> {
     let node = zone.node(name);
     let a = node
         .iter()
-        .flat_map(|node| node.a.iter().map(ToString::to_string));
+        .flat_map(|node| node.a().iter().map(ToString::to_string));
     let aaaa = node
         .iter()
-        .flat_map(|node| node.aaaa.iter().map(ToString::to_string));
-    a.chain(aaaa).collect()
+        .flat_map(|node| node.aaaa().iter().map(ToString::to_string));
+    let mut all: Vec<_> = a.chain(aaaa).collect();
+    all.sort();
+    all
 }
 
 fn srv(zone: &Zone, name: &str) -> Vec<String> {
     zone.node(name)
         .iter()
-        .flat_map(|node| &node.srv)
+        .flat_map(|node| node.srv())
         .map(|srv| format!("{}:{}", srv.target, srv.port))
         .collect()
 }
@@ -193,8 +188,7 @@ fn masters_are_numbered_and_the_leader_is_one_of_them() {
                 masters: masters.clone(),
                 ..rules()
             },
-        )
-        .build("mesos", 1);
+        );
         let found: Vec<_> = (0..5)
             .flat_map(|n| a(&zone, &format!("master{n}.mesos.")))
             .collect();
@@ -245,7 +239,7 @@ fn frameworks_agents_and_the_name_server_have_names() {
         "here".to_owned(),
         vec![[10, 1, 0, 2].into(), "2001:db8::2".parse().unwrap()],
     )]);
-    let zone = make(&cluster, &hosts, &rules()).build("mesos", 1);
+    let zone = make(&cluster, &hosts, &rules());
     for (name, expected) in [
         ("a.b.mesos.", &["10.1.0.1"][..]),
         ("byname.mesos.", &["10.1.0.2", "2001:db8::2"]),
@@ -309,6 +303,8 @@ fn a_task_has_records_while_it_runs() {
             state,
         })
     };
+    let changed = || Effect::Task("F".into(), "web.0".into());
+    let mut kept = make(&cluster, &HashMap::new(), &rules());
     let steps = [
         (
             Event::TaskAdded(Box::new(wire_task(TaskState::Staging))),
@@ -316,23 +312,30 @@ fn a_task_has_records_while_it_runs() {
             false,
         ),
         (update(TaskState::Starting), Effect::Same, false),
-        (update(TaskState::Running), Effect::Changed, true),
+        (update(TaskState::Running), changed(), true),
         (update(TaskState::Running), Effect::Same, true),
         (Event::Heartbeat, Effect::Same, true),
-        (update(TaskState::Killing), Effect::Changed, false),
-        (update(TaskState::Running), Effect::Changed, true),
-        (update(TaskState::Killed), Effect::Changed, false),
+        (update(TaskState::Killing), changed(), false),
+        (update(TaskState::Running), changed(), true),
+        (update(TaskState::Killed), changed(), false),
         (update(TaskState::Running), Effect::Same, false),
         (
             Event::TaskAdded(Box::new(wire_task(TaskState::Running))),
-            Effect::Changed,
+            changed(),
             true,
         ),
-        (update(TaskState::Unreachable), Effect::Changed, false),
+        (update(TaskState::Unreachable), changed(), false),
     ];
     for (n, (event, effect, runs)) in steps.into_iter().enumerate() {
         assert_eq!(cluster.apply(&event), effect, "step {n}");
-        let zone = make(&cluster, &HashMap::new(), &rules()).build("mesos", 1);
+        let to = MadeFrom {
+            cluster: cluster.clone(),
+            ..kept.made_from().clone()
+        };
+        let changes = Changes::between(&kept.made_from().cluster, &cluster);
+        kept = changes::apply(&kept, to, changes, 1, 0);
+        let zone = make(&cluster, &HashMap::new(), &rules());
+        assert_eq!(flat_zone(&kept), flat_zone(&zone), "step {n}");
         let names = [
             "web.marathon.mesos.",
             "web-q9rt1-s0.marathon.mesos.",

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use super::{Builder, Found, Zone, wire_name};
+use super::testing::Builder;
+use super::{Edit, Found, Record, Value, Zone, wire_name};
 
 fn zone() -> Zone {
     let mut builder = Builder::new();
-    assert!(builder.address("web.fw.mesos.", [10, 0, 0, 1].into()));
-    assert!(!builder.address("web.fw.mesos.", [10, 0, 0, 1].into()));
-    assert!(builder.address("ns.elsewhere.", [10, 0, 0, 2].into()));
+    builder.address("web.fw.mesos.", [10, 0, 0, 1].into());
+    builder.address("web.fw.mesos.", [10, 0, 0, 1].into());
+    builder.address("ns.elsewhere.", [10, 0, 0, 2].into());
     let target: Arc<str> = "web.fw.mesos.".into();
-    assert!(builder.service("_web._tcp.fw.mesos.", &target, 80));
-    assert!(builder.service("_web._tcp.fw.mesos.", &target, 70000));
-    assert!(!builder.service("_web._tcp.fw.mesos.", &target, 80));
-    builder.build("mesos", 7)
+    builder.service("_web._tcp.fw.mesos.", &target, 80);
+    builder.service("_web._tcp.fw.mesos.", &target, 70000);
+    builder.service("_web._tcp.fw.mesos.", &target, 80);
+    builder.build(7)
 }
 
 #[test]
@@ -61,4 +62,46 @@ fn names_that_dns_cannot_carry_have_no_wire_form() {
     ] {
         assert_eq!(wire_name(&name).is_some(), carried, "{name}");
     }
+}
+
+#[test]
+fn a_change_is_a_new_zone_and_leaves_nothing_behind() {
+    let before = zone();
+    let record = |name: &str, last: u8| Record {
+        name: name.into(),
+        value: Value::Address([10, 0, 0, last].into()),
+        ttl: 60,
+    };
+    let mut edit = Edit::of(&before);
+    edit.put(record("deep.in.new.mesos.", 9));
+    edit.put(record("new.mesos.", 9));
+    edit.take(record("web.fw.mesos.", 1));
+    let between = edit.done(before.made_from().clone(), 8, 100);
+    assert!(matches!(before.find("new.mesos."), Found::Nothing));
+    assert!(matches!(between.find("in.new.mesos."), Found::Branch));
+    assert!(between.node("web.fw.mesos.").is_some(), "it was put twice");
+    assert_eq!((between.records(), between.serial()), (6, 8));
+
+    let mut edit = Edit::of(&between);
+    edit.take(record("web.fw.mesos.", 1));
+    edit.take(record("deep.in.new.mesos.", 9));
+    edit.take(record("deep.in.new.mesos.", 9));
+    let after = edit.done(before.made_from().clone(), 9, 100);
+    assert!(matches!(after.find("in.new.mesos."), Found::Nothing));
+    assert!(matches!(after.find("web.fw.mesos."), Found::Nothing));
+    assert!(
+        matches!(after.find("fw.mesos."), Found::Branch),
+        "a service is below"
+    );
+    assert!(after.node("new.mesos.").is_some());
+    assert_eq!(after.records(), 4);
+    let steps: Vec<_> = after.journal().since(7).unwrap().collect();
+    assert_eq!(
+        steps.iter().map(|step| step.added.len()).collect::<Vec<_>>(),
+        [2, 0]
+    );
+    assert_eq!(
+        steps.iter().map(|step| step.removed.len()).collect::<Vec<_>>(),
+        [0, 2]
+    );
 }

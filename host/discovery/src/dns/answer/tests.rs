@@ -8,7 +8,8 @@ use hickory_proto::rr::{DNSClass, RecordType};
 
 use super::{Answer, Terms, answer};
 use crate::Config;
-use crate::zone::{Builder, Zone, wire_name};
+use crate::zone::testing::Builder;
+use crate::zone::{Zone, wire_name};
 
 fn zone() -> Zone {
     let mut zone = Builder::new();
@@ -31,7 +32,7 @@ fn zone() -> Zone {
         zone.service("_web._tcp.fw.mesos.", target, port);
     }
     zone.service("_long._tcp.fw.mesos.", &long, 1);
-    zone.build("mesos", 7)
+    zone.build(7)
 }
 
 fn ask(name: &str, class: DNSClass, kind: RecordType) -> Answer {

@@ -1,0 +1,38 @@
+//! Zones for tests, made of models.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{Changes, apply};
+use crate::cluster::Cluster;
+use crate::rules::{Hosts, Rules};
+use crate::zone::{MadeFrom, Zone};
+
+/// The zone of a model, made from nothing.
+pub(crate) fn zone_of(cluster: &Cluster, hosts: &Hosts, rules: &Rules) -> Zone {
+    let rules = Arc::new(rules.clone());
+    let to = MadeFrom {
+        cluster: cluster.clone(),
+        hosts: Arc::new(hosts.clone()),
+        rules: Arc::clone(&rules),
+    };
+    apply(&Zone::empty(rules), to, Changes::everything(), 1, 0)
+}
+
+/// Everything in a zone, by name; with how many records and how many entries without.
+pub(crate) fn flat_zone(zone: &Zone) -> (BTreeMap<String, Vec<String>>, usize, u64) {
+    let texts = |node: &crate::zone::Node| {
+        let a = node.a().iter().map(|ip| IpAddr::V4(*ip).to_string());
+        let aaaa = node.aaaa().iter().map(|ip| IpAddr::V6(*ip).to_string());
+        let srv = node
+            .srv()
+            .iter()
+            .map(|srv| format!("{}:{} {}", srv.target, srv.port, srv.weight));
+        let mut texts: Vec<_> = a.chain(aaaa).chain(srv).collect();
+        texts.sort();
+        texts
+    };
+    let nodes = zone.iter().map(|(name, node)| (name.to_string(), texts(node)));
+    (nodes.collect(), zone.records(), zone.skipped())
+}

@@ -1,0 +1,55 @@
+//! What a site decides about its records.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use crate::config::IpSource;
+use crate::labels::Rule;
+
+/// Addresses of host names, as far as they are known.
+pub type Hosts = HashMap<String, Vec<IpAddr>>;
+
+/// What a site decides about its records.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// What every name ends with, without dots around it.
+    pub domain: String,
+    /// How texts become labels.
+    pub labels: Rule,
+    /// Where task addresses come from, in order.
+    pub ip_sources: Vec<IpSource>,
+    /// Masters as `host:port`, in order.
+    pub masters: Vec<String>,
+    /// The name server's own name, with its trailing dot, and addresses.
+    pub name_server: (String, Vec<IpAddr>),
+    /// How long records may be kept, in seconds.
+    pub ttl: u32,
+    /// The weight of services.
+    pub weight: u16,
+    /// Whether addresses have names.
+    pub reverse: bool,
+}
+
+/// A framework's part of its tasks' names, and how long their records may be kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Labels with dots between them, `group.marathon`.
+    pub labels: String,
+    /// In seconds.
+    pub ttl: u32,
+}
+
+impl Rules {
+    /// `name.domain.`
+    pub fn full(&self, name: &str) -> String {
+        format!("{name}.{}.", self.domain)
+    }
+
+    /// A framework's part of names.
+    pub fn part(&self, framework: &str) -> Part {
+        Part {
+            labels: self.labels.fragment(framework),
+            ttl: self.ttl,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What changed with the last zones, for those who follow by incremental transfers (RFC 1995).
+
+use std::sync::Arc;
+
+use super::Record;
+
+/// From one serial to the next.
+#[derive(Clone, Debug, Default)]
+pub struct Step {
+    /// The serial before.
+    pub from: u32,
+    /// The serial after.
+    pub to: u32,
+    /// Records that were there and are not any more.
+    pub removed: Vec<Record>,
+    /// Records that were not there and are.
+    pub added: Vec<Record>,
+}
+
+impl Step {
+    fn records(&self) -> usize {
+        // One more, so that a step without records is not for nothing.
+        1 + self.removed.len() + self.added.len()
+    }
+}
+
+/// The last steps without a gap, oldest first. A clone costs nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Journal {
+    steps: imbl::Vector<Arc<Step>>,
+    records: usize,
+}
+
+impl Journal {
+    /// Adds a step and forgets the oldest until there are no more than `kept` records in all.
+    pub(super) fn push(&mut self, step: Step, kept: usize) {
+        self.records += step.records();
+        self.steps.push_back(Arc::new(step));
+        while self.records > kept {
+            let Some(oldest) = self.steps.pop_front() else {
+                return;
+            };
+            self.records -= oldest.records();
+        }
+    }
+
+    /// The steps from a serial to now; none when they are not all there.
+    pub fn since(&self, serial: u32) -> Option<impl Iterator<Item = &Arc<Step>>> {
+        let place = self.steps.iter().position(|step| step.from == serial)?;
+        Some(self.steps.iter().skip(place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(from: u32) -> Step {
+        Step {
+            from,
+            to: from + 1,
+            ..Step::default()
+        }
+    }
+
+    #[test]
+    fn the_last_steps_are_kept() {
+        let mut journal = Journal::default();
+        for from in 1..=10 {
+            journal.push(step(from), 3);
+        }
+        let serials = |serial| {
+            let steps = journal.since(serial)?;
+            Some(steps.map(|step| (step.from, step.to)).collect::<Vec<_>>())
+        };
+        assert_eq!(serials(8), Some(vec![(8, 9), (9, 10), (10, 11)]));
+        assert_eq!(serials(10), Some(vec![(10, 11)]));
+        assert_eq!(serials(7), None);
+        assert_eq!(serials(11), None);
+    }
+}
