@@ -28,7 +28,7 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
         bail!("no benchmark is called `{name}`; there is: {}", known.join(", "));
     };
     let components = components::step(None)?;
-    // The same selection for both, so that what they have in common is compiled once.
+    // The same selection for both, and both built at once, so that what they have in common is compiled once.
     let mut selection = vec!["--package".to_owned(), (*package).to_owned()];
     selection.extend(["--features".to_owned(), format!("{package}/bench")]);
     let mut measuring = cargo();
@@ -36,7 +36,15 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
         selection.extend(["--package", "transom"].map(str::to_owned));
         let mut build = cargo();
         build
-            .args(["build", "--bin", "transom", "--profile", optimised_as(profile)])
+            .args([
+                "build",
+                "--bin",
+                "transom",
+                "--bench",
+                name,
+                "--profile",
+                optimised_as(profile),
+            ])
             .args(&selection);
         step("the daemon", &mut build)?;
         measuring.env("TRANSOM_BIN", target().join(folder(profile)).join("transom"));

@@ -193,7 +193,7 @@ pub(crate) async fn ports() -> Value {
     site.post_app(&json!({
         "id": "/looked-at", "cmd": "sleep 3600", "cpus": 0.1, "mem": 32, "instances": HOSTILE_TASKS,
         "portDefinitions": [{"port": 0, "name": "p"}],
-        "check": {"tcp": {"portIndex": 0}, "intervalSeconds": 1, "timeoutSeconds": 1, "delaySeconds": 0}
+        "check": {"tcp": {"portIndex": 0}, "intervalSeconds": 2, "timeoutSeconds": 1, "delaySeconds": 0}
     }))
     .await;
     site.running("/looked-at", HOSTILE_TASKS as usize).await;

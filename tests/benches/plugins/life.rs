@@ -151,9 +151,13 @@ pub(crate) async fn memory() -> Value {
     let view = host.plugins.open_view(Query::default()).await.unwrap();
     let question = batch(0);
     let mut early = 0;
+    let mut by_hundreds = Vec::new();
     for stamp in 0..LATE {
         if stamp == EARLY {
             early = resident();
+        }
+        if stamp % 100 == 0 {
+            by_hundreds.push(resident());
         }
         replace(&host, &events.stamped(stamp)).await;
         view.decide(&question).await.unwrap();
@@ -163,6 +167,7 @@ pub(crate) async fn memory() -> Value {
     json!({
         "after_50_swaps_kib": early,
         "after_1000_swaps_kib": late,
+        "after_every_100_kib": by_hundreds,
         "growth_per_cent": crate::figures::rounded((late as f64 / early as f64 - 1.0) * 100.0),
     })
 }

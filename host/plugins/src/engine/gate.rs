@@ -1,7 +1,10 @@
 //! One call at a time into an instance, under a watch: wall clock, processor time, memory.
 //!
-//! Processor time is the thread's own clock, read whenever the runtime starts and stops polling the call. What the operating system
-//! gave to others meanwhile, what was spent waiting for the host and what other tasks used between two polls is not charged.
+//! Processor time is the thread's own clock, from when the runtime starts polling the call to when it stops. What the operating system
+//! gave to others meanwhile, what was spent waiting for the host and what other tasks used between two polls is not charged: [`stopwatch`] says
+//! how exactly.
+
+mod stopwatch;
 
 use std::{
     future::{Future, poll_fn},
@@ -13,7 +16,6 @@ use std::{
     time::Duration,
 };
 
-use nix::time::{ClockId, clock_gettime};
 use tokio::time::timeout;
 use wasmtime::{Trap, WasmBacktrace};
 
@@ -40,8 +42,8 @@ pub(super) struct Gate {
     total: AtomicU64,
     /// Nanoseconds used by the present call up to the last time that its polling stopped.
     used: AtomicU64,
-    /// The thread's clock when the present poll began.
-    since: AtomicU64,
+    /// When the present poll began.
+    since: stopwatch::Shared,
     budget: AtomicU64,
     cpu_exhausted: AtomicBool,
     /// The limits that the guest ran into, when it did. 0: it did not.
@@ -56,7 +58,7 @@ impl Gate {
             calls: AtomicU64::new(0),
             total: AtomicU64::new(0),
             used: AtomicU64::new(0),
-            since: AtomicU64::new(0),
+            since: stopwatch::Shared::default(),
             budget: AtomicU64::new(0),
             cpu_exhausted: AtomicBool::new(false),
             memory_refused: AtomicU64::new(0),
@@ -74,7 +76,7 @@ impl Gate {
         let _charge = Charge(self);
         let mut call = pin!(call);
         let metered = poll_fn(|context| {
-            self.since.store(thread_nanos(), Relaxed);
+            self.since.start();
             let poll = call.as_mut().poll(context);
             self.used.store(self.used_nanos(), Relaxed);
             poll
@@ -123,7 +125,7 @@ impl Gate {
     }
 
     fn used_nanos(&self) -> u64 {
-        self.used.load(Relaxed) + thread_nanos().saturating_sub(self.since.load(Relaxed))
+        self.used.load(Relaxed) + self.since.used()
     }
 
     fn fault(&self, error: &wasmtime::Error, allowance: Allowance) -> Fault {
@@ -185,10 +187,4 @@ fn frames(error: &wasmtime::Error) -> Frames {
         format!("{function} ({module}+{at:#x})")
     });
     lines.collect()
-}
-
-/// Processor time of this thread. 0 where the system has no such clock: then only the wall clock limits a call.
-fn thread_nanos() -> u64 {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
-        .map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
 }
