@@ -1,9 +1,18 @@
 //! What discovery is told.
+//!
+//! [`Config`] has every setting with its default; [`check`] makes sure that they make sense, and has the rules by which
+//! texts in configuration files become values, for whoever reads such a file.
 
-use std::net::{IpAddr, Ipv4Addr};
+pub mod check;
+pub(crate) mod system;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use ipnet::IpNet;
 
 use crate::labels::Rule;
-use crate::{Error, Result};
 
 /// Where a task's own addresses are taken from; the first source that has one wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +28,9 @@ pub enum IpSource {
 }
 
 impl IpSource {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Host, Self::Docker, Self::Mesos, Self::Netinfo];
+
     /// Its name in configurations.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -46,7 +58,8 @@ pub struct Config {
     pub dns_on: bool,
     /// Whether there is HTTP.
     pub http_on: bool,
-    /// The domain that names end with, without dots around it.
+    /// The domain that names end with, without dots around it. DNS cannot carry one with labels of more than 63 bytes;
+    /// HTTP answers nevertheless.
     pub domain: String,
     /// How long answers may be kept, missing names included.
     pub ttl: u32,
@@ -74,6 +87,99 @@ pub struct Config {
     pub soa_retry: u32,
     /// Of the SOA record.
     pub soa_expire: u32,
+
+    /// Whether addresses lead back to names (PTR). The reverse zones of the addresses in the zone are then answered for.
+    pub reverse_dns_on: bool,
+    /// Whether addresses in the client's own network (/24, /64) come first in answers.
+    pub resolv_subnet_first: bool,
+
+    /// Whether names outside the domain are looked up elsewhere; else they are REFUSED.
+    pub external_on: bool,
+    /// Where they are looked up, tried in this order. None: the name servers that this machine itself uses, less those
+    /// that are this machine.
+    pub resolvers: Vec<SocketAddr>,
+    /// Zones, without dots around them, that are looked up somewhere else than the rest. None lies within another or
+    /// within the domain, nor the domain within one of them.
+    pub zone_resolvers: BTreeMap<String, Vec<SocketAddr>>,
+    /// How long one resolver may take.
+    pub timeout: u64,
+    /// Whether answers that were cut say so. Without it clients do not come back over TCP.
+    pub set_truncate_bit: bool,
+    /// Whose questions are looked up elsewhere; others are REFUSED, so that nobody else's questions are.
+    pub recursion_networks: Vec<IpNet>,
+    /// Answers over UDP a second and source network (/24, /56), above which questions are taken for an attack on that
+    /// network and most get no answer; 0: no limit.
+    pub rate_limit: u32,
+
+    /// Whether tasks that are known to be unhealthy are left out.
+    pub healthy_only: bool,
+    /// Whether tasks that are about to run (staging, starting) have records too.
+    pub staging: bool,
+    /// For names of a framework's tasks, by the framework's name as given, another time than `ttl`.
+    pub framework_ttl: BTreeMap<String, u32>,
+    /// The task label whose value, 0 to 65535, is the weight of the task's SRV records.
+    pub weight_label: Option<String>,
+
+    /// The port of DNS over TLS on `listener`; none: there is no such.
+    pub tls_port: Option<u16>,
+    /// The certificate chain for it, a PEM file; read again when it changes.
+    pub tls_certificate: Option<PathBuf>,
+    /// The certificate's key, a PEM file; read again when it changes.
+    pub tls_key: Option<PathBuf>,
+
+    /// Name servers that are told (NOTIFY) when the zone has changed.
+    pub secondaries: Vec<SocketAddr>,
+    /// Who may have the whole zone over DNS (AXFR, IXFR); none: nobody.
+    pub transfer_networks: Vec<IpNet>,
+
+    /// What `/v1/config` tells of how the cluster is reached.
+    pub told: Told,
+}
+
+/// What `/v1/config` tells of settings that are somebody else's: how the cluster is reached, and what was read. Secrets
+/// have no place here.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// The configuration file.
+    pub file: String,
+    /// The address of ZooKeeper, without its password.
+    pub zk: String,
+    /// Seconds that a state document may take.
+    pub state_timeout_seconds: u64,
+    /// Seconds after which a leader must be known.
+    pub zk_detection_timeout: u64,
+    /// Whether masters are spoken to with TLS.
+    pub mesos_https_on: bool,
+    /// The file of authorities for it.
+    pub ca_cert_file: String,
+    /// The file of the certificate shown to masters.
+    pub cert_file: String,
+    /// The file of that certificate's key.
+    pub key_file: String,
+    /// Who is named to masters.
+    pub principal: String,
+    /// `basic`, `iam` or nothing.
+    pub mesos_authentication: String,
+    /// The file of the service account.
+    pub iam_config_file: String,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self {
+            file: String::new(),
+            zk: String::new(),
+            state_timeout_seconds: 300,
+            zk_detection_timeout: 30,
+            mesos_https_on: false,
+            ca_cert_file: String::new(),
+            cert_file: String::new(),
+            key_file: String::new(),
+            principal: String::new(),
+            mesos_authentication: String::new(),
+            iam_config_file: String::new(),
+        }
+    }
 }
 
 impl Default for Config {
@@ -99,46 +205,54 @@ impl Default for Config {
             soa_refresh: 60,
             soa_retry: 600,
             soa_expire: 86400,
+            reverse_dns_on: false,
+            resolv_subnet_first: false,
+            external_on: true,
+            resolvers: Vec::new(),
+            zone_resolvers: BTreeMap::new(),
+            timeout: check::USUAL_TIMEOUT,
+            set_truncate_bit: true,
+            recursion_networks: Self::private_networks(),
+            rate_limit: 0,
+            healthy_only: false,
+            staging: false,
+            framework_ttl: BTreeMap::new(),
+            weight_label: None,
+            tls_port: None,
+            tls_certificate: None,
+            tls_key: None,
+            secondaries: Vec::new(),
+            transfer_networks: Vec::new(),
+            told: Told::default(),
         }
     }
 }
 
 impl Config {
-    /// Checks the settings and brings names into the form the rest relies on: lower case, one trailing dot on the SOA's.
-    pub(crate) fn checked(mut self) -> Result<Self> {
-        let wrong = |key, what: &str| {
-            Err(Error::Config {
-                key,
-                what: what.to_owned(),
-            })
-        };
-        self.domain = self.domain.to_ascii_lowercase();
-        let label = |label: &str| {
-            (1..=63).contains(&label.len()) && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
-        };
-        if !self.domain.split('.').all(label) || self.domain.len() > 200 {
-            return wrong(
-                "domain",
-                "must be labels of letters, digits and `-` with dots between them, as in `mesos`",
-            );
-        }
-        if !self.dns_on && !self.http_on {
-            return wrong("dns_on, http_on", "both are off, so there is nothing to serve");
-        }
-        if self.refresh_seconds == 0 {
-            return wrong("refresh_seconds", "must be 1 or more");
-        }
-        if self.ip_sources.is_empty() {
-            return wrong("ip_sources", "needs at least one of host, docker, mesos, netinfo");
-        }
-        self.soa_mname = dotted(&self.soa_mname);
-        self.soa_rname = dotted(&self.soa_rname.replace('@', "."));
-        for (key, name) in [("soa_mname", &self.soa_mname), ("soa_rname", &self.soa_rname)] {
-            if crate::zone::wire_name(name).is_none() {
-                return wrong(key, "must be a domain name, as in `ns1.mesos`");
-            }
-        }
-        Ok(self)
+    /// Loopback, private, link-local and unique-local networks: where questions come from that are not those of
+    /// strangers.
+    pub fn private_networks() -> Vec<IpNet> {
+        let v4 = [
+            ([127_u8, 0, 0, 0], 8),
+            ([10, 0, 0, 0], 8),
+            ([172, 16, 0, 0], 12),
+            ([192, 168, 0, 0], 16),
+            ([169, 254, 0, 0], 16),
+            // Addresses that providers share among their customers (RFC 6598).
+            ([100, 64, 0, 0], 10),
+        ];
+        let v6 = [
+            ([0_u16, 0, 0, 0, 0, 0, 0, 1], 128),
+            ([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7),
+            ([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10),
+        ];
+        let v4 = v4
+            .into_iter()
+            .map(|(ip, length)| IpNet::new_assert(ip.into(), length));
+        let v6 = v6
+            .into_iter()
+            .map(|(ip, length)| IpNet::new_assert(ip.into(), length));
+        v4.chain(v6).collect()
     }
 
     pub(crate) fn label_rule(&self) -> Rule {
@@ -148,8 +262,4 @@ impl Config {
             Rule::Rfc1123
         }
     }
-}
-
-fn dotted(name: &str) -> String {
-    format!("{}.", name.trim_end_matches('.').to_ascii_lowercase())
 }

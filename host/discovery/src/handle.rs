@@ -38,7 +38,7 @@ impl Config {
         registry: &mut Registry,
         token: CancellationToken,
     ) -> Result<Discovery> {
-        let config = Arc::new(self.checked()?);
+        let config = Arc::new(self.checked()?.with_system_resolvers());
         let mut sockets = None;
         if config.dns_on {
             sockets = Some(dns::Sockets::bind((config.listener, config.port).into()).await?);
@@ -124,20 +124,9 @@ fn own_addresses(listener: IpAddr) -> Vec<IpAddr> {
     if !listener.is_unspecified() {
         return vec![listener];
     }
-    let interfaces = match nix::ifaddrs::getifaddrs() {
-        Ok(interfaces) => interfaces,
-        Err(error) => {
-            tracing::warn!(%error, "cannot list this machine's addresses; the name server has none in the zone");
-            return Vec::new();
-        }
-    };
-    let addresses = interfaces.filter_map(|interface| {
-        let address = interface.address?;
-        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
-        v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::from(v6.ip())))
-    });
     // Link-local addresses mean nothing to who is told them without the link.
     let link_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    let addresses = crate::config::system::addresses().into_iter();
     addresses
         .filter(|ip| !ip.is_loopback() && !link_local(ip))
         .collect()

@@ -21,7 +21,7 @@
 
 mod changes;
 pub mod cluster;
-mod config;
+pub mod config;
 mod dns;
 mod error;
 mod handle;
@@ -37,6 +37,6 @@ mod shared;
 mod watch;
 pub mod zone;
 
-pub use config::{Config, IpSource};
+pub use config::{Config, IpSource, Told};
 pub use error::{Error, Result};
 pub use handle::Discovery;

@@ -6,17 +6,18 @@ use std::net::SocketAddr;
 use serde::Serialize;
 
 use crate::Config;
+use crate::config::check::DNS_PORT;
 
-/// Keys of what this daemon does not do yet show that it does not.
+/// The settings as they are in force; ports are those that were taken.
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[allow(clippy::struct_excessive_bools)] // The shape is mesos-dns's.
 pub(super) struct Shown {
     refresh_seconds: u64,
     port: u16,
-    timeout: u32,
-    state_timeout_seconds: u32,
-    zk_detection_timeout: u32,
+    timeout: u64,
+    state_timeout_seconds: u64,
+    zk_detection_timeout: u64,
     http_port: u16,
     #[serde(rename = "TTL")]
     ttl: u32,
@@ -71,7 +72,7 @@ pub(super) struct Shown {
     mname: String,
 }
 
-/// Always empty: readers expect the key, nobody needs what was in it.
+/// The secret is always empty: readers expect the key, nobody needs what was in it.
 #[derive(Clone, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Credentials {
@@ -81,12 +82,13 @@ struct Credentials {
 
 impl Shown {
     pub(super) fn of(config: &Config, dns: Option<SocketAddr>, http: Option<SocketAddr>) -> Self {
+        let told = config.told.clone();
         Self {
             refresh_seconds: config.refresh_seconds,
             port: dns.map_or(config.port, |addr| addr.port()),
-            timeout: 5,
-            state_timeout_seconds: 300,
-            zk_detection_timeout: 30,
+            timeout: config.timeout,
+            state_timeout_seconds: told.state_timeout_seconds,
+            zk_detection_timeout: told.zk_detection_timeout,
             http_port: http.map_or(config.http_port, |addr| addr.port()),
             ttl: config.ttl,
             srv_record_default_weight: config.srv_record_default_weight,
@@ -98,30 +100,37 @@ impl Shown {
             soa_mname: config.soa_mname.clone(),
             soa_rname: config.soa_rname.clone(),
             masters: Some(config.masters.clone()).filter(|masters| !masters.is_empty()),
-            zone_resolvers: BTreeMap::new(),
-            resolvers: Vec::new(),
+            zone_resolvers: config
+                .zone_resolvers
+                .iter()
+                .map(|(zone, resolvers)| (zone.clone(), shown(resolvers)))
+                .collect(),
+            resolvers: shown(&config.resolvers),
             ip_sources: config.ip_sources.iter().map(|source| source.as_str()).collect(),
-            zk: String::new(),
+            zk: transom_cluster::masked(&told.zk).into_owned(),
             domain: config.domain.clone(),
-            file: String::new(),
+            file: told.file,
             listener: config.listener.to_string(),
             http_listener: config.http_listener.to_string(),
             recurse_on: config.recurse_on,
             dns_on: config.dns_on,
             http_on: config.http_on,
-            external_on: false,
+            external_on: config.external_on,
             enforce_rfc952: config.enforce_rfc952,
-            set_truncate_bit: true,
+            set_truncate_bit: config.set_truncate_bit,
             enumeration_on: config.enumeration_on,
-            mesos_https_on: false,
-            ca_cert_file: String::new(),
-            cert_file: String::new(),
-            key_file: String::new(),
-            mesos_credentials: Credentials::default(),
-            iam_config_file: String::new(),
-            mesos_authentication: String::new(),
-            reverse_dns_on: false,
-            resolv_subnet_first: false,
+            mesos_https_on: told.mesos_https_on,
+            ca_cert_file: told.ca_cert_file,
+            cert_file: told.cert_file,
+            key_file: told.key_file,
+            mesos_credentials: Credentials {
+                principal: told.principal,
+                secret: String::new(),
+            },
+            iam_config_file: told.iam_config_file,
+            mesos_authentication: told.mesos_authentication,
+            reverse_dns_on: config.reverse_dns_on,
+            resolv_subnet_first: config.resolv_subnet_first,
             email: config.soa_rname.clone(),
             mname: config.soa_mname.clone(),
         }
@@ -133,4 +142,13 @@ impl Shown {
             ..self.clone()
         }
     }
+}
+
+/// Addresses as they are written in configurations: the usual port is left out.
+fn shown(resolvers: &[SocketAddr]) -> Vec<String> {
+    let one = |resolver: &SocketAddr| match resolver.port() {
+        DNS_PORT => resolver.ip().to_string(),
+        _ => resolver.to_string(),
+    };
+    resolvers.iter().map(one).collect()
 }

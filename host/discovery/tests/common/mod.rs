@@ -105,6 +105,8 @@ pub(crate) async fn followed(masters: String, config: Config) -> Followed {
         http_listener: loopback,
         port: 0,
         http_port: 0,
+        // Nobody's name servers but those that a test starts.
+        external_on: config.external_on && !config.resolvers.is_empty(),
         ..config
     };
     let (token, mut registry) = (CancellationToken::new(), Registry::default());

@@ -1,0 +1,266 @@
+//! What settings must be: pure rules, mesos-dns's where it has some. Those that read texts fail with what is wrong and
+//! what was expected; whose setting it was is added by who knows how it is called there.
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+
+use super::{Config, IpSource};
+use crate::{Error, Result};
+
+/// The port of name servers.
+pub const DNS_PORT: u16 = 53;
+/// Seconds that a resolver may take unless it is said otherwise.
+pub const USUAL_TIMEOUT: u64 = 5;
+/// The longest time that records may be kept: a TTL has 31 bits (RFC 2181).
+pub const LONGEST_TTL: u32 = i32::MAX as u32;
+
+/// What a rule gives, or what is wrong.
+pub type Checked<T> = std::result::Result<T, String>;
+
+impl Config {
+    /// Checks the settings and brings names into the form the rest relies on: lower case, one trailing dot on the SOA's.
+    pub(crate) fn checked(mut self) -> Result<Self> {
+        self.domain = domain(&self.domain).map_err(wrong("domain"))?;
+        if !carried(&self.domain) {
+            tracing::warn!(
+                domain = self.domain,
+                "DNS cannot carry this domain; names in it are answered over HTTP alone"
+            );
+        }
+        if !self.dns_on && !self.http_on {
+            return Err(wrong("dns_on, http_on")(
+                "both are off, so there is nothing to serve",
+            ));
+        }
+        if self.refresh_seconds == 0 {
+            return Err(wrong("refresh_seconds")("must be 1 or more"));
+        }
+        if self.ttl > LONGEST_TTL {
+            return Err(wrong("ttl")("is more than the 2147483647 seconds that DNS knows"));
+        }
+        if let Some(ttl) = self.framework_ttl.values().find(|ttl| **ttl > LONGEST_TTL) {
+            let what = format!("{ttl} is more than the 2147483647 seconds that DNS knows");
+            return Err(wrong("framework_ttl")(what));
+        }
+        if self.ip_sources.is_empty() {
+            return Err(wrong("ip_sources")(
+                "needs at least one of host, docker, mesos, netinfo",
+            ));
+        }
+        self.soa_mname = dotted(&self.soa_mname);
+        self.soa_rname = dotted(&self.soa_rname.replace('@', "."));
+        for (key, name) in [("soa_mname", &self.soa_mname), ("soa_rname", &self.soa_rname)] {
+            if name != "." && crate::zone::wire_name(name).is_none() {
+                return Err(wrong(key)("must be a domain name, as in `ns1.mesos`"));
+            }
+        }
+        if self.timeout == 0 {
+            self.timeout = USUAL_TIMEOUT;
+        }
+        if self.external_on {
+            unlike(&self.resolvers).map_err(wrong("resolvers"))?;
+            let zones = std::mem::take(&mut self.zone_resolvers);
+            self.zone_resolvers = zones
+                .into_iter()
+                .map(|(zone, resolvers)| (zone.to_ascii_lowercase(), resolvers))
+                .collect();
+            zones_apart(&self.zone_resolvers, &self.domain).map_err(wrong("zone_resolvers"))?;
+        }
+        self.check_tls()?;
+        if self.weight_label.as_ref().is_some_and(String::is_empty) {
+            return Err(wrong("weight_label")("is empty; name a label, or leave it out"));
+        }
+        Ok(self)
+    }
+
+    /// With the machine's own name servers where names are looked up elsewhere and none is named for it.
+    pub(crate) fn with_system_resolvers(mut self) -> Self {
+        if self.external_on && self.resolvers.is_empty() {
+            self.resolvers = super::system::resolvers();
+        }
+        self
+    }
+
+    fn check_tls(&self) -> Result<()> {
+        match (&self.tls_port, &self.tls_certificate, &self.tls_key) {
+            (None, None, None) | (Some(_), Some(_), Some(_)) => Ok(()),
+            (Some(_), ..) => Err(wrong("tls_port")("needs tls_certificate and tls_key")),
+            (None, ..) => Err(wrong("tls_certificate, tls_key")("need tls_port, and each other")),
+        }
+    }
+}
+
+fn wrong<W: Into<String>>(key: &'static str) -> impl FnOnce(W) -> Error {
+    move |what| Error::Config {
+        key,
+        what: what.into(),
+    }
+}
+
+/// Lower case, with one dot behind it; the root is a dot alone.
+fn dotted(name: &str) -> String {
+    format!("{}.", name.trim_end_matches('.').to_ascii_lowercase())
+}
+
+/// Whether a domain's labels are as long as DNS allows, with room for names below it.
+fn carried(domain: &str) -> bool {
+    domain.len() <= 253 && domain.split('.').all(|label| label.len() <= 63)
+}
+
+/// The domain, in lower case: labels of letters, digits and `-` with dots between them, however long.
+pub fn domain(text: &str) -> Checked<String> {
+    if is_domain(text) {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err(format!(
+            "{text:?} must be labels of letters, digits and `-` with dots between them, as in `mesos`"
+        ))
+    }
+}
+
+fn is_domain(text: &str) -> bool {
+    let label = |label: &str| {
+        !label.is_empty()
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    text.split('.').all(label)
+}
+
+/// Masters as `host:port`, none twice. An address is written in its usual form; a host name stays what it is.
+pub fn masters<T: AsRef<str>>(texts: &[T]) -> Checked<Vec<String>> {
+    let mut masters = Vec::with_capacity(texts.len());
+    for text in texts {
+        let text = text.as_ref();
+        let Some((host, port)) = host_port(text) else {
+            return Err(format!(
+                "{text:?} must be host:port with a port from 1 to 65535, as in `10.0.0.1:5050`"
+            ));
+        };
+        let master = match host.parse::<IpAddr>() {
+            Ok(ip) => SocketAddr::new(ip.to_canonical(), port).to_string(),
+            Err(_) => format!("{host}:{port}"),
+        };
+        if masters.contains(&master) {
+            return Err(format!("{text:?} is there twice"));
+        }
+        masters.push(master);
+    }
+    Ok(masters)
+}
+
+/// A host, without the brackets of an IPv6 address, and a port.
+fn host_port(text: &str) -> Option<(&str, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let host = match bracketed {
+        Some(host) => host,
+        None if host.contains([':', '[', ']']) => return None,
+        None => host,
+    };
+    let port = port.parse().ok().filter(|port| *port != 0)?;
+    (!host.is_empty()).then_some((host, port))
+}
+
+/// Name servers as an address with or without a port, none twice.
+pub fn resolvers<T: AsRef<str>>(texts: &[T]) -> Checked<Vec<SocketAddr>> {
+    let resolvers = texts.iter().map(|text| {
+        let text = text.as_ref();
+        resolver(text).ok_or_else(|| {
+            format!(
+                "{text:?} must be an address, with or without a port, as in `10.0.0.2` or `10.0.0.2:5353`"
+            )
+        })
+    });
+    let resolvers = resolvers.collect::<Checked<Vec<_>>>()?;
+    unlike(&resolvers)?;
+    Ok(resolvers)
+}
+
+/// An address with or without a port; without: that of name servers.
+pub fn resolver(text: &str) -> Option<SocketAddr> {
+    let usual = |ip| SocketAddr::new(ip, DNS_PORT);
+    let resolver = text.parse().map(usual).or_else(|_| text.parse::<SocketAddr>());
+    let resolver = resolver.ok().filter(|resolver| resolver.port() != 0)?;
+    Some(SocketAddr::new(resolver.ip().to_canonical(), resolver.port()))
+}
+
+fn unlike(resolvers: &[SocketAddr]) -> Checked<()> {
+    let mut seen = HashSet::new();
+    match resolvers.iter().find(|resolver| !seen.insert(**resolver)) {
+        Some(resolver) => Err(format!("{resolver} is there twice")),
+        None => Ok(()),
+    }
+}
+
+/// Zones, each with its own name servers, beside a domain that is served here.
+pub fn zone_resolvers<'t, T: AsRef<str> + 't>(
+    zones: impl IntoIterator<Item = (&'t str, &'t [T])>,
+    domain: &str,
+) -> Checked<BTreeMap<String, Vec<SocketAddr>>> {
+    let mut read = BTreeMap::new();
+    for (zone, texts) in zones {
+        let resolvers = resolvers(texts).map_err(|what| format!("zone {zone:?}: {what}"))?;
+        if read.insert(zone.to_ascii_lowercase(), resolvers).is_some() {
+            return Err(format!("zone {zone:?} is there twice"));
+        }
+    }
+    zones_apart(&read, domain)?;
+    Ok(read)
+}
+
+/// Every zone is a domain with resolvers; none lies within another, nor the domain within one or one within it.
+fn zones_apart(zones: &BTreeMap<String, Vec<SocketAddr>>, domain: &str) -> Checked<()> {
+    for (zone, resolvers) in zones {
+        if !is_domain(zone) {
+            return Err(format!(
+                "zone {zone:?} must be labels of letters, digits and `-` with dots between them, as in `weave`"
+            ));
+        }
+        if resolvers.is_empty() {
+            return Err(format!("zone {zone:?} has no resolver"));
+        }
+        unlike(resolvers).map_err(|what| format!("zone {zone:?}: {what}"))?;
+        if zone == domain {
+            return Err(format!(
+                "zone {zone:?} is the domain that is served here; it cannot be looked up elsewhere"
+            ));
+        }
+    }
+    let all: Vec<&str> = zones.keys().map(String::as_str).chain([domain]).collect();
+    for inner in &all {
+        if let Some(outer) = all.iter().find(|outer| lies_within(inner, outer)) {
+            return Err(format!(
+                "{inner:?} lies within {outer:?}, so it is not clear who is asked for it"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn lies_within(inner: &str, outer: &str) -> bool {
+    inner.strip_suffix(outer).is_some_and(|rest| rest.ends_with('.'))
+}
+
+/// Sources of addresses, none twice and at least one; their names are lower case.
+pub fn ip_sources<T: AsRef<str>>(texts: &[T]) -> Checked<Vec<IpSource>> {
+    let mut sources = Vec::with_capacity(texts.len());
+    for text in texts {
+        let text = text.as_ref();
+        let Some(source) = IpSource::ALL.into_iter().find(|source| source.as_str() == text) else {
+            return Err(format!("{text:?} must be one of host, docker, mesos, netinfo"));
+        };
+        if sources.contains(&source) {
+            return Err(format!("{text:?} is there twice"));
+        }
+        sources.push(source);
+    }
+    if sources.is_empty() {
+        return Err("needs at least one of host, docker, mesos, netinfo".to_owned());
+    }
+    Ok(sources)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! What is known of the machine: its addresses, and the name servers that it itself uses.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::check::{DNS_PORT, resolver};
+
+/// Where systems keep them.
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+
+/// The machine's name servers, less those that are this machine, which would only ask back.
+pub(crate) fn resolvers() -> Vec<SocketAddr> {
+    match std::fs::read_to_string(RESOLV_CONF) {
+        Ok(text) => named(&text, &addresses()),
+        Err(error) => {
+            tracing::warn!(
+                %error,
+                "cannot read {RESOLV_CONF}, and no resolvers are configured; names outside the domain cannot be looked up"
+            );
+            Vec::new()
+        }
+    }
+}
+
+/// The addresses of the machine's interfaces, loopback included.
+pub(crate) fn addresses() -> Vec<IpAddr> {
+    let interfaces = match nix::ifaddrs::getifaddrs() {
+        Ok(interfaces) => interfaces,
+        Err(error) => {
+            tracing::warn!(%error, "cannot list this machine's addresses");
+            return Vec::new();
+        }
+    };
+    let addresses = interfaces.filter_map(|interface| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::from(v6.ip())))
+    });
+    addresses.collect()
+}
+
+/// The name servers in a text of that form.
+fn named(text: &str, own: &[IpAddr]) -> Vec<SocketAddr> {
+    let mut resolvers = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let (Some("nameserver"), Some(address)) = (words.next(), words.next()) else {
+            continue;
+        };
+        let Some(resolver) = resolver(address).filter(|resolver| resolver.port() == DNS_PORT) else {
+            continue;
+        };
+        if !own.contains(&resolver.ip()) && !resolvers.contains(&resolver) {
+            resolvers.push(resolver);
+        }
+    }
+    resolvers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_servers_are_read_less_the_machine_itself() {
+        let own = ["127.0.0.1", "10.0.0.7"].map(|ip| ip.parse().expect("an address"));
+        for (text, expected) in [
+            ("", &[][..]),
+            (
+                "# nameserver 9.9.9.9\n; nameserver 9.9.9.9\nsearch example.com\n",
+                &[],
+            ),
+            (
+                "nameserver 10.0.0.1\nnameserver\t10.0.0.2 # two\n",
+                &["10.0.0.1:53", "10.0.0.2:53"],
+            ),
+            (
+                "nameserver 127.0.0.1\nnameserver 10.0.0.7\nnameserver 10.0.0.1",
+                &["10.0.0.1:53"],
+            ),
+            (
+                "nameserver 10.0.0.1\nnameserver 10.0.0.1\nnameserver nowhere\nnameserver\n",
+                &["10.0.0.1:53"],
+            ),
+            ("nameserver 2001:db8::1\noptions ndots:1", &["[2001:db8::1]:53"]),
+        ] {
+            let found: Vec<_> = named(text, &own).iter().map(ToString::to_string).collect();
+            assert_eq!(found, expected, "{text:?}");
+        }
+    }
+}
