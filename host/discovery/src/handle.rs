@@ -114,7 +114,8 @@ fn rules(config: &Config) -> Rules {
         name_server: (config.soa_mname.clone(), own_addresses(config.listener)),
         ttl: config.ttl,
         weight: config.srv_record_default_weight,
-        reverse: false,
+        framework_ttl: config.framework_ttl.clone(),
+        reverse: config.reverse_dns_on,
     }
 }
 

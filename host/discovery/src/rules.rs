@@ -1,6 +1,6 @@
 //! What a site decides about its records.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use crate::config::IpSource;
@@ -24,6 +24,8 @@ pub struct Rules {
     pub name_server: (String, Vec<IpAddr>),
     /// How long records may be kept, in seconds.
     pub ttl: u32,
+    /// Another time for the tasks of some frameworks, by their names as given.
+    pub framework_ttl: BTreeMap<String, u32>,
     /// The weight of services.
     pub weight: u16,
     /// Whether addresses have names.
@@ -49,7 +51,7 @@ impl Rules {
     pub fn part(&self, framework: &str) -> Part {
         Part {
             labels: self.labels.fragment(framework),
-            ttl: self.ttl,
+            ttl: self.framework_ttl.get(framework).copied().unwrap_or(self.ttl),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Zones for tests, made of records.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -60,6 +61,7 @@ pub(crate) fn rules() -> Rules {
         name_server: ("ns1.mesos.".into(), vec![[127, 0, 0, 1].into()]),
         ttl: 60,
         weight: 1,
+        framework_ttl: BTreeMap::new(),
         reverse: false,
     }
 }
