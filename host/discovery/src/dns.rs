@@ -6,6 +6,7 @@
 
 mod answer;
 mod handler;
+mod quick;
 mod tcp;
 mod udp;
 mod wire;
@@ -26,7 +27,7 @@ const TRIES: usize = 16;
 /// The DNS port, taken and not served yet.
 #[derive(Debug)]
 pub(crate) struct Sockets {
-    udp: UdpSocket,
+    udp: Vec<UdpSocket>,
     tcp: TcpListener,
     addr: SocketAddr,
 }
@@ -38,7 +39,7 @@ impl Sockets {
         loop {
             tries -= 1;
             match Self::bind_both(addr).await {
-                Err(Error::Dns { protocol: "TCP", .. }) if tries > 0 => {}
+                Err(Error::Dns { protocol: "UDP", .. }) if tries > 0 => {}
                 bound => return bound,
             }
         }
@@ -52,9 +53,10 @@ impl Sockets {
                 source,
             }
         };
-        let udp = UdpSocket::bind(addr).await.map_err(refused("UDP"))?;
-        let addr = udp.local_addr().map_err(refused("UDP"))?;
+        // TCP first: its port is nobody else's, while sockets for UDP share theirs with each other.
         let tcp = TcpListener::bind(addr).await.map_err(refused("TCP"))?;
+        let addr = tcp.local_addr().map_err(refused("TCP"))?;
+        let udp = udp::bind(addr).map_err(refused("UDP"))?;
         Ok(Self { udp, tcp, addr })
     }
 

@@ -8,6 +8,7 @@ use hickory_proto::rr::rdata::{A, AAAA, NS, SOA, SRV};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use rand::seq::{IndexedRandom, SliceRandom};
 
+use super::quick::{ADDITIONAL_TARGETS, Prepared, write_name};
 use crate::Config;
 use crate::zone::{Found, Node, Service, Zone, wire_name};
 
@@ -40,7 +41,24 @@ impl Terms {
         }
     }
 
-    fn soa(&self, zone: &Zone) -> Record {
+    /// The same, in wire form.
+    pub(super) fn prepared(&self, config: &Config) -> Prepared {
+        let mut soa_names = Vec::new();
+        for name in [&self.mname_text, &config.soa_rname] {
+            write_name(name, &mut soa_names);
+        }
+        Prepared {
+            soa_names,
+            soa_times: [config.soa_refresh, config.soa_retry, config.soa_expire]
+                .map(|seconds| seconds.min(i32::MAX as u32)),
+            ttl: self.ttl,
+            apex: config.domain.len() + 2,
+            recursion_available: config.recurse_on,
+            set_truncate_bit: config.set_truncate_bit,
+        }
+    }
+
+    pub(super) fn soa(&self, zone: &Zone) -> Record {
         let (mname, rname) = (self.mname.clone(), self.rname.clone());
         let soa = SOA::new(
             mname,
@@ -187,9 +205,6 @@ fn carried(service: &Service) -> Option<(&Service, Name, u16)> {
         u16::try_from(service.port).ok()?,
     ))
 }
-
-/// Targets that get their addresses sent along, at most.
-pub(super) const ADDITIONAL_TARGETS: usize = 64;
 
 /// An IPv4 and an IPv6 address of a name, whichever come up.
 fn one_of_each(zone: &Zone, target: &str) -> Vec<Record> {

@@ -4,15 +4,21 @@ use std::sync::Arc;
 
 use hickory_proto::op::{Edns, Message, MessageType, Metadata, OpCode, Query, ResponseCode};
 use hickory_proto::rr::RecordType;
+use prometheus_client::metrics::counter::Counter;
 
 use super::answer::{Answer, Terms, answer};
+use super::quick::{Prepared, Question, Room, Told};
 use super::wire::{self, Packet};
 use crate::Config;
 use crate::metrics::{self, Metrics};
 use crate::shared::Shared;
+use crate::zone::Zone;
 
 /// What an answer over UDP may have without EDNS, and at most with it: larger ones are lost on some paths.
 const UDP_SIZES: (u16, u16) = (512, 1232);
+
+/// In the third octet of a message.
+const TRUNCATED: u8 = 2;
 
 /// How a packet came, and its answer goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,22 +32,91 @@ pub(super) enum Transport {
 pub(crate) struct Handler {
     shared: Arc<Shared>,
     terms: Terms,
+    prepared: Prepared,
     recursion_available: bool,
     metrics: Metrics,
+    common: Common,
+}
+
+/// Counters of the common questions, at hand.
+#[derive(Debug)]
+struct Common([[Counter; 2]; 3]);
+
+impl Common {
+    fn of(metrics: &Metrics) -> Self {
+        Self(["A", "AAAA", "SRV"].map(|qtype| {
+            ["NOERROR", "NXDOMAIN"].map(|rcode| {
+                let query = metrics::Query { qtype, rcode };
+                metrics.queries.get_or_create(&query).clone()
+            })
+        }))
+    }
+
+    fn count(&self, told: Told) {
+        let kind = match told.kind {
+            1 => 0,
+            28 => 1,
+            _ => 2,
+        };
+        self.0[kind][usize::from(told.code != 0)].inc();
+    }
 }
 
 impl Handler {
     pub(crate) fn new(config: &Config, shared: Arc<Shared>, metrics: Metrics) -> Self {
+        let terms = Terms::new(config);
         Self {
             shared,
-            terms: Terms::new(config),
+            prepared: terms.prepared(config),
+            terms,
             recursion_available: config.recurse_on,
+            common: Common::of(&metrics),
             metrics,
         }
     }
 
-    /// The answer to a packet; none to what is no request. No I/O, no lock, no waiting.
-    pub(super) fn reply(&self, packet: &[u8], over: Transport) -> Option<Vec<u8>> {
+    #[cfg(test)]
+    pub(super) fn prepared(&self) -> &Prepared {
+        &self.prepared
+    }
+
+    /// The zone that is served now: of one batch of packets, all are answered from the same.
+    pub(super) fn zone(&self) -> Option<Arc<Zone>> {
+        self.shared.zone.load_full()
+    }
+
+    /// Writes the answer to a packet to the end of `out`. Whether there is one: none to what is no request. No I/O, no
+    /// lock, no waiting.
+    pub(super) fn reply(
+        &self,
+        zone: Option<&Zone>,
+        packet: &[u8],
+        over: Transport,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if let Some(zone) = zone
+            && let Some(question) = Question::read(packet)
+        {
+            let room = match over {
+                Transport::Udp => Room::Datagram,
+                Transport::Tcp => Room::Stream,
+            };
+            if let Some(told) = question.answer(zone, &self.prepared, room, out) {
+                self.common.count(told);
+                return true;
+            }
+        }
+        match self.considered(zone, packet, over) {
+            Some(answer) => {
+                out.extend_from_slice(&answer);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The answer to a packet of any kind; none to what is no request.
+    pub(super) fn considered(&self, zone: Option<&Zone>, packet: &[u8], over: Transport) -> Option<Vec<u8>> {
         let mut request = match wire::read(packet) {
             Packet::Silence => return None,
             Packet::Unreadable(metadata) => {
@@ -50,7 +125,7 @@ impl Handler {
             }
             Packet::Request(request) => request,
         };
-        let answer = self.decide(&request);
+        let answer = self.decide(zone, &request);
         let kinds: Vec<_> = request.queries.iter().map(Query::query_type).collect();
         self.count(&kinds, answer.code);
 
@@ -68,10 +143,14 @@ impl Handler {
             Transport::Udp => response.edns.as_ref().map_or(UDP_SIZES.0, Edns::max_payload),
             Transport::Tcp => u16::MAX,
         };
-        written(response, limit)
+        let mut bytes = written(response, limit)?;
+        if !self.prepared.set_truncate_bit {
+            bytes[2] &= !TRUNCATED;
+        }
+        Some(bytes)
     }
 
-    fn decide(&self, request: &Message) -> Answer {
+    fn decide(&self, zone: Option<&Zone>, request: &Message) -> Answer {
         match request.metadata.op_code {
             OpCode::Query => {}
             OpCode::Notify | OpCode::Update => return Answer::refusal(ResponseCode::Refused),
@@ -83,8 +162,7 @@ impl Handler {
         let [question] = &request.queries[..] else {
             return Answer::refusal(ResponseCode::FormErr);
         };
-        let zone = self.shared.zone.load();
-        let Some(zone) = zone.as_deref() else {
+        let Some(zone) = zone else {
             return Answer::refusal(ResponseCode::ServFail);
         };
         answer(

@@ -1,12 +1,13 @@
-//! Lookups over TCP: so many connections at a time, and one query of each, answered before the next one is read.
+//! Lookups over TCP: so many connections at a time. What a client sends without waiting for answers is answered together, in
+//! the order it came, and as much of it as fits the connection's own buffer.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::handler::{Handler, Transport};
@@ -18,7 +19,7 @@ pub(super) struct Limits {
     pub(super) connections: usize,
     /// For a whole query to arrive, counted from the answer before it.
     pub(super) ask_within: Duration,
-    /// For an answer to be taken.
+    /// For answers to be taken.
     pub(super) take_within: Duration,
 }
 
@@ -34,8 +35,12 @@ impl Default for Limits {
 
 /// Pause after an accept that failed; retrying at once would only burn the processor.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Queries of one connection that wait to be answered: this and one more of any size.
+const BUFFER: usize = 16 << 10;
+/// Answers are sent when they are so much, and what comes next is answered then.
+const ANSWERS: usize = 64 << 10;
 
-/// Answers until the token is cancelled; then connections end with the answer they are at.
+/// Answers until the token is cancelled; then connections end with the answers they are at.
 pub(super) async fn serve(
     listener: TcpListener,
     handler: Arc<Handler>,
@@ -56,6 +61,8 @@ pub(super) async fn serve(
         };
         match accepted {
             Ok((stream, _)) => {
+                // Answers are written whole; waiting to put more into a packet would only delay them.
+                let _ = stream.set_nodelay(true);
                 connections.spawn(converse(stream, Arc::clone(&handler), limits, token.clone()));
             }
             Err(error) => {
@@ -69,36 +76,96 @@ pub(super) async fn serve(
 }
 
 /// Answers one connection until its client ends it, is too slow, or sends what is no query.
-async fn converse(mut stream: TcpStream, handler: Arc<Handler>, limits: Limits, token: CancellationToken) {
+pub(super) async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    handler: Arc<Handler>,
+    limits: Limits,
+    token: CancellationToken,
+) {
+    let mut asked = Asked::default();
+    let mut answers = Vec::new();
     loop {
-        let asked = tokio::select! {
+        let arriving = asked.arrive(&mut stream, limits.ask_within);
+        let arrived = tokio::select! {
             () = token.cancelled() => return,
-            asked = timeout(limits.ask_within, read(&mut stream)) => asked,
+            arrived = arriving => arrived,
         };
-        let Ok(Ok(query)) = asked else { return };
-        let Some(reply) = handler.reply(&query, Transport::Tcp) else {
+        if !arrived {
             return;
-        };
-        match timeout(limits.take_within, write(&mut stream, &reply)).await {
-            Ok(Ok(())) => {}
+        }
+        let zone = handler.zone();
+        let mut goes_on = true;
+        while goes_on && answers.len() < ANSWERS {
+            let Some(query) = asked.next() else { break };
+            goes_on = framed(&mut answers, |out| {
+                handler.reply(zone.as_deref(), query, Transport::Tcp, out)
+            });
+        }
+        match timeout(limits.take_within, stream.write_all(&answers)).await {
+            Ok(Ok(())) if goes_on => answers.clear(),
             _ => return,
         }
     }
 }
 
-async fn read(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
-    let mut query = vec![0; stream.read_u16().await?.into()];
-    stream.read_exact(&mut query).await?;
-    Ok(query)
+/// Writes an answer with its length before it. Whether there is one.
+fn framed(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
+    let start = out.len();
+    out.extend_from_slice(&[0, 0]);
+    if write(out)
+        && let Ok(length) = u16::try_from(out.len() - start - 2)
+    {
+        out[start..start + 2].copy_from_slice(&length.to_be_bytes());
+        return true;
+    }
+    out.truncate(start);
+    false
 }
 
-/// In one piece, so that it does not wait for an acknowledgement of its length.
-async fn write(stream: &mut TcpStream, reply: &[u8]) -> std::io::Result<()> {
-    let size = u16::try_from(reply.len()).map_err(std::io::Error::other)?;
-    let mut framed = Vec::with_capacity(2 + reply.len());
-    framed.extend(size.to_be_bytes());
-    framed.extend(reply);
-    stream.write_all(&framed).await
+/// What a client has sent: queries, each with its length before it.
+#[derive(Default)]
+struct Asked {
+    bytes: Vec<u8>,
+    /// What was handed out already.
+    done: usize,
+}
+
+impl Asked {
+    /// Waits for a whole query. Whether there is one, and not too late.
+    async fn arrive(&mut self, stream: &mut (impl AsyncRead + Unpin), within: Duration) -> bool {
+        let by = Instant::now() + within;
+        self.bytes.drain(..self.done);
+        self.done = 0;
+        while self.whole().is_none() {
+            let missing = self.length().map_or(2, |length| 2 + length);
+            self.bytes
+                .reserve(missing.max(BUFFER) - self.bytes.len().min(BUFFER));
+            match timeout_at(by, stream.read_buf(&mut self.bytes)).await {
+                Ok(Ok(read)) if read > 0 => {}
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// The next query, if all of it is there.
+    fn next(&mut self) -> Option<&[u8]> {
+        let length = self.whole()?;
+        let start = self.done + 2;
+        self.done = start + length;
+        self.bytes.get(start..self.done)
+    }
+
+    /// The length of the next query, if all of it is there.
+    fn whole(&self) -> Option<usize> {
+        let length = self.length()?;
+        (self.bytes.len() >= self.done + 2 + length).then_some(length)
+    }
+
+    fn length(&self) -> Option<usize> {
+        let head: &[u8; 2] = self.bytes.get(self.done..)?.first_chunk()?;
+        Some(u16::from_be_bytes(*head).into())
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,17 @@
-//! Lookups over UDP. A packet is answered by the worker that received it before that takes the next one: what comes faster
-//! waits in the system's buffer, which is bounded, and nowhere else.
+//! Lookups over UDP. Several sockets share the port and the system spreads clients over them. Packets are received, answered
+//! and sent in batches: what comes faster waits in the system's buffer, which is bounded, and nowhere else.
 
-use std::net::SocketAddr;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket as StdUdpSocket};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -14,55 +21,182 @@ use super::handler::{Handler, Transport};
 
 /// More than any query has; the rest of a longer one is lost, and it is answered as one that cannot be read.
 const LARGEST: usize = 4096;
+/// Packets that are received, answered and sent at once.
+const BATCH: usize = 64;
+/// Batches until others get their turn.
+const BATCHES: usize = 16;
+/// What the system is asked to hold for each socket, as far as it lets us.
+const BUFFER: usize = 4 << 20;
 /// Nobody waits longer for a socket whose buffer is full; who asked will ask again.
 const SEND_WITHIN: Duration = Duration::from_secs(1);
 /// Pause after a packet could not be received; retrying at once would only burn the processor.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers until the token is cancelled.
-pub(super) async fn serve(socket: UdpSocket, handler: Arc<Handler>, token: CancellationToken) {
-    let socket = Arc::new(socket);
-    let answering = || {
-        let (socket, handler, token) = (Arc::clone(&socket), Arc::clone(&handler), token.clone());
-        async move {
-            token.run_until_cancelled(answer(&socket, &handler)).await;
-        }
-    };
-    let mut workers = JoinSet::new();
-    for _ in 0..Handle::current().metrics().num_workers() {
-        workers.spawn(answering());
+/// The sockets of one port, one for each of the runtime's threads.
+pub(super) fn bind(addr: SocketAddr) -> io::Result<Vec<UdpSocket>> {
+    let first = socket(addr)?;
+    let addr = first.local_addr()?;
+    let mut sockets = vec![first];
+    while sockets.len() < Handle::current().metrics().num_workers() {
+        sockets.push(socket(addr)?);
     }
-    while let Some(ended) = workers.join_next().await {
-        if let Err(error) = ended
-            && error.is_panic()
-        {
+    Ok(sockets)
+}
+
+fn socket(addr: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    // A wish: systems have a bound of their own.
+    let _ = socket.set_recv_buffer_size(BUFFER);
+    socket.bind(&addr.into())?;
+    UdpSocket::from_std(StdUdpSocket::from(socket))
+}
+
+/// Answers until the token is cancelled.
+pub(super) async fn serve(sockets: Vec<UdpSocket>, handler: Arc<Handler>, token: CancellationToken) {
+    let mut workers = JoinSet::new();
+    for socket in sockets {
+        let (socket, handler, token) = (Arc::new(socket), Arc::clone(&handler), token.clone());
+        workers.spawn(async move {
+            token.run_until_cancelled(watched(socket, handler)).await;
+        });
+    }
+    while workers.join_next().await.is_some() {}
+}
+
+/// A packet that is too much for us is lost; its socket goes on with the next one.
+async fn watched(socket: Arc<UdpSocket>, handler: Arc<Handler>) {
+    loop {
+        let answering = answer(Arc::clone(&socket), Arc::clone(&handler));
+        let mut answering = JoinSet::from_iter([answering]);
+        if let Some(Err(error)) = answering.join_next().await {
             tracing::error!(%error, "a packet was too much; going on with the next one");
-            workers.spawn(answering());
         }
     }
 }
 
-async fn answer(socket: &UdpSocket, handler: &Handler) {
-    let mut packet = vec![0; LARGEST];
+async fn answer(socket: Arc<UdpSocket>, handler: Arc<Handler>) {
+    let mut batch = Batch::new();
     loop {
-        match socket.recv_from(&mut packet).await {
-            Ok((size, client)) => {
-                if let Some(reply) = handler.reply(&packet[..size], Transport::Udp) {
-                    send(socket, &reply, client).await;
+        if let Err(error) = turn(&socket, &handler, &mut batch).await {
+            tracing::warn!(%error, "cannot receive DNS packets for the moment");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Waits for packets and answers what there is.
+async fn turn(socket: &UdpSocket, handler: &Handler, batch: &mut Batch) -> io::Result<()> {
+    socket.readable().await?;
+    for _ in 0..BATCHES {
+        match socket.try_io(Interest::READABLE, || batch.receive(socket)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        batch.answer(handler);
+        batch.send_all(socket).await;
+        if batch.received.len() < BATCH {
+            return Ok(());
+        }
+    }
+    tokio::task::yield_now().await;
+    Ok(())
+}
+
+/// Packets and their answers.
+struct Batch {
+    packets: Vec<[u8; LARGEST]>,
+    /// How long each packet is, and who sent it.
+    received: Vec<(usize, Option<SockaddrStorage>)>,
+    /// All answers, one behind the other.
+    answers: Vec<u8>,
+    /// Where each answer is, and whose it is.
+    unsent: Vec<(Range<usize>, Option<SockaddrStorage>)>,
+}
+
+impl Batch {
+    fn new() -> Self {
+        Self {
+            packets: vec![[0; LARGEST]; BATCH],
+            received: Vec::with_capacity(BATCH),
+            answers: Vec::with_capacity(BATCH * 512),
+            unsent: Vec::with_capacity(BATCH),
+        }
+    }
+
+    /// Takes what has come, without waiting.
+    fn receive(&mut self, socket: &UdpSocket) -> io::Result<()> {
+        self.received.clear();
+        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, None);
+        let mut slices: Vec<_> = self
+            .packets
+            .iter_mut()
+            .map(|packet| [IoSliceMut::new(packet)])
+            .collect();
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let messages = recvmmsg(socket.as_raw_fd(), &mut headers, slices.iter_mut(), flags, None)?;
+        self.received
+            .extend(messages.map(|message| (message.bytes, message.address)));
+        Ok(())
+    }
+
+    /// Answers what was received, all of it from one zone.
+    fn answer(&mut self, handler: &Handler) {
+        self.answers.clear();
+        self.unsent.clear();
+        let zone = handler.zone();
+        for ((size, client), packet) in self.received.iter().zip(&self.packets) {
+            let start = self.answers.len();
+            if handler.reply(
+                zone.as_deref(),
+                &packet[..*size],
+                Transport::Udp,
+                &mut self.answers,
+            ) {
+                self.unsent.push((start..self.answers.len(), *client));
+            }
+        }
+    }
+
+    async fn send_all(&mut self, socket: &UdpSocket) {
+        let sending = async {
+            while !self.unsent.is_empty() {
+                match socket.try_io(Interest::WRITABLE, || self.send(socket)) {
+                    Ok(sent) => drop(self.unsent.drain(..sent)),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        if socket.writable().await.is_err() {
+                            return;
+                        }
+                    }
+                    Err(error) => {
+                        // It is the first one's; the others have to do with others.
+                        tracing::debug!(%error, "an answer was not sent");
+                        self.unsent.remove(0);
+                    }
                 }
             }
-            Err(error) => {
-                tracing::warn!(%error, "cannot receive DNS packets for the moment");
-                tokio::time::sleep(PAUSE).await;
-            }
+        };
+        if tokio::time::timeout(SEND_WITHIN, sending).await.is_err() {
+            tracing::debug!(answers = self.unsent.len(), "answers were not sent in time");
         }
     }
-}
 
-async fn send(socket: &UdpSocket, reply: &[u8], client: SocketAddr) {
-    match tokio::time::timeout(SEND_WITHIN, socket.send_to(reply, client)).await {
-        Ok(Ok(_)) => {}
-        Ok(Err(error)) => tracing::debug!(%error, %client, "an answer was not sent"),
-        Err(_) => tracing::debug!(%client, "an answer was not sent in time"),
+    /// Sends what there is to send, without waiting. How many were.
+    fn send(&self, socket: &UdpSocket) -> io::Result<usize> {
+        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(self.unsent.len(), None);
+        let slices: Vec<_> = self
+            .unsent
+            .iter()
+            .map(|(place, _)| [IoSlice::new(&self.answers[place.clone()])])
+            .collect();
+        let clients: Vec<_> = self.unsent.iter().map(|(_, client)| *client).collect();
+        let (flags, none): (_, [ControlMessage<'_>; 0]) = (MsgFlags::MSG_DONTWAIT, []);
+        let sent = sendmmsg(socket.as_raw_fd(), &mut headers, &slices, clients, none, flags)?;
+        match sent.count() {
+            0 => Err(Errno::EAGAIN.into()),
+            sent => Ok(sent),
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use hickory_proto::op::{Message, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -38,8 +39,14 @@ fn query() -> Vec<u8> {
     [&size.to_be_bytes()[..], &query].concat()
 }
 
+async fn read(stream: &mut TcpStream) -> Vec<u8> {
+    let mut answer = vec![0; stream.read_u16().await.unwrap().into()];
+    stream.read_exact(&mut answer).await.unwrap();
+    answer
+}
+
 async fn is_answered(stream: &mut TcpStream) {
-    let answer = timeout(LONG, read(stream)).await.unwrap().unwrap();
+    let answer = timeout(LONG, read(stream)).await.unwrap();
     let answer = Message::from_vec(&answer).unwrap();
     assert_eq!(answer.metadata.response_code, ResponseCode::ServFail);
 }

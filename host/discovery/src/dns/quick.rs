@@ -1,0 +1,403 @@
+//! The common questions, answered without taking their messages apart: one name of our zone, type A, AAAA or SRV, with EDNS
+//! or without. Everything else is left to [`Handler`](super::Handler), whose answers these are too; a test compares them.
+//!
+//! Nothing is allocated but what the answer needs, and nothing is asked but the zone.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use rand::Rng;
+
+use crate::zone::{Found, Node, Zone};
+
+/// Targets that get their addresses sent along, at most.
+pub(super) const ADDITIONAL_TARGETS: usize = 64;
+const HEADER: usize = 12;
+const TYPE_A: u16 = 1;
+const TYPE_SOA: u16 = 6;
+const TYPE_AAAA: u16 = 28;
+const TYPE_SRV: u16 = 33;
+const TYPE_OPT: u16 = 41;
+const CLASS_IN: u16 = 1;
+const NXDOMAIN: u8 = 3;
+/// An OPT record without options.
+const OPT: usize = 11;
+/// The owner of an answer: the question's name, right behind the header.
+const QUESTION: [u8; 2] = [0xc0, HEADER as u8];
+
+/// What answers have in common, in wire form.
+#[derive(Clone, Debug)]
+pub(super) struct Prepared {
+    /// Of the SOA record: primary server and mailbox.
+    pub(super) soa_names: Vec<u8>,
+    /// Refresh, retry and expire.
+    pub(super) soa_times: [u32; 3],
+    /// Of the SOA record, and its minimum.
+    pub(super) ttl: u32,
+    /// The length of the apex in wire form.
+    pub(super) apex: usize,
+    /// Whether answers say that recursion is available.
+    pub(super) recursion_available: bool,
+    /// Whether answers that were cut say so.
+    pub(super) set_truncate_bit: bool,
+}
+
+/// A question of the common kind.
+#[derive(Debug)]
+pub(super) struct Question<'p> {
+    packet: &'p [u8],
+    /// Where the question ends.
+    end: usize,
+    kind: u16,
+    /// Payload size and flags (DO), where there is EDNS.
+    edns: Option<(u16, u16)>,
+    name: Text,
+}
+
+/// A name in lower case with its trailing dot.
+#[derive(Debug)]
+struct Text {
+    bytes: [u8; 256],
+    length: usize,
+}
+
+impl Text {
+    fn as_str(&self) -> &str {
+        // Only ASCII is put in.
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
+/// What became of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) kind: u16,
+    pub(super) code: u8,
+}
+
+impl<'p> Question<'p> {
+    /// Reads a packet; none when it is not of the common kind, whatever else it may be.
+    pub(super) fn read(packet: &'p [u8]) -> Option<Self> {
+        let header: &[u8; HEADER] = packet.first_chunk()?;
+        // A query of opcode 0, RD as it may be; one question, nothing else but perhaps OPT.
+        let plain = header[2] & 0xfe == 0 && header[3] & 0x8f == 0;
+        if !plain || header[4..11] != [0, 1, 0, 0, 0, 0, 0] || header[11] > 1 {
+            return None;
+        }
+        let (name, mut at) = read_name(packet)?;
+        let kind = u16_at(packet, at)?;
+        if !matches!(kind, TYPE_A | TYPE_AAAA | TYPE_SRV) || u16_at(packet, at + 2)? != CLASS_IN {
+            return None;
+        }
+        at += 4;
+        let end = at;
+        let edns = if header[11] == 1 {
+            let opt = packet.get(at..)?;
+            let head: &[u8; OPT] = opt.first_chunk()?;
+            let whole = usize::from(u16::from_be_bytes([head[9], head[10]])) + OPT == opt.len();
+            // Root name, version 0, and options that are well formed or not there: others are looked at elsewhere.
+            if head[0] != 0
+                || u16_at(head, 1)? != TYPE_OPT
+                || head[5..7] != [0, 0]
+                || !whole
+                || opt.len() > OPT
+            {
+                return None;
+            }
+            Some((u16_at(head, 3)?, u16_at(head, 7)?))
+        } else if packet.len() > end {
+            return None;
+        } else {
+            None
+        };
+        Some(Self {
+            packet,
+            end,
+            kind,
+            edns,
+            name,
+        })
+    }
+
+    /// Writes the answer to the end of `out`, in no more than the client can take; none where the name is not below the
+    /// zone's apex, and nothing is written then.
+    pub(super) fn answer(
+        &self,
+        zone: &Zone,
+        prepared: &Prepared,
+        over: Room,
+        out: &mut Vec<u8>,
+    ) -> Option<Told> {
+        let name = self.name.as_str();
+        if name.len() <= zone.apex().len() {
+            return None;
+        }
+        let found = zone.find(name);
+        if matches!(found, Found::Outside) {
+            return None;
+        }
+        let limit = match over {
+            Room::Datagram => self
+                .edns
+                .map_or(512, |(size, _)| usize::from(size.clamp(512, 1232))),
+            Room::Stream => usize::from(u16::MAX),
+        };
+        let start = out.len();
+        out.extend_from_slice(&self.packet[..self.end]);
+        let mut writer = Writer {
+            room: limit - if self.edns.is_some() { OPT } else { 0 },
+            start,
+            out,
+            answers: 0,
+            authority: 0,
+            additional: 0,
+            cut: false,
+        };
+        let mut code = 0;
+        match found {
+            Found::Node(node) => match self.kind {
+                TYPE_A => writer.addresses(node.a(), node.ttl(), Ipv4Addr::octets, TYPE_A),
+                TYPE_AAAA => writer.addresses(node.aaaa(), node.ttl(), Ipv6Addr::octets, TYPE_AAAA),
+                _ => writer.services(zone, node),
+            },
+            Found::Branch => {}
+            Found::Nothing | Found::Outside => code = NXDOMAIN,
+        }
+        if writer.answers == 0 && !writer.cut {
+            // The apex ends the question's name, with type and class behind it.
+            writer.soa(zone, prepared, self.end - 4 - prepared.apex);
+        }
+        let Writer {
+            answers,
+            authority,
+            mut additional,
+            cut,
+            ..
+        } = writer;
+        if let Some((_, flags)) = self.edns {
+            out.push(0);
+            out.extend_from_slice(&TYPE_OPT.to_be_bytes());
+            let size = self.edns.map_or(512, |(size, _)| size.clamp(512, 1232));
+            out.extend_from_slice(&size.to_be_bytes());
+            out.extend_from_slice(&[0, 0]);
+            out.extend_from_slice(&(flags & 0x8000).to_be_bytes());
+            out.extend_from_slice(&[0, 0]);
+            additional += 1;
+        }
+        let header = &mut out[start..start + HEADER];
+        let truncated = if cut && prepared.set_truncate_bit { 2 } else { 0 };
+        // A response, authoritative, with RD as it was asked.
+        header[2] = 0x84 | truncated | (self.packet[2] & 1);
+        header[3] = if prepared.recursion_available { 0x80 } else { 0 } | code;
+        header[6..8].copy_from_slice(&answers.to_be_bytes());
+        header[8..10].copy_from_slice(&authority.to_be_bytes());
+        header[10..12].copy_from_slice(&additional.to_be_bytes());
+        Some(Told {
+            kind: self.kind,
+            code,
+        })
+    }
+}
+
+/// How an answer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// In a datagram of what the client says it can take.
+    Datagram,
+    /// In a stream.
+    Stream,
+}
+
+struct Writer<'o> {
+    out: &'o mut Vec<u8>,
+    start: usize,
+    /// How long the message may become.
+    room: usize,
+    answers: u16,
+    authority: u16,
+    additional: u16,
+    /// Whether answers were left out.
+    cut: bool,
+}
+
+impl Writer<'_> {
+    fn fits(&self, more: usize) -> bool {
+        self.out.len() - self.start + more <= self.room
+    }
+
+    fn head(&mut self, owner: [u8; 2], kind: u16, ttl: u32, length: u16) {
+        let mut head = [0; 12];
+        head[..2].copy_from_slice(&owner);
+        head[2..4].copy_from_slice(&kind.to_be_bytes());
+        head[4..6].copy_from_slice(&CLASS_IN.to_be_bytes());
+        head[6..10].copy_from_slice(&ttl.to_be_bytes());
+        head[10..12].copy_from_slice(&length.to_be_bytes());
+        self.out.extend_from_slice(&head);
+    }
+
+    /// Addresses, another one first each time.
+    fn addresses<T, const N: usize>(&mut self, ips: &[T], ttl: u32, octets: fn(&T) -> [u8; N], kind: u16) {
+        for ip in rotated(ips) {
+            if !self.fits(12 + N) {
+                self.cut = true;
+                return;
+            }
+            self.head(QUESTION, kind, ttl, N as u16);
+            self.out.extend_from_slice(&octets(ip));
+            self.answers += 1;
+        }
+    }
+
+    /// Services, another one first each time, with an address or two of each target beside them. What DNS cannot carry is
+    /// left out.
+    fn services(&mut self, zone: &Zone, node: &Node) {
+        let mut targets: [(&str, u16); ADDITIONAL_TARGETS] = [("", 0); ADDITIONAL_TARGETS];
+        let mut seen = 0;
+        for service in rotated(node.srv()) {
+            let Ok(port) = u16::try_from(service.port) else {
+                continue;
+            };
+            let Some(length) = wire_length(&service.target) else {
+                continue;
+            };
+            let data = 6 + length;
+            if !self.fits(12 + data) {
+                self.cut = true;
+                return;
+            }
+            self.head(QUESTION, TYPE_SRV, node.ttl(), data as u16);
+            self.out.extend_from_slice(&[0, 0]);
+            self.out.extend_from_slice(&service.weight.to_be_bytes());
+            self.out.extend_from_slice(&port.to_be_bytes());
+            let at = self.out.len() - self.start;
+            write_name(&service.target, self.out);
+            self.answers += 1;
+            let known = targets[..seen]
+                .iter()
+                .any(|(target, _)| *target == &*service.target);
+            if seen < ADDITIONAL_TARGETS && !known {
+                // Beyond what a pointer reaches nothing is sent along.
+                let Some(pointer) = u16::try_from(at).ok().filter(|at| *at < 0x4000) else {
+                    continue;
+                };
+                targets[seen] = (&service.target, 0xc000 | pointer);
+                seen += 1;
+            }
+        }
+        for (target, pointer) in &targets[..seen] {
+            let Some(node) = zone.node(target) else { continue };
+            let pointer = pointer.to_be_bytes();
+            if let Some(ip) = any(node.a())
+                && self.fits(16)
+            {
+                self.head(pointer, TYPE_A, node.ttl(), 4);
+                self.out.extend_from_slice(&ip.octets());
+                self.additional += 1;
+            }
+            if let Some(ip) = any(node.aaaa())
+                && self.fits(28)
+            {
+                self.head(pointer, TYPE_AAAA, node.ttl(), 16);
+                self.out.extend_from_slice(&ip.octets());
+                self.additional += 1;
+            }
+        }
+    }
+
+    /// The zone's SOA record, where there is no answer. `apex`: where its name stands in the question.
+    fn soa(&mut self, zone: &Zone, prepared: &Prepared, apex: usize) {
+        let length = prepared.soa_names.len() + 20;
+        if !self.fits(12 + length) {
+            return;
+        }
+        let owner = (0xc000 | apex as u16).to_be_bytes();
+        self.head(owner, TYPE_SOA, prepared.ttl, length as u16);
+        self.out.extend_from_slice(&prepared.soa_names);
+        let [refresh, retry, expire] = prepared.soa_times;
+        for number in [zone.serial(), refresh, retry, expire, prepared.ttl] {
+            self.out.extend_from_slice(&number.to_be_bytes());
+        }
+        self.authority += 1;
+    }
+}
+
+/// All values, beginning anywhere.
+fn rotated<T>(values: &[T]) -> impl Iterator<Item = &T> {
+    let (first, rest) = match values.len() {
+        0 | 1 => values.split_at(0),
+        many => values.split_at(rand::rng().random_range(0..many)),
+    };
+    rest.iter().chain(first)
+}
+
+fn any<T>(values: &[T]) -> Option<&T> {
+    match values {
+        [] => None,
+        [one] => Some(one),
+        many => many.get(rand::rng().random_range(0..many.len())),
+    }
+}
+
+/// The name after the header, and where it ends; none when it has anything but plain characters, or `.*`, which older clients
+/// put in for "any".
+fn read_name(packet: &[u8]) -> Option<(Text, usize)> {
+    let mut text = Text {
+        bytes: [0; 256],
+        length: 0,
+    };
+    let mut at = HEADER;
+    loop {
+        let length = usize::from(*packet.get(at)?);
+        at += 1;
+        if length == 0 {
+            break;
+        }
+        let label = packet.get(at..at + length).filter(|_| length < 64)?;
+        let room = text.bytes.get_mut(text.length..=text.length + length)?;
+        for (to, from) in room.iter_mut().zip(label) {
+            if !from.is_ascii_graphic() || matches!(from, b'.' | b'*' | b'\\') {
+                return None;
+            }
+            *to = from.to_ascii_lowercase();
+        }
+        room[length] = b'.';
+        text.length += length + 1;
+        at += length;
+    }
+    // The root's own length octet counts too.
+    (text.length < 255).then_some((text, at))
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// The length of a name in wire form; none when DNS cannot carry it.
+pub(super) fn wire_length(name: &str) -> Option<usize> {
+    let bytes = name.as_bytes();
+    if bytes.len() > 254 || bytes.last() != Some(&b'.') {
+        return None;
+    }
+    let mut label = 0;
+    for byte in bytes {
+        if *byte == b'.' {
+            if label == 0 || label > 63 {
+                return None;
+            }
+            label = 0;
+        } else {
+            label += 1;
+        }
+    }
+    Some(bytes.len() + 1)
+}
+
+/// Writes a name that DNS can carry.
+pub(super) fn write_name(name: &str, out: &mut Vec<u8>) {
+    for label in name.as_bytes().split(|byte| *byte == b'.') {
+        out.push(label.len() as u8);
+        out.extend_from_slice(label);
+    }
+}
+
+#[cfg(test)]
+mod tests;

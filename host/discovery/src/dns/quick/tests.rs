@@ -1,0 +1,281 @@
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::rr::{Name, Record, RecordType};
+use prometheus_client::registry::Registry;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::super::handler::{Handler, Transport};
+use super::*;
+use crate::Config;
+use crate::metrics::Metrics;
+use crate::shared::Shared;
+use crate::zone::testing::Builder;
+use crate::zone::wire_name;
+
+fn zone() -> Zone {
+    let mut zone = Builder::new();
+    for n in 0..200 {
+        zone.address("many.fw.mesos.", [10, 1, 0, n].into());
+        zone.address("many.fw.mesos.", format!("2001:db8::{n:x}").parse().unwrap());
+    }
+    for n in 0..8_u32 {
+        let target: Arc<str> = format!("web-{n}-s0.fw.slave.mesos.").into();
+        zone.address(&target, [10, 0, 0, n as u8].into());
+        zone.service("_web._tcp.fw.mesos.", &target, 31000 + n);
+        zone.service("_few._tcp.fw.mesos.", &target, if n < 2 { 80 } else { 70000 });
+    }
+    let both: Arc<str> = "many.fw.mesos.".into();
+    let nobody: Arc<str> = "nobody.fw.mesos.".into();
+    let long: Arc<str> = format!("{}.mesos.", "x".repeat(64)).into();
+    for (target, port) in [(&both, 1), (&both, 2), (&nobody, 3), (&long, 4)] {
+        zone.service("_odd._tcp.fw.mesos.", target, port);
+    }
+    for n in 0..3000 {
+        zone.service(
+            "_huge._tcp.fw.mesos.",
+            &Arc::from(format!("huge-{n}.fw.mesos.")),
+            80,
+        );
+    }
+    zone.build(7)
+}
+
+fn handler(config: Config) -> Handler {
+    let shared = Arc::new(Shared::new());
+    let metrics = Metrics::register(&mut Registry::default(), &shared);
+    Handler::new(&config.checked().unwrap(), shared, metrics)
+}
+
+fn query(name: &Name, kind: RecordType, edns: Option<u16>, random: &mut StdRng) -> Vec<u8> {
+    let mut query = Message::new(random.random(), MessageType::Query, OpCode::Query);
+    query.metadata.recursion_desired = random.random();
+    query.metadata.checking_disabled = random.random();
+    query.add_query(Query::query(name.clone(), kind));
+    query.edns = edns.map(|size| {
+        let mut edns = Edns::new();
+        edns.set_max_payload(size);
+        edns.set_dnssec_ok(random.random());
+        edns
+    });
+    query.to_vec().unwrap()
+}
+
+fn set(records: &[Record]) -> BTreeSet<String> {
+    records
+        .iter()
+        .map(|record| record.to_string().to_lowercase())
+        .collect()
+}
+
+/// What an answer comes to, and how many records there are of those of which as many as fit are sent.
+fn outline(bytes: &[u8]) -> ((String, [BTreeSet<String>; 2]), usize) {
+    let answer = Message::from_vec(bytes).unwrap();
+    let head = format!(
+        "{} {:?} {:?} {:?}",
+        answer.metadata, answer.queries, answer.edns, answer.metadata.response_code
+    );
+    if answer.metadata.truncation {
+        return (
+            (head, [BTreeSet::new(), set(&answer.authorities)]),
+            answer.answers.len(),
+        );
+    }
+    let told = (head, [set(&answer.answers), set(&answer.authorities)]);
+    (told, answer.additionals.len())
+}
+
+#[test]
+fn the_quick_way_answers_as_the_long_way_does() {
+    let names = [
+        "many.fw.mesos.",
+        "MANY.fw.Mesos.",
+        "web-3-s0.fw.slave.mesos.",
+        "_web._tcp.fw.mesos.",
+        "_few._tcp.fw.mesos.",
+        "_odd._tcp.fw.mesos.",
+        "_huge._tcp.fw.mesos.",
+        "_tcp.fw.mesos.",
+        "missing.fw.mesos.",
+        "fw.mesos.",
+    ];
+    let zone = zone();
+    let mut random = StdRng::seed_from_u64(1);
+    for recurse_on in [true, false] {
+        let handler = handler(Config {
+            recurse_on,
+            ..Config::default()
+        });
+        for name in names {
+            for kind in [RecordType::A, RecordType::AAAA, RecordType::SRV] {
+                for edns in [None, Some(0), Some(512), Some(1000), Some(1232), Some(65535)] {
+                    for over in [Transport::Udp, Transport::Tcp] {
+                        let packet = query(&wire_name(name).unwrap(), kind, edns, &mut random);
+                        let question = Question::read(&packet).unwrap();
+                        let room = match over {
+                            Transport::Udp => Room::Datagram,
+                            Transport::Tcp => Room::Stream,
+                        };
+                        let mut quick = b"before".to_vec();
+                        question
+                            .answer(&zone, handler.prepared(), room, &mut quick)
+                            .unwrap();
+                        let quick = quick.strip_prefix(b"before").unwrap();
+                        let long = handler.considered(Some(&zone), &packet, over).unwrap();
+                        let what = format!("{name} {kind} {edns:?} {over:?}");
+                        let ((quick_told, quick_fit), (long_told, long_fit)) =
+                            (outline(quick), outline(&long));
+                        assert_eq!(quick_told, long_told, "{what}");
+                        // The long way compresses fewer names.
+                        assert!(quick_fit >= long_fit, "{what}");
+                        let most = match over {
+                            Transport::Udp => usize::from(edns.unwrap_or(512).clamp(512, 1232)),
+                            Transport::Tcp => 65535,
+                        };
+                        assert!(quick.len() <= most, "{name} {kind}: {}", quick.len());
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_common_goes_the_long_way() {
+    let mut random = StdRng::seed_from_u64(2);
+    let web = wire_name("web.mesos.").unwrap();
+    let plain = query(&web, RecordType::A, None, &mut random);
+    assert!(Question::read(&plain).is_some());
+    for kind in [
+        RecordType::ANY,
+        RecordType::SOA,
+        RecordType::NS,
+        RecordType::AXFR,
+        RecordType::PTR,
+    ] {
+        assert!(
+            Question::read(&query(&web, kind, None, &mut random)).is_none(),
+            "{kind}"
+        );
+    }
+    for (at, byte) in [
+        (2, 0x80),
+        (2, 0x10),
+        (2, 0x02),
+        (3, 0x80),
+        (5, 2),
+        (5, 0),
+        (7, 1),
+        (9, 1),
+        (11, 1),
+    ] {
+        let mut odd = plain.clone();
+        odd[at] = byte;
+        assert!(Question::read(&odd).is_none(), "{byte} at {at}");
+    }
+    for name in ["web.*.mesos.", "*.mesos.", "we b.mesos."] {
+        let packet = query(&wire_name(name).unwrap(), RecordType::A, None, &mut random);
+        assert!(Question::read(&packet).is_none(), "{name}");
+    }
+    for size in 0..plain.len() {
+        assert!(Question::read(&plain[..size]).is_none(), "{size}");
+    }
+    assert!(Question::read(&[&plain[..], &[0]].concat()).is_none());
+    // Names that are not below the apex.
+    let (zone, handler) = (zone(), handler(Config::default()));
+    for name in ["mesos.", "xmesos.", "example.org.", "."] {
+        let name = Name::from_ascii(name).unwrap();
+        let packet = query(&name, RecordType::A, None, &mut random);
+        let question = Question::read(&packet).unwrap();
+        let mut out = Vec::new();
+        assert_eq!(
+            question.answer(&zone, handler.prepared(), Room::Datagram, &mut out),
+            None,
+            "{name}"
+        );
+        assert!(out.is_empty());
+    }
+}
+
+#[test]
+fn whatever_comes_nothing_breaks_and_no_answer_is_too_long() {
+    let (zone, handler) = (zone(), handler(Config::default()));
+    let mut random = StdRng::seed_from_u64(3);
+    let names = ["many.fw.mesos.", "_huge._tcp.fw.mesos.", "web.*.mesos.", "mesos."];
+    for round in 0..50_000 {
+        let name = wire_name(names[round % names.len()]).unwrap();
+        let kind =
+            [RecordType::A, RecordType::SRV, RecordType::ANY, RecordType::SOA][random.random_range(0..4)];
+        let mut packet = query(&name, kind, Some(random.random()), &mut random);
+        for _ in 0..random.random_range(0..4) {
+            let at = random.random_range(0..packet.len());
+            packet[at] = random.random();
+        }
+        if random.random_ratio(1, 4) {
+            packet.truncate(random.random_range(0..=packet.len()));
+        }
+        if random.random_ratio(1, 10) {
+            packet.extend((0..random.random_range(0..600)).map(|_| random.random::<u8>()));
+        }
+        let mut out = Vec::new();
+        if handler.reply(Some(&zone), &packet, Transport::Udp, &mut out) {
+            assert!((12..=1232).contains(&out.len()), "{packet:?}");
+            assert_eq!(out[..2], packet[..2], "the id");
+            assert!(out[2] & 0x80 != 0, "a response");
+            assert_ne!(
+                Message::from_vec(&out).unwrap().metadata.response_code,
+                ResponseCode::BADVERS
+            );
+        }
+    }
+}
+
+#[test]
+fn another_record_comes_first_each_time() {
+    let (zone, handler) = (zone(), handler(Config::default()));
+    let mut random = StdRng::seed_from_u64(4);
+    let packet = query(
+        &wire_name("many.fw.mesos.").unwrap(),
+        RecordType::A,
+        None,
+        &mut random,
+    );
+    let question = Question::read(&packet).unwrap();
+    let firsts: BTreeSet<String> = (0..400)
+        .map(|_| {
+            let mut out = Vec::new();
+            question
+                .answer(&zone, handler.prepared(), Room::Datagram, &mut out)
+                .unwrap();
+            Message::from_vec(&out).unwrap().answers[0].data.to_string()
+        })
+        .collect();
+    assert!(firsts.len() > 100, "{}", firsts.len());
+}
+
+#[test]
+fn a_site_can_have_answers_not_say_that_they_were_cut() {
+    let (zone, mut random) = (zone(), StdRng::seed_from_u64(5));
+    let packet = query(
+        &wire_name("many.fw.mesos.").unwrap(),
+        RecordType::A,
+        None,
+        &mut random,
+    );
+    for set_truncate_bit in [true, false] {
+        let handler = handler(Config {
+            set_truncate_bit,
+            ..Config::default()
+        });
+        let mut quick = Vec::new();
+        assert!(handler.reply(Some(&zone), &packet, Transport::Udp, &mut quick));
+        let long = handler.considered(Some(&zone), &packet, Transport::Udp).unwrap();
+        for answer in [quick, long] {
+            assert_eq!(answer[2] & 2 != 0, set_truncate_bit);
+        }
+    }
+}
