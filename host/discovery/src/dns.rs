@@ -6,8 +6,10 @@
 
 mod answer;
 mod handler;
+mod notify;
 mod quick;
 mod tcp;
+mod transfer;
 mod udp;
 mod wire;
 
@@ -19,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use handler::Handler;
 
-use crate::{Error, Result};
+use crate::{Config, Error, Result};
 
 /// Free ports that are tried: UDP and TCP need the same one.
 const TRIES: usize = 16;
@@ -65,12 +67,18 @@ impl Sockets {
     }
 }
 
-/// Answers until the token is cancelled.
-pub(crate) async fn serve(sockets: Sockets, handler: Handler, token: CancellationToken) {
+/// Answers, and tells secondaries of changes, until the token is cancelled.
+pub(crate) async fn serve(sockets: Sockets, handler: Handler, config: &Config, token: CancellationToken) {
     tracing::info!(listener = "dns", addr = %sockets.addr, "listening");
     let handler = Arc::new(handler);
     tokio::join!(
         udp::serve(sockets.udp, Arc::clone(&handler), token.clone()),
-        tcp::serve(sockets.tcp, handler, tcp::Limits::default(), token),
+        tcp::serve(
+            sockets.tcp,
+            Arc::clone(&handler),
+            tcp::Limits::default(),
+            token.clone()
+        ),
+        notify::serve(config.secondaries.clone(), handler, token),
     );
 }

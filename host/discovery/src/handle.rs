@@ -60,7 +60,8 @@ impl Config {
 
         if let Some(sockets) = sockets {
             let handler = dns::Handler::new(&config, Arc::clone(&shared), metrics.clone());
-            tasks.spawn(dns::serve(sockets, handler, token.clone()));
+            let (config, token) = (Arc::clone(&config), token.clone());
+            tasks.spawn(async move { dns::serve(sockets, handler, &config, token).await });
         }
         if let Some(listener) = listener {
             let router = http::router(&config, discovery.dns, discovery.http, Arc::clone(&shared));
@@ -71,7 +72,10 @@ impl Config {
                 }
             });
         }
-        let watch = Watch::new(client, rules(&config), config.refresh_seconds, shared, metrics);
+        let mut watch = Watch::new(client, rules(&config), config.refresh_seconds, shared, metrics);
+        if !config.transfer_networks.is_empty() {
+            watch = watch.remembering();
+        }
         tasks.spawn(watch.run(token));
         tasks.close();
         Ok(discovery)

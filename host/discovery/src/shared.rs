@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use tokio::sync::watch;
 
 use crate::zone::Zone;
 
@@ -12,6 +13,8 @@ use crate::zone::Zone;
 pub(crate) struct Shared {
     /// The zone being served; none before the first good one.
     pub(crate) zone: ArcSwapOption<Zone>,
+    /// Its serial, for those who wait for another one; 0 before the first.
+    pub(crate) serial: watch::Sender<u32>,
     /// When the cluster last said something.
     pub(crate) confirmed: Moment,
 }
@@ -21,6 +24,7 @@ impl Shared {
     pub(crate) fn new() -> Self {
         Self {
             zone: ArcSwapOption::empty(),
+            serial: watch::Sender::new(0),
             confirmed: Moment::now(),
         }
     }

@@ -75,6 +75,8 @@ pub(crate) struct Watch {
     /// News of other leaders, where ZooKeeper tells them.
     leaders: LeaderChanges,
     rules: Arc<Rules>,
+    /// Records of the last changes that are remembered.
+    kept: usize,
     refresh: Duration,
     shared: Arc<Shared>,
     metrics: Metrics,
@@ -102,6 +104,7 @@ impl Watch {
             leaders: client.leader_changes(),
             client,
             rules: Arc::new(rules),
+            kept: 0,
             refresh: Duration::from_secs(refresh_seconds),
             shared,
             metrics,
@@ -112,6 +115,11 @@ impl Watch {
             due: None,
             took: Duration::ZERO,
         }
+    }
+
+    /// Remembers the last changes, for those who follow the zone by transfers.
+    pub(crate) fn remembering(self) -> Self {
+        Self { kept: KEPT, ..self }
     }
 
     /// Follows the cluster until told to stop.
@@ -294,7 +302,8 @@ impl Watch {
             rules: Arc::clone(&self.rules),
         };
         let large = changes.is_large();
-        let make = move || Arc::new(changes::apply(&from, to, changes, serial, KEPT));
+        let kept = self.kept;
+        let make = move || Arc::new(changes::apply(&from, to, changes, serial, kept));
         let made = if large {
             tokio::task::spawn_blocking(make).await
         } else {
@@ -309,6 +318,7 @@ impl Watch {
                     "a new zone"
                 );
                 let before = self.shared.zone.swap(Some(zone));
+                self.shared.serial.send_replace(serial);
                 if large {
                     // A large one takes its time to be taken down.
                     tokio::task::spawn_blocking(move || drop(before));

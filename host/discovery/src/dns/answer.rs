@@ -1,11 +1,13 @@
 //! What a question is answered with: a pure function of the zone and the question.
 
+mod reverse;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::rdata::{A, AAAA, NS, SOA, SRV};
-use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
 use rand::seq::{IndexedRandom, SliceRandom};
 
 use super::quick::{ADDITIONAL_TARGETS, Prepared, write_name};
@@ -23,6 +25,10 @@ pub(super) struct Terms {
     refresh: i32,
     retry: i32,
     expire: i32,
+    /// Whether addresses in the client's own network come first.
+    pub(super) subnet_first: bool,
+    /// Whether there are reverse zones.
+    reverse: bool,
 }
 
 impl Terms {
@@ -38,6 +44,8 @@ impl Terms {
             refresh: seconds(config.soa_refresh),
             retry: seconds(config.soa_retry),
             expire: seconds(config.soa_expire),
+            subnet_first: config.resolv_subnet_first,
+            reverse: config.reverse_dns_on,
         }
     }
 
@@ -58,12 +66,28 @@ impl Terms {
         }
     }
 
+    /// The zone's apex.
+    pub(super) fn apex(&self) -> &Name {
+        &self.apex
+    }
+
+    /// The zone's name server.
+    pub(super) fn ns(&self) -> Record {
+        Record::from_rdata(self.apex.clone(), self.ttl, RData::NS(NS(self.mname.clone())))
+    }
+
+    /// The zone's SOA record.
     pub(super) fn soa(&self, zone: &Zone) -> Record {
+        self.soa_of(zone.serial())
+    }
+
+    /// The zone's SOA record when it had this serial.
+    pub(super) fn soa_of(&self, serial: u32) -> Record {
         let (mname, rname) = (self.mname.clone(), self.rname.clone());
         let soa = SOA::new(
             mname,
             rname,
-            zone.serial(),
+            serial,
             self.refresh,
             self.retry,
             self.expire,
@@ -104,19 +128,25 @@ impl Answer {
     }
 }
 
-/// Answers a question from the zone. Records come in another order every time, so that clients which take the first one
-/// spread out.
-pub(super) fn answer(zone: &Zone, terms: &Terms, name: &Name, class: DNSClass, kind: RecordType) -> Answer {
-    if class != DNSClass::IN || matches!(kind, RecordType::AXFR | RecordType::IXFR) {
-        return Answer::refusal(ResponseCode::Refused);
-    }
+/// Answers a question from the zone, and from the reverse zones where we have them; none where the name is in neither.
+/// Records come in another order every time, so that clients which take the first one spread out.
+pub(super) fn answer(
+    zone: &Zone,
+    terms: &Terms,
+    client: IpAddr,
+    name: &Name,
+    kind: RecordType,
+) -> Option<Answer> {
     let key = key(name);
     let found = zone.find(&key);
     let mut answer = match found {
-        Found::Outside => return Answer::refusal(ResponseCode::Refused),
+        Found::Outside => return reverse::answer(zone, terms, &key, name, kind),
         Found::Node(node) => of_node(zone, node, name, kind),
         Found::Branch | Found::Nothing => Answer::of(Vec::new()),
     };
+    if terms.subnet_first {
+        near_first(&mut answer.answers, client);
+    }
     if key == zone.apex() {
         at_apex(&mut answer, zone, terms, name, kind);
     }
@@ -126,7 +156,16 @@ pub(super) fn answer(zone: &Zone, terms: &Terms, name: &Name, class: DNSClass, k
         }
         answer.authority.push(terms.soa(zone));
     }
-    answer
+    Some(answer)
+}
+
+/// Addresses in the client's own network (/24, /64) before others.
+fn near_first(records: &mut [Record], client: IpAddr) {
+    records.sort_by_key(|record| match (&record.data, client) {
+        (RData::A(A(ip)), IpAddr::V4(client)) => ip.octets()[..3] != client.octets()[..3],
+        (RData::AAAA(AAAA(ip)), IpAddr::V6(client)) => ip.octets()[..8] != client.octets()[..8],
+        _ => true,
+    });
 }
 
 /// The name as the zone has it: lower case, and without `.*`, which older clients put in for "any". Labels with bytes that

@@ -1,13 +1,16 @@
 //! From a packet to the packet that answers it: what is refused before the zone is asked, and how large an answer may be.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hickory_proto::op::{Edns, Message, MessageType, Metadata, OpCode, Query, ResponseCode};
-use hickory_proto::rr::RecordType;
+use hickory_proto::rr::{DNSClass, RecordType};
 use prometheus_client::metrics::counter::Counter;
+use tokio::sync::watch;
 
 use super::answer::{Answer, Terms, answer};
 use super::quick::{Prepared, Question, Room, Told};
+use super::transfer::{Transfer, Transfers};
 use super::wire::{self, Packet};
 use crate::Config;
 use crate::metrics::{self, Metrics};
@@ -27,13 +30,56 @@ pub(super) enum Transport {
     Tcp,
 }
 
+/// Who asks, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Client {
+    pub(super) ip: IpAddr,
+    pub(super) over: Transport,
+}
+
+/// What becomes of a packet.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// Its answer was written.
+    Written,
+    /// It gets none: it is no request.
+    Silence,
+    /// Others have to be asked.
+    Elsewhere(Box<Query>),
+    /// The answer is many messages.
+    Transfer(Box<Transfer>),
+}
+
+/// The same, with the answer at hand.
+#[derive(Debug)]
+pub(super) enum Considered {
+    Answer(Vec<u8>),
+    Silence,
+    Elsewhere(Box<Query>),
+    Transfer(Box<Transfer>),
+}
+
+impl Considered {
+    fn of(answer: Option<Vec<u8>>) -> Self {
+        answer.map_or(Self::Silence, Self::Answer)
+    }
+}
+
+enum Decided {
+    Answer(Answer),
+    Elsewhere(Box<Query>),
+    Transfer(Box<Transfer>),
+}
+
 /// Answers packets from the newest zone.
 #[derive(Debug)]
 pub(crate) struct Handler {
     shared: Arc<Shared>,
     terms: Terms,
     prepared: Prepared,
-    recursion_available: bool,
+    transfers: Transfers,
+    /// Whether names outside the zone are looked up elsewhere.
+    external_on: bool,
     metrics: Metrics,
     common: Common,
 }
@@ -69,7 +115,8 @@ impl Handler {
             shared,
             prepared: terms.prepared(config),
             terms,
-            recursion_available: config.recurse_on,
+            transfers: Transfers::new(config),
+            external_on: false,
             common: Common::of(&metrics),
             metrics,
         }
@@ -80,58 +127,77 @@ impl Handler {
         &self.prepared
     }
 
+    /// What answers have in common.
+    pub(super) fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// The serials of the zones that are served from now on.
+    pub(super) fn serials(&self) -> watch::Receiver<u32> {
+        self.shared.serial.subscribe()
+    }
+
     /// The zone that is served now: of one batch of packets, all are answered from the same.
     pub(super) fn zone(&self) -> Option<Arc<Zone>> {
         self.shared.zone.load_full()
     }
 
-    /// Writes the answer to a packet to the end of `out`. Whether there is one: none to what is no request. No I/O, no
-    /// lock, no waiting.
+    /// Answers a packet: writes the answer to the end of `out`, or says what it takes. No I/O, no lock, no waiting.
     pub(super) fn reply(
         &self,
-        zone: Option<&Zone>,
+        zone: Option<&Arc<Zone>>,
         packet: &[u8],
-        over: Transport,
+        client: Client,
         out: &mut Vec<u8>,
-    ) -> bool {
+    ) -> Reply {
         if let Some(zone) = zone
+            && !self.terms.subnet_first
             && let Some(question) = Question::read(packet)
         {
-            let room = match over {
+            let room = match client.over {
                 Transport::Udp => Room::Datagram,
                 Transport::Tcp => Room::Stream,
             };
             if let Some(told) = question.answer(zone, &self.prepared, room, out) {
                 self.common.count(told);
-                return true;
+                return Reply::Written;
             }
         }
-        match self.considered(zone, packet, over) {
-            Some(answer) => {
+        match self.considered(zone, packet, client) {
+            Considered::Answer(answer) => {
                 out.extend_from_slice(&answer);
-                true
+                Reply::Written
             }
-            None => false,
+            Considered::Silence => Reply::Silence,
+            Considered::Elsewhere(question) => Reply::Elsewhere(question),
+            Considered::Transfer(transfer) => Reply::Transfer(transfer),
         }
     }
 
-    /// The answer to a packet of any kind; none to what is no request.
-    pub(super) fn considered(&self, zone: Option<&Zone>, packet: &[u8], over: Transport) -> Option<Vec<u8>> {
+    /// The same for a packet of any kind.
+    pub(super) fn considered(&self, zone: Option<&Arc<Zone>>, packet: &[u8], client: Client) -> Considered {
         let mut request = match wire::read(packet) {
-            Packet::Silence => return None,
+            Packet::Silence => return Considered::Silence,
             Packet::Unreadable(metadata) => {
                 self.count(&[], ResponseCode::FormErr);
-                return written(coded(&metadata, ResponseCode::FormErr), UDP_SIZES.0);
+                return Considered::of(written(coded(&metadata, ResponseCode::FormErr), UDP_SIZES.0));
             }
             Packet::Request(request) => request,
         };
-        let answer = self.decide(zone, &request);
+        let answer = match self.decide(zone, &request, client) {
+            Decided::Answer(answer) => answer,
+            Decided::Elsewhere(question) => return Considered::Elsewhere(question),
+            Decided::Transfer(transfer) => {
+                self.count(&[transfer.kind()], ResponseCode::NoError);
+                return Considered::Transfer(transfer);
+            }
+        };
         let kinds: Vec<_> = request.queries.iter().map(Query::query_type).collect();
         self.count(&kinds, answer.code);
 
         let mut response = coded(&request.metadata, answer.code);
         response.metadata.authoritative = answer.authoritative;
-        response.metadata.recursion_available = answer.authoritative && self.recursion_available;
+        response.metadata.recursion_available = answer.authoritative && self.prepared.recursion_available;
         response.edns = edns_for(&request);
         if kinds.len() == 1 {
             response.queries = std::mem::take(&mut request.queries);
@@ -139,39 +205,48 @@ impl Handler {
         response.answers = answer.answers;
         response.authorities = answer.authority;
         response.additionals = answer.additional;
-        let limit = match over {
+        let limit = match client.over {
             Transport::Udp => response.edns.as_ref().map_or(UDP_SIZES.0, Edns::max_payload),
             Transport::Tcp => u16::MAX,
         };
-        let mut bytes = written(response, limit)?;
-        if !self.prepared.set_truncate_bit {
+        let mut answer = written(response, limit);
+        if let (Some(bytes), false) = (&mut answer, self.prepared.set_truncate_bit) {
             bytes[2] &= !TRUNCATED;
         }
-        Some(bytes)
+        Considered::of(answer)
     }
 
-    fn decide(&self, zone: Option<&Zone>, request: &Message) -> Answer {
+    fn decide(&self, zone: Option<&Arc<Zone>>, request: &Message, client: Client) -> Decided {
+        let refusal = |code| Decided::Answer(Answer::refusal(code));
         match request.metadata.op_code {
             OpCode::Query => {}
-            OpCode::Notify | OpCode::Update => return Answer::refusal(ResponseCode::Refused),
-            OpCode::Status | OpCode::Unknown(_) => return Answer::refusal(ResponseCode::NotImp),
+            OpCode::Notify | OpCode::Update => return refusal(ResponseCode::Refused),
+            OpCode::Status | OpCode::Unknown(_) => return refusal(ResponseCode::NotImp),
         }
         if request.edns.as_ref().is_some_and(|edns| edns.version() != 0) {
-            return Answer::refusal(ResponseCode::BADVERS);
+            return refusal(ResponseCode::BADVERS);
         }
         let [question] = &request.queries[..] else {
-            return Answer::refusal(ResponseCode::FormErr);
+            return refusal(ResponseCode::FormErr);
         };
+        let (name, kind) = (question.name(), question.query_type());
+        if question.query_class() != DNSClass::IN {
+            return refusal(ResponseCode::Refused);
+        }
         let Some(zone) = zone else {
-            return Answer::refusal(ResponseCode::ServFail);
+            return refusal(ResponseCode::ServFail);
         };
-        answer(
-            zone,
-            &self.terms,
-            question.name(),
-            question.query_class(),
-            question.query_type(),
-        )
+        if matches!(kind, RecordType::AXFR | RecordType::IXFR) {
+            return match self.transfers.begin(zone, &self.terms, request, client) {
+                Some(transfer) => Decided::Transfer(Box::new(transfer)),
+                None => refusal(ResponseCode::Refused),
+            };
+        }
+        match answer(zone, &self.terms, client.ip, name, kind) {
+            Some(answer) => Decided::Answer(answer),
+            None if self.external_on => Decided::Elsewhere(Box::new(question.clone())),
+            None => refusal(ResponseCode::Refused),
+        }
     }
 
     fn count(&self, kinds: &[RecordType], code: ResponseCode) {
@@ -183,6 +258,8 @@ impl Handler {
             [RecordType::NS] => "NS",
             [RecordType::PTR] => "PTR",
             [RecordType::ANY] => "ANY",
+            [RecordType::AXFR] => "AXFR",
+            [RecordType::IXFR] => "IXFR",
             _ => "other",
         };
         let rcode = match code {
@@ -229,3 +306,6 @@ fn written(response: Message, limit: u16) -> Option<Vec<u8>> {
     });
     bytes.ok()
 }
+
+#[cfg(test)]
+mod tests;

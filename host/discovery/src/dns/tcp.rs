@@ -1,6 +1,7 @@
 //! Lookups over TCP: so many connections at a time. What a client sends without waiting for answers is answered together, in
 //! the order it came, and as much of it as fits the connection's own buffer.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::handler::{Handler, Transport};
+use super::handler::{Client, Handler, Reply, Transport};
 
 /// What the port puts up with.
 #[derive(Clone, Copy, Debug)]
@@ -60,10 +61,16 @@ pub(super) async fn serve(
             accepted = listener.accept(), if connections.len() < limits.connections => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, client)) => {
                 // Answers are written whole; waiting to put more into a packet would only delay them.
                 let _ = stream.set_nodelay(true);
-                connections.spawn(converse(stream, Arc::clone(&handler), limits, token.clone()));
+                connections.spawn(converse(
+                    stream,
+                    client.ip(),
+                    Arc::clone(&handler),
+                    limits,
+                    token.clone(),
+                ));
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept DNS connections for the moment");
@@ -78,10 +85,15 @@ pub(super) async fn serve(
 /// Answers one connection until its client ends it, is too slow, or sends what is no query.
 pub(super) async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
+    client: IpAddr,
     handler: Arc<Handler>,
     limits: Limits,
     token: CancellationToken,
 ) {
+    let client = Client {
+        ip: client.to_canonical(),
+        over: Transport::Tcp,
+    };
     let mut asked = Asked::default();
     let mut answers = Vec::new();
     loop {
@@ -94,32 +106,53 @@ pub(super) async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
             return;
         }
         let zone = handler.zone();
-        let mut goes_on = true;
-        while goes_on && answers.len() < ANSWERS {
+        let mut then = Reply::Written;
+        while matches!(then, Reply::Written) && answers.len() < ANSWERS {
             let Some(query) = asked.next() else { break };
-            goes_on = framed(&mut answers, |out| {
-                handler.reply(zone.as_deref(), query, Transport::Tcp, out)
+            then = framed(&mut answers, |out| {
+                handler.reply(zone.as_ref(), query, client, out)
             });
         }
-        match timeout(limits.take_within, stream.write_all(&answers)).await {
-            Ok(Ok(())) if goes_on => answers.clear(),
-            _ => return,
+        if !taken(&mut stream, &mut answers, limits).await {
+            return;
+        }
+        match then {
+            Reply::Written => {}
+            Reply::Silence | Reply::Elsewhere(_) => return,
+            Reply::Transfer(mut transfer) => {
+                while let Some(message) = transfer.next() {
+                    framed(&mut answers, |out| {
+                        out.extend_from_slice(&message);
+                        Reply::Written
+                    });
+                    if !taken(&mut stream, &mut answers, limits).await {
+                        return;
+                    }
+                }
+            }
         }
     }
 }
 
-/// Writes an answer with its length before it. Whether there is one.
-fn framed(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
+/// Sends what there is to send. Whether the client took it.
+async fn taken(stream: &mut (impl AsyncWrite + Unpin), answers: &mut Vec<u8>, limits: Limits) -> bool {
+    let sent = timeout(limits.take_within, stream.write_all(answers)).await;
+    answers.clear();
+    matches!(sent, Ok(Ok(())))
+}
+
+/// Writes an answer, if there is one, with its length before it.
+fn framed(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> Reply) -> Reply {
     let start = out.len();
     out.extend_from_slice(&[0, 0]);
-    if write(out)
-        && let Ok(length) = u16::try_from(out.len() - start - 2)
-    {
-        out[start..start + 2].copy_from_slice(&length.to_be_bytes());
-        return true;
+    let reply = write(out);
+    match u16::try_from(out.len() - start - 2) {
+        Ok(length) if matches!(reply, Reply::Written) => {
+            out[start..start + 2].copy_from_slice(&length.to_be_bytes());
+        }
+        _ => out.truncate(start),
     }
-    out.truncate(start);
-    false
+    reply
 }
 
 /// What a client has sent: queries, each with its length before it.

@@ -2,7 +2,7 @@
 //! and sent in batches: what comes faster waits in the system's buffer, which is bounded, and nowhere else.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{SocketAddr, UdpSocket as StdUdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket as StdUdpSocket};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::handler::{Handler, Transport};
+use super::handler::{Client, Handler, Reply, Transport};
 
 /// More than any query has; the rest of a longer one is lost, and it is answered as one that cannot be read.
 const LARGEST: usize = 4096;
@@ -149,14 +149,17 @@ impl Batch {
         let zone = handler.zone();
         for ((size, client), packet) in self.received.iter().zip(&self.packets) {
             let start = self.answers.len();
-            if handler.reply(
-                zone.as_deref(),
-                &packet[..*size],
-                Transport::Udp,
-                &mut self.answers,
-            ) {
-                self.unsent.push((start..self.answers.len(), *client));
+            let asker = Client {
+                ip: ip(client.as_ref()),
+                over: Transport::Udp,
+            };
+            match handler.reply(zone.as_ref(), &packet[..*size], asker, &mut self.answers) {
+                Reply::Written => {}
+                // Transfers over UDP are one message.
+                Reply::Transfer(mut transfer) => self.answers.extend(transfer.next().unwrap_or_default()),
+                Reply::Silence | Reply::Elsewhere(_) => continue,
             }
+            self.unsent.push((start..self.answers.len(), *client));
         }
     }
 
@@ -199,4 +202,11 @@ impl Batch {
             sent => Ok(sent),
         }
     }
+}
+
+/// Whose packet it is.
+fn ip(client: Option<&SockaddrStorage>) -> IpAddr {
+    let v4 = client.and_then(|client| client.as_sockaddr_in().map(|v4| v4.ip().into()));
+    let v6 = || client.and_then(|client| client.as_sockaddr_in6().map(|v6| v6.ip().to_canonical()));
+    v4.or_else(v6).unwrap_or(Ipv4Addr::UNSPECIFIED.into())
 }

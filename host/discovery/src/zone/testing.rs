@@ -36,6 +36,11 @@ impl Builder {
         );
     }
 
+    /// Puts a name of an address.
+    pub(crate) fn name(&mut self, name: &str, ip: IpAddr) {
+        self.0.put_name(ip, &name.into());
+    }
+
     fn put(&mut self, name: &str, value: Value) {
         self.0.put(Record {
             name: name.into(),

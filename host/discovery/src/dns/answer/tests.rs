@@ -1,10 +1,11 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use hickory_proto::op::ResponseCode;
-use hickory_proto::rr::{DNSClass, RecordType};
+use hickory_proto::rr::RecordType;
 
 use super::{Answer, Terms, answer};
 use crate::Config;
@@ -18,6 +19,17 @@ fn zone() -> Zone {
     }
     zone.address("six.fw.mesos.", "2001:db8::1".parse().unwrap());
     zone.address("-dash.fw.mesos.", "10.0.0.4".parse().unwrap());
+    for ip in ["10.0.0.1", "10.9.0.1", "10.0.0.200"] {
+        zone.address("far.fw.mesos.", ip.parse().unwrap());
+    }
+    for (name, ip) in [
+        ("-dash", "10.0.0.4"),
+        ("web", "10.0.0.5"),
+        ("far", "10.0.0.5"),
+        ("six", "2001:db8::1"),
+    ] {
+        zone.name(&format!("{name}.fw.mesos."), ip.parse().unwrap());
+    }
     zone.address("ns1.mesos.", "127.0.0.1".parse().unwrap());
     let target: Arc<str> = "web.fw.mesos.".into();
     let six: Arc<str> = "six.fw.mesos.".into();
@@ -35,15 +47,15 @@ fn zone() -> Zone {
     zone.build(7)
 }
 
-fn ask(name: &str, class: DNSClass, kind: RecordType) -> Answer {
-    let config = Config::default().checked().unwrap();
-    answer(
-        &zone(),
-        &Terms::new(&config),
-        &wire_name(name).unwrap(),
-        class,
-        kind,
-    )
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 77));
+
+fn asked(config: Config, name: &str, kind: RecordType) -> Option<Answer> {
+    let terms = Terms::new(&config.checked().unwrap());
+    answer(&zone(), &terms, CLIENT, &wire_name(name).unwrap(), kind)
+}
+
+fn ask(name: &str, kind: RecordType) -> Answer {
+    asked(Config::default(), name, kind).unwrap()
 }
 
 fn texts(records: &[hickory_proto::rr::Record]) -> BTreeSet<String> {
@@ -73,7 +85,7 @@ fn outline(answer: &Answer) -> (ResponseCode, bool, String, String) {
 #[test]
 fn questions_get_the_right_kind_of_answer() {
     use RecordType as T;
-    use ResponseCode::{NXDomain, NoError, Refused};
+    use ResponseCode::{NXDomain, NoError};
     let cases = [
         ("web.fw.mesos.", T::A, NoError, "A A A", ""),
         ("WEB.Fw.Mesos.", T::A, NoError, "A A A", ""),
@@ -102,34 +114,69 @@ fn questions_get_the_right_kind_of_answer() {
         ("mesos.", T::A, NoError, "", "SOA"),
     ];
     for (name, kind, code, answers, authority) in cases {
-        let found = outline(&ask(name, DNSClass::IN, kind));
+        let found = outline(&ask(name, kind));
         assert_eq!(
             found,
             (code, true, answers.to_owned(), authority.to_owned()),
             "{name} {kind}"
         );
     }
-    let refused = [
-        ("example.com.", DNSClass::IN, T::A),
-        ("xmesos.", DNSClass::IN, T::A),
-        ("web.fw.mesos.", DNSClass::CH, T::A),
-        ("web.fw.mesos.", DNSClass::ANY, T::A),
-        ("mesos.", DNSClass::IN, T::AXFR),
-        ("mesos.", DNSClass::IN, T::IXFR),
-    ];
-    for (name, class, kind) in refused {
-        let found = outline(&ask(name, class, kind));
-        assert_eq!(
-            found,
-            (Refused, false, String::new(), String::new()),
-            "{name} {class} {kind}"
-        );
+    for name in ["example.com.", "xmesos.", "1.0.0.10.in-addr.arpa."] {
+        assert!(asked(Config::default(), name, T::A).is_none(), "{name}");
+    }
+}
+
+#[test]
+fn addresses_lead_back_to_names() {
+    let config = || Config {
+        reverse_dns_on: true,
+        ..Config::default()
+    };
+    use RecordType as T;
+    use ResponseCode::{NXDomain, NoError};
+    for (name, kind, code, answers, authority) in [
+        ("4.0.0.10.in-addr.arpa.", T::PTR, NoError, "PTR", ""),
+        ("4.0.0.10.IN-ADDR.arpa.", T::ANY, NoError, "PTR", ""),
+        ("4.0.0.10.in-addr.arpa.", T::A, NoError, "", "SOA"),
+        // Two names have this one.
+        ("5.0.0.10.in-addr.arpa.", T::PTR, NXDomain, "", "SOA"),
+        ("9.9.9.9.in-addr.arpa.", T::PTR, NXDomain, "", "SOA"),
+        ("10.in-addr.arpa.", T::PTR, NoError, "", "SOA"),
+        ("in-addr.arpa.", T::SOA, NoError, "SOA", ""),
+        ("ip6.arpa.", T::PTR, NoError, "", "SOA"),
+    ] {
+        let found = outline(&asked(config(), name, kind).unwrap());
+        let expected = (code, true, answers.to_owned(), authority.to_owned());
+        assert_eq!(found, expected, "{name} {kind}");
+    }
+    let six = "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa.";
+    let found = asked(config(), six, T::PTR).unwrap();
+    assert_eq!(found.answers[0].data.to_string(), "six.fw.mesos.");
+    assert!(asked(config(), "arpa.", T::PTR).is_none());
+    assert!(asked(config(), "xin-addr.arpa.", T::PTR).is_none());
+}
+
+#[test]
+fn addresses_near_the_client_come_first() {
+    for near in [true, false] {
+        let firsts: BTreeSet<_> = (0..100)
+            .map(|_| {
+                let config = Config {
+                    resolv_subnet_first: near,
+                    ..Config::default()
+                };
+                let found = asked(config, "far.fw.mesos.", RecordType::A).unwrap();
+                assert_eq!(found.answers.len(), 3);
+                found.answers[0].data.to_string()
+            })
+            .collect();
+        assert_eq!(firsts.len(), if near { 2 } else { 3 }, "{firsts:?}");
     }
 }
 
 #[test]
 fn names_come_back_as_they_were_asked() {
-    let found = ask("WeB.fw.MESOS.", DNSClass::IN, RecordType::A);
+    let found = ask("WeB.fw.MESOS.", RecordType::A);
     assert!(
         found
             .answers
@@ -137,7 +184,7 @@ fn names_come_back_as_they_were_asked() {
             .all(|record| record.name.to_ascii() == "WeB.fw.MESOS."),
         "{found:?}"
     );
-    let missing = ask("Nope.MESOS.", DNSClass::IN, RecordType::A);
+    let missing = ask("Nope.MESOS.", RecordType::A);
     let soa = "mesos. 60 SOA ns1.mesos. root.ns1.mesos. 7 60 600 86400 60";
     assert_eq!(
         texts(&missing.authority),
@@ -148,7 +195,7 @@ fn names_come_back_as_they_were_asked() {
 
 #[test]
 fn services_bring_addresses_along() {
-    let found = ask("_web._tcp.fw.mesos.", DNSClass::IN, RecordType::SRV);
+    let found = ask("_web._tcp.fw.mesos.", RecordType::SRV);
     let expected = [
         "_web._tcp.fw.mesos. 60 SRV 0 1 80 web.fw.mesos.",
         "_web._tcp.fw.mesos. 60 SRV 0 1 81 web.fw.mesos.",
@@ -171,7 +218,7 @@ fn services_bring_addresses_along() {
 fn the_order_changes() {
     let orders: BTreeSet<_> = (0..200)
         .map(|_| {
-            ask("web.fw.mesos.", DNSClass::IN, RecordType::A)
+            ask("web.fw.mesos.", RecordType::A)
                 .answers
                 .iter()
                 .map(|r| r.data.to_string())
@@ -186,6 +233,6 @@ fn a_dot_within_a_label_is_no_border() {
     let labels: [&[u8]; 2] = [b"web.fw", b"mesos"];
     let name = hickory_proto::rr::Name::from_labels(labels).unwrap();
     let config = Config::default().checked().unwrap();
-    let found = answer(&zone(), &Terms::new(&config), &name, DNSClass::IN, RecordType::A);
+    let found = answer(&zone(), &Terms::new(&config), CLIENT, &name, RecordType::A).unwrap();
     assert_eq!(found.code, ResponseCode::NXDomain);
 }

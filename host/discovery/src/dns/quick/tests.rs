@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::super::handler::{Handler, Transport};
+use super::super::handler::{Client, Considered, Handler, Reply, Transport};
 use super::*;
 use crate::Config;
 use crate::metrics::Metrics;
@@ -17,7 +17,19 @@ use crate::shared::Shared;
 use crate::zone::testing::Builder;
 use crate::zone::wire_name;
 
-fn zone() -> Zone {
+fn client(over: Transport) -> Client {
+    let ip = [10, 0, 0, 1].into();
+    Client { ip, over }
+}
+
+fn considered(handler: &Handler, zone: &Arc<Zone>, packet: &[u8], over: Transport) -> Vec<u8> {
+    match handler.considered(Some(zone), packet, client(over)) {
+        Considered::Answer(answer) => answer,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn zone() -> Arc<Zone> {
     let mut zone = Builder::new();
     for n in 0..200 {
         zone.address("many.fw.mesos.", [10, 1, 0, n].into());
@@ -42,7 +54,7 @@ fn zone() -> Zone {
             80,
         );
     }
-    zone.build(7)
+    Arc::new(zone.build(7))
 }
 
 fn handler(config: Config) -> Handler {
@@ -125,7 +137,7 @@ fn the_quick_way_answers_as_the_long_way_does() {
                             .answer(&zone, handler.prepared(), room, &mut quick)
                             .unwrap();
                         let quick = quick.strip_prefix(b"before").unwrap();
-                        let long = handler.considered(Some(&zone), &packet, over).unwrap();
+                        let long = considered(&handler, &zone, &packet, over);
                         let what = format!("{name} {kind} {edns:?} {over:?}");
                         let ((quick_told, quick_fit), (long_told, long_fit)) =
                             (outline(quick), outline(&long));
@@ -222,7 +234,8 @@ fn whatever_comes_nothing_breaks_and_no_answer_is_too_long() {
             packet.extend((0..random.random_range(0..600)).map(|_| random.random::<u8>()));
         }
         let mut out = Vec::new();
-        if handler.reply(Some(&zone), &packet, Transport::Udp, &mut out) {
+        let reply = handler.reply(Some(&zone), &packet, client(Transport::Udp), &mut out);
+        if matches!(reply, Reply::Written) {
             assert!((12..=1232).contains(&out.len()), "{packet:?}");
             assert_eq!(out[..2], packet[..2], "the id");
             assert!(out[2] & 0x80 != 0, "a response");
@@ -272,8 +285,9 @@ fn a_site_can_have_answers_not_say_that_they_were_cut() {
             ..Config::default()
         });
         let mut quick = Vec::new();
-        assert!(handler.reply(Some(&zone), &packet, Transport::Udp, &mut quick));
-        let long = handler.considered(Some(&zone), &packet, Transport::Udp).unwrap();
+        let reply = handler.reply(Some(&zone), &packet, client(Transport::Udp), &mut quick);
+        assert!(matches!(reply, Reply::Written));
+        let long = considered(&handler, &zone, &packet, Transport::Udp);
         for answer in [quick, long] {
             assert_eq!(answer[2] & 2 != 0, set_truncate_bit);
         }

@@ -1,0 +1,63 @@
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+use hickory_proto::rr::Name;
+use prometheus_client::registry::Registry;
+
+use super::*;
+use crate::zone::testing::Builder;
+
+fn handler() -> Handler {
+    let shared = Arc::new(Shared::new());
+    let metrics = Metrics::register(&mut Registry::default(), &shared);
+    Handler::new(&Config::default().checked().unwrap(), shared, metrics)
+}
+
+fn code(handler: &Handler, zone: Option<&Arc<Zone>>, query: &Message) -> ResponseCode {
+    let client = Client {
+        ip: [10, 0, 0, 1].into(),
+        over: Transport::Tcp,
+    };
+    let mut out = Vec::new();
+    let reply = handler.reply(zone, &query.to_vec().unwrap(), client, &mut out);
+    assert!(matches!(reply, Reply::Written), "{reply:?}");
+    let answer = Message::from_vec(&out).unwrap();
+    assert_eq!(answer.queries, query.queries);
+    answer.metadata.response_code
+}
+
+#[test]
+fn what_is_no_lookup_is_refused() {
+    let handler = handler();
+    let zone = Arc::new(Builder::new().build(7));
+    let query = |class, kind, op_code| {
+        let mut query = Message::new(1, MessageType::Query, op_code);
+        let mut question = Query::query(Name::from_ascii("web.mesos.").unwrap(), kind);
+        question.set_query_class(class);
+        query.add_query(question);
+        query
+    };
+    use DNSClass::{ANY, CH, HS, IN, NONE};
+    use RecordType as T;
+    use ResponseCode::{NXDomain, NotImp, Refused, ServFail};
+    for (class, kind, op_code, expected) in [
+        (IN, T::A, OpCode::Query, NXDomain),
+        (CH, T::A, OpCode::Query, Refused),
+        (HS, T::A, OpCode::Query, Refused),
+        (ANY, T::A, OpCode::Query, Refused),
+        (NONE, T::A, OpCode::Query, Refused),
+        (IN, T::AXFR, OpCode::Query, Refused),
+        (IN, T::SOA, OpCode::Notify, Refused),
+        (IN, T::SOA, OpCode::Update, Refused),
+        (IN, T::A, OpCode::Status, NotImp),
+        (IN, T::A, OpCode::Unknown(15), NotImp),
+    ] {
+        let query = query(class, kind, op_code);
+        assert_eq!(
+            code(&handler, Some(&zone), &query),
+            expected,
+            "{class} {kind} {op_code:?}"
+        );
+    }
+    let early = query(IN, T::A, OpCode::Query);
+    assert_eq!(code(&handler, None, &early), ServFail, "before the first zone");
+}
