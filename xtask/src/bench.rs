@@ -13,7 +13,8 @@ use crate::components;
 use crate::steps::{cargo, root, step, target};
 
 /// Name, which is its target's too, and package. All need the feature `bench` and the components.
-const BENCHES: [(&str, &str); 3] = [
+const BENCHES: [(&str, &str); 4] = [
+    ("discovery", "transom-discovery"),
     ("scheduler", "transom-scheduler"),
     ("leader", "transom-scheduler"),
     ("plugins", "transom-tests"),

@@ -3,7 +3,7 @@
 //! Guests give way every millisecond, but a millisecond is long for those who wait behind one, and a guest that never ends takes
 //! it again and again. So a call that has used more than [`SOON`] of the processor goes on in the slow lane: threads of their own, which the
 //! operating system gives what nobody else wants. The daemon's ports and other plugins hardly notice it, and it loses nothing on a
-//! machine that has time for it. It is the whole task around the call that moves, in the middle of it; it comes back when it has been
+//! machine that has time for it. So does a task whose guest failed: its instance has to be made anew. It is the whole task around the call that moves, in the middle of it; it comes back when it has been
 //! quick for a while, so that what spins in every call does not begin each of them in the fast lane.
 
 use std::{

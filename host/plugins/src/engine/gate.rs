@@ -81,7 +81,12 @@ impl Gate {
             self.used.store(self.used_nanos(), Relaxed);
             poll
         });
-        match timeout(allowance.wall_clock, metered).await {
+        let outcome = timeout(allowance.wall_clock, metered).await;
+        if !matches!(outcome, Ok(Ok(_))) {
+            // What fails again and again needs a new instance each time; that is nobody's haste.
+            lanes::linger();
+        }
+        match outcome {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => Err(self.fault(&error, allowance)),
             Err(_elapsed) => Err(Fault::TimedOut(allowance.wall_clock)),

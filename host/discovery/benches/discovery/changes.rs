@@ -1,0 +1,95 @@
+//! Changes while it serves: how soon an event is in answers, what a changed task costs, and queries meanwhile.
+
+use std::time::{Duration, Instant};
+
+use hickory_proto::rr::RecordType;
+use serde_json::{Value, json};
+use tokio::net::UdpSocket;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::common::query;
+use crate::load::Load;
+use crate::site::{Site, named};
+use crate::usage;
+
+const EVENTS: u32 = 200;
+/// Tasks that come and go, a second and in all.
+const A_SECOND: u32 = 1000;
+const CHANGED: u32 = 5000;
+
+pub(crate) async fn measure(site: &Site, load: &Load) -> Value {
+    let mut waits: Vec<Duration> = Vec::new();
+    for n in 0..EVENTS {
+        waits.push(until_answered(site, n).await);
+    }
+    waits.sort();
+    let micros = |part: f64| waits[((waits.len() - 1) as f64 * part) as usize].as_micros() as u64;
+
+    let before = usage::cpu(site.pid());
+    come_and_go(site, "cost", CHANGED).await;
+    let used = usage::cpu(site.pid()) - before;
+
+    let updating = come_and_go(site, "beside", u32::MAX);
+    let asked = load.queries("a", "udp", site.dns(), site.pid());
+    let beside = tokio::select! {
+        () = updating => unreachable!("there are more than that"),
+        asked = asked => asked,
+    };
+    json!({
+        "event_to_answer_us": {"p50": micros(0.5), "p99": micros(0.99), "max": micros(1.0)},
+        "cpu_us_a_changed_task": (used / CHANGED).as_micros() as u64,
+        "a_while_a_thousand_tasks_a_second_change": beside,
+    })
+}
+
+/// From an event to the first answer that has it.
+async fn until_answered(site: &Site, n: u32) -> Duration {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    socket.connect(site.dns()).await.unwrap();
+    let name = format!("event-{n}");
+    let question = query(&format!("{name}.marathon.mesos."), RecordType::A)
+        .to_vec()
+        .unwrap();
+    let start = Instant::now();
+    site.master.send(&added(&name, n, "TASK_RUNNING")).await;
+    let mut answer = [0; 512];
+    loop {
+        socket.send(&question).await.unwrap();
+        let size = socket.recv(&mut answer).await.unwrap();
+        // The number of answers.
+        if answer[..size][7] > 0 {
+            return start.elapsed();
+        }
+        tokio::time::sleep(Duration::from_micros(200)).await;
+    }
+}
+
+/// Tasks begin to run, one after the other at an even pace, and each ends half a second later.
+async fn come_and_go(site: &Site, name: &str, most: u32) {
+    const LASTS: u32 = A_SECOND / 2;
+    let mut pace = interval(Duration::from_secs(1) / A_SECOND);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    for n in 0..most {
+        pace.tick().await;
+        if n % 2 == 0 {
+            site.master
+                .send(&added(&format!("{name}-{n}"), n, "TASK_RUNNING"))
+                .await;
+        } else if n > LASTS {
+            let ended = n - LASTS - 1;
+            site.master
+                .send(&updated(&format!("{name}-{ended}"), ended))
+                .await;
+        }
+    }
+}
+
+fn added(name: &str, n: u32, state: &str) -> Value {
+    json!({"type": "TASK_ADDED", "task_added": {"task": named(name, n, state)}})
+}
+
+fn updated(name: &str, n: u32) -> Value {
+    let id = format!("{name}.{n}");
+    let status = json!({"task_id": {"value": id}, "state": "TASK_FINISHED", "timestamp": 2.0});
+    json!({"type": "TASK_UPDATED", "task_updated": {"framework_id": {"value": "F"}, "status": status, "state": "TASK_FINISHED"}})
+}

@@ -1,0 +1,84 @@
+//! Discovery under load, beside NSD with the same names. Prints one JSON document. Run by `cargo xtask bench discovery`; needs the
+//! Debian packages `dnsperf`, `nsd`, `wrk` and `bind9-dnsutils`.
+//!
+//! Discovery runs in a process of its own (this executable, started again), so that what it uses of processor and memory is its
+//! own. The master is this process. `TRANSOM_BENCH_SIZES` has the numbers of tasks (`1000,10000,100000`), `TRANSOM_BENCH_SECONDS`
+//! how long each load lasts (5).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a benchmark that fails may panic"
+)]
+
+mod changes;
+#[path = "../../tests/common/mod.rs"]
+mod common;
+mod load;
+mod nsd;
+mod site;
+mod usage;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::load::Load;
+use crate::nsd::Nsd;
+use crate::site::Site;
+
+#[tokio::main]
+async fn main() {
+    if let Some(master) = std::env::var_os(site::MASTER) {
+        return site::serve(master.to_str().unwrap().to_owned()).await;
+    }
+    let sizes = std::env::var("TRANSOM_BENCH_SIZES").unwrap_or_else(|_| "1000,10000,100000".to_owned());
+    let seconds = std::env::var("TRANSOM_BENCH_SECONDS").map_or(5, |text| text.parse().unwrap());
+    let empty = Site::start(0).await;
+    let nothing = empty.resident();
+    empty.stop().await;
+    let mut figures = Vec::new();
+    for size in sizes.split(',').map(|size| size.parse().unwrap()) {
+        figures.push(measure(size, nothing, Duration::from_secs(seconds)).await);
+    }
+    println!(
+        "{:#}",
+        json!({ "resident_without_tasks_kib": nothing, "sizes": figures })
+    );
+}
+
+async fn measure(tasks: u32, nothing: u64, seconds: Duration) -> Value {
+    eprintln!("{tasks} tasks");
+    let site = Site::start(tasks).await;
+    let resident = site.resident();
+    let names = site.names().await;
+    eprintln!("  {} records", names.records);
+    let load = Load::new(&names, seconds);
+    let ours = load.dns(site.dns(), site.pid()).await;
+    let http = load.services(site.http(), site.pid()).await;
+    let nsd = Nsd::start(&names.zone).await;
+    let theirs = load.dns(nsd.addr(), nsd.pid()).await;
+    nsd.stop();
+    let changes = changes::measure(&site, &load).await;
+    let after = site.resident();
+    let built = site.built();
+    site.stop().await;
+    let ratio = |kind: &str| {
+        let per_core = |it: &Value| it[kind]["per_core_second"].as_f64().unwrap();
+        (per_core(&ours) / per_core(&theirs) * 100.0).round() / 100.0
+    };
+    json!({
+        "tasks": tasks,
+        "records": names.records,
+        "from_nothing_ms": built,
+        "resident_kib": resident,
+        "resident_bytes_a_task": (resident.saturating_sub(nothing)) * 1024 / u64::from(tasks),
+        "resident_after_load_kib": after,
+        "queries": ours,
+        "nsd": theirs,
+        "per_core_second_to_nsd": {"a": ratio("a"), "srv": ratio("srv"), "nxdomain": ratio("nxdomain"), "a_tcp": ratio("a_tcp")},
+        "services_over_http": http,
+        "changes": changes,
+    })
+}
