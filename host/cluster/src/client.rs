@@ -5,6 +5,8 @@
 //! last is asked first the next time. With masters from ZooKeeper, the leader it names is asked first, and a question
 //! under way to another is put again as soon as ZooKeeper names that leader.
 
+mod document;
+
 use crate::agent::Agents;
 use crate::config::Config;
 use crate::detector::Master;
@@ -12,11 +14,11 @@ use crate::error::{Error, Result};
 use crate::http::{Http, MASTER, Request, address, answer};
 use crate::lenient;
 use crate::mandate::Mandate;
-use crate::masters::{Candidates, LeaderChanges, Masters};
+use crate::masters::{Candidates, LeaderChanges, Masters, Order};
 use crate::operator::Answer;
 use crate::stream::{Opened, RecordStream};
 use crate::v1::FrameworkInfo;
-use crate::{operator, scheduler, state};
+use crate::{operator, scheduler};
 use bytes::Bytes;
 use reqwest::Response;
 use serde::Deserialize;
@@ -86,6 +88,11 @@ impl Client {
         self.masters.close().await;
     }
 
+    /// Whether ZooKeeper tells who leads.
+    pub fn follows_zookeeper(&self) -> bool {
+        self.masters.follow_zookeeper()
+    }
+
     /// Who leads, as far as ZooKeeper has told; none when the masters are listed.
     pub fn leader(&self) -> Option<Arc<Master>> {
         self.masters.leader()
@@ -122,14 +129,18 @@ impl Client {
             info.principal.clone_from(&self.config().principal);
         }
         let body = scheduler::subscribe_body(&info);
-        let request = |url| Ok(Request::post(url, MASTER, "SUBSCRIBE", &body)?.acting());
+        let request = |url| {
+            let request = Request::post(url, MASTER, "SUBSCRIBE", &body)?;
+            Ok(request.acting().logged_in_anew())
+        };
         let opened = self.open("/api/v1/scheduler", &request, Vetting::First).await?;
         scheduler::Subscription::new(self.http.clone(), opened, info.id)
     }
 
     /// Subscribes to what happens in the cluster. The first event holds everything that is there already.
     pub async fn watch(&self) -> Result<operator::Stream> {
-        let request = |url| Request::post(url, MASTER, "SUBSCRIBE", &json!({"type": "SUBSCRIBE"}));
+        let body = json!({"type": "SUBSCRIBE"});
+        let request = |url| Ok(Request::post(url, MASTER, "SUBSCRIBE", &body)?.logged_in_anew());
         let opened = self.open("/api/v1", &request, Vetting::None).await?;
         let records = RecordStream::new(opened, operator::MAX_RECORD);
         Ok(operator::Stream::new(records))
@@ -148,13 +159,6 @@ impl Client {
     /// Tasks: running, unreachable and, for a while, completed ones.
     pub async fn get_tasks(&self) -> Result<operator::GetTasks> {
         self.call("GET_TASKS", |answer: Answer| answer.get_tasks).await
-    }
-
-    /// The state document of the leading master. Agents, frameworks and tasks that cannot be read are left out and
-    /// counted, here as in the other questions.
-    pub async fn state(&self) -> Result<state::State> {
-        let (url, bytes) = self.document("/state").await?;
-        lenient::read(&bytes, || answer(&url, "/state"))
     }
 
     /// The version of a master (one that does not lead answers as well), such as `1.11.0`.
@@ -209,7 +213,7 @@ impl Client {
         vetting: Vetting,
     ) -> Result<Found<T>> {
         loop {
-            let candidates = self.masters.candidates(self.config()).await?;
+            let candidates = self.masters.candidates(self.config(), Order::ByLuck).await?;
             let mut changes = candidates.changes.clone();
             let elsewhere = async {
                 match &mut changes {

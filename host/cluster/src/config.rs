@@ -19,12 +19,18 @@ pub struct Config {
     pub principal: Option<String>,
     /// What every request carries, when the cluster wants to know who asks.
     pub credentials: Option<Credentials>,
+    /// Who logs in elsewhere for a token that requests then carry instead of credentials.
+    pub service_account: Option<ServiceAccount>,
     /// TLS towards masters and agents; none: plain HTTP.
     pub tls: Option<Tls>,
+    /// Masters as `host:port` that are asked while ZooKeeper has named none yet.
+    pub until_zookeeper: Vec<String>,
     /// How long a connection may take to be made.
     pub connect_timeout: Duration,
     /// How long an answer may take to be complete; of a stream: to begin.
     pub call_timeout: Duration,
+    /// How long the state document may take to be complete: that of a large cluster takes a while.
+    pub state_timeout: Duration,
     /// How long ZooKeeper keeps a session of which it hears nothing; a server that hangs is left after two fifths of it.
     pub zookeeper_timeout: Duration,
 }
@@ -37,9 +43,12 @@ impl fmt::Debug for Config {
             .field("masters", &masked(&masters))
             .field("principal", &self.principal)
             .field("credentials", &self.credentials)
+            .field("service_account", &self.service_account)
             .field("tls", &self.tls)
+            .field("until_zookeeper", &self.until_zookeeper)
             .field("connect_timeout", &self.connect_timeout)
             .field("call_timeout", &self.call_timeout)
+            .field("state_timeout", &self.state_timeout)
             .field("zookeeper_timeout", &self.zookeeper_timeout)
             .finish()
     }
@@ -50,8 +59,8 @@ impl fmt::Debug for Config {
 pub(crate) enum Source {
     /// These, as URLs without path, in order.
     Listed(Vec<Url>),
-    /// Those registered there.
-    ZooKeeper(ZooKeeper),
+    /// Those registered there, and whom to ask until they are known.
+    ZooKeeper(ZooKeeper, Vec<Url>),
 }
 
 impl Default for Config {
@@ -61,9 +70,12 @@ impl Default for Config {
             masters: vec!["127.0.0.1:5050".to_owned()],
             principal: None,
             credentials: None,
+            service_account: None,
             tls: None,
+            until_zookeeper: Vec::new(),
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(30),
+            state_timeout: Duration::from_mins(5),
             zookeeper_timeout: Duration::from_secs(10),
         }
     }
@@ -87,13 +99,53 @@ impl fmt::Debug for Credentials {
     }
 }
 
+/// A service account: its login is signed with its key, and answered with a token.
+#[derive(Clone)]
+pub struct ServiceAccount {
+    /// Its name.
+    pub uid: String,
+    /// Its RSA key, PEM.
+    pub private_key: Vec<u8>,
+    /// The URL where it logs in.
+    pub login_endpoint: String,
+    /// TLS towards that, where it is `https`.
+    pub tls: Tls,
+}
+
+/// Shows no secret.
+impl fmt::Debug for ServiceAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceAccount")
+            .field("uid", &self.uid)
+            .field("private_key", &"***")
+            .field("login_endpoint", &self.login_endpoint)
+            .field("tls", &self.tls)
+            .finish()
+    }
+}
+
 /// TLS. Certificates are verified unless that is switched off.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Tls {
     /// Whether the other side must prove who it is.
     pub verify: bool,
     /// Certificates (PEM, one or more) of the authorities to trust instead of the system's.
     pub authorities: Option<Vec<u8>>,
+    /// A certificate (PEM, with those between it and its authority) and its key (PEM), for a side that wants to know who
+    /// asks.
+    pub identity: Option<Vec<u8>>,
+}
+
+/// Shows no secret.
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let authorities = self.authorities.as_ref().map(|pem| String::from_utf8_lossy(pem));
+        f.debug_struct("Tls")
+            .field("verify", &self.verify)
+            .field("authorities", &authorities)
+            .field("identity", &self.identity.as_ref().map(|_| "***"))
+            .finish()
+    }
 }
 
 impl Default for Tls {
@@ -102,7 +154,15 @@ impl Default for Tls {
         Self {
             verify: true,
             authorities: None,
+            identity: None,
         }
+    }
+}
+
+impl Tls {
+    /// Whether certificates and keys can be read, for who does not use them at once. Fails with [`Error::Config`].
+    pub fn check(&self) -> Result<()> {
+        crate::http::check_tls(self)
     }
 }
 
@@ -123,13 +183,14 @@ impl Config {
             .iter()
             .any(|master| master.trim().starts_with(SCHEME))
         {
-            return ZooKeeper::parse(self.masters.join(",").trim()).map(Source::ZooKeeper);
+            let zookeeper = ZooKeeper::parse(self.masters.join(",").trim())?;
+            return Ok(Source::ZooKeeper(zookeeper, self.urls(&self.until_zookeeper)?));
         }
-        self.masters
-            .iter()
-            .map(|master| self.url(master.trim()))
-            .collect::<Result<_>>()
-            .map(Source::Listed)
+        self.urls(&self.masters).map(Source::Listed)
+    }
+
+    fn urls(&self, masters: &[String]) -> Result<Vec<Url>> {
+        masters.iter().map(|master| self.url(master.trim())).collect()
     }
 
     fn url(&self, master: &str) -> Result<Url> {
@@ -166,7 +227,7 @@ mod tests {
         };
         match config.source() {
             Ok(Source::Listed(urls)) => Ok(urls[0].to_string()),
-            Ok(Source::ZooKeeper(zookeeper)) => Ok(zookeeper.to_string()),
+            Ok(Source::ZooKeeper(zookeeper, _)) => Ok(zookeeper.to_string()),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -235,7 +296,7 @@ mod tests {
                 masters: masters.iter().map(ToString::to_string).collect(),
                 ..Config::default()
             };
-            let Ok(Source::ZooKeeper(zookeeper)) = config.source() else {
+            let Ok(Source::ZooKeeper(zookeeper, _)) = config.source() else {
                 panic!("{masters:?} is ZooKeeper");
             };
             assert_eq!(zookeeper.digest.as_deref(), Some("u:p,q"));
@@ -268,5 +329,16 @@ mod tests {
         };
         let text = format!("{config:?}");
         assert!(text.contains("ops") && !text.contains("s3cret"), "{text}");
+        let account = ServiceAccount {
+            uid: "ops".into(),
+            private_key: b"s3cret".to_vec(),
+            login_endpoint: "https://h/login".into(),
+            tls: Tls {
+                identity: Some(b"s3cret".to_vec()),
+                ..Tls::default()
+            },
+        };
+        let text = format!("{account:?}");
+        assert!(text.contains("ops") && !text.contains("115, 51"), "{text}");
     }
 }

@@ -149,6 +149,16 @@ pub enum Error {
         source: serde_json::Error,
     },
 
+    /// A compressed body is none, or was cut.
+    #[error("{what} cannot be unpacked")]
+    Corrupt {
+        /// What was being read.
+        what: String,
+        /// What is wrong with it.
+        #[source]
+        source: std::io::Error,
+    },
+
     /// Something arrived that can be read but lacks what it must have.
     #[error("{what} lacks {missing}")]
     Incomplete {
@@ -261,6 +271,7 @@ impl Error {
             | Self::NotSubscribed { .. }
             | Self::NoMandate { .. }
             | Self::Decode { .. }
+            | Self::Corrupt { .. }
             | Self::Incomplete { .. }
             | Self::RecordTooLarge { .. }
             | Self::BadRecordLength { .. }

@@ -3,11 +3,15 @@
 //! There are two clients below: one for streams, whose connections are never used for anything else (the master would
 //! write the answer to a call into the middle of the stream), and one for everything that ends by itself.
 
-use crate::config::Config;
+use crate::config::{Config, Tls};
 use crate::error::{Error, Result, TransportError};
+use crate::gzip::{self, Received};
+use crate::login::{Login, Token};
 use crate::mandate::Mandate;
 use bytes::{Bytes, BytesMut};
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
+use reqwest::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION,
+};
 use reqwest::{Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -39,12 +43,19 @@ pub(crate) struct Request {
     pub(crate) headers: HeaderMap,
     /// Done in a framework's name: sent only while there is a [`Mandate`] for it.
     pub(crate) acts: bool,
+    /// How long the answer may take, where that is not what calls may take.
+    pub(crate) within: Option<Duration>,
+    /// Whether a service account logs in anew for it, or uses the token it has.
+    pub(crate) token: Token,
 }
 
 impl Request {
     /// GET of a JSON document.
     pub(crate) fn get(url: Url, role: &'static str, call: impl Into<String>) -> Self {
-        let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]);
+        let headers = HeaderMap::from_iter([
+            (ACCEPT, HeaderValue::from_static("application/json")),
+            (ACCEPT_ENCODING, HeaderValue::from_static("gzip")),
+        ]);
         Self {
             url,
             role,
@@ -52,6 +63,8 @@ impl Request {
             body: None,
             headers,
             acts: false,
+            within: None,
+            token: Token::Anew,
         }
     }
 
@@ -68,6 +81,8 @@ impl Request {
             body: Some(body.into()),
             headers,
             acts: false,
+            within: None,
+            token: Token::AsItIs,
         })
     }
 
@@ -77,7 +92,23 @@ impl Request {
         self
     }
 
-    fn address(&self) -> String {
+    /// The same, with its own time.
+    pub(crate) fn within(mut self, limit: Duration) -> Self {
+        self.within = Some(limit);
+        self
+    }
+
+    /// The same, before which a service account logs in.
+    pub(crate) fn logged_in_anew(mut self) -> Self {
+        self.token = Token::Anew;
+        self
+    }
+
+    fn limit(&self, config: &Config) -> Duration {
+        self.within.unwrap_or(config.call_timeout)
+    }
+
+    pub(crate) fn address(&self) -> String {
         address(&self.url)
     }
 }
@@ -108,6 +139,7 @@ pub(crate) fn answer(url: &Url, call: &str) -> String {
 pub(crate) struct Http {
     calls: reqwest::Client,
     streams: reqwest::Client,
+    login: Option<Arc<Login>>,
     config: Config,
     /// Without one a framework's calls are always allowed.
     pub(crate) mandate: Option<Arc<dyn Mandate>>,
@@ -117,11 +149,17 @@ impl Http {
     pub(crate) fn new(config: Config) -> Result<Self> {
         // Fails when a provider is there already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let calls = builder(&config)?.pool_idle_timeout(IDLE);
-        let streams = builder(&config)?.pool_max_idle_per_host(0);
+        let calls = builder(&config, config.tls.as_ref())?.pool_idle_timeout(IDLE);
+        let streams = builder(&config, config.tls.as_ref())?.pool_max_idle_per_host(0);
+        let account = config.service_account.as_ref();
+        let login = account.map(|account| {
+            let client = builder(&config, Some(&account.tls))?.pool_max_idle_per_host(0);
+            Login::new(account, build(client)?, config.call_timeout).map(Arc::new)
+        });
         Ok(Self {
             calls: build(calls)?,
             streams: build(streams)?,
+            login: login.transpose()?,
             config,
             mandate: None,
         })
@@ -138,7 +176,9 @@ impl Http {
             None => client.get(request.url.clone()),
         };
         sending = sending.headers(request.headers.clone());
-        if let Some(credentials) = &self.config.credentials {
+        if let Some(login) = &self.login {
+            sending = sending.header(AUTHORIZATION, login.header(request.token, deadline).await?);
+        } else if let Some(credentials) = &self.config.credentials {
             sending = sending.basic_auth(&credentials.username, Some(&credentials.password));
         }
         let deadline = match &self.mandate {
@@ -168,13 +208,13 @@ impl Http {
         Error::TimedOut {
             address: request.address(),
             call: request.call.clone(),
-            after: self.config.call_timeout,
+            after: request.limit(&self.config),
         }
     }
 
     /// A request whose answer's content does not matter, only that it was accepted (202, 200).
     pub(crate) async fn tell(&self, request: &Request) -> Result<()> {
-        let deadline = Instant::now() + self.config.call_timeout;
+        let deadline = Instant::now() + request.limit(&self.config);
         let response = self.send(&self.calls, request, deadline).await?;
         let body = self.accepted(request, response, deadline).await?;
         body.read(deadline).await.map(drop)
@@ -182,7 +222,7 @@ impl Http {
 
     /// A request that is answered with a document: all of it.
     pub(crate) async fn fetch(&self, request: &Request) -> Result<Bytes> {
-        let deadline = Instant::now() + self.config.call_timeout;
+        let deadline = Instant::now() + request.limit(&self.config);
         let response = self.send(&self.calls, request, deadline).await?;
         self.accepted(request, response, deadline)
             .await?
@@ -199,7 +239,7 @@ impl Http {
 
     /// A request that is answered with a stream; it returns with the answer's head.
     pub(crate) async fn open(&self, request: &Request) -> Result<Response> {
-        let deadline = Instant::now() + self.config.call_timeout;
+        let deadline = Instant::now() + request.limit(&self.config);
         let response = self.send(&self.streams, request, deadline).await?;
         self.accepted(request, response, deadline)
             .await
@@ -231,10 +271,15 @@ impl Http {
         }
         let address = request.address();
         Err(match status {
-            StatusCode::UNAUTHORIZED => Error::Unauthorized {
-                address,
-                call: request.call.clone(),
-            },
+            StatusCode::UNAUTHORIZED => {
+                if let Some(login) = &self.login {
+                    login.forget();
+                }
+                Error::Unauthorized {
+                    address,
+                    call: request.call.clone(),
+                }
+            }
             StatusCode::SERVICE_UNAVAILABLE => Error::NotReady {
                 address,
                 body: body.text(deadline).await,
@@ -258,32 +303,54 @@ fn redirect(request: &Request, location: String) -> Error {
     }
 }
 
-fn builder(config: &Config) -> Result<reqwest::ClientBuilder> {
+fn builder(config: &Config, tls: Option<&Tls>) -> Result<reqwest::ClientBuilder> {
     let builder = reqwest::Client::builder()
         .no_proxy()
         .http1_only()
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(config.connect_timeout)
         .tcp_nodelay(true);
-    let Some(tls) = &config.tls else {
+    match tls {
         // No certificates are needed, and a machine without any must do.
-        return Ok(builder.tls_certs_only([]));
-    };
-    if !tls.verify {
-        return Ok(builder.tls_certs_only([]).tls_danger_accept_invalid_certs(true));
+        None => Ok(builder.tls_certs_only([])),
+        Some(tls) => with_tls(builder, tls),
     }
-    let Some(pem) = &tls.authorities else {
-        return Ok(builder);
-    };
-    let authorities = reqwest::Certificate::from_pem_bundle(pem).map_err(|error| Error::Config {
-        what: format!("the authorities' certificates cannot be read: {error}"),
-    })?;
-    if authorities.is_empty() {
-        return Err(Error::Config {
-            what: "the file of authorities holds no PEM certificate".to_owned(),
-        });
+}
+
+fn with_tls(mut builder: reqwest::ClientBuilder, tls: &Tls) -> Result<reqwest::ClientBuilder> {
+    let wrong = |what: String| Error::Config { what };
+    if let Some(pem) = &tls.identity {
+        let identity = reqwest::Identity::from_pem(pem)
+            .map_err(|error| wrong(format!("the certificate or its key cannot be read: {error}")))?;
+        builder = builder.identity(identity);
     }
-    Ok(builder.tls_certs_only(authorities))
+    let authorities = match &tls.authorities {
+        Some(pem) => {
+            let authorities = reqwest::Certificate::from_pem_bundle(pem)
+                .map_err(|error| wrong(format!("the authorities' certificates cannot be read: {error}")))?;
+            if authorities.is_empty() {
+                return Err(wrong(
+                    "the file of authorities holds no PEM certificate".to_owned(),
+                ));
+            }
+            Some(authorities)
+        }
+        None => None,
+    };
+    Ok(match authorities {
+        _ if !tls.verify => builder.tls_certs_only([]).tls_danger_accept_invalid_certs(true),
+        Some(authorities) => builder.tls_certs_only(authorities),
+        None => builder,
+    })
+}
+
+/// Whether certificates and keys can be read.
+pub(crate) fn check_tls(tls: &Tls) -> Result<()> {
+    // Fails when a provider is there already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // The system's authorities are not looked at, only what was given.
+    let builder = reqwest::Client::builder().no_proxy().tls_certs_only([]);
+    build(with_tls(builder, tls)?).map(drop)
 }
 
 fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client> {
@@ -300,29 +367,39 @@ struct Body<'a> {
 }
 
 impl Body<'_> {
-    /// All of it, up to the bound.
+    /// All of it, up to the bound, as it was before it was compressed.
     async fn read(mut self, deadline: Instant) -> Result<Bytes> {
-        let mut bytes = BytesMut::new();
+        let gzip = self
+            .response
+            .headers()
+            .get(CONTENT_ENCODING)
+            .is_some_and(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"gzip"));
+        let mut received = Received::new(gzip, MAX_DOCUMENT);
+        let broken = |error| Error::Broken {
+            address: self.request.address(),
+            source: TransportError::new(error),
+        };
         loop {
-            match tokio::time::timeout_at(deadline, self.response.chunk()).await {
-                Ok(Ok(Some(chunk))) if (bytes.len() + chunk.len()) as u64 <= MAX_DOCUMENT => {
-                    bytes.extend_from_slice(&chunk);
-                }
-                Ok(Ok(Some(_))) => {
-                    return Err(Error::BodyTooLarge {
-                        call: self.request.call.clone(),
-                        limit: MAX_DOCUMENT,
-                    });
-                }
-                Ok(Ok(None)) => return Ok(bytes.freeze()),
-                Ok(Err(error)) => {
-                    return Err(Error::Broken {
-                        address: self.request.address(),
-                        source: TransportError::new(error),
-                    });
-                }
+            let taken = match tokio::time::timeout_at(deadline, self.response.chunk()).await {
+                Ok(Ok(Some(chunk))) => received.take(&chunk),
+                Ok(Ok(None)) => return received.end().map_err(|failed| self.unreadable(failed)),
+                Ok(Err(error)) => return Err(broken(error)),
                 Err(_) => return Err(self.http.timed_out(self.request)),
-            }
+            };
+            taken.map_err(|failed| self.unreadable(failed))?;
+        }
+    }
+
+    fn unreadable(&self, failed: gzip::Failed) -> Error {
+        match failed {
+            gzip::Failed::TooLong => Error::BodyTooLarge {
+                call: self.request.call.clone(),
+                limit: MAX_DOCUMENT,
+            },
+            gzip::Failed::Corrupt(source) => Error::Corrupt {
+                what: answer(&self.request.url, &self.request.call),
+                source,
+            },
         }
     }
 

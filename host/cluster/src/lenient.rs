@@ -19,15 +19,22 @@ pub(crate) trait Lenient: DeserializeOwned {
 
 /// Reads a document; `what` names it in the error.
 pub(crate) fn read<T: Lenient>(bytes: &[u8], what: impl Fn() -> String) -> Result<T> {
+    parse(bytes).map_err(|error| Error::decode(what(), error))
+}
+
+/// Reads a document, or says what is wrong with it as it is.
+pub(crate) fn parse<T: Lenient>(bytes: &[u8]) -> serde_json::Result<T> {
     let strict = match serde_json::from_slice(bytes) {
         Ok(document) => return Ok(document),
         Err(error) => error,
     };
     let Ok(mut value) = serde_json::from_slice::<Value>(bytes) else {
-        return Err(Error::decode(what(), strict));
+        return Err(strict);
     };
     let count = T::prune(&mut value);
-    let mut document = T::deserialize(value).map_err(|_| Error::decode(what(), strict))?;
+    let Ok(mut document) = T::deserialize(value) else {
+        return Err(strict);
+    };
     document.set_left_out(count);
     Ok(document)
 }

@@ -5,6 +5,8 @@
 //!   [`Client::watch`] and the GET calls for an operator ([`operator`]), [`Client::agents`] for the agents ([`agent`]).
 //! * [`Config::masters`] lists masters or names a path in ZooKeeper where they register; in the second case
 //!   [`Client::leader_changes`] tells at once when another [`Master`] leads, and streams end by themselves.
+//! * [`Client::state_as`] reads the older state document into whatever form the caller wants of it, the leader's whichever
+//!   master is asked.
 //! * [`recordio`] cuts a stream into records.
 //! * [`Client::mandated`] ties what is done in a framework's name to a [`Mandate`], for several processes of which one
 //!   at a time may act.
@@ -22,9 +24,11 @@ mod client;
 mod config;
 mod detector;
 mod error;
+mod gzip;
 mod http;
 pub mod ids;
 mod lenient;
+mod login;
 mod mandate;
 mod masters;
 pub mod operator;
@@ -35,7 +39,7 @@ mod stream;
 pub mod v1;
 
 pub use client::Client;
-pub use config::{Config, Credentials, Tls};
+pub use config::{Config, Credentials, ServiceAccount, Tls};
 pub use detector::{Master, masked};
 pub use error::{Error, Result, TransportError};
 pub use ids::{

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::http::address;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use url::Url;
 
 /// Whom to ask. Cloning is cheap; clones share what is known.
@@ -19,8 +20,12 @@ pub(crate) struct Masters {
 #[derive(Clone, Debug)]
 enum From {
     List(Arc<[Url]>),
-    ZooKeeper(Detector),
+    /// And whom to ask until that has named somebody.
+    ZooKeeper(Detector, Arc<[Url]>),
 }
+
+/// So long ZooKeeper is waited for where others can be asked meanwhile.
+const BRIEFLY: Duration = Duration::from_millis(500);
 
 /// Whom to ask now.
 #[derive(Debug)]
@@ -31,14 +36,24 @@ pub(crate) struct Candidates {
     pub(crate) changes: Option<Changes>,
 }
 
+/// In which order those of a list are asked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Order {
+    /// The one that worked last first.
+    ByLuck,
+    /// As they are listed: the first one is taken for the leader.
+    AsListed,
+}
+
 impl Masters {
     /// Checks the configuration; with ZooKeeper in it, begins to follow that.
     pub(crate) fn new(config: &Config) -> Result<Self> {
         let from = match config.source()? {
             Source::Listed(urls) => From::List(urls.into()),
-            Source::ZooKeeper(zookeeper) => {
-                From::ZooKeeper(Detector::start(zookeeper, config.zookeeper_timeout)?)
-            }
+            Source::ZooKeeper(zookeeper, until) => From::ZooKeeper(
+                Detector::start(zookeeper, config.zookeeper_timeout)?,
+                until.into(),
+            ),
         };
         Ok(Self {
             from,
@@ -49,21 +64,38 @@ impl Masters {
     fn detector(&self) -> Option<&Detector> {
         match &self.from {
             From::List(_) => None,
-            From::ZooKeeper(detector) => Some(detector),
+            From::ZooKeeper(detector, _) => Some(detector),
         }
     }
 
     /// Whom to ask. From ZooKeeper: the leader, then the others, who know better while we do not hear of a change. While
     /// nobody is known somebody is waited for, as long as a connection may take.
-    pub(crate) async fn candidates(&self, config: &Config) -> Result<Candidates> {
-        let preferred = self.preferred.load(Ordering::Relaxed);
+    pub(crate) async fn candidates(&self, config: &Config, order: Order) -> Result<Candidates> {
+        let preferred = match order {
+            Order::ByLuck => self.preferred.load(Ordering::Relaxed),
+            Order::AsListed => 0,
+        };
         match &self.from {
             From::List(urls) => {
                 let urls = beginning_with(preferred, urls.to_vec());
                 Ok(Candidates { urls, changes: None })
             }
-            From::ZooKeeper(detector) => {
-                let view = detector.masters(config.connect_timeout).await?;
+            From::ZooKeeper(detector, until) => {
+                let patience = if until.is_empty() {
+                    config.connect_timeout
+                } else {
+                    BRIEFLY
+                };
+                let view = match detector.masters(patience).await {
+                    Ok(view) => view,
+                    Err(error) if until.is_empty() => return Err(error),
+                    Err(_) => {
+                        return Ok(Candidates {
+                            urls: beginning_with(preferred, until.to_vec()),
+                            changes: Some(detector.changes_since(&detector.view())),
+                        });
+                    }
+                };
                 let mut masters = view.masters.iter();
                 let own = masters.next().map(|first| first.urls(config.scheme()));
                 let mut urls = beginning_with(preferred, own.unwrap_or_default());
@@ -80,6 +112,10 @@ impl Masters {
     /// The one with this number is to be asked first the next time.
     pub(crate) fn worked(&self, number: usize) {
         self.preferred.store(number, Ordering::Relaxed);
+    }
+
+    pub(crate) fn follow_zookeeper(&self) -> bool {
+        self.detector().is_some()
     }
 
     pub(crate) fn leader(&self) -> Option<Arc<Master>> {

@@ -139,6 +139,18 @@ messages! {
     }
 }
 
+/// A form of the state document, for who wants only some of it.
+pub trait Document: Sized + Send + 'static {
+    /// Reads it.
+    fn read(document: &[u8]) -> serde_json::Result<Self>;
+
+    /// The leading master's process id, as the document has it.
+    fn leader(&self) -> Option<&str>;
+
+    /// The process id of the master that wrote it.
+    fn pid(&self) -> Option<&str>;
+}
+
 impl Lenient for State {
     fn prune(document: &mut Value) -> u64 {
         let mut count = 0;

@@ -348,6 +348,7 @@ async fn version_over_tls(
     let tls = Some(Tls {
         verify,
         authorities: authorities.map(<[u8]>::to_vec),
+        ..Tls::default()
     });
     let client = Client::new(Config {
         tls,
@@ -400,10 +401,12 @@ fn secretive(server: &Server, host: &str, tls: Tls) -> Client {
 /// The certificate is a trusted one, but for another name: whoever answers is somebody else.
 #[tokio::test]
 async fn over_tls_a_certificate_for_another_name_is_refused_and_hears_no_secret() {
-    let server = Server::secured(|_| json_answer(&json!({"version": "1.11.0", "id": "m"}))).await;
+    let server =
+        Server::secured(|_| json_answer(&json!({"version": "1.11.0", "leader": "master@127.0.0.1:1"}))).await;
     let trusting = |verify| Tls {
         verify,
         authorities: Some(CERTIFICATE.to_vec()),
+        ..Tls::default()
     };
     let client = secretive(&server, "localhost", trusting(true));
     let info = transom_cluster::v1::FrameworkInfo::default();
@@ -482,6 +485,7 @@ async fn authorities_that_are_none_are_refused() {
     let tls = Some(Tls {
         verify: true,
         authorities: Some(b"nothing".to_vec()),
+        ..Tls::default()
     });
     let error = Client::new(Config {
         tls,

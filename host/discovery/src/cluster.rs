@@ -1,7 +1,8 @@
 //! What discovery knows of the cluster: a model with nothing in it that no record needs.
 //!
 //! It is filled from the operator stream ([`operator`]) or from the state document ([`document`]), keeps the order in
-//! which things were told, and says of each change whether records may differ because of it.
+//! which things were told, and says of each change whether records may differ because of it. Entries that make no sense
+//! are left out, one by one, and counted.
 
 mod addresses;
 pub mod document;
@@ -10,6 +11,7 @@ mod ordered;
 
 use std::net::IpAddr;
 
+use transom_cluster::v1::TaskState;
 use transom_cluster::{AgentId, FrameworkId, TaskId};
 
 pub use addresses::Addresses;
@@ -93,6 +95,49 @@ pub struct Task {
     pub discovery: Option<Discovery>,
     /// Its own addresses, as of the newest status that said it runs.
     pub addresses: Addresses,
+    /// Whether it is about to run: it is being staged, or is starting.
+    pub about_to_run: bool,
+    /// Whether it is well, as its health check said last; none: it has none, or that has said nothing yet.
+    pub healthy: Option<bool>,
+    /// Its labels whose values could be weights of service records.
+    pub weights: Box<[(Box<str>, u16)]>,
+    /// Its id, where another task of the framework has the same one: it is then known by something else.
+    pub twin: Option<TaskId>,
+}
+
+impl Task {
+    /// Its id: the one that it is known by, but for twins.
+    pub fn id<'t>(&'t self, known_by: &'t TaskId) -> &'t TaskId {
+        self.twin.as_ref().unwrap_or(known_by)
+    }
+
+    /// Whether it may have records, as sites have it.
+    fn matters(&self) -> bool {
+        self.running || self.about_to_run
+    }
+
+    /// The weight that a label of its says.
+    pub fn weight(&self, label: &str) -> Option<u16> {
+        let said = self.weights.iter().find(|(key, _)| **key == *label);
+        said.map(|(_, weight)| *weight)
+    }
+}
+
+fn is_about_to_run(state: &TaskState) -> bool {
+    matches!(state, TaskState::Staging | TaskState::Starting)
+}
+
+/// What the newest status says of the health that says anything of it; the later one of equals.
+fn newest_health(statuses: impl Iterator<Item = (f64, Option<bool>)>) -> Option<bool> {
+    let said = statuses.filter_map(|(timestamp, healthy)| Some((timestamp, healthy?)));
+    said.max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, healthy)| healthy)
+}
+
+/// The labels whose values are numbers from 0 to 65535.
+fn weights<'l>(labels: impl Iterator<Item = (&'l str, &'l str)>) -> Box<[(Box<str>, u16)]> {
+    let weights = labels.filter_map(|(key, value)| Some((key.into(), value.parse().ok()?)));
+    weights.collect()
 }
 
 /// How a task wants to be found instead of by its name.

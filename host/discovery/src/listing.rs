@@ -81,7 +81,7 @@ pub fn frameworks(zone: &Zone) -> impl Iterator<Item = ListedFramework> + '_ {
             });
             Some(ListedTask {
                 name: task.name.clone(),
-                id: id.to_string(),
+                id: task.id(id).to_string(),
                 records: records.filter(|record| seen.insert(record.clone())).collect(),
             })
         });

@@ -192,7 +192,11 @@ pub(crate) fn of_task(from: &MadeFrom, part: &Part, id: &TaskId, task: &Task) ->
         agent: make.ips(agent),
         make,
         framework: &part.labels,
-        suffix: format!("-{}-{}", hash5(id.as_str()), agent_tail(task.agent.as_str())),
+        suffix: format!(
+            "-{}-{}",
+            hash5(task.id(id).as_str()),
+            agent_tail(task.agent.as_str())
+        ),
         task,
         lines: Vec::new(),
     };

@@ -21,8 +21,9 @@ use transom_cluster::operator::{Event, Stream};
 use transom_cluster::{Client, Error, LeaderChanges};
 
 use crate::changes::{self, Changes};
+use crate::cluster::document::Document;
 use crate::cluster::operator::Effect;
-use crate::cluster::{Cluster, Endpoint, document};
+use crate::cluster::{Cluster, Endpoint};
 use crate::metrics::Metrics;
 use crate::resolve::Names;
 use crate::rules::{Hosts, Rules};
@@ -256,9 +257,9 @@ impl Watch {
 
     /// Where there is no stream: everything, once. Whether it could be had.
     async fn read_document(&mut self) -> bool {
-        match timeout(SNAPSHOT_WITHIN, self.client.state()).await {
-            Ok(Ok(state)) => {
-                self.compare(document::read(&state)).await;
+        match timeout(SNAPSHOT_WITHIN, self.client.state_as::<Document>()).await {
+            Ok(Ok(document)) => {
+                self.compare(document.cluster).await;
                 true
             }
             Ok(Err(error)) => {

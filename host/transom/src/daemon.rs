@@ -6,11 +6,15 @@
 //! with an error; a supervisor starts it again, and it takes its framework and its tasks back.
 
 mod leadership;
+mod lookups;
 mod parts;
+
+pub(crate) use lookups::serve_discovery;
 
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,7 +83,13 @@ impl Daemon {
     /// # Errors
     /// A port that is taken, a store that another process holds, a plugin directory that is not there. A master that
     /// cannot be reached is no error: the parts keep trying and say so.
-    pub(crate) async fn start(settings: Settings, token: CancellationToken) -> anyhow::Result<Daemon> {
+    ///
+    /// `file` is where the settings came from.
+    pub(crate) async fn start(
+        settings: Settings,
+        file: &Path,
+        token: CancellationToken,
+    ) -> anyhow::Result<Daemon> {
         // Whatever was started before a later part failed is stopped again.
         let guard = token.clone().drop_guard();
         let mut registry = Registry::default();
@@ -122,7 +132,9 @@ impl Daemon {
 
         let mut discovery = None;
         if let Some(section) = settings.discovery {
-            let job = parts::discovery_config(section, parts::named_masters(&settings.cluster))
+            let masters = &cluster.config().masters;
+            let job = parts::discovery_config(section, &settings.cluster, masters, file)
+                .context(Misconfigured)?
                 .start(cluster.clone(), &mut registry, token.child_token())
                 .await
                 .context(Unavailable)?;
@@ -132,7 +144,7 @@ impl Daemon {
 
         let admin = admin::serve(
             admin_listener,
-            Admin::new(registry, plugins.clone(), apps.clone(), discovery.clone()),
+            Admin::new(registry, Some(plugins.clone()), apps.clone(), discovery.clone()),
             token.child_token(),
         );
         guard.disarm();

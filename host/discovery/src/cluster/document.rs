@@ -1,64 +1,283 @@
 //! The model from a state document, `GET /state`.
+//!
+//! The document is read in one pass for what stands in its lists and once more for each entry, of which only what records
+//! need is kept: the rest is skipped without being stored. So an entry that cannot be read is left out alone, and a large
+//! document costs little more than its own text.
 
-use transom_cluster::v1::TaskState;
-use transom_cluster::{AgentId, state};
+use std::collections::HashSet;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use transom_cluster::v1::{ContainerStatus, Label, TaskState};
+use transom_cluster::{AgentId, FrameworkId, TaskId, state};
 
 use super::addresses::Status;
-use super::{Addresses, Cluster, Discovery, Endpoint, Framework, Host, Task};
+use super::{
+    Addresses, Cluster, Discovery, Endpoint, Framework, Host, NamedPort, Ordered, Task, is_about_to_run,
+    newest_health, weights,
+};
 
-/// Reads a whole document.
-pub fn read(document: &state::State) -> Cluster {
-    let leader = document.leader.as_deref().and_then(Endpoint::from_pid);
+/// A document, read.
+#[derive(Debug)]
+pub struct Document {
+    /// What it tells.
+    pub cluster: Cluster,
+    leader: Option<String>,
+    pid: Option<String>,
+}
+
+impl state::Document for Document {
+    fn read(document: &[u8]) -> serde_json::Result<Self> {
+        read(document)
+    }
+
+    fn leader(&self) -> Option<&str> {
+        self.leader.as_deref()
+    }
+
+    fn pid(&self) -> Option<&str> {
+        self.pid.as_deref()
+    }
+}
+
+/// Lists of entries as they stand in the text.
+type Entries<'d> = Option<Vec<&'d RawValue>>;
+
+#[derive(Deserialize)]
+struct Whole<'d> {
+    leader: Option<String>,
+    pid: Option<String>,
+    #[serde(borrow)]
+    slaves: Entries<'d>,
+    #[serde(borrow)]
+    frameworks: Entries<'d>,
+}
+
+#[derive(Deserialize)]
+struct Slave {
+    id: Option<String>,
+    pid: Option<String>,
+    hostname: Option<String>,
+    port: Option<u16>,
+}
+
+#[derive(Deserialize)]
+struct WireFramework<'d> {
+    id: Option<String>,
+    name: Option<String>,
+    pid: Option<String>,
+    hostname: Option<String>,
+    #[serde(borrow)]
+    tasks: Entries<'d>,
+}
+
+#[derive(Deserialize)]
+struct WireTask<'d> {
+    id: Option<String>,
+    name: Option<String>,
+    slave_id: Option<String>,
+    state: Option<TaskState>,
+    resources: Option<Resources>,
+    #[serde(borrow)]
+    statuses: Entries<'d>,
+    #[serde(borrow)]
+    labels: Entries<'d>,
+    #[serde(borrow)]
+    discovery: Option<WireDiscovery<'d>>,
+}
+
+#[derive(Deserialize)]
+struct Resources {
+    ports: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WireStatus {
+    state: Option<TaskState>,
+    timestamp: Option<f64>,
+    healthy: Option<bool>,
+    labels: Option<Vec<Label>>,
+    container_status: Option<ContainerStatus>,
+}
+
+#[derive(Deserialize)]
+struct WireDiscovery<'d> {
+    name: Option<String>,
+    #[serde(borrow)]
+    ports: Option<Ports<'d>>,
+}
+
+#[derive(Deserialize)]
+struct Ports<'d> {
+    #[serde(borrow)]
+    ports: Entries<'d>,
+}
+
+#[derive(Deserialize)]
+struct Port {
+    number: Option<u32>,
+    protocol: Option<String>,
+    name: Option<String>,
+}
+
+/// Reads a whole document. Bytes that are no text count as unknown characters, as tasks may have any name.
+pub fn read(document: &[u8]) -> serde_json::Result<Document> {
+    let text = String::from_utf8_lossy(document);
+    let whole: Whole<'_> = serde_json::from_str(&text)?;
     let mut cluster = Cluster {
-        leader,
-        skipped: document.left_out,
+        leader: whole.leader.as_deref().and_then(Endpoint::from_pid),
         ..Cluster::default()
     };
-    for slave in &document.slaves {
-        match Endpoint::from_pid(&slave.pid) {
-            Some(endpoint) => drop(cluster.agents.insert(slave.id.clone(), endpoint)),
+    for entry in whole.slaves.iter().flatten() {
+        match readable::<Slave>(entry).and_then(located) {
+            Some((id, endpoint)) => drop(cluster.agents.insert(id, endpoint)),
             None => cluster.skipped += 1,
         }
     }
-    for framework in &document.frameworks {
-        cluster
-            .frameworks
-            .insert(framework.id.clone(), described(framework));
-        let tasks = cluster.tasks.entry(framework.id.clone()).or_default();
-        for task in framework.tasks.iter().filter(|task| !task.state.is_terminal()) {
-            tasks.insert(task.id.clone(), read_task(task));
+    let mut ids = HashSet::new();
+    for (number, entry) in whole.frameworks.iter().flatten().enumerate() {
+        let Some(framework) = readable::<WireFramework<'_>>(entry) else {
+            cluster.skipped += 1;
+            continue;
+        };
+        let mut id = FrameworkId::from(framework.id.as_deref().unwrap_or_default());
+        if !ids.insert(id.clone()) {
+            // No framework has the id of another one; a number keeps their tasks apart.
+            id = FrameworkId::from(format!("{id} ({number})"));
+        }
+        let tasks = read_tasks(
+            framework.tasks.as_deref().unwrap_or_default(),
+            &mut cluster.skipped,
+        );
+        cluster.frameworks.insert(id.clone(), described(framework));
+        cluster.tasks.insert(id, tasks);
+    }
+    Ok(Document {
+        cluster,
+        leader: whole.leader,
+        pid: whole.pid,
+    })
+}
+
+/// An entry, unless it is none.
+fn readable<'d, T: Deserialize<'d>>(entry: &'d RawValue) -> Option<T> {
+    match serde_json::from_str(entry.get()) {
+        Ok(read) => Some(read),
+        Err(error) => {
+            tracing::debug!(%error, "an entry of the state document cannot be read and is left out");
+            None
         }
     }
-    cluster
 }
 
-fn described(framework: &state::Framework) -> Framework {
+/// An agent's place: from its process id, as ever; without one from its host name and port.
+fn located(slave: Slave) -> Option<(AgentId, Endpoint)> {
+    let by_pid = slave.pid.as_deref().and_then(Endpoint::from_pid);
+    let by_name = || {
+        let hostname = slave.hostname.filter(|hostname| !hostname.is_empty())?;
+        Some(Endpoint {
+            host: Host::parse(&hostname),
+            port: slave.port,
+        })
+    };
+    Some((AgentId::from(slave.id?), by_pid.or_else(by_name)?))
+}
+
+fn described(framework: WireFramework<'_>) -> Framework {
     let by_pid = framework.pid.as_deref().and_then(Endpoint::from_pid);
     let by_name = || {
-        let host = Some(Host::parse(&framework.hostname)).filter(|_| !framework.hostname.is_empty());
-        host.map(|host| Endpoint { host, port: None })
+        let hostname = framework.hostname.filter(|hostname| !hostname.is_empty())?;
+        Some(Endpoint {
+            host: Host::parse(&hostname),
+            port: None,
+        })
     };
     Framework {
-        name: framework.name.clone(),
         endpoint: by_pid.or_else(by_name),
+        name: framework.name.unwrap_or_default(),
     }
 }
 
-fn read_task(task: &state::Task) -> Task {
-    let statuses = task.statuses.iter().map(|status| Status {
-        state: &status.state,
-        timestamp: status.timestamp,
-        labels: &status.labels,
-        container: status.container_status.as_ref(),
-    });
-    Task {
-        name: task.name.clone(),
-        agent: AgentId::clone(&task.slave_id),
-        running: task.state == TaskState::Running,
-        ports: port_ranges(task.resources.ports.as_deref().unwrap_or_default()),
-        discovery: task.discovery.as_ref().and_then(Discovery::from_wire),
-        addresses: Addresses::newest(statuses),
+/// Those that may run. Of tasks with one id, which a real master does not have, all count.
+fn read_tasks(entries: &[&RawValue], skipped: &mut u64) -> Ordered<TaskId, Task> {
+    let mut tasks = Ordered::default();
+    for (number, entry) in entries.iter().enumerate() {
+        match readable::<WireTask<'_>>(entry) {
+            Some(task) if task.state.as_ref().is_some_and(|state| !state.is_terminal()) => {
+                let id = TaskId::from(task.id.as_deref().unwrap_or_default());
+                let mut task = read_task(&task, skipped);
+                let mut known_by = id.clone();
+                if tasks.get(&id).is_some() {
+                    known_by = TaskId::from(format!("{id} ({number})"));
+                    task.twin = Some(id);
+                }
+                tasks.insert(known_by, task);
+            }
+            Some(_) => {}
+            None => *skipped += 1,
+        }
     }
+    tasks
+}
+
+fn read_task(task: &WireTask<'_>, skipped: &mut u64) -> Task {
+    let state = task.state.clone().unwrap_or_default();
+    let statuses = each::<WireStatus>(task.statuses.as_deref(), skipped);
+    let labels = each::<Label>(task.labels.as_deref(), skipped);
+    let newest = statuses.iter().filter_map(|status| {
+        Some(Status {
+            state: status.state.as_ref()?,
+            timestamp: status.timestamp.unwrap_or_default(),
+            labels: status.labels.as_deref().unwrap_or_default(),
+            container: status.container_status.as_ref(),
+        })
+    });
+    let ports = task
+        .resources
+        .as_ref()
+        .and_then(|resources| resources.ports.as_deref());
+    Task {
+        name: task.name.clone().unwrap_or_default(),
+        agent: AgentId::from(task.slave_id.as_deref().unwrap_or_default()),
+        running: state == TaskState::Running,
+        about_to_run: is_about_to_run(&state),
+        ports: port_ranges(ports.unwrap_or_default()),
+        discovery: task.discovery.as_ref().and_then(|info| discovery(info, skipped)),
+        addresses: Addresses::newest(newest),
+        healthy: newest_health(
+            statuses
+                .iter()
+                .map(|it| (it.timestamp.unwrap_or_default(), it.healthy)),
+        ),
+        twin: None,
+        weights: weights(
+            labels
+                .iter()
+                .filter_map(|label| Some((&*label.key, label.value.as_deref()?))),
+        ),
+    }
+}
+
+/// The entries of a list that can be read.
+fn each<'d, T: Deserialize<'d>>(entries: Option<&[&'d RawValue]>, skipped: &mut u64) -> Vec<T> {
+    let entries = entries.unwrap_or_default();
+    let read: Vec<T> = entries.iter().copied().filter_map(readable).collect();
+    *skipped += (entries.len() - read.len()) as u64;
+    read
+}
+
+fn discovery(info: &WireDiscovery<'_>, skipped: &mut u64) -> Option<Discovery> {
+    let name = info.name.clone().filter(|name| !name.is_empty())?;
+    let ports = info.ports.as_ref().and_then(|ports| ports.ports.as_deref());
+    let ports = each::<Port>(ports, skipped).into_iter().map(|port| NamedPort {
+        number: port.number.unwrap_or_default(),
+        protocol: port.protocol.unwrap_or_default(),
+        name: port.name.unwrap_or_default(),
+    });
+    Some(Discovery {
+        name,
+        ports: ports.collect(),
+    })
 }
 
 /// Ranges as the document writes them: `[31000-31001, 31010-31010]`. What is no range is left out.
@@ -73,28 +292,4 @@ fn port_ranges(text: &str) -> Vec<(u64, u64)> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)] // Tests: a failure is their answer.
-
-    use super::*;
-
-    #[test]
-    fn port_ranges_are_as_ever() {
-        let tables: serde_json::Value =
-            serde_json::from_str(include_str!("../../tests/fixtures/tables.json")).unwrap();
-        for row in tables["port_ranges"].as_array().unwrap() {
-            // Inputs that ended mesos-dns are left out here.
-            if row["Panics"] == false {
-                let ranges = port_ranges(row["In"].as_str().unwrap());
-                let ports: Vec<_> = ranges
-                    .iter()
-                    .flat_map(|(first, last)| *first..=*last)
-                    .map(|p| p.to_string())
-                    .collect();
-                assert_eq!(serde_json::json!(ports), row["Out"], "{row}");
-            } else {
-                port_ranges(row["In"].as_str().unwrap());
-            }
-        }
-    }
-}
+mod tests;

@@ -5,9 +5,11 @@ use transom_cluster::v1::{FrameworkInfo, Task as WireTask, TaskState, TaskStatus
 use transom_cluster::{AgentId, FrameworkId, TaskId};
 
 use super::addresses::Status;
+use super::{
+    Addresses, Cluster, Discovery, Endpoint, Framework, Host, Ordered, Task, is_about_to_run, newest_health,
+    weights,
+};
 use crate::map::Map;
-
-use super::{Addresses, Cluster, Discovery, Endpoint, Framework, Host, Ordered, Task};
 
 /// Whose records may differ after an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +105,7 @@ impl Cluster {
         let task = read_task(wire);
         let tasks = self.tasks.entry(wire.framework_id.clone()).or_default();
         let old = tasks.insert(wire.task_id.clone(), task.clone());
-        let relevant = task.running || old.as_ref().is_some_and(|old| old.running);
+        let relevant = task.matters() || old.as_ref().is_some_and(Task::matters);
         effect(relevant && old != Some(task), || {
             Effect::Task(wire.framework_id.clone(), wire.task_id.clone())
         })
@@ -123,19 +125,23 @@ impl Cluster {
         };
         let before = task.clone();
         task.running = update.state == TaskState::Running;
+        task.about_to_run = is_about_to_run(&update.state);
+        if update.status.healthy.is_some() {
+            task.healthy = update.status.healthy;
+        }
         // Updates without a container (health and check results from the master) say nothing about addresses.
         if update.status.state == TaskState::Running
             && (update.status.container_status.is_some() || update.status.labels.is_some())
         {
             task.addresses = Addresses::of(&status(&update.status));
         }
-        let changed = (task.running || before.running) && *task != before;
+        let changed = (task.matters() || before.matters()) && *task != before;
         effect(changed, || Effect::Task(update.framework_id.clone(), id.clone()))
     }
 
     fn remove_task(&mut self, framework: &FrameworkId, id: &TaskId) -> Effect {
         let removed = remove(&mut self.tasks, framework, id);
-        effect(removed.is_some_and(|task| task.running), || {
+        effect(removed.is_some_and(|task| task.matters()), || {
             Effect::Task(framework.clone(), id.clone())
         })
     }
@@ -196,6 +202,7 @@ fn status(status: &TaskStatus) -> Status<'_> {
 
 fn read_task(task: &WireTask) -> Task {
     let ports = task.resources.iter().filter(|resource| resource.name == "ports");
+    let labels = task.labels.iter().flat_map(|labels| &labels.labels);
     Task {
         name: task.name.clone(),
         agent: task.agent_id.clone(),
@@ -205,5 +212,13 @@ fn read_task(task: &WireTask) -> Task {
             .collect(),
         discovery: task.discovery.as_ref().and_then(Discovery::from_wire),
         addresses: Addresses::newest(task.statuses.iter().map(status)),
+        about_to_run: is_about_to_run(&task.state),
+        healthy: newest_health(
+            task.statuses
+                .iter()
+                .map(|it| (it.timestamp.unwrap_or_default(), it.healthy)),
+        ),
+        weights: weights(labels.filter_map(|label| Some((&*label.key, label.value.as_deref()?)))),
+        twin: None,
     }
 }

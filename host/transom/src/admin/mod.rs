@@ -17,7 +17,7 @@ mod plugins;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{FromRef, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -35,21 +35,16 @@ use transom_web::{Limits, Listener};
 #[derive(Clone)]
 pub(crate) struct Admin {
     registry: Arc<Registry>,
-    plugins: Plugins,
+    /// None where no plugins are hosted.
+    plugins: Option<Plugins>,
     apps: Option<Apps>,
     discovery: Option<Discovery>,
-}
-
-impl FromRef<Admin> for Plugins {
-    fn from_ref(admin: &Admin) -> Plugins {
-        admin.plugins.clone()
-    }
 }
 
 impl Admin {
     pub(crate) fn new(
         registry: Registry,
-        plugins: Plugins,
+        plugins: Option<Plugins>,
         apps: Option<Apps>,
         discovery: Option<Discovery>,
     ) -> Admin {
@@ -68,12 +63,15 @@ pub(crate) fn serve(
     admin: Admin,
     token: CancellationToken,
 ) -> JoinHandle<transom_web::Result<()>> {
-    let router = Router::new()
+    let plugins = admin.plugins.clone();
+    let mut router = Router::new()
         .route("/health", get(health))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
-        .merge(plugins::routes())
         .with_state(admin);
+    if let Some(plugins) = plugins {
+        router = router.merge(plugins::routes().with_state(plugins));
+    }
     let router = transom_web::layers(router);
     tokio::spawn(transom_web::serve(
         listener,

@@ -11,12 +11,10 @@ use serde_json::json;
 use transom_plugins::{OrderError, Plugins};
 use transom_web::ApiError;
 
-use super::Admin;
-
 /// Who asks, when the request does not say.
 const SOMEBODY: &str = "operator";
 
-pub(super) fn routes() -> Router<Admin> {
+pub(super) fn routes() -> Router<Plugins> {
     Router::new()
         .route("/v1/plugins", get(list))
         .route("/v1/plugins/rescan", post(rescan))

@@ -1,10 +1,11 @@
-//! `transom config`: look at the configuration before it runs.
+//! `transom config`: look at the configuration before it runs, and take over that of another program.
 
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
+use super::discovery::wrong;
 use super::ports::{self, Port};
 use crate::config;
 use crate::exit::Misconfigured;
@@ -14,6 +15,16 @@ use crate::output::{self, Output};
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
     Check(Check),
+    Import(Import),
+}
+
+/// Reads another program's configuration and prints the TOML that means the same: mesos-dns's JSON.
+///
+/// Secrets are left out; comments say where they belong.
+#[derive(Debug, Args)]
+pub(super) struct Import {
+    /// The other program's file.
+    file: PathBuf,
 }
 
 /// Prints what would run and where each value comes from, secrets masked.
@@ -31,13 +42,34 @@ pub(super) struct Check {
 
 impl ConfigCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let ConfigCommand::Check(check) = self;
+        match self {
+            ConfigCommand::Check(check) => check.run(),
+            ConfigCommand::Import(import) => import.run(),
+        }
+    }
+}
+
+impl Check {
+    fn run(self) -> anyhow::Result<()> {
         let (settings, figment) =
-            config::load(Some(&check.config), ports::overrides(&check.port)).context(Misconfigured)?;
+            config::load(Some(&self.config), ports::overrides(&self.port)).context(Misconfigured)?;
         let rows = config::rows(&settings, &figment)?;
         let cells = rows
             .iter()
             .map(|row| vec![row.key.clone(), row.value.clone(), row.source.clone()]);
-        output::print(check.output, &rows, &["key", "value", "from"], cells)
+        output::print(self.output, &rows, &["key", "value", "from"], cells)
+    }
+}
+
+impl Import {
+    fn run(self) -> anyhow::Result<()> {
+        let content = std::fs::read(&self.file)
+            .with_context(|| format!("cannot read {}", self.file.display()))
+            .context(Misconfigured)?;
+        let import = config::read_mesos_dns(&content)
+            .with_context(|| wrong(&self.file))
+            .context(Misconfigured)?;
+        print!("{}", config::toml(import)?);
+        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 mod cluster;
 mod config;
 mod dev;
+mod discovery;
 mod plugin;
 mod ports;
 mod serve;
@@ -32,6 +33,7 @@ pub(crate) struct CommandLine {
 enum Command {
     Serve(serve::Serve),
     Dev(dev::Dev),
+    Discovery(discovery::Discovery),
     Cluster(cluster::ClusterCommand),
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -46,6 +48,7 @@ impl CommandLine {
         match self.command {
             Command::Serve(command) => command.run().await,
             Command::Dev(command) => command.run().await,
+            Command::Discovery(command) => command.run().await,
             Command::Cluster(command) => command.run().await,
             Command::Config(command) => command.run(),
             Command::Plugin(command) => command.run().await,

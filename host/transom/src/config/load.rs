@@ -79,7 +79,9 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
     let figment = figment.merge(environment()).merge(overrides);
     match figment.extract::<Settings>() {
         Ok(mut settings) => {
-            for path in settings.plugins.paths() {
+            let discovery = settings.discovery.iter_mut();
+            let paths = settings.plugins.paths().chain(settings.cluster.paths());
+            for path in paths.chain(discovery.flat_map(super::Discovery::paths)) {
                 *path = beside(file, path);
             }
             refuse_pauses(&settings)?;

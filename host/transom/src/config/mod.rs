@@ -4,11 +4,13 @@
 //! switches its job on. Parsing binds nothing and starts nothing: `daemon` turns settings into running parts.
 
 mod load;
+mod mesos_dns;
 mod report;
 mod settings;
 
 pub(crate) use load::{Overrides, load};
-pub(crate) use report::rows;
+pub(crate) use mesos_dns::{Import, read as read_mesos_dns};
+pub(crate) use report::{rows, toml};
 pub(crate) use settings::{
     Apps, Cluster, Discovery, LogFormat, Looker, Oci, OciLogin, Plugins, Settings, Signatures, Store,
 };

@@ -1,10 +1,12 @@
-//! What would run and where each value came from: `transom config check`.
+//! Settings as people read them: what would run and where each value came from (`transom config check`), and what another
+//! program's file means (`transom config import`).
 
 use figment::Figment;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::settings::Settings;
+use super::mesos_dns::Import;
+use super::settings::{Cluster, Discovery, Settings};
 
 /// One key in force.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
@@ -71,6 +73,37 @@ fn mask(value: &str) -> String {
         },
         None => value.to_owned(),
     }
+}
+
+/// The sections of another program's configuration, without what is as it is anyway, and without secrets.
+pub(crate) fn toml(mut import: Import) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for note in &import.notes {
+        text += &format!("# {note}\n");
+    }
+    if import.cluster.password.take().is_some() {
+        text += "# The password is not printed: set TRANSOM_CLUSTER_PASSWORD, or `password` in [cluster].\n";
+    }
+    let zookeeper = transom_cluster::masked(&import.cluster.master);
+    if zookeeper != import.cluster.master {
+        text += "# So is the one of ZooKeeper: set TRANSOM_CLUSTER_MASTER, or write it in place of the `***` below.\n";
+        import.cluster.master = zookeeper.into_owned();
+    }
+    let sections = [
+        ("cluster", beyond(&import.cluster, &Cluster::default())?),
+        ("discovery", beyond(&import.discovery, &Discovery::default())?),
+    ];
+    let sections = sections.map(|(name, section)| (name.to_owned(), section.into()));
+    Ok(text + &toml::to_string(&toml::Table::from_iter(sections))?)
+}
+
+/// What differs.
+fn beyond<T: Serialize>(section: &T, usual: &T) -> anyhow::Result<toml::Table> {
+    let usual = toml::Table::try_from(usual)?;
+    let section = toml::Table::try_from(section)?.into_iter();
+    Ok(section
+        .filter(|(key, value)| usual.get(key) != Some(value))
+        .collect())
 }
 
 #[cfg(test)]

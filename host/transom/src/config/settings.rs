@@ -1,11 +1,15 @@
 //! The settings, one struct a section. Keys are the specification's names in `snake_case`; unknown keys are errors.
 
+mod discovery;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize, Serializer};
+
+pub(crate) use discovery::Discovery;
 
 /// Everything that can be configured. A job runs when its section is present.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -51,12 +55,14 @@ pub(crate) enum LogFormat {
 }
 
 /// `[cluster]`: the cluster manager.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Cluster {
-    /// `host:port`, several separated by commas, or `zk://[user:password@]h1:2181,h2:2181/path`; redirects to the leader
-    /// are followed.
+    /// `host:port`, several separated by commas, or `zk://[user:password@]h1:2181,h2:2181/path`, or `file:///path` of a
+    /// file with one of these in it; redirects to the leader are followed.
     pub(crate) master: String,
+    /// Masters as `host:port` that are asked while ZooKeeper has named none yet.
+    pub(crate) until_zookeeper: Vec<String>,
     pub(crate) principal: Option<String>,
     pub(crate) username: Option<String>,
     pub(crate) password: Option<Secret>,
@@ -64,18 +70,51 @@ pub(crate) struct Cluster {
     pub(crate) ssl: bool,
     /// Do not verify the master's certificate.
     pub(crate) skip_ssl: bool,
+    /// Certificates (PEM) of the authorities to trust instead of the system's.
+    pub(crate) ca_file: Option<PathBuf>,
+    /// The certificate (PEM) that the master is shown, and its key.
+    pub(crate) certificate_file: Option<PathBuf>,
+    pub(crate) key_file: Option<PathBuf>,
+    /// A service account that logs in for a token, as JSON: `uid`, `private_key`, `login_endpoint`. In place of username
+    /// and password.
+    pub(crate) iam_config_file: Option<PathBuf>,
+    /// Seconds that a state document may take.
+    pub(crate) state_timeout_seconds: u64,
+    /// `transom discovery` ends when ZooKeeper has named no leader for so many seconds after its start; 0: it never does.
+    pub(crate) detection_timeout_seconds: u64,
 }
 
 impl Default for Cluster {
     fn default() -> Self {
         Cluster {
             master: "127.0.0.1:5050".into(),
+            until_zookeeper: Vec::new(),
             principal: None,
             username: None,
             password: None,
             ssl: false,
             skip_ssl: false,
+            ca_file: None,
+            certificate_file: None,
+            key_file: None,
+            iam_config_file: None,
+            state_timeout_seconds: 300,
+            detection_timeout_seconds: 0,
         }
+    }
+}
+
+impl Cluster {
+    /// All paths, for [`super::load`] to make them relative to the file that they are in.
+    pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        [
+            &mut self.ca_file,
+            &mut self.certificate_file,
+            &mut self.key_file,
+            &mut self.iam_config_file,
+        ]
+        .into_iter()
+        .flatten()
     }
 }
 
@@ -317,70 +356,16 @@ pub(crate) enum Looker {
     Cluster,
 }
 
-/// `[discovery]`: DNS and HTTP lookups (specification, part A).
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "each is a switch of the specification"
-)]
-pub(crate) struct Discovery {
-    pub(crate) listener: IpAddr,
-    /// DNS, UDP and TCP.
-    pub(crate) port: u16,
-    pub(crate) http_listener: IpAddr,
-    pub(crate) http_port: u16,
-    pub(crate) dns_on: bool,
-    pub(crate) http_on: bool,
-    pub(crate) domain: String,
-    /// Seconds that an answer may be kept.
-    pub(crate) ttl: u32,
-    /// Seconds between full comparisons with the state document, and between polls where the cluster's event stream
-    /// cannot be had.
-    pub(crate) refresh_seconds: u64,
-    /// Short labels (24 characters, beginning with a letter) instead of the usual ones.
-    pub(crate) enforce_rfc952: bool,
-    /// Whether answers say that recursion is available.
-    pub(crate) recurse_on: bool,
-    /// Whether everything can be listed over HTTP.
-    pub(crate) enumeration_on: bool,
-    pub(crate) srv_record_default_weight: u16,
-    pub(crate) soa_mname: String,
-    pub(crate) soa_rname: String,
-    pub(crate) soa_refresh: u32,
-    pub(crate) soa_retry: u32,
-    pub(crate) soa_expire: u32,
-}
-
-impl Default for Discovery {
-    fn default() -> Self {
-        Discovery {
-            listener: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            port: 53,
-            http_listener: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            http_port: 8123,
-            dns_on: true,
-            http_on: true,
-            domain: "mesos".into(),
-            ttl: 60,
-            refresh_seconds: 60,
-            enforce_rfc952: false,
-            recurse_on: true,
-            enumeration_on: true,
-            srv_record_default_weight: 1,
-            soa_mname: "ns1.mesos".into(),
-            soa_rname: "root.ns1.mesos".into(),
-            soa_refresh: 60,
-            soa_retry: 600,
-            soa_expire: 86_400,
-        }
-    }
-}
-
 /// A value that is never shown: not by `Debug`, not by `config check`, not in a log.
 #[derive(Clone, Deserialize, Eq, PartialEq)]
 #[serde(transparent)]
 pub(crate) struct Secret(String);
+
+impl From<String> for Secret {
+    fn from(value: String) -> Secret {
+        Secret(value)
+    }
+}
 
 impl Secret {
     /// The value itself, for the one place that sends it.

@@ -1,11 +1,15 @@
 //! What the sections of the configuration mean for the parts.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::v1;
+use transom_discovery::config::check;
 
 use super::Ground;
 use crate::config::{self, Looker};
@@ -64,35 +68,130 @@ pub(super) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transo
         (Some(_), None) => bail!("cluster.username is set and cluster.password is not; set both or neither"),
         (None, Some(_)) => bail!("cluster.password is set and cluster.username is not; set both or neither"),
     };
+    if credentials.is_some() && section.iam_config_file.is_some() {
+        bail!("cluster.iam_config_file and cluster.username are both set; only one of them can say who asks");
+    }
+    let tls = tls(section)?;
+    // Also where it is not used: what is wrong with a file is said at once.
+    tls.check()?;
     Ok(transom_cluster::Config {
-        masters: masters(section),
+        masters: masters(&section.master)?,
+        until_zookeeper: section.until_zookeeper.clone(),
         principal: section.principal.clone(),
         credentials,
-        tls: section.ssl.then_some(transom_cluster::Tls {
-            verify: !section.skip_ssl,
-            authorities: None,
-        }),
+        service_account: section
+            .iam_config_file
+            .as_deref()
+            .map(|file| service_account(file, &tls))
+            .transpose()?,
+        tls: section.ssl.then_some(tls),
+        state_timeout: Duration::from_secs(section.state_timeout_seconds),
         ..transom_cluster::Config::default()
     })
 }
 
-fn masters(section: &config::Cluster) -> Vec<String> {
-    section
-        .master
-        .split(',')
-        .map(str::trim)
-        .filter(|master| !master.is_empty())
-        .map(str::to_owned)
-        .collect()
+fn tls(section: &config::Cluster) -> anyhow::Result<transom_cluster::Tls> {
+    let read = |key: &str, file: &Option<PathBuf>| {
+        let content = file.as_deref().map(|file| read(file, key));
+        content.transpose()
+    };
+    let certificate = read("cluster.certificate_file", &section.certificate_file)?;
+    let key = read("cluster.key_file", &section.key_file)?;
+    let identity = match (certificate, key) {
+        (Some(certificate), Some(key)) => Some([certificate, b"\n".to_vec(), key].concat()),
+        (None, None) => None,
+        _ => bail!("cluster.certificate_file and cluster.key_file go together; only one of them is set"),
+    };
+    Ok(transom_cluster::Tls {
+        verify: !section.skip_ssl,
+        authorities: read("cluster.ca_file", &section.ca_file)?,
+        identity,
+    })
 }
 
-/// The masters for the zone's `master` names: those that the configuration lists. Where ZooKeeper knows them the zone has the leader.
-pub(super) fn named_masters(section: &config::Cluster) -> Vec<String> {
-    if section.master.trim_start().starts_with("zk://") {
-        Vec::new()
-    } else {
-        masters(section)
+fn read(file: &Path, key: &str) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(file).with_context(|| format!("{key}: cannot read {}", file.display()))
+}
+
+fn service_account(
+    file: &Path,
+    tls: &transom_cluster::Tls,
+) -> anyhow::Result<transom_cluster::ServiceAccount> {
+    #[derive(Deserialize)]
+    struct Account {
+        uid: String,
+        private_key: String,
+        login_endpoint: String,
     }
+    let key = "cluster.iam_config_file";
+    // The parser's own words may quote what they are about.
+    let account: Account = serde_json::from_slice(&read(file, key)?).map_err(|_| {
+        anyhow::anyhow!(
+            "{key}: {} must be a JSON object with the texts uid, private_key and login_endpoint",
+            file.display()
+        )
+    })?;
+    if account.uid.is_empty() || account.private_key.is_empty() || account.login_endpoint.is_empty() {
+        bail!(
+            "{key}: {} leaves uid, private_key or login_endpoint empty",
+            file.display()
+        );
+    }
+    Ok(transom_cluster::ServiceAccount {
+        uid: account.uid,
+        private_key: account.private_key.into_bytes(),
+        login_endpoint: account.login_endpoint,
+        tls: tls.clone(),
+    })
+}
+
+/// Begins what names a file that says where the masters are.
+const IN_FILE: &str = "file://";
+
+/// `host:port` and more of them, or ZooKeeper's address, whole.
+fn masters(master: &str) -> anyhow::Result<Vec<String>> {
+    let mut master = master.trim().to_owned();
+    if let Some(file) = master.strip_prefix(IN_FILE) {
+        let content = read(Path::new(file), &format!("the masters' address {master}"))?;
+        let content = String::from_utf8_lossy(&content).trim().to_owned();
+        if content.starts_with(IN_FILE) {
+            bail!(
+                "the masters' address {master}: the file names another file; it must hold zk:// or host:port"
+            );
+        }
+        master = content;
+    }
+    if let Some(rest) = master.strip_prefix(ZOOKEEPER) {
+        return Ok(vec![format!("{ZOOKEEPER}{}", with_ports(rest))]);
+    }
+    let masters = master
+        .split(',')
+        .map(str::trim)
+        .filter(|master| !master.is_empty());
+    // A process id is taken for the address in it, as ever.
+    let address = |master: &str| master.strip_prefix("master@").unwrap_or(master).to_owned();
+    Ok(masters.map(address).collect())
+}
+
+const ZOOKEEPER: &str = "zk://";
+
+/// Servers without a port have ZooKeeper's usual one.
+fn with_ports(address: &str) -> String {
+    let (servers, path) = address.split_at(address.find('/').unwrap_or(address.len()));
+    let (credentials, servers) = match servers.rsplit_once('@') {
+        Some((credentials, servers)) => (format!("{credentials}@"), servers),
+        None => (String::new(), servers),
+    };
+    let servers: Vec<_> = servers
+        .split(',')
+        .map(str::trim)
+        .map(|server| match server.rsplit_once(':') {
+            Some((_, port)) if !port.contains(']') => server.to_owned(),
+            _ if server.is_empty() => String::new(),
+            _ => format!("{server}:2181"),
+        })
+        .collect();
+    format!("{credentials}{}{path}", servers.join(","))
 }
 
 /// `ground`: where records of admissions are kept, for each daemon its own, since each has a plugin directory of its own.
@@ -165,11 +264,40 @@ pub(super) fn apps_config(section: config::Apps) -> transom_apps::Config {
     }
 }
 
+/// `masters`: where the cluster is reached, as it was resolved; `file`: what was read.
 pub(super) fn discovery_config(
     section: config::Discovery,
-    masters: Vec<String>,
-) -> transom_discovery::Config {
-    transom_discovery::Config {
+    cluster: &config::Cluster,
+    masters: &[String],
+    file: &Path,
+) -> anyhow::Result<transom_discovery::Config> {
+    let checked = |key: &'static str| move |what: String| anyhow::anyhow!("discovery.{key}: {what}");
+    let zookeeper = masters.first().filter(|master| master.starts_with(ZOOKEEPER));
+    // For the zone's `master` names. Where ZooKeeper knows the masters they are those it names.
+    let named = if zookeeper.is_some() {
+        &cluster.until_zookeeper[..]
+    } else {
+        masters
+    };
+    let resolvers = if section.external_on {
+        check::resolvers(&section.resolvers).map_err(checked("resolvers"))?
+    } else {
+        // Not used, and shown as far as they are any.
+        section
+            .resolvers
+            .iter()
+            .filter_map(|text| check::resolver(text))
+            .collect()
+    };
+    let zones = section.zone_resolvers.iter();
+    let zones = zones.map(|(zone, resolvers)| (zone.as_str(), resolvers.as_slice()));
+    let zone_resolvers = if section.external_on {
+        check::zone_resolvers(zones, &section.domain.to_ascii_lowercase())
+            .map_err(checked("zone_resolvers"))?
+    } else {
+        BTreeMap::new()
+    };
+    Ok(transom_discovery::Config {
         listener: section.listener,
         port: section.port,
         http_listener: section.http_listener,
@@ -179,16 +307,102 @@ pub(super) fn discovery_config(
         domain: section.domain,
         ttl: section.ttl,
         refresh_seconds: section.refresh_seconds,
-        masters,
+        masters: check::masters(named).map_err(|what| anyhow::anyhow!("cluster.master: {what}"))?,
+        ip_sources: check::ip_sources(&section.ip_sources).map_err(checked("ip_sources"))?,
         enforce_rfc952: section.enforce_rfc952,
         recurse_on: section.recurse_on,
         enumeration_on: section.enumeration_on,
         srv_record_default_weight: section.srv_record_default_weight,
+        weight_label: section.weight_label,
         soa_mname: section.soa_mname,
         soa_rname: section.soa_rname,
         soa_refresh: section.soa_refresh,
         soa_retry: section.soa_retry,
         soa_expire: section.soa_expire,
-        ..transom_discovery::Config::default()
+        reverse_dns_on: section.reverse_dns_on,
+        resolv_subnet_first: section.resolv_subnet_first,
+        external_on: section.external_on,
+        resolvers,
+        zone_resolvers,
+        timeout: section.timeout,
+        set_truncate_bit: section.set_truncate_bit,
+        recursion_networks: section.recursion_networks,
+        rate_limit: section.rate_limit,
+        healthy_only: section.healthy_only,
+        staging: section.staging,
+        framework_ttl: section.framework_ttl,
+        tls_port: section.tls_port,
+        tls_certificate: section.tls_certificate,
+        tls_key: section.tls_key,
+        secondaries: check::resolvers(&section.secondaries).map_err(checked("secondaries"))?,
+        transfer_networks: section.transfer_networks,
+        told: told(cluster, zookeeper, file),
+    })
+}
+
+fn told(cluster: &config::Cluster, zookeeper: Option<&String>, file: &Path) -> transom_discovery::Told {
+    let shown = |path: &Option<PathBuf>| {
+        path.as_ref()
+            .map(|path| path.display().to_string())
+            .unwrap_or_default()
+    };
+    let principal = cluster.username.as_ref().or(cluster.principal.as_ref());
+    transom_discovery::Told {
+        file: std::path::absolute(file)
+            .map(|file| file.display().to_string())
+            .unwrap_or_default(),
+        zk: zookeeper.cloned().unwrap_or_default(),
+        state_timeout_seconds: cluster.state_timeout_seconds,
+        zk_detection_timeout: cluster.detection_timeout_seconds,
+        mesos_https_on: cluster.ssl,
+        ca_cert_file: shown(&cluster.ca_file),
+        cert_file: shown(&cluster.certificate_file),
+        key_file: shown(&cluster.key_file),
+        principal: principal.cloned().unwrap_or_default(),
+        mesos_authentication: match (&cluster.username, &cluster.iam_config_file) {
+            (Some(_), _) => "basic".to_owned(),
+            (None, Some(_)) => "iam".to_owned(),
+            (None, None) => String::new(),
+        },
+        iam_config_file: shown(&cluster.iam_config_file),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masters_are_listed_or_zookeepers_or_in_a_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = |content: &str| {
+            let path = dir.path().join("masters");
+            std::fs::write(&path, content).expect("written");
+            format!("file://{}", path.display())
+        };
+        for (master, expected) in [
+            (
+                "10.0.0.1:5050, 10.0.0.2:5050",
+                &["10.0.0.1:5050", "10.0.0.2:5050"][..],
+            ),
+            ("master@10.0.0.1:5050", &["10.0.0.1:5050"]),
+            ("zk://a:1,b:2/mesos", &["zk://a:1,b:2/mesos"]),
+            ("zk://u:p@a,b:2/mesos", &["zk://u:p@a:2181,b:2/mesos"]),
+            ("zk://[::1],[::2]:3/mesos", &["zk://[::1]:2181,[::2]:3/mesos"]),
+        ] {
+            assert_eq!(masters(master).expect(master), expected, "{master}");
+            assert_eq!(
+                masters(&file(&format!("{master}\n"))).expect(master),
+                expected,
+                "{master} in a file"
+            );
+        }
+        let error = masters("file:///nope").expect_err("no file").to_string();
+        assert!(
+            error.contains("file:///nope") && error.contains("cannot read"),
+            "{error}"
+        );
+        let error = masters(&file("file:///etc/zk")).expect_err("a file in a file");
+        assert!(error.to_string().contains("names another file"), "{error}");
     }
 }

@@ -1,0 +1,203 @@
+//! The state document: the leader's, whichever master is asked.
+//!
+//! Masters are asked as they are listed, for the first one is taken for the leader, and for whatever reason one cannot be
+//! used the next one is asked. One that does not lead may redirect, or answer with what it knows; the document says who
+//! leads, and when that is at another address it is asked there, at the port at which the first one answered.
+
+use super::Client;
+use crate::error::{Error, Result};
+use crate::http::{Http, MASTER, Request, address, answer};
+use crate::lenient;
+use crate::masters::{Candidates, Order};
+use crate::state::{Document, State, pid_address};
+use bytes::Bytes;
+use std::net::IpAddr;
+use url::{Host, Url};
+
+const PATH: &str = "/state";
+
+impl Client {
+    /// The state document of the leading master. Agents, frameworks and tasks that cannot be read are left out and
+    /// counted, here as in the other questions.
+    pub async fn state(&self) -> Result<State> {
+        self.state_as().await
+    }
+
+    /// The same, in the form that the caller wants of it.
+    pub async fn state_as<T: Document>(&self) -> Result<T> {
+        loop {
+            let candidates = self.masters.candidates(self.config(), Order::AsListed).await?;
+            let mut changes = candidates.changes.clone();
+            let elsewhere = async {
+                match &mut changes {
+                    Some(changes) => changes.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                document = self.first_document(&candidates) => return document,
+                leader = elsewhere => {
+                    tracing::debug!(%leader, "another master leads meanwhile: asking that one for its state");
+                }
+            }
+        }
+    }
+
+    async fn first_document<T: Document>(&self, candidates: &Candidates) -> Result<T> {
+        let mut last = None;
+        for (number, master) in &candidates.urls {
+            match self.leaders_document(master).await {
+                Ok(document) => {
+                    self.masters.worked(*number);
+                    return Ok(document);
+                }
+                Err(error) => {
+                    tracing::debug!(
+                        error = &error as &dyn std::error::Error,
+                        "this master has no state document of a leader"
+                    );
+                    last = Some(error);
+                }
+            }
+        }
+        Err(candidates.failed(last))
+    }
+
+    /// What a master answers, or the leader that it names.
+    async fn leaders_document<T: Document>(&self, master: &Url) -> Result<T> {
+        let url = master.join(PATH).map_err(|_| Error::Config {
+            what: format!("master {master}: expected host:port"),
+        })?;
+        let (url, document) = self.document_at::<T>(url).await?;
+        let (url, document) = match elsewhere(&document, &url) {
+            None => (url, document),
+            Some(leader) => {
+                tracing::debug!(
+                    asked = address(&url),
+                    leader = address(&leader),
+                    "another master leads"
+                );
+                self.document_at::<T>(leader).await?
+            }
+        };
+        match document.leader() {
+            Some(leader) if !leader.is_empty() => Ok(document),
+            _ => Err(Error::NotReady {
+                address: address(&url),
+                body: "its state document names no leader".to_owned(),
+            }),
+        }
+    }
+
+    /// A document, and who gave it.
+    async fn document_at<T: Document>(&self, url: Url) -> Result<(Url, T)> {
+        let limit = self.config().state_timeout;
+        let request = |url| Ok(Request::get(url, MASTER, PATH).within(limit));
+        let send: super::Exchange<Bytes> = |http: &Http, request| Box::pin(http.fetch(request));
+        let (url, bytes) = self.follow(url, &request, send, super::Vetting::None).await?;
+        // A large one takes seconds, in which this thread has better things to do.
+        let document = match tokio::task::spawn_blocking(move || T::read(&bytes)).await {
+            Ok(document) => document.map_err(|source| Error::decode(answer(&url, PATH), source))?,
+            Err(_) => {
+                return Err(Error::Incomplete {
+                    what: answer(&url, PATH),
+                    missing: "an end: its reading was broken off",
+                });
+            }
+        };
+        Ok((url, document))
+    }
+}
+
+impl Document for State {
+    fn read(document: &[u8]) -> serde_json::Result<Self> {
+        lenient::parse(document)
+    }
+
+    fn leader(&self) -> Option<&str> {
+        self.leader.as_deref()
+    }
+
+    fn pid(&self) -> Option<&str> {
+        Some(&self.pid)
+    }
+}
+
+/// Where the leader is asked that a document names, when that is not where the document came from. Addresses are compared,
+/// and nothing else: the port in a leader's id need not be the one where it is reached. Who is reached by a name may be at
+/// any address, and who says that it leads itself need not be asked again, whatever address it goes by.
+fn elsewhere(document: &impl Document, from: &Url) -> Option<Url> {
+    let leader = document.leader()?;
+    if document.pid() == Some(leader) {
+        return None;
+    }
+    let (host, _) = pid_address(leader)?;
+    let leader = host.parse::<IpAddr>().ok()?.to_canonical();
+    let asked = match from.host()? {
+        Host::Ipv4(ip) => IpAddr::from(ip),
+        Host::Ipv6(ip) => IpAddr::from(ip).to_canonical(),
+        Host::Domain(_) => return None,
+    };
+    let mut url = from.clone();
+    (leader != asked && url.set_ip_host(leader).is_ok()).then_some(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_leader_is_asked_at_the_same_port() {
+        for (from, leader, pid, expected) in [
+            ("http://10.0.0.1:5050/state", "master@10.0.0.1:5050", "", None),
+            ("http://10.0.0.1:5050/state", "master@10.0.0.1:6000", "", None),
+            (
+                "http://10.0.0.1:5050/state",
+                "master@10.0.0.2:6000",
+                "",
+                Some("http://10.0.0.2:5050/state"),
+            ),
+            (
+                "http://10.0.0.1:5050/state",
+                "master@[2001:db8::1]:1",
+                "",
+                Some("http://[2001:db8::1]:5050/state"),
+            ),
+            (
+                "http://10.0.0.1:5050/state",
+                "master@[::ffff:10.0.0.1]:1",
+                "",
+                None,
+            ),
+            (
+                "http://[::1]:5050/master/state",
+                "master@[::2]:1",
+                "",
+                Some("http://[::2]:5050/master/state"),
+            ),
+            (
+                "http://127.0.0.1:5050/state",
+                "master@10.0.0.2:5050",
+                "master@10.0.0.2:5050",
+                None,
+            ),
+            ("http://leader.mesos:5050/state", "master@10.0.0.2:5050", "", None),
+            ("http://10.0.0.1:5050/state", "master@name:5050", "", None),
+            ("http://10.0.0.1:5050/state", "garbage", "", None),
+            ("http://10.0.0.1:5050/state", "", "", None),
+        ] {
+            let state = State {
+                leader: Some(leader.to_owned()),
+                pid: pid.to_owned(),
+                ..State::default()
+            };
+            let found = elsewhere(&state, &Url::parse(from).unwrap());
+            assert_eq!(
+                found.as_ref().map(Url::as_str),
+                expected,
+                "{leader} known at {from}"
+            );
+        }
+    }
+}

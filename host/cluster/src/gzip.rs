@@ -1,0 +1,144 @@
+//! Bodies as they were before they were compressed, with a bound on what they become.
+
+use bytes::Bytes;
+use flate2::write::MultiGzDecoder;
+use std::io::{self, Write};
+
+/// Why a body cannot be had.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// It is, or becomes, longer than allowed.
+    TooLong,
+    /// It is no gzip, or was cut.
+    Corrupt(io::Error),
+}
+
+/// What has been received so far of a body.
+pub(crate) struct Received(Form);
+
+enum Form {
+    Plain(Bounded),
+    Gzip(Box<MultiGzDecoder<Bounded>>),
+}
+
+impl Received {
+    /// Nothing yet of a body that may become `limit` bytes.
+    pub(crate) fn new(gzip: bool, limit: u64) -> Self {
+        let bounded = Bounded {
+            bytes: Vec::new(),
+            limit,
+            full: false,
+        };
+        Self(if gzip {
+            Form::Gzip(Box::new(MultiGzDecoder::new(bounded)))
+        } else {
+            Form::Plain(bounded)
+        })
+    }
+
+    /// Takes the next part.
+    pub(crate) fn take(&mut self, part: &[u8]) -> Result<(), Failed> {
+        let taken = match &mut self.0 {
+            Form::Plain(bounded) => bounded.write_all(part),
+            Form::Gzip(decoder) => decoder.write_all(part),
+        };
+        taken.map_err(|error| self.failed(error))
+    }
+
+    /// All of it.
+    pub(crate) fn end(mut self) -> Result<Bytes, Failed> {
+        if let Form::Gzip(decoder) = &mut self.0
+            && let Err(error) = decoder.try_finish()
+        {
+            return Err(self.failed(error));
+        }
+        Ok(match self.0 {
+            Form::Plain(bounded) => bounded.bytes.into(),
+            Form::Gzip(mut decoder) => std::mem::take(&mut decoder.get_mut().bytes).into(),
+        })
+    }
+
+    fn failed(&self, error: io::Error) -> Failed {
+        let bounded = match &self.0 {
+            Form::Plain(bounded) => bounded,
+            Form::Gzip(decoder) => decoder.get_ref(),
+        };
+        if bounded.full {
+            Failed::TooLong
+        } else {
+            Failed::Corrupt(error)
+        }
+    }
+}
+
+/// Bytes up to a bound; what goes beyond is refused.
+struct Bounded {
+    bytes: Vec<u8>,
+    limit: u64,
+    full: bool,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, part: &[u8]) -> io::Result<usize> {
+        if (self.bytes.len() + part.len()) as u64 > self.limit {
+            self.full = true;
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(part);
+        Ok(part.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    fn zipped(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    /// In parts of that size.
+    fn received(gzip: bool, limit: u64, body: &[u8], size: usize) -> Result<Bytes, Failed> {
+        let mut received = Received::new(gzip, limit);
+        for part in body.chunks(size) {
+            received.take(part)?;
+        }
+        received.end()
+    }
+
+    #[test]
+    fn bodies_come_out_as_they_were() {
+        let text = b"a state document ".repeat(1000);
+        for size in [1, 7, 1 << 20] {
+            assert_eq!(received(false, 17_000, &text, size).unwrap(), text);
+            assert_eq!(received(true, 17_000, &zipped(&text), size).unwrap(), text);
+        }
+        assert!(received(false, 0, b"", 1).unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_bound_is_on_what_a_body_becomes() {
+        let text = b"a".repeat(1_000_000);
+        for (gzip, body) in [(false, text.clone()), (true, zipped(&text))] {
+            let failed = received(gzip, 999_999, &body, 4096).unwrap_err();
+            assert!(matches!(failed, Failed::TooLong), "{failed:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_gzip_or_cut_is_not_taken() {
+        let whole = zipped(b"a state document");
+        for body in [&b"{}"[..], &whole[..whole.len() - 3], &whole[..5], b""] {
+            let failed = received(true, 1000, body, 4).unwrap_err();
+            assert!(matches!(failed, Failed::Corrupt(_)), "{failed:?}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Logging in with a service account, as clusters of Mesosphere's distribution want it: a short text that says who asks and
+//! until when, signed with the account's RSA key (a JWT, RS256), is exchanged for a token that requests then carry.
+//!
+//! Documents and subscriptions, which are few, log in anew each time: whether the account may still ask is then known at
+//! once. Calls use the token that is there, until a master does not accept it any more.
+
+use crate::config::ServiceAccount;
+use crate::error::{Error, Result, TransportError};
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use reqwest::StatusCode;
+use reqwest::header::HeaderValue;
+use ring::rand::SystemRandom;
+use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use serde::Deserialize;
+use serde_json::json;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
+use url::Url;
+
+/// How long a login is good for.
+const GOOD_FOR: Duration = Duration::from_hours(1);
+/// So much of an answer is read.
+const MAX_ANSWER: usize = 64 << 10;
+const CALL: &str = "the login";
+const ROLE: &str = "the login service";
+
+/// Which token a request carries.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Token {
+    /// A new one.
+    Anew,
+    /// The last one, if it was good so far.
+    AsItIs,
+}
+
+/// Logs in, and keeps the last token.
+pub(crate) struct Login {
+    uid: String,
+    key: RsaKeyPair,
+    endpoint: Url,
+    client: reqwest::Client,
+    /// What one login may take.
+    limit: Duration,
+    last: Mutex<Option<HeaderValue>>,
+}
+
+/// Shows no secret.
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login")
+            .field("uid", &self.uid)
+            .field("endpoint", &self.endpoint.as_str())
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    token: String,
+}
+
+impl Login {
+    /// Reads the account. Fails with [`Error::Config`].
+    pub(crate) fn new(account: &ServiceAccount, client: reqwest::Client, limit: Duration) -> Result<Self> {
+        let wrong = |what: &str| Error::Config {
+            what: format!("service account {:?}: {what}", account.uid),
+        };
+        let endpoint = Url::parse(&account.login_endpoint)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+            .ok_or_else(|| wrong("the login endpoint must be an http or https URL"))?;
+        let key = PrivateKeyDer::from_pem_slice(&account.private_key)
+            .map_err(|_| wrong("the private key is no PEM key"))?;
+        let key = match &key {
+            PrivateKeyDer::Pkcs1(der) => RsaKeyPair::from_der(der.secret_pkcs1_der()),
+            PrivateKeyDer::Pkcs8(der) => RsaKeyPair::from_pkcs8(der.secret_pkcs8_der()),
+            _ => return Err(wrong("the private key is no RSA key")),
+        };
+        let key = key.map_err(|error| {
+            wrong(&format!(
+                "the private key is no RSA key of 2048 bits or more ({error})"
+            ))
+        })?;
+        Ok(Self {
+            uid: account.uid.clone(),
+            key,
+            endpoint,
+            client,
+            limit,
+            last: Mutex::default(),
+        })
+    }
+
+    /// The header that a request carries.
+    pub(crate) async fn header(&self, token: Token, deadline: Instant) -> Result<HeaderValue> {
+        let last = match token {
+            Token::Anew => None,
+            Token::AsItIs => self.last().clone(),
+        };
+        if let Some(last) = last {
+            return Ok(last);
+        }
+        let deadline = deadline.min(Instant::now() + self.limit);
+        let header = match tokio::time::timeout_at(deadline, self.log_in()).await {
+            Ok(header) => header?,
+            Err(_) => {
+                return Err(Error::TimedOut {
+                    address: self.address(),
+                    call: CALL.to_owned(),
+                    after: self.limit,
+                });
+            }
+        };
+        *self.last() = Some(header.clone());
+        Ok(header)
+    }
+
+    /// The token was not accepted.
+    pub(crate) fn forget(&self) {
+        *self.last() = None;
+    }
+
+    fn last(&self) -> std::sync::MutexGuard<'_, Option<HeaderValue>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn address(&self) -> String {
+        crate::http::address(&self.endpoint)
+    }
+
+    async fn log_in(&self) -> Result<HeaderValue> {
+        let body = json!({"uid": self.uid, "token": self.signed(SystemTime::now())?});
+        let unreachable = |error| Error::Unreachable {
+            address: self.address(),
+            role: ROLE,
+            source: TransportError::new(error),
+        };
+        let sending = self.client.post(self.endpoint.clone()).json(&body);
+        let mut response = sending.send().await.map_err(unreachable)?;
+        let status = response.status();
+        let mut answer = Vec::new();
+        while let Some(part) = response.chunk().await.map_err(unreachable)? {
+            if answer.len() + part.len() > MAX_ANSWER {
+                return Err(Error::BodyTooLarge {
+                    call: CALL.to_owned(),
+                    limit: MAX_ANSWER as u64,
+                });
+            }
+            answer.extend_from_slice(&part);
+        }
+        if status != StatusCode::OK {
+            return Err(Error::Refused {
+                call: format!("{CALL} of {:?} at {}", self.uid, self.address()),
+                status: status.as_u16(),
+                body: String::from_utf8_lossy(&answer).chars().take(200).collect(),
+            });
+        }
+        let what = || format!("the answer of {} to {CALL}", self.address());
+        let answer: Answer =
+            serde_json::from_slice(&answer).map_err(|source| Error::decode(what(), source))?;
+        let mut header =
+            HeaderValue::try_from(format!("token={}", answer.token)).map_err(|_| Error::Incomplete {
+                what: what(),
+                missing: "a token that a header can carry",
+            })?;
+        header.set_sensitive(true);
+        Ok(header)
+    }
+
+    /// Who asks, until when, and the signature.
+    fn signed(&self, now: SystemTime) -> Result<String> {
+        let until = (now + GOOD_FOR).duration_since(UNIX_EPOCH).unwrap_or_default();
+        let part = |value: serde_json::Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
+        let said = format!(
+            "{}.{}",
+            part(json!({"alg": "RS256", "typ": "JWT"})),
+            part(json!({"exp": until.as_secs(), "uid": self.uid}))
+        );
+        let mut signature = vec![0; self.key.public().modulus_len()];
+        self.key
+            .sign(
+                &RSA_PKCS1_SHA256,
+                &SystemRandom::new(),
+                said.as_bytes(),
+                &mut signature,
+            )
+            .map_err(|_| Error::Config {
+                what: format!("service account {:?}: its key does not sign", self.uid),
+            })?;
+        Ok(format!("{said}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature)))
+    }
+}

@@ -1,0 +1,172 @@
+//! Flags as Go's programs take them: one dash or two, the value behind `=` or in the next word; switches stand alone or
+//! have `=true` or `=false`; the first word that is none ends them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+
+/// What the flags are.
+pub(super) const USAGE: &str = "\
+usage: transom discovery [flags]
+  -config FILE            mesos-dns's configuration file, JSON (config.json)
+  -v N                    how much is logged: 0, 1 or 2 (0)
+  -version                prints the version
+  -admin ADDRESS:PORT     where health and metrics are; off unless said
+  -logtostderr, -alsologtostderr, -log_dir, -log_backtrace_at, -stderrthreshold, -vmodule
+                          taken for mesos-dns's sake; the log goes to standard error";
+
+/// What is wanted.
+#[derive(Debug, PartialEq)]
+pub(super) enum Wanted {
+    Serve(Flags),
+    Version,
+    Help,
+}
+
+/// How lookups are served.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Flags {
+    pub(super) config: PathBuf,
+    verbosity: u32,
+    pub(super) admin: Option<SocketAddr>,
+}
+
+impl Flags {
+    /// The log's level for that verbosity.
+    pub(super) fn level(&self) -> &'static str {
+        match self.verbosity {
+            0 => "info",
+            1 => "info,transom_discovery=debug,transom_cluster=debug",
+            _ => "debug",
+        }
+    }
+}
+
+/// Reads the flags.
+///
+/// # Errors
+/// A flag that nobody knows, or one without the value it needs.
+pub(super) fn read(words: &[String]) -> anyhow::Result<Wanted> {
+    let mut flags = Flags {
+        config: "config.json".into(),
+        verbosity: 0,
+        admin: None,
+    };
+    let mut version = false;
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let Some(flag) = word.strip_prefix('-').filter(|flag| !flag.is_empty()) else {
+            break;
+        };
+        let flag = flag.strip_prefix('-').unwrap_or(flag);
+        if flag.is_empty() {
+            break;
+        }
+        let (name, value) = match flag.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (flag, None),
+        };
+        let mut needed = || match value.clone().or_else(|| words.next().cloned()) {
+            Some(value) => Ok(value),
+            None => bail!("the flag -{name} needs a value\n{USAGE}"),
+        };
+        match name {
+            "config" => flags.config = at_home(&needed()?),
+            "v" => {
+                let value = needed()?;
+                let wrong = || format!("the flag -v needs a number, as in -v=1, and not {value:?}\n{USAGE}");
+                flags.verbosity = value.parse().with_context(wrong)?;
+            }
+            "admin" => {
+                let value = needed()?;
+                let wrong = || {
+                    format!(
+                        "the flag -admin needs ADDRESS:PORT, as in 127.0.0.1:9990, and not {value:?}\n{USAGE}"
+                    )
+                };
+                flags.admin = Some(value.parse().with_context(wrong)?);
+            }
+            "version" => version = switch(name, value.as_deref())?,
+            "logtostderr" | "alsologtostderr" => drop(switch(name, value.as_deref())?),
+            "log_dir" | "log_backtrace_at" | "stderrthreshold" | "vmodule" => drop(needed()?),
+            "h" | "help" => return Ok(Wanted::Help),
+            _ => bail!("there is no flag -{name}\n{USAGE}"),
+        }
+    }
+    Ok(if version {
+        Wanted::Version
+    } else {
+        Wanted::Serve(flags)
+    })
+}
+
+fn switch(name: &str, value: Option<&str>) -> anyhow::Result<bool> {
+    match value {
+        None | Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
+        Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(false),
+        Some(other) => bail!("the flag -{name} is true or false, and not {other:?}\n{USAGE}"),
+    }
+}
+
+/// A path with `~/` in it begins at home.
+fn at_home(path: &str) -> PathBuf {
+    match std::env::var("HOME") {
+        Ok(home) if path.contains("~/") => path.replacen("~/", &format!("{home}/"), 1).into(),
+        _ => path.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(line: &str) -> Result<Wanted, String> {
+        let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+        read(&words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn flags_are_taken_as_ever() {
+        let serve = |config: &str, verbosity| {
+            Ok(Wanted::Serve(Flags {
+                config: config.into(),
+                verbosity,
+                admin: None,
+            }))
+        };
+        for (line, expected) in [
+            ("", serve("config.json", 0)),
+            ("-config=a.json", serve("a.json", 0)),
+            ("--config a.json -v=2 -logtostderr", serve("a.json", 2)),
+            (
+                "-alsologtostderr=false -stderrthreshold INFO -v 1 -config b",
+                serve("b", 1),
+            ),
+            ("-config a rest -bogus", serve("a", 0)),
+            ("-config a -- -bogus", serve("a", 0)),
+            ("-version", Ok(Wanted::Version)),
+            ("-version=false", serve("config.json", 0)),
+            ("-help", Ok(Wanted::Help)),
+        ] {
+            assert_eq!(wanted(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (line, expected) in [
+            ("-bogus", "there is no flag -bogus"),
+            ("-config", "-config needs a value"),
+            ("-v=x", "-v needs a number"),
+            ("-version=perhaps", "-version is true or false"),
+            ("-admin=9990", "-admin needs ADDRESS:PORT"),
+        ] {
+            let error = wanted(line).expect_err(line);
+            assert!(
+                error.contains(expected) && error.contains("usage:"),
+                "{line}: {error}"
+            );
+        }
+    }
+}

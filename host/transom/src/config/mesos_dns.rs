@@ -1,0 +1,263 @@
+//! mesos-dns's configuration file, read as that program reads it, into the settings that mean the same.
+//!
+//! The file is one JSON object. Keys are known in any case, of two that differ in nothing else the later one counts, `null`
+//! is the same as nothing, and keys that nobody knows are ignored. What a value must be is mesos-dns's rule, too: a file
+//! that it takes is taken. Everything that is wrong is told at once, each with its key.
+//!
+//! Beyond mesos-dns: `Email` and `Mname`, as its `SOARname` and `SOAMname` were once called, and keys for what only this
+//! program does, which that one ignores.
+
+mod raw;
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
+use std::path::PathBuf;
+
+use transom_discovery::config::check;
+
+use super::{Cluster, Discovery};
+use raw::Raw;
+
+/// What a file means.
+#[derive(Debug)]
+pub(crate) struct Import {
+    pub(crate) cluster: Cluster,
+    pub(crate) discovery: Discovery,
+    /// What somebody may want to know who wrote it.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Everything that is wrong with a file.
+#[derive(Debug, Default)]
+pub(crate) struct Problems(Vec<String>);
+
+impl Problems {
+    fn add(&mut self, key: &str, what: impl fmt::Display) {
+        self.0.push(format!("{key}: {what}"));
+    }
+
+    /// What a rule gives, if it gives anything.
+    fn unless<T>(&mut self, key: &str, checked: Result<T, String>) -> Option<T> {
+        checked.map_err(|what| self.add(key, what)).ok()
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("\n  "))
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Reads a file's content.
+pub(crate) fn read(content: &[u8]) -> Result<Import, Problems> {
+    let mut problems = Problems::default();
+    let mut notes = Vec::new();
+    let raw = Raw::read(content, &mut problems, &mut notes)?;
+    let cluster = cluster(&raw, &mut problems, &mut notes);
+    let discovery = discovery(raw, &mut problems, &mut notes);
+    if problems.0.is_empty() {
+        Ok(Import {
+            cluster,
+            discovery,
+            notes,
+        })
+    } else {
+        Err(problems)
+    }
+}
+
+/// How the cluster is reached.
+fn cluster(raw: &Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Cluster {
+    let masters = problems
+        .unless("Masters", check::masters(&raw.masters))
+        .unwrap_or_default();
+    if raw.masters.is_empty() && raw.zk.is_empty() {
+        problems.add("Masters, Zk", "one of them must say where the masters are");
+    }
+    let mut cluster = Cluster {
+        master: masters.join(","),
+        ssl: raw.mesos_https_on,
+        // Without authorities of its own mesos-dns verifies nothing.
+        skip_ssl: raw.ca_cert_file.is_empty(),
+        ca_file: path(&raw.ca_cert_file),
+        certificate_file: path(&raw.cert_file),
+        key_file: path(&raw.key_file),
+        ..Cluster::default()
+    };
+    if !raw.zk.is_empty() {
+        cluster.master.clone_from(&raw.zk);
+        cluster.until_zookeeper = masters;
+    }
+    if cluster.ssl && cluster.skip_ssl {
+        notes.push(
+            "MesosHTTPSOn without CACertFile: nobody verifies that the masters are who they say they are"
+                .into(),
+        );
+    }
+    match (raw.cert_file.is_empty(), raw.key_file.is_empty()) {
+        (true, false) => problems.add("CertFile", "is missing; it goes with KeyFile"),
+        (false, true) => problems.add("KeyFile", "is missing; it goes with CertFile"),
+        _ => {}
+    }
+    match u64::try_from(raw.state_timeout_seconds) {
+        Ok(seconds) if seconds > 0 => cluster.state_timeout_seconds = seconds,
+        _ => problems.add("StateTimeoutSeconds", "must be 1 or more"),
+    }
+    cluster.detection_timeout_seconds = u64::try_from(raw.zk_detection_timeout).unwrap_or_default();
+    authentication(&mut cluster, raw, problems, notes);
+    cluster
+}
+
+fn authentication(cluster: &mut Cluster, raw: &Raw, problems: &mut Problems, notes: &mut Vec<String>) {
+    let credentials = &raw.mesos_credentials;
+    let known = !credentials.principal.is_empty() || !credentials.secret.is_empty();
+    match raw.mesos_authentication.as_str() {
+        "" => {
+            if known {
+                cluster.principal = Some(credentials.principal.clone());
+                notes.push("MesosCredentials are not used: MesosAuthentication names no way to".into());
+            }
+        }
+        "basic" if known => {
+            cluster.username = Some(credentials.principal.clone());
+            cluster.password = Some(credentials.secret.clone().into());
+        }
+        "basic" => problems.add(
+            "MesosCredentials",
+            "MesosAuthentication basic needs a Principal and a Secret",
+        ),
+        "iam" => match path(&raw.iam_config_file) {
+            Some(file) => cluster.iam_config_file = Some(file),
+            None => problems.add("IAMConfigFile", "MesosAuthentication iam needs it"),
+        },
+        other => problems.add(
+            "MesosAuthentication",
+            format_args!("{other:?} must be basic, iam or nothing"),
+        ),
+    }
+}
+
+fn path(text: &str) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| text.into())
+}
+
+/// What is served.
+fn discovery(raw: Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Discovery {
+    if !raw.dns_on && !raw.http_on {
+        problems.add("DnsOn, HttpOn", "both are off, so there is nothing to serve");
+    }
+    let domain = problems
+        .unless("Domain", check::domain(&raw.domain))
+        .unwrap_or_default();
+    problems.unless("IPSources", check::ip_sources(&raw.ip_sources));
+    if raw.external_on {
+        problems.unless("Resolvers", check::resolvers(&raw.resolvers));
+        let zones = raw.zone_resolvers.iter();
+        let zones = zones.map(|(zone, resolvers)| (zone.as_str(), resolvers.as_slice()));
+        problems.unless("ZoneResolvers", check::zone_resolvers(zones, &domain));
+    }
+    let refresh_seconds = u64::try_from(raw.refresh_seconds).unwrap_or_default();
+    if refresh_seconds == 0 {
+        problems.add("RefreshSeconds", "must be 1 or more");
+    }
+    if raw.ttl < 0 {
+        notes.push(format!(
+            "TTL is {}: answers may not be kept at all, as if it were 0",
+            raw.ttl
+        ));
+    }
+    let usual = Discovery::default();
+    let listener = raw.listener.parse().unwrap_or_else(|_| {
+        problems.add(
+            "Listener",
+            format_args!("{:?} must be an address, as in `0.0.0.0`", raw.listener),
+        );
+        usual.listener
+    });
+    let http_listener = match http_listener(&raw.http_listener) {
+        Ok(listener) => listener,
+        Err(_) if !raw.http_on => usual.http_listener,
+        Err(what) => {
+            problems.add("HTTPListener", what);
+            usual.http_listener
+        }
+    };
+    Discovery {
+        listener,
+        port: port("Port", raw.port, raw.dns_on, problems),
+        http_listener,
+        http_port: port("HttpPort", raw.http_port, raw.http_on, problems),
+        dns_on: raw.dns_on,
+        http_on: raw.http_on,
+        domain,
+        ttl: u32::try_from(raw.ttl).unwrap_or_default(),
+        refresh_seconds,
+        ip_sources: raw.ip_sources,
+        enforce_rfc952: raw.enforce_rfc952,
+        recurse_on: raw.recurse_on,
+        enumeration_on: raw.enumeration_on,
+        srv_record_default_weight: raw.srv_record_default_weight,
+        weight_label: Some(raw.weight_label).filter(|label| !label.is_empty()),
+        soa_mname: raw.soa_mname,
+        soa_rname: raw.soa_rname,
+        soa_refresh: raw.soa_refresh,
+        soa_retry: raw.soa_retry,
+        soa_expire: raw.soa_expire,
+        reverse_dns_on: raw.reverse_dns_on,
+        resolv_subnet_first: raw.resolv_subnet_first,
+        external_on: raw.external_on,
+        resolvers: raw.resolvers,
+        zone_resolvers: raw.zone_resolvers,
+        timeout: u64::try_from(raw.timeout)
+            .ok()
+            .filter(|it| *it > 0)
+            .unwrap_or(check::USUAL_TIMEOUT),
+        set_truncate_bit: raw.set_truncate_bit,
+        recursion_networks: raw.recursion_networks,
+        rate_limit: raw.rate_limit,
+        healthy_only: raw.healthy_only,
+        staging: raw.staging,
+        framework_ttl: raw.framework_ttl,
+        tls_port: raw.tls_port,
+        tls_certificate: path(&raw.tls_certificate),
+        tls_key: path(&raw.tls_key),
+        secondaries: raw.secondaries,
+        transfer_networks: raw.transfer_networks,
+    }
+}
+
+/// A port that is used must be one; what another one is nobody asks.
+fn port(key: &str, number: i64, used: bool, problems: &mut Problems) -> u16 {
+    u16::try_from(number).unwrap_or_else(|_| {
+        if used {
+            problems.add(key, format_args!("{number} must be from 0 to 65535"));
+        }
+        0
+    })
+}
+
+/// An address, all addresses, or a name of this machine.
+fn http_listener(text: &str) -> Result<IpAddr, String> {
+    if text.is_empty() {
+        return Ok(Ipv4Addr::UNSPECIFIED.into());
+    }
+    if let Ok(ip) = text.parse() {
+        return Ok(ip);
+    }
+    let mut found: Vec<IpAddr> = match (text, 0).to_socket_addrs() {
+        Ok(addresses) => addresses.map(|address| address.ip()).collect(),
+        Err(error) => {
+            return Err(format!(
+                "{text:?} must be an address or a name that has one: {error}"
+            ));
+        }
+    };
+    found.sort_by_key(IpAddr::is_ipv6);
+    let first = found.first().copied();
+    first.ok_or_else(|| format!("{text:?} must be an address or a name that has one"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,368 @@
+//! The file as it is written: every key with its kind of value and its default, before any rule.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ipnet::IpNet;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::Problems;
+
+/// The keys in mesos-dns's order, then those that are ours.
+#[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of the file")]
+pub(super) struct Raw {
+    pub(super) refresh_seconds: i64,
+    pub(super) port: i64,
+    pub(super) timeout: i64,
+    pub(super) state_timeout_seconds: i64,
+    pub(super) zk_detection_timeout: i64,
+    pub(super) http_port: i64,
+    pub(super) ttl: i32,
+    pub(super) srv_record_default_weight: u16,
+    /// Without effect, as ever.
+    soa_serial: u32,
+    pub(super) soa_refresh: u32,
+    pub(super) soa_retry: u32,
+    pub(super) soa_expire: u32,
+    /// Without effect, as ever: missing names are kept as long as others.
+    soa_minttl: u32,
+    pub(super) soa_mname: String,
+    pub(super) soa_rname: String,
+    pub(super) masters: Vec<String>,
+    pub(super) zone_resolvers: BTreeMap<String, Vec<String>>,
+    pub(super) resolvers: Vec<String>,
+    pub(super) ip_sources: Vec<String>,
+    pub(super) zk: String,
+    pub(super) domain: String,
+    pub(super) listener: String,
+    pub(super) http_listener: String,
+    pub(super) recurse_on: bool,
+    pub(super) dns_on: bool,
+    pub(super) http_on: bool,
+    pub(super) external_on: bool,
+    pub(super) enforce_rfc952: bool,
+    pub(super) set_truncate_bit: bool,
+    pub(super) enumeration_on: bool,
+    pub(super) mesos_https_on: bool,
+    pub(super) ca_cert_file: String,
+    pub(super) cert_file: String,
+    pub(super) key_file: String,
+    pub(super) mesos_credentials: Credentials,
+    pub(super) mesos_authentication: String,
+    pub(super) iam_config_file: String,
+    pub(super) reverse_dns_on: bool,
+    pub(super) resolv_subnet_first: bool,
+
+    pub(super) recursion_networks: Vec<IpNet>,
+    pub(super) rate_limit: u32,
+    pub(super) healthy_only: bool,
+    pub(super) staging: bool,
+    pub(super) framework_ttl: BTreeMap<String, u32>,
+    pub(super) weight_label: String,
+    pub(super) tls_port: Option<u16>,
+    pub(super) tls_certificate: String,
+    pub(super) tls_key: String,
+    pub(super) secondaries: Vec<String>,
+    pub(super) transfer_networks: Vec<IpNet>,
+}
+
+/// Not shown: it holds a secret.
+#[derive(Default)]
+pub(super) struct Credentials {
+    pub(super) principal: String,
+    pub(super) secret: String,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credentials of {:?}", self.principal)
+    }
+}
+
+impl Default for Raw {
+    fn default() -> Self {
+        let none = String::new;
+        Self {
+            refresh_seconds: 60,
+            port: 53,
+            timeout: 5,
+            state_timeout_seconds: 300,
+            zk_detection_timeout: 30,
+            http_port: 8123,
+            ttl: 60,
+            srv_record_default_weight: 1,
+            soa_serial: 0,
+            soa_refresh: 60,
+            soa_retry: 600,
+            soa_expire: 86_400,
+            soa_minttl: 60,
+            soa_mname: "ns1.mesos".into(),
+            soa_rname: "root.ns1.mesos".into(),
+            masters: Vec::new(),
+            zone_resolvers: BTreeMap::new(),
+            resolvers: vec!["8.8.8.8".into()],
+            ip_sources: ["netinfo", "mesos", "host"].map(str::to_owned).into(),
+            zk: none(),
+            domain: "mesos".into(),
+            listener: "0.0.0.0".into(),
+            http_listener: "0.0.0.0".into(),
+            recurse_on: true,
+            dns_on: true,
+            http_on: true,
+            external_on: true,
+            enforce_rfc952: false,
+            set_truncate_bit: true,
+            enumeration_on: true,
+            mesos_https_on: false,
+            ca_cert_file: none(),
+            cert_file: none(),
+            key_file: none(),
+            mesos_credentials: Credentials::default(),
+            mesos_authentication: none(),
+            iam_config_file: none(),
+            reverse_dns_on: false,
+            resolv_subnet_first: false,
+            recursion_networks: transom_discovery::Config::private_networks(),
+            rate_limit: 0,
+            healthy_only: false,
+            staging: false,
+            framework_ttl: BTreeMap::new(),
+            weight_label: none(),
+            tls_port: None,
+            tls_certificate: none(),
+            tls_key: none(),
+            secondaries: Vec::new(),
+            transfer_networks: Vec::new(),
+        }
+    }
+}
+
+impl Raw {
+    /// Reads the text. Fails when it is no JSON object; values of the wrong kind are added to `problems`.
+    pub(super) fn read(
+        content: &[u8],
+        problems: &mut Problems,
+        notes: &mut Vec<String>,
+    ) -> Result<Self, Problems> {
+        let text = String::from_utf8_lossy(content);
+        let entries: Option<Entries> = serde_json::from_str(&text).map_err(|error| {
+            // The parser says what it found and where, and quotes no values but the odd one out at the top.
+            Problems(vec![format!("expected a JSON object: {error}")])
+        })?;
+        let mut raw = Self::default();
+        let (mut mname, mut rname) = (None, None);
+        for (key, value) in entries.unwrap_or_default().0 {
+            match key.to_ascii_lowercase().as_str() {
+                "email" => rname = value.as_str().map(str::to_owned),
+                "mname" => mname = value.as_str().map(str::to_owned),
+                "mesoscredentials" => raw.mesos_credentials.read(&key, value, problems),
+                folded => raw.set(
+                    folded,
+                    &mut Entry {
+                        key: &key,
+                        value,
+                        problems,
+                        notes,
+                    },
+                ),
+            }
+        }
+        // The names that mesos-dns still knows count where both are given.
+        let usual = Self::default();
+        for (old, now, usual) in [
+            (mname, &mut raw.soa_mname, usual.soa_mname),
+            (rname, &mut raw.soa_rname, usual.soa_rname),
+        ] {
+            if let Some(old) = old.filter(|_| *now == usual) {
+                *now = old;
+            }
+        }
+        Ok(raw)
+    }
+
+    /// One value; `folded` is its key in lower case.
+    fn set(&mut self, folded: &str, entry: &mut Entry<'_>) {
+        match folded {
+            "refreshseconds" => entry.to(&mut self.refresh_seconds),
+            "port" => entry.to(&mut self.port),
+            "timeout" => entry.to(&mut self.timeout),
+            "statetimeoutseconds" => entry.to(&mut self.state_timeout_seconds),
+            "zkdetectiontimeout" => entry.to(&mut self.zk_detection_timeout),
+            "httpport" => entry.to(&mut self.http_port),
+            "ttl" => entry.to(&mut self.ttl),
+            "srvrecorddefaultweight" => entry.to(&mut self.srv_record_default_weight),
+            "soaserial" => entry.to(&mut self.soa_serial),
+            "soarefresh" => entry.to(&mut self.soa_refresh),
+            "soaretry" => entry.to(&mut self.soa_retry),
+            "soaexpire" => entry.to(&mut self.soa_expire),
+            "soaminttl" => entry.to(&mut self.soa_minttl),
+            "soamname" => entry.to(&mut self.soa_mname),
+            "soarname" => entry.to(&mut self.soa_rname),
+            "masters" => entry.to(&mut self.masters),
+            "zoneresolvers" => entry.to(&mut self.zone_resolvers),
+            "resolvers" => entry.to(&mut self.resolvers),
+            "ipsources" => entry.to(&mut self.ip_sources),
+            "zk" => entry.to(&mut self.zk),
+            "domain" => entry.to(&mut self.domain),
+            "listener" => entry.to(&mut self.listener),
+            "httplistener" => entry.to(&mut self.http_listener),
+            "recurseon" => entry.to(&mut self.recurse_on),
+            "dnson" => entry.to(&mut self.dns_on),
+            "httpon" => entry.to(&mut self.http_on),
+            "externalon" => entry.to(&mut self.external_on),
+            "enforcerfc952" => entry.to(&mut self.enforce_rfc952),
+            "settruncatebit" => entry.to(&mut self.set_truncate_bit),
+            "enumerationon" => entry.to(&mut self.enumeration_on),
+            "mesoshttpson" => entry.to(&mut self.mesos_https_on),
+            "cacertfile" => entry.to(&mut self.ca_cert_file),
+            "certfile" => entry.to(&mut self.cert_file),
+            "keyfile" => entry.to(&mut self.key_file),
+            "mesosauthentication" => entry.to(&mut self.mesos_authentication),
+            "iamconfigfile" => entry.to(&mut self.iam_config_file),
+            "reversednson" => entry.to(&mut self.reverse_dns_on),
+            "resolvsubnetfirst" => entry.to(&mut self.resolv_subnet_first),
+            _ => self.set_ours(folded, entry),
+        }
+    }
+
+    fn set_ours(&mut self, folded: &str, entry: &mut Entry<'_>) {
+        match folded {
+            "recursionnetworks" => entry.to(&mut self.recursion_networks),
+            "ratelimit" => entry.to(&mut self.rate_limit),
+            "healthyonly" => entry.to(&mut self.healthy_only),
+            "staging" => entry.to(&mut self.staging),
+            "frameworkttl" => entry.to(&mut self.framework_ttl),
+            "weightlabel" => entry.to(&mut self.weight_label),
+            "tlsport" => {
+                let mut port = 0_u16;
+                entry.to(&mut port);
+                self.tls_port = Some(port).filter(|port| *port != 0);
+            }
+            "tlscertificate" => entry.to(&mut self.tls_certificate),
+            "tlskey" => entry.to(&mut self.tls_key),
+            "secondaries" => entry.to(&mut self.secondaries),
+            "transfernetworks" => entry.to(&mut self.transfer_networks),
+            // The file's own path, which mesos-dns writes into what it shows.
+            "file" => {}
+            _ => entry.notes.push(format!(
+                "`{}` is no key that anybody knows; it is ignored",
+                entry.key
+            )),
+        }
+    }
+}
+
+impl Credentials {
+    fn read(&mut self, key: &str, value: Value, problems: &mut Problems) {
+        match value {
+            Value::Null => {}
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    let slot = match name.to_ascii_lowercase().as_str() {
+                        "principal" => &mut self.principal,
+                        "secret" => &mut self.secret,
+                        _ => continue,
+                    };
+                    put(slot, &format!("{key}.{name}"), value, problems);
+                }
+            }
+            other => problems.add(key, format_args!("is {}, expected an object", kind(&other))),
+        }
+    }
+}
+
+/// A key with its value.
+struct Entry<'e> {
+    key: &'e str,
+    value: Value,
+    problems: &'e mut Problems,
+    notes: &'e mut Vec<String>,
+}
+
+impl Entry<'_> {
+    fn to<T: Expected>(&mut self, slot: &mut T) {
+        put(slot, self.key, self.value.take(), self.problems);
+    }
+}
+
+/// Puts a value where it belongs, unless it is of another kind.
+fn put<T: Expected>(slot: &mut T, key: &str, value: Value, problems: &mut Problems) {
+    if value.is_null() {
+        return;
+    }
+    // A number is no secret, and what is wrong with it is its value.
+    let found = match &value {
+        Value::Number(number) => number.to_string(),
+        other => kind(other).to_owned(),
+    };
+    match T::deserialize(value) {
+        Ok(read) => *slot = read,
+        Err(_) => problems.add(key, format_args!("is {found}, expected {}", T::WHAT)),
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// What a kind of value is called.
+trait Expected: DeserializeOwned {
+    const WHAT: &'static str;
+}
+
+macro_rules! expected {
+    ($($type:ty: $what:literal)*) => {$(
+        impl Expected for $type {
+            const WHAT: &'static str = $what;
+        }
+    )*};
+}
+
+expected! {
+    i64: "a whole number"
+    i32: "a whole number up to 2147483647"
+    u16: "a whole number from 0 to 65535"
+    u32: "a whole number from 0 to 4294967295"
+    bool: "true or false"
+    String: "a text"
+    Vec<String>: "a list of texts"
+    Vec<IpNet>: "a list of networks, as in [\"10.0.0.0/8\"]"
+    BTreeMap<String, Vec<String>>: "an object with a list of texts for each name"
+    BTreeMap<String, u32>: "an object with a whole number for each name"
+}
+
+/// The entries of an object in the order in which they stand, those that came twice included.
+#[derive(Default)]
+struct Entries(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = Entries;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Entries(entries))
+            }
+        }
+        deserializer.deserialize_map(Each)
+    }
+}

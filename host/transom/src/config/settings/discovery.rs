@@ -1,0 +1,136 @@
+//! `[discovery]`: DNS and HTTP lookups (specification, part A).
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+/// `[discovery]`. What texts must be is checked when the section becomes discovery's own configuration.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the specification"
+)]
+pub(crate) struct Discovery {
+    pub(crate) listener: IpAddr,
+    /// DNS, UDP and TCP.
+    pub(crate) port: u16,
+    pub(crate) http_listener: IpAddr,
+    pub(crate) http_port: u16,
+    pub(crate) dns_on: bool,
+    pub(crate) http_on: bool,
+    pub(crate) domain: String,
+    /// Seconds that an answer may be kept.
+    pub(crate) ttl: u32,
+    /// Seconds between full comparisons with the state document, and between polls where the cluster's event stream
+    /// cannot be had.
+    pub(crate) refresh_seconds: u64,
+    /// Where task addresses come from, in order: host, docker, mesos, netinfo.
+    pub(crate) ip_sources: Vec<String>,
+    /// Short labels (24 characters, beginning with a letter) instead of the usual ones.
+    pub(crate) enforce_rfc952: bool,
+    /// Whether answers say that recursion is available.
+    pub(crate) recurse_on: bool,
+    /// Whether everything can be listed over HTTP.
+    pub(crate) enumeration_on: bool,
+    pub(crate) srv_record_default_weight: u16,
+    /// The task label that says another weight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) weight_label: Option<String>,
+    pub(crate) soa_mname: String,
+    pub(crate) soa_rname: String,
+    pub(crate) soa_refresh: u32,
+    pub(crate) soa_retry: u32,
+    pub(crate) soa_expire: u32,
+    /// Whether addresses lead back to names.
+    pub(crate) reverse_dns_on: bool,
+    /// Whether addresses in the client's own network come first.
+    pub(crate) resolv_subnet_first: bool,
+    /// Whether names outside the domain are looked up elsewhere.
+    pub(crate) external_on: bool,
+    /// Where: addresses with or without a port; none: where this machine itself does.
+    pub(crate) resolvers: Vec<String>,
+    /// Zones that are looked up somewhere else than the rest.
+    pub(crate) zone_resolvers: BTreeMap<String, Vec<String>>,
+    /// Seconds that one resolver may take.
+    pub(crate) timeout: u64,
+    /// Whether answers that were cut say so.
+    pub(crate) set_truncate_bit: bool,
+    /// Whose questions are looked up elsewhere; private networks, unless it is said otherwise.
+    pub(crate) recursion_networks: Vec<IpNet>,
+    /// Answers over UDP a second and source network; 0: no limit.
+    pub(crate) rate_limit: u32,
+    /// Whether unhealthy tasks are left out.
+    pub(crate) healthy_only: bool,
+    /// Whether tasks that are about to run have records too.
+    pub(crate) staging: bool,
+    /// Seconds that answers about a framework's tasks may be kept, by its name.
+    pub(crate) framework_ttl: BTreeMap<String, u32>,
+    /// DNS over TLS, with its certificate and key (PEM).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Name servers that are told when the zone has changed.
+    pub(crate) secondaries: Vec<String>,
+    /// Who may have the whole zone over DNS.
+    pub(crate) transfer_networks: Vec<IpNet>,
+}
+
+impl Default for Discovery {
+    fn default() -> Self {
+        Discovery {
+            listener: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            port: 53,
+            http_listener: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            http_port: 8123,
+            dns_on: true,
+            http_on: true,
+            domain: "mesos".into(),
+            ttl: 60,
+            refresh_seconds: 60,
+            ip_sources: ["netinfo", "mesos", "host"].map(str::to_owned).into(),
+            enforce_rfc952: false,
+            recurse_on: true,
+            enumeration_on: true,
+            srv_record_default_weight: 1,
+            weight_label: None,
+            soa_mname: "ns1.mesos".into(),
+            soa_rname: "root.ns1.mesos".into(),
+            soa_refresh: 60,
+            soa_retry: 600,
+            soa_expire: 86_400,
+            reverse_dns_on: false,
+            resolv_subnet_first: false,
+            external_on: true,
+            resolvers: Vec::new(),
+            zone_resolvers: BTreeMap::new(),
+            timeout: 5,
+            set_truncate_bit: true,
+            recursion_networks: transom_discovery::Config::private_networks(),
+            rate_limit: 0,
+            healthy_only: false,
+            staging: false,
+            framework_ttl: BTreeMap::new(),
+            tls_port: None,
+            tls_certificate: None,
+            tls_key: None,
+            secondaries: Vec::new(),
+            transfer_networks: Vec::new(),
+        }
+    }
+}
+
+impl Discovery {
+    /// All paths, for `load` to make them relative to the file that they are in.
+    pub(in crate::config) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        [&mut self.tls_certificate, &mut self.tls_key]
+            .into_iter()
+            .flatten()
+    }
+}
