@@ -64,7 +64,13 @@ impl Config {
             tasks.spawn(async move { dns::serve(sockets, handler, &config, token).await });
         }
         if let Some(listener) = listener {
-            let router = http::router(&config, discovery.dns, discovery.http, Arc::clone(&shared));
+            let router = http::router(
+                &config,
+                discovery.dns,
+                discovery.http,
+                Arc::clone(&shared),
+                metrics.clone(),
+            );
             let serving = transom_web::serve(listener, router, Limits::default(), token.clone(), GRACE);
             tasks.spawn(async move {
                 if let Err(error) = serving.await {

@@ -1,90 +1,164 @@
-//! Lookups over HTTP, in mesos-dns's shapes: its JSON with its indents, its plain-text errors.
+//! Lookups over HTTP, in mesos-dns's shapes, and what goes beyond: tags of answers, watching a name, a description.
+//!
+//! A request is decoded ([`route`]), what it asks for is looked up in the newest zone, and [`answer`] writes it. Nothing
+//! waits for anybody but the client.
 
+mod answer;
+mod events;
+mod lookup;
+mod route;
 mod settings;
+mod whole;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ::http::{HeaderMap, StatusCode, header};
+use ::http::{HeaderMap, StatusCode};
 use axum::Router;
-use axum::extract::{Path, RawQuery, Request, State};
-use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use rand::seq::{IndexedRandom, SliceRandom};
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use axum::routing::any;
+use futures::stream;
 use serde::Serialize;
-use serde_json::ser::PrettyFormatter;
+use tokio::sync::Semaphore;
 
 use crate::Config;
-use crate::http::settings::Shown;
-use crate::listing::{self, ListedFramework};
+use crate::metrics::{Asked, Metrics};
 use crate::shared::Shared;
 use crate::zone::Zone;
+use answer::{busy, is_known, json, json_text, not_yet, plain, refused, tagged, unchanged};
+use lookup::{Host, Service};
+use route::Route;
+use settings::Shown;
+
+/// What `/v1/openapi.json` answers.
+const OPEN_API: &str = include_str!("../openapi.json");
 
 #[derive(Clone)]
 struct Api {
     shared: Arc<Shared>,
+    config: Arc<Config>,
     settings: Arc<Shown>,
+    watchers: Arc<Semaphore>,
+    metrics: Metrics,
 }
 
-/// The five lookups of the specification. Paths may end with one slash.
+/// Every path; those that nobody knows are answered too.
 pub(crate) fn router(
-    config: &Config,
+    config: &Arc<Config>,
     dns: Option<SocketAddr>,
     http: Option<SocketAddr>,
     shared: Arc<Shared>,
+    metrics: Metrics,
 ) -> Router {
     let api = Api {
         shared,
+        config: Arc::clone(config),
         settings: Arc::new(Shown::of(config, dns, http)),
+        watchers: Arc::new(Semaphore::new(events::WATCHERS)),
+        metrics,
     };
-    let mut paths = vec![
-        ("/v1/version", get(version)),
-        ("/v1/config", get(shown_config)),
-        ("/v1/hosts/{host}", get(hosts)),
-        (
-            "/v1/hosts/{host}/ports",
-            get(async || plain(StatusCode::NOT_IMPLEMENTED, "To be implemented...")),
-        ),
-        ("/v1/services/{service}", get(services)),
-    ];
-    if config.enumeration_on {
-        paths.push(("/v1/enumerate", get(enumerate)));
-    }
-    let router = paths.into_iter().fold(Router::new(), |router, (path, method)| {
-        router
-            .route(path, method.clone())
-            .route(&format!("{path}/"), method)
-    });
-    let router = router
-        .route_layer(middleware::from_fn(acceptable))
+    // Paths are taken apart here: mesos-dns's rules begin before there is a route.
+    let router = Router::new()
+        .route("/", any(handle))
+        .route("/{*path}", any(handle))
         .with_state(api);
     transom_web::layers(router)
-        .fallback(async || plain(StatusCode::NOT_FOUND, "404: Page Not Found"))
-        .method_not_allowed_fallback(async || {
-            plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed")
-        })
 }
 
-/// There is JSON and nothing else.
-async fn acceptable(request: Request, next: Next) -> Response {
-    if takes_json(request.headers()) {
-        next.run(request).await
-    } else {
-        plain(StatusCode::NOT_ACCEPTABLE, "406: Not Acceptable")
-    }
-}
-
-fn takes_json(headers: &HeaderMap) -> bool {
-    let mut kinds = Vec::new();
-    for value in headers.get_all(header::ACCEPT) {
-        kinds.extend(value.to_str().unwrap_or_default().split(','));
-    }
-    let json = |kind: &&str| {
-        let kind = kind.split(';').next().unwrap_or_default().trim();
-        matches!(kind, "" | "*/*" | "application/json")
+async fn handle(State(api): State<Api>, request: Request) -> Response {
+    let uri = request.uri();
+    let found = route::route(
+        request.method(),
+        uri.path(),
+        uri.query(),
+        request.headers(),
+        api.config.enumeration_on,
+    );
+    let (name, response) = match found {
+        Ok(route) => (
+            route.name(),
+            api.answer(route, request.headers(), uri.query()).await,
+        ),
+        Err(refusal) => ("none", refused(&refusal)),
     };
-    kinds.is_empty() || kinds.iter().any(json)
+    api.metrics.asked(&Asked {
+        route: name,
+        code: response.status().as_u16(),
+    });
+    response
+}
+
+impl Api {
+    async fn answer(&self, route: Route, headers: &HeaderMap, query: Option<&str>) -> Response {
+        match route {
+            Route::Version => version(),
+            Route::Config => {
+                let serial = self.shared.zone.load().as_ref().map_or(0, |zone| zone.serial());
+                json(&self.settings.with_serial(serial))
+            }
+            Route::OpenApi => json_text(OPEN_API.into()),
+            Route::HostPorts => plain(StatusCode::NOT_IMPLEMENTED, "To be implemented..."),
+            Route::WatchHosts(host) => self.watch(move |zone| lookup::all_hosts(zone, &host)),
+            Route::WatchServices(service) => self.watch(move |zone| lookup::all_services(zone, &service)),
+            Route::Hosts(_) | Route::Services(_) | Route::Enumerate | Route::Axfr => {
+                let Some(zone) = self.shared.zone.load_full() else {
+                    return not_yet();
+                };
+                let serial = zone.serial();
+                if is_known(headers, serial) {
+                    return unchanged(serial);
+                }
+                tagged(serial, self.of_zone(route, zone, query).await)
+            }
+        }
+    }
+
+    /// What is in the zone.
+    async fn of_zone(&self, route: Route, zone: Arc<Zone>, query: Option<&str>) -> Response {
+        match route {
+            Route::Hosts(host) => listed(&lookup::hosts(&zone, &host), &host, query, Host::default),
+            Route::Services(service) => {
+                let found = lookup::services(&zone, &service);
+                listed(&found, &service, query, Service::default)
+            }
+            Route::Enumerate => {
+                let pieces = whole::Enumeration::of(zone).map(Ok::<_, std::convert::Infallible>);
+                let mut answer = json_text(Vec::new());
+                *answer.body_mut() = Body::from_stream(stream::iter(pieces));
+                answer
+            }
+            _ => {
+                let config = Arc::clone(&self.config);
+                // Of a large zone it takes a second.
+                match tokio::task::spawn_blocking(move || whole::axfr(&zone, &config)).await {
+                    Ok(text) => json_text(text),
+                    Err(_) => busy("503: The zone could not be written"),
+                }
+            }
+        }
+    }
+
+    fn watch<T: Serialize>(&self, answer: impl Fn(&Zone) -> Vec<T> + Send + 'static) -> Response {
+        match Arc::clone(&self.watchers).try_acquire_owned() {
+            Ok(permit) => events::events(Arc::clone(&self.shared), permit, answer),
+            Err(_) => busy("503: There are as many watchers as there may be"),
+        }
+    }
+}
+
+/// Records. Where there is none clients depend on one of empty texts; those that ask for it get a 404.
+fn listed<T: Serialize>(records: &[T], name: &str, query: Option<&str>, empty: impl Fn() -> T) -> Response {
+    if !records.is_empty() {
+        return json(records);
+    }
+    let strict = query.is_some_and(|query| query.split('&').any(|pair| pair == "strict=true"));
+    if strict {
+        plain(StatusCode::NOT_FOUND, &format!("404: No Such Name: {name}"))
+    } else {
+        json(&[empty()])
+    }
 }
 
 #[derive(Serialize)]
@@ -97,179 +171,10 @@ struct Version {
     version: &'static str,
 }
 
-async fn version() -> Response {
+fn version() -> Response {
     json(&Version {
         service: "Transom",
         url: env!("CARGO_PKG_REPOSITORY"),
         version: env!("CARGO_PKG_VERSION"),
     })
-}
-
-async fn shown_config(State(api): State<Api>) -> Response {
-    let serial = api.shared.zone.load().as_ref().map_or(0, |zone| zone.serial());
-    json(&api.settings.with_serial(serial))
-}
-
-/// A host record (specification, part A).
-#[derive(Default, Serialize)]
-struct Host {
-    host: String,
-    ip: String,
-}
-
-async fn hosts(State(api): State<Api>, Path(host): Path<String>, RawQuery(query): RawQuery) -> Response {
-    let Some(zone) = api.shared.zone.load_full() else {
-        return not_yet();
-    };
-    let name = normal(&host);
-    let Some(node) = zone.node(&name) else {
-        return unknown(&host, query.as_deref(), Host::default());
-    };
-    let record = |ip: String| Host {
-        host: name.clone(),
-        ip,
-    };
-    let mut a: Vec<_> = node.a().iter().map(|ip| record(ip.to_string())).collect();
-    let mut aaaa: Vec<_> = node.aaaa().iter().map(|ip| record(ip.to_string())).collect();
-    a.shuffle(&mut rand::rng());
-    aaaa.shuffle(&mut rand::rng());
-    a.append(&mut aaaa);
-    if a.is_empty() {
-        unknown(&host, query.as_deref(), Host::default())
-    } else {
-        json(&a)
-    }
-}
-
-/// A service record (specification, part A).
-#[derive(Default, Serialize)]
-#[allow(clippy::struct_field_names)] // The specification's names.
-struct Service {
-    service: String,
-    host: String,
-    ip: String,
-    port: String,
-}
-
-async fn services(
-    State(api): State<Api>,
-    Path(service): Path<String>,
-    RawQuery(query): RawQuery,
-) -> Response {
-    let Some(zone) = api.shared.zone.load_full() else {
-        return not_yet();
-    };
-    let records = service_records(&zone, &service);
-    if records.is_empty() {
-        unknown(&service, query.as_deref(), Service::default())
-    } else {
-        json(&records)
-    }
-}
-
-/// For each target one address of each kind, whichever come up; a target without address is left out.
-fn service_records(zone: &Zone, asked: &str) -> Vec<Service> {
-    let services = zone.node(&normal(asked)).map_or(&[][..], |node| node.srv());
-    let mut records = Vec::with_capacity(services.len());
-    for service in services {
-        let Some(target) = zone.node(&service.target) else {
-            continue;
-        };
-        let a = target.a().choose(&mut rand::rng()).map(ToString::to_string);
-        let aaaa = target.aaaa().choose(&mut rand::rng()).map(ToString::to_string);
-        records.extend([a, aaaa].into_iter().flatten().map(|ip| Service {
-            service: asked.to_owned(),
-            host: service.target.to_string(),
-            ip,
-            port: service.port.to_string(),
-        }));
-    }
-    records
-}
-
-/// The enumerate object (specification, part A); a cluster without frameworks has null.
-#[derive(Serialize)]
-struct Enumeration {
-    frameworks: Option<Vec<ListedFramework>>,
-}
-
-async fn enumerate(State(api): State<Api>) -> Response {
-    let Some(zone) = api.shared.zone.load_full() else {
-        return not_yet();
-    };
-    let frameworks: Vec<_> = listing::frameworks(&zone).collect();
-    json(&Enumeration {
-        frameworks: (!frameworks.is_empty()).then_some(frameworks),
-    })
-}
-
-/// The name as the zone has it.
-fn normal(name: &str) -> String {
-    let mut name = name.to_ascii_lowercase().replace(".*", "");
-    if !name.ends_with('.') {
-        name.push('.');
-    }
-    name
-}
-
-/// Clients depend on one record of empty texts; those that ask for it get a 404.
-fn unknown<T: Serialize>(name: &str, query: Option<&str>, empty: T) -> Response {
-    let strict = query.is_some_and(|query| query.split('&').any(|pair| pair == "strict=true"));
-    if strict {
-        plain(StatusCode::NOT_FOUND, &format!("404: No Such Name: {name}"))
-    } else {
-        json(&[empty])
-    }
-}
-
-fn not_yet() -> Response {
-    let answer = plain(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "503: The cluster has not been heard of yet",
-    );
-    ([(header::RETRY_AFTER, "1")], answer).into_response()
-}
-
-fn plain(status: StatusCode, text: &str) -> Response {
-    (
-        status,
-        [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],
-        text.to_owned(),
-    )
-        .into_response()
-}
-
-fn json<T: Serialize + ?Sized>(value: &T) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], text(value)).into_response()
-}
-
-/// JSON indented by one space a level, and every line but the first by one more.
-fn text<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
-    let mut text = Vec::new();
-    let formatter = PrettyFormatter::with_indent(b" ");
-    let mut serializer = serde_json::Serializer::with_formatter(Indented(&mut text), formatter);
-    // Texts, numbers and lists, into memory: cannot fail.
-    if let Err(error) = value.serialize(&mut serializer) {
-        tracing::error!(%error, "an answer could not be written");
-    }
-    text
-}
-
-/// Adds a space after every line feed; within JSON texts there are none.
-struct Indented<'t>(&'t mut Vec<u8>);
-
-impl std::io::Write for Indented<'_> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        for byte in bytes {
-            self.0.push(*byte);
-            if *byte == b'\n' {
-                self.0.push(b' ');
-            }
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }

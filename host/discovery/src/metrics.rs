@@ -19,10 +19,19 @@ pub(crate) struct Query {
     pub(crate) rcode: &'static str,
 }
 
+/// Labels of an answered HTTP request.
+#[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
+pub(crate) struct Asked {
+    /// What was asked for; `none` for what nobody knows.
+    pub(crate) route: &'static str,
+    pub(crate) code: u16,
+}
+
 /// Counters of one running discovery.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
     pub(crate) queries: Family<Query, Counter>,
+    requests: Family<Asked, Counter>,
     pub(crate) reconnects: Counter,
     pub(crate) zones: Counter,
     pub(crate) drift: Counter,
@@ -37,6 +46,11 @@ impl Metrics {
             metrics.queries.clone(),
         );
         registry.register(
+            "transom_discovery_http_requests",
+            "HTTP requests answered",
+            metrics.requests.clone(),
+        );
+        registry.register(
             "transom_discovery_reconnects",
             "Times that the cluster's stream of events was opened anew after it was lost",
             metrics.reconnects.clone(),
@@ -49,6 +63,10 @@ impl Metrics {
         registry.register("transom_discovery_zones", "Zones made", metrics.zones.clone());
         registry.register_collector(Box::new(OfZone(Arc::clone(shared))));
         metrics
+    }
+
+    pub(crate) fn asked(&self, labels: &Asked) {
+        self.requests.get_or_create(labels).inc();
     }
 }
 

@@ -137,6 +137,11 @@ impl Zone {
             .filter(|(name, node)| node.has_records() && self.holds(name))
     }
 
+    /// Every name that has records, also one that is not below the domain, as the name server's may be.
+    pub fn iter_all(&self) -> impl Iterator<Item = (&Arc<str>, &Node)> {
+        self.nodes.iter().filter(|(_, node)| node.has_records())
+    }
+
     /// The one name that has this address; none where several have, or reverse lookups are off.
     pub fn name_of(&self, ip: IpAddr) -> Option<&str> {
         match &**self.names.get(&ip)? {

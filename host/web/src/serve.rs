@@ -165,6 +165,8 @@ async fn connection(
     let mut connection = std::pin::pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
+            // As the programs write them whose place is taken, for clients that look for nothing else.
+            .title_case_headers(true)
             .header_read_timeout(limits.header_timeout)
             .max_buf_size(limits.max_head.max(SMALLEST_HEAD))
             .serve_connection(TokioIo::new(stream), service)

@@ -1,0 +1,162 @@
+//! Answers in mesos-dns's form: its JSON with its indents, its plain-text errors.
+
+use ::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::ser::PrettyFormatter;
+
+use super::route::Refusal;
+
+/// JSON as a whole.
+pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Response {
+    json_text(text(value, 0))
+}
+
+pub(super) fn json_text(text: Vec<u8>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+pub(super) fn plain(status: StatusCode, text: &str) -> Response {
+    (
+        status,
+        [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],
+        text.to_owned(),
+    )
+        .into_response()
+}
+
+/// Nothing is known yet.
+pub(super) fn not_yet() -> Response {
+    busy("503: The cluster has not been heard of yet")
+}
+
+/// Not now.
+pub(super) fn busy(text: &str) -> Response {
+    let answer = plain(StatusCode::SERVICE_UNAVAILABLE, text);
+    ([(header::RETRY_AFTER, "1")], answer).into_response()
+}
+
+pub(super) fn refused(refusal: &Refusal) -> Response {
+    match refusal {
+        Refusal::Malformed => plain(StatusCode::BAD_REQUEST, "400: Bad Request"),
+        Refusal::Elsewhere(location) => {
+            let shown = location
+                .replace('&', "&amp;")
+                .replace('"', "&#34;")
+                .replace('\'', "&#39;")
+                .replace('<', "&lt;")
+                .replace('>', "&gt;");
+            let headers = [
+                (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+                (header::LOCATION, location.as_str()),
+            ];
+            let body = format!("<a href=\"{shown}\">Moved Permanently</a>.\n\n");
+            (StatusCode::MOVED_PERMANENTLY, headers, body).into_response()
+        }
+        Refusal::NotFound => plain(StatusCode::NOT_FOUND, "404: Page Not Found"),
+        Refusal::WrongMethod => {
+            let answer = plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
+            ([(header::ALLOW, "GET, HEAD")], answer).into_response()
+        }
+        Refusal::WrongBody => plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "415: Unsupported Media Type"),
+        Refusal::NotAcceptable => plain(StatusCode::NOT_ACCEPTABLE, "406: Not Acceptable"),
+    }
+}
+
+/// The tag of what a zone with that serial answers. Weak: the order of an answer changes with each.
+fn tag(serial: u32) -> String {
+    format!("W/\"{serial}\"")
+}
+
+/// Whether the client has the answers of that serial already.
+pub(super) fn is_known(headers: &HeaderMap, serial: u32) -> bool {
+    let mut known = headers.get_all(header::IF_NONE_MATCH).iter();
+    let bare = format!("\"{serial}\"");
+    known.any(|tags| {
+        let tags = tags.to_str().unwrap_or_default();
+        tags.split(',')
+            .any(|tag| tag.trim().trim_start_matches("W/") == bare)
+    })
+}
+
+/// Nothing has changed.
+pub(super) fn unchanged(serial: u32) -> Response {
+    (StatusCode::NOT_MODIFIED, [(header::ETAG, tag(serial))]).into_response()
+}
+
+/// An answer of a zone with that serial.
+pub(super) fn tagged(serial: u32, answer: Response) -> Response {
+    ([(header::ETAG, tag(serial))], answer).into_response()
+}
+
+/// JSON indented by one space a level, and every line but the first by one more and by `depth`.
+pub(super) fn text<T: Serialize + ?Sized>(value: &T, depth: usize) -> Vec<u8> {
+    let mut text = Vec::new();
+    let formatter = PrettyFormatter::with_indent(b" ");
+    let indented = Indented {
+        text: &mut text,
+        by: 1 + depth,
+    };
+    let mut serializer = serde_json::Serializer::with_formatter(indented, formatter);
+    // Texts, numbers and lists, into memory: cannot fail.
+    if let Err(error) = value.serialize(&mut serializer) {
+        tracing::error!(%error, "an answer could not be written");
+    }
+    text
+}
+
+/// Adds spaces after every line feed; within JSON texts there are none.
+struct Indented<'t> {
+    text: &'t mut Vec<u8>,
+    by: usize,
+}
+
+impl std::io::Write for Indented<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.text.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                self.text.resize(self.text.len() + self.by, b' ');
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // Tests: a failure is their answer.
+
+    use super::*;
+
+    #[test]
+    fn tags_are_compared_without_their_weakness() {
+        for (tags, expected) in [
+            ("W/\"7\"", true),
+            ("\"7\"", true),
+            ("\"6\", W/\"7\"", true),
+            ("W/\"77\"", false),
+            ("7", false),
+            // Nobody has everything.
+            ("*", false),
+        ] {
+            let headers = HeaderMap::from_iter([(header::IF_NONE_MATCH, tags.parse().unwrap())]);
+            assert_eq!(is_known(&headers, 7), expected, "{tags}");
+        }
+        assert!(!is_known(&HeaderMap::new(), 7));
+    }
+
+    #[test]
+    fn lines_are_indented_as_ever() {
+        let value = serde_json::json!({"a": [1], "b": []});
+        assert_eq!(text(&value, 0), b"{\n  \"a\": [\n   1\n  ],\n  \"b\": []\n }");
+        assert_eq!(
+            text(&value, 2),
+            b"{\n    \"a\": [\n     1\n    ],\n    \"b\": []\n   }"
+        );
+    }
+}

@@ -1,0 +1,97 @@
+//! Hosts and services: what a zone says of one name.
+
+use std::net::IpAddr;
+
+use rand::seq::{IndexedRandom, SliceRandom};
+use serde::Serialize;
+
+use crate::zone::Zone;
+
+/// A host record (specification, part A).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Host {
+    host: String,
+    ip: String,
+}
+
+/// A service record (specification, part A).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(clippy::struct_field_names)] // The specification's names.
+pub(super) struct Service {
+    service: String,
+    host: String,
+    ip: String,
+    port: String,
+}
+
+/// The name as the zone has it.
+fn normal(name: &str) -> String {
+    let mut name = name.to_ascii_lowercase().replace(".*", "");
+    if !name.ends_with('.') {
+        name.push('.');
+    }
+    name
+}
+
+fn ips(zone: &Zone, name: &str) -> (Vec<IpAddr>, Vec<IpAddr>) {
+    zone.node(name).map_or_else(Default::default, |node| {
+        let v4 = node.a().iter().map(|ip| (*ip).into());
+        let v6 = node.aaaa().iter().map(|ip| (*ip).into());
+        (v4.collect(), v6.collect())
+    })
+}
+
+/// The addresses of a host: IPv4 before IPv6, each in another order every time.
+pub(super) fn hosts(zone: &Zone, asked: &str) -> Vec<Host> {
+    let name = normal(asked);
+    let (mut v4, mut v6) = ips(zone, &name);
+    v4.shuffle(&mut rand::rng());
+    v6.shuffle(&mut rand::rng());
+    let host = |ip: IpAddr| Host {
+        host: name.clone(),
+        ip: ip.to_string(),
+    };
+    v4.into_iter().chain(v6).map(host).collect()
+}
+
+/// For each target one address of each kind, whichever come up; a target without address is left out.
+pub(super) fn services(zone: &Zone, asked: &str) -> Vec<Service> {
+    places(zone, asked, |ips| {
+        ips.choose(&mut rand::rng()).copied().into_iter().collect()
+    })
+}
+
+/// All addresses of a host, in order.
+pub(super) fn all_hosts(zone: &Zone, asked: &str) -> Vec<Host> {
+    let name = normal(asked);
+    let (mut v4, mut v6) = ips(zone, &name);
+    v4.sort_unstable();
+    v6.sort_unstable();
+    let host = |ip: IpAddr| Host {
+        host: name.clone(),
+        ip: ip.to_string(),
+    };
+    v4.into_iter().chain(v6).map(host).collect()
+}
+
+/// All addresses of all targets, in order.
+pub(super) fn all_services(zone: &Zone, asked: &str) -> Vec<Service> {
+    let mut places = places(zone, asked, <[IpAddr]>::to_vec);
+    places.sort_by(|a, b| (&a.host, &a.port, &a.ip).cmp(&(&b.host, &b.port, &b.ip)));
+    places
+}
+
+fn places(zone: &Zone, asked: &str, which: impl Fn(&[IpAddr]) -> Vec<IpAddr>) -> Vec<Service> {
+    let services = zone.node(&normal(asked)).map_or(&[][..], |node| node.srv());
+    let mut records = Vec::with_capacity(services.len());
+    for service in services {
+        let (v4, v6) = ips(zone, &service.target);
+        records.extend(which(&v4).into_iter().chain(which(&v6)).map(|ip| Service {
+            service: asked.to_owned(),
+            host: service.target.to_string(),
+            ip: ip.to_string(),
+            port: service.port.to_string(),
+        }));
+    }
+    records
+}

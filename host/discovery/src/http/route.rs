@@ -1,0 +1,316 @@
+//! Which answer a request asks for: a pure function of its method, path and headers, with mesos-dns's rules.
+//!
+//! Paths are decoded before anything is looked for in them. One with doubled slashes or dots between slashes is pointed at
+//! what it means (301); it may end with one slash. A path that nobody knows is 404, another method on a known one 405, a body
+//! that is no JSON 415, and who does not take what there is gets 406.
+
+use ::http::{HeaderMap, Method, header};
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    Version,
+    Config,
+    Enumerate,
+    /// The zone with all records.
+    Axfr,
+    OpenApi,
+    /// The addresses of a host.
+    Hosts(String),
+    /// Never made, by anybody.
+    HostPorts,
+    /// The places of a service.
+    Services(String),
+    WatchHosts(String),
+    WatchServices(String),
+}
+
+impl Route {
+    /// What it is called in metrics.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Version => "version",
+            Self::Config => "config",
+            Self::Enumerate => "enumerate",
+            Self::Axfr => "axfr",
+            Self::OpenApi => "openapi",
+            Self::Hosts(_) | Self::HostPorts => "hosts",
+            Self::Services(_) => "services",
+            Self::WatchHosts(_) | Self::WatchServices(_) => "watch",
+        }
+    }
+}
+
+/// Why there is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The path is not encoded as one.
+    Malformed,
+    /// What was meant is there.
+    Elsewhere(String),
+    NotFound,
+    WrongMethod,
+    WrongBody,
+    NotAcceptable,
+}
+
+/// Finds the route. `enumeration`: whether everything can be listed.
+pub(super) fn route(
+    method: &Method,
+    path: &str,
+    query: Option<&str>,
+    headers: &HeaderMap,
+    enumeration: bool,
+) -> Result<Route, Refusal> {
+    let path = decoded(path).ok_or(Refusal::Malformed)?;
+    let clean = cleaned(&path);
+    if clean != path {
+        let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+        return Err(Refusal::Elsewhere(encoded(&clean) + &query));
+    }
+    let route = known(&path, enumeration).ok_or(Refusal::NotFound)?;
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        return Err(Refusal::WrongMethod);
+    }
+    if !is_json(headers) {
+        return Err(Refusal::WrongBody);
+    }
+    let kind = match route {
+        Route::WatchHosts(_) | Route::WatchServices(_) => "text/event-stream",
+        _ => "application/json",
+    };
+    if takes(headers, kind) {
+        Ok(route)
+    } else {
+        Err(Refusal::NotAcceptable)
+    }
+}
+
+fn known(path: &str, enumeration: bool) -> Option<Route> {
+    let path = path.strip_prefix("/v1/")?;
+    let parts: Vec<_> = path.strip_suffix('/').unwrap_or(path).split('/').collect();
+    let name = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+    Some(match parts[..] {
+        ["version"] => Route::Version,
+        ["config"] => Route::Config,
+        ["enumerate"] if enumeration => Route::Enumerate,
+        ["axfr"] if enumeration => Route::Axfr,
+        ["openapi.json"] => Route::OpenApi,
+        ["hosts", host] => Route::Hosts(name(host)?),
+        ["hosts", _, "ports"] => Route::HostPorts,
+        ["services", service] => Route::Services(name(service)?),
+        ["watch", "hosts", host] => Route::WatchHosts(name(host)?),
+        ["watch", "services", service] => Route::WatchServices(name(service)?),
+        _ => return None,
+    })
+}
+
+/// Whether a body, if there is one that says what it is, is JSON.
+fn is_json(headers: &HeaderMap) -> bool {
+    let length = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let kind = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok());
+    match (length, kind) {
+        (None | Some(0), _) | (_, None | Some("")) => true,
+        (_, Some(kind)) => kind.split(',').any(|kind| named(kind) == "application/json"),
+    }
+}
+
+/// Whether a client takes this kind. A whole class (`application/*`) is taken for another one, as ever.
+fn takes(headers: &HeaderMap, kind: &str) -> bool {
+    let mut kinds = Vec::new();
+    for value in headers.get_all(header::ACCEPT) {
+        kinds.extend(value.to_str().unwrap_or_default().split(','));
+    }
+    kinds.is_empty()
+        || kinds
+            .into_iter()
+            .map(named)
+            .any(|taken| matches!(taken, "" | "*/*") || taken == kind)
+}
+
+/// A kind without its parameters.
+fn named(kind: &str) -> &str {
+    kind.split(';').next().unwrap_or_default().trim()
+}
+
+/// With `%61` as `a`; none when what follows a `%` is no number.
+fn decoded(path: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let digits = rest
+            .get(..2)
+            .filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+        bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+        rest = &rest[2..];
+    }
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Without doubled slashes, and with `.` and `..` between slashes followed.
+fn cleaned(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    let mut clean = format!("/{}", parts.join("/"));
+    if path.ends_with('/') && clean != "/" {
+        clean.push('/');
+    }
+    clean
+}
+
+/// As it stands in a `Location`.
+fn encoded(path: &str) -> String {
+    let mut text = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // Tests: a failure is their answer.
+
+    use super::*;
+
+    fn get(path: &str) -> Result<Route, Refusal> {
+        route(&Method::GET, path, None, &HeaderMap::new(), true)
+    }
+
+    #[test]
+    fn paths_lead_where_they_ever_did() {
+        let host = |name: &str| Ok(Route::Hosts(name.to_owned()));
+        let elsewhere = |path: &str| Err(Refusal::Elsewhere(path.to_owned()));
+        for (path, expected) in [
+            ("/v1/version", Ok(Route::Version)),
+            ("/v1/version/", Ok(Route::Version)),
+            ("/v1/config", Ok(Route::Config)),
+            ("/v1/enumerate", Ok(Route::Enumerate)),
+            ("/v1/axfr", Ok(Route::Axfr)),
+            ("/v1/hosts/leader.mesos", host("leader.mesos")),
+            ("/v1/hosts/leader.mesos/", host("leader.mesos")),
+            ("/v1/hosts/leader%2Emesos%2e", host("leader.mesos.")),
+            ("/v1/hosts/le%61der", host("leader")),
+            ("/v1/hosts/a%20b%00", host("a b\0")),
+            ("/v1/hosts/%FF", host("\u{fffd}")),
+            ("/v1/hosts/x;y=1,z", host("x;y=1,z")),
+            ("/v1/hosts/.*", host(".*")),
+            ("/v1/hosts/a/ports", Ok(Route::HostPorts)),
+            ("/v1/hosts/a/ports/", Ok(Route::HostPorts)),
+            (
+                "/v1/services/_a._tcp.b.",
+                Ok(Route::Services("_a._tcp.b.".into())),
+            ),
+            ("/v1/watch/hosts/a", Ok(Route::WatchHosts("a".into()))),
+            (
+                "/v1/watch/services/_a._tcp",
+                Ok(Route::WatchServices("_a._tcp".into())),
+            ),
+            ("/v1/hosts/a%2Fb", Err(Refusal::NotFound)),
+            ("/v1/services/a/ports", Err(Refusal::NotFound)),
+            ("/v1/hosts/", Err(Refusal::NotFound)),
+            ("/v1/hosts", Err(Refusal::NotFound)),
+            ("/v1", Err(Refusal::NotFound)),
+            ("/", Err(Refusal::NotFound)),
+            ("/V1/version", Err(Refusal::NotFound)),
+            ("/metrics", Err(Refusal::NotFound)),
+            ("/v1/hosts/%zz", Err(Refusal::Malformed)),
+            ("/v1/hosts/%4", Err(Refusal::Malformed)),
+            ("//v1/version", elsewhere("/v1/version")),
+            ("/v1//version", elsewhere("/v1/version")),
+            ("/v1/./version", elsewhere("/v1/version")),
+            ("/v1/../v1/version", elsewhere("/v1/version")),
+            ("/v1/hosts//", elsewhere("/v1/hosts/")),
+            ("/v1/hosts/.", elsewhere("/v1/hosts")),
+            ("/v1/hosts/..", elsewhere("/v1")),
+            ("/v1/hosts//%20%3F", elsewhere("/v1/hosts/%20%3F")),
+            ("/..", elsewhere("/")),
+        ] {
+            assert_eq!(get(path), expected, "{path}");
+        }
+        let found = route(&Method::PUT, "//v1", Some("x=1"), &HeaderMap::new(), true);
+        assert_eq!(found, elsewhere("/v1?x=1"));
+        for path in ["/v1/enumerate", "/v1/axfr"] {
+            let found = route(&Method::GET, path, None, &HeaderMap::new(), false);
+            assert_eq!(found, Err(Refusal::NotFound));
+        }
+    }
+
+    #[test]
+    fn methods_come_after_paths() {
+        for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "FOO"] {
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            let of = |path| route(&method, path, None, &HeaderMap::new(), true);
+            assert_eq!(of("/v1/version"), Err(Refusal::WrongMethod), "{method}");
+            assert_eq!(of("/nope"), Err(Refusal::NotFound), "{method}");
+        }
+        let head = route(&Method::HEAD, "/v1/version", None, &HeaderMap::new(), true);
+        assert_eq!(head, Ok(Route::Version));
+    }
+
+    fn with(path: &str, headers: &[(header::HeaderName, &str)]) -> Result<(), Refusal> {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (name.clone(), value.parse().unwrap()));
+        route(&Method::GET, path, None, &headers.collect(), true).map(drop)
+    }
+
+    #[test]
+    fn there_is_json_and_events_for_watchers() {
+        for (path, accept, expected) in [
+            ("/v1/version", "application/json", true),
+            ("/v1/version", "application/json;q=0.1", true),
+            ("/v1/version", "text/html, application/json", true),
+            ("/v1/version", "text/html,*/*;q=0.8", true),
+            ("/v1/version", "", true),
+            ("/v1/version", "text/html", false),
+            ("/v1/version", "application/*", false),
+            ("/v1/version", "application/xml", false),
+            ("/v1/watch/hosts/a", "text/event-stream", true),
+            ("/v1/watch/hosts/a", "*/*", true),
+            ("/v1/watch/hosts/a", "application/json", false),
+        ] {
+            let found = with(path, &[(header::ACCEPT, accept)]);
+            assert_eq!(found.is_ok(), expected, "{path} {accept:?}");
+            assert!(expected || found == Err(Refusal::NotAcceptable));
+        }
+    }
+
+    #[test]
+    fn bodies_are_json_where_they_say_what_they_are() {
+        for (length, kind, expected) in [
+            ("1", "text/plain", false),
+            ("1", "application/json", true),
+            ("1", "application/json; charset=utf-8", true),
+            ("1", "", true),
+            ("0", "text/plain", true),
+        ] {
+            let found = with(
+                "/v1/version",
+                &[(header::CONTENT_LENGTH, length), (header::CONTENT_TYPE, kind)],
+            );
+            assert_eq!(found.is_ok(), expected, "{length} {kind:?}");
+            assert!(expected || found == Err(Refusal::WrongBody));
+        }
+        assert!(with("/v1/version", &[(header::CONTENT_TYPE, "text/plain")]).is_ok());
+    }
+}

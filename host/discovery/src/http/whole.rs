@@ -1,0 +1,193 @@
+//! Everything at once: the enumeration, written while it is sent, and the zone with all its records.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Serialize;
+use transom_cluster::{FrameworkId, TaskId};
+
+use super::answer::text;
+use crate::Config;
+use crate::listing::Lister;
+use crate::zone::Zone;
+
+/// So much is written before it is sent.
+const PIECE: usize = 64 << 10;
+
+/// The enumerate object (specification, part A) in pieces: a large cluster's is never there as a whole. A cluster without
+/// frameworks has null.
+pub(super) struct Enumeration {
+    lister: Lister,
+    frameworks: std::vec::IntoIter<FrameworkId>,
+    /// The framework being written, and those of its tasks that are still to come.
+    current: Option<(FrameworkId, std::vec::IntoIter<TaskId>)>,
+    written: Written,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    Nothing,
+    /// Frameworks before the next one; tasks of the present one.
+    Some {
+        frameworks: bool,
+        tasks: bool,
+    },
+    All,
+}
+
+impl Enumeration {
+    pub(super) fn of(zone: Arc<Zone>) -> Self {
+        let lister = Lister::new(zone);
+        Self {
+            frameworks: lister.frameworks().into_iter(),
+            lister,
+            current: None,
+            written: Written::Nothing,
+        }
+    }
+
+    /// Writes the next part.
+    fn write(&mut self, piece: &mut Vec<u8>) {
+        let (frameworks, tasks) = match self.written {
+            Written::All => return,
+            Written::Nothing if self.frameworks.len() == 0 => {
+                piece.extend_from_slice(b"{\n  \"frameworks\": null\n }");
+                self.written = Written::All;
+                return;
+            }
+            Written::Nothing => {
+                piece.extend_from_slice(b"{\n  \"frameworks\": [");
+                (false, false)
+            }
+            Written::Some { frameworks, tasks } => (frameworks, tasks),
+        };
+        self.written = match self.current.take() {
+            None => match self.frameworks.next() {
+                None => {
+                    piece.extend_from_slice(b"\n  ]\n }");
+                    Written::All
+                }
+                Some(framework) => {
+                    piece.extend_from_slice(if frameworks {
+                        b",\n   {\n    \"tasks\": ["
+                    } else {
+                        b"\n   {\n    \"tasks\": ["
+                    });
+                    let tasks = self.lister.tasks(&framework).into_iter();
+                    self.current = Some((framework, tasks));
+                    Written::Some {
+                        frameworks: true,
+                        tasks: false,
+                    }
+                }
+            },
+            Some((framework, mut rest)) => match rest.next() {
+                None => {
+                    piece.extend_from_slice(if tasks {
+                        b"\n    ],\n    \"name\": "
+                    } else {
+                        b"],\n    \"name\": "
+                    });
+                    piece.extend(text(self.lister.name(&framework), 3));
+                    piece.extend_from_slice(b"\n   }");
+                    Written::Some {
+                        frameworks,
+                        tasks: false,
+                    }
+                }
+                Some(task) => {
+                    let listed = self.lister.task(&framework, &task);
+                    self.current = Some((framework, rest));
+                    let new = listed.is_some();
+                    if let Some(listed) = listed {
+                        piece.extend_from_slice(if tasks { b",\n     " } else { b"\n     " });
+                        piece.extend(text(&listed, 4));
+                    }
+                    Written::Some {
+                        frameworks,
+                        tasks: tasks || new,
+                    }
+                }
+            },
+        };
+    }
+}
+
+impl Iterator for Enumeration {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let mut piece = Vec::new();
+        while piece.len() < PIECE && self.written != Written::All {
+            self.write(&mut piece);
+        }
+        (!piece.is_empty()).then(|| piece.into())
+    }
+}
+
+/// `/v1/axfr`: mesos-dns's listing of the zone.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Axfr<'z> {
+    #[serde(rename = "TTL")]
+    ttl: u32,
+    serial: u32,
+    refresh_seconds: u64,
+    mname: &'z str,
+    rname: &'z str,
+    domain: &'z str,
+    records: Records<'z>,
+}
+
+type ByName<'z> = BTreeMap<&'z str, Vec<String>>;
+
+#[derive(Serialize)]
+#[allow(clippy::struct_field_names)] // mesos-dns's names.
+struct Records<'z> {
+    #[serde(rename = "As")]
+    a: ByName<'z>,
+    #[serde(rename = "AAAAs")]
+    aaaa: ByName<'z>,
+    #[serde(rename = "SRVs")]
+    srv: ByName<'z>,
+}
+
+/// The whole zone as a text.
+pub(super) fn axfr(zone: &Zone, config: &Config) -> Vec<u8> {
+    let mut records = Records {
+        a: ByName::new(),
+        aaaa: ByName::new(),
+        srv: ByName::new(),
+    };
+    for (name, node) in zone.iter_all() {
+        let a = node.a().iter().map(ToString::to_string).collect();
+        let aaaa = node.aaaa().iter().map(ToString::to_string).collect();
+        let srv = node
+            .srv()
+            .iter()
+            .map(|service| format!("{}:{}", service.target, service.port))
+            .collect();
+        for (kind, values) in [
+            (&mut records.a, a),
+            (&mut records.aaaa, aaaa),
+            (&mut records.srv, srv),
+        ] {
+            let values: Vec<String> = values;
+            if !values.is_empty() {
+                kind.insert(name, values);
+            }
+        }
+    }
+    let axfr = Axfr {
+        ttl: config.ttl,
+        serial: zone.serial(),
+        refresh_seconds: config.refresh_seconds,
+        mname: &config.soa_mname,
+        rname: &config.soa_rname,
+        domain: &config.domain,
+        records,
+    };
+    text(&axfr, 0)
+}
