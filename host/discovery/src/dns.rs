@@ -4,9 +4,17 @@
 //! Work is bounded where it comes in: a packet is answered before the next one is taken from the same socket or
 //! connection, connections are so many at a time, and nobody is waited for without a deadline.
 
+pub mod access;
 mod answer;
+pub mod connection;
+pub mod forward;
 mod handler;
+<<<<<<< HEAD
 mod notify;
+=======
+pub mod limit;
+mod packet;
+>>>>>>> 0c14918 (discovery: names of others are forwarded, within bounds)
 mod quick;
 mod tcp;
 mod transfer;

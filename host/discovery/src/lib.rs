@@ -22,7 +22,7 @@
 mod changes;
 pub mod cluster;
 pub mod config;
-mod dns;
+pub mod dns;
 mod error;
 mod handle;
 mod http;

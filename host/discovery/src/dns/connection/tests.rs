@@ -1,0 +1,174 @@
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::DuplexStream;
+use tokio::sync::Semaphore;
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// Says everything back; what begins with `w` after it was let go, and `x` is no query.
+struct Echo {
+    gate: Semaphore,
+    waiting: AtomicUsize,
+}
+
+impl Respond for Echo {
+    async fn reply(&self, packet: &[u8], _: SocketAddr) -> Option<Vec<u8>> {
+        match packet.first() {
+            Some(b'x') => None,
+            Some(b'w') => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                self.gate.acquire().await.ok()?.forget();
+                Some(packet.to_vec())
+            }
+            _ => Some(packet.to_vec()),
+        }
+    }
+}
+
+fn echo() -> Echo {
+    Echo {
+        gate: Semaphore::new(0),
+        waiting: AtomicUsize::new(0),
+    }
+}
+
+/// A conversation with a server; it ends with the script, or before.
+async fn conversation(
+    respond: &Echo,
+    patience: Patience,
+    token: &CancellationToken,
+    script: impl AsyncFnOnce(DuplexStream),
+) {
+    let (client, server) = tokio::io::duplex(100_000);
+    let serving = serve_connection(server, "127.0.0.1:9".parse().unwrap(), respond, patience, token);
+    let both = async { tokio::join!(serving, script(client)) };
+    timeout(LONG, both).await.unwrap();
+}
+
+async fn ask(stream: &mut DuplexStream, queries: &[&[u8]]) {
+    for query in queries {
+        stream.write_u16(query.len().try_into().unwrap()).await.unwrap();
+        stream.write_all(query).await.unwrap();
+    }
+}
+
+async fn answer(stream: &mut DuplexStream) -> String {
+    let answer = read(stream).await.unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+async fn at_its_end(mut stream: DuplexStream) {
+    assert!(timeout(LONG, stream.read_u8()).await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn queries_are_answered_as_they_come_and_slow_ones_hold_up_nobody() {
+    let (respond, token) = (echo(), CancellationToken::new());
+    conversation(&respond, Patience::default(), &token, async |mut stream| {
+        ask(&mut stream, &[b"1", b"2", b"3"]).await;
+        for expected in ["1", "2", "3"] {
+            assert_eq!(answer(&mut stream).await, expected);
+        }
+        ask(&mut stream, &[b"wait", b"4", b"5"]).await;
+        assert_eq!(answer(&mut stream).await, "4");
+        assert_eq!(answer(&mut stream).await, "5");
+        respond.gate.add_permits(1);
+        assert_eq!(answer(&mut stream).await, "wait");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn so_many_at_a_time() {
+    let (respond, token) = (echo(), CancellationToken::new());
+    let patience = Patience {
+        at_once: 2,
+        ..Patience::default()
+    };
+    conversation(&respond, patience, &token, async |mut stream| {
+        ask(&mut stream, &[b"w1", b"w2", b"3"]).await;
+        while respond.waiting.load(Ordering::Relaxed) < 2 {
+            tokio::task::yield_now().await;
+        }
+        // The third has not even been read, or it would have been answered.
+        assert!(
+            timeout(Duration::from_millis(50), stream.read_u8())
+                .await
+                .is_err()
+        );
+        respond.gate.add_permits(2);
+        let mut answers = [
+            answer(&mut stream).await,
+            answer(&mut stream).await,
+            answer(&mut stream).await,
+        ];
+        answers.sort();
+        assert_eq!(answers, ["3", "w1", "w2"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nobody_is_waited_for_for_ever() {
+    let (respond, token) = (echo(), CancellationToken::new());
+    let patience = Patience {
+        ask_within: Duration::from_millis(50),
+        take_within: Duration::from_millis(50),
+        ..Patience::default()
+    };
+    // Says nothing, half a query, or what is no query.
+    for said in [&b""[..], b"\x00\x05abc", b"\x00\x01x"] {
+        conversation(&respond, patience, &token, async |mut stream| {
+            stream.write_all(said).await.unwrap();
+            at_its_end(stream).await;
+        })
+        .await;
+    }
+    // Takes none of its answers.
+    let large = vec![b'l'; 60_000];
+    conversation(&respond, patience, &token, async |stream| {
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        for _ in 0..4 {
+            let framed = [&60_000u16.to_be_bytes()[..], &large].concat();
+            if writer.write_all(&framed).await.is_err() {
+                break;
+            }
+        }
+        // It ends all the same, after what was in the pipe.
+        let mut left = Vec::new();
+        reader.read_to_end(&mut left).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_asked_is_answered_before_the_end() {
+    let (respond, token) = (echo(), CancellationToken::new());
+    conversation(&respond, Patience::default(), &token, async |mut stream| {
+        ask(&mut stream, &[b"wait"]).await;
+        while respond.waiting.load(Ordering::Relaxed) < 1 {
+            tokio::task::yield_now().await;
+        }
+        token.cancel();
+        tokio::task::yield_now().await;
+        respond.gate.add_permits(1);
+        assert_eq!(answer(&mut stream).await, "wait");
+        at_its_end(stream).await;
+    })
+    .await;
+    // And when the client has said all that it has to say.
+    let token = CancellationToken::new();
+    conversation(&respond, Patience::default(), &token, async |mut stream| {
+        ask(&mut stream, &[b"wait", b"more"]).await;
+        stream.shutdown().await.unwrap();
+        assert_eq!(answer(&mut stream).await, "more");
+        respond.gate.add_permits(1);
+        assert_eq!(answer(&mut stream).await, "wait");
+        at_its_end(stream).await;
+    })
+    .await;
+}

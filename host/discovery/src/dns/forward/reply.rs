@@ -1,0 +1,275 @@
+//! A resolver's reply: whether it is one, how long it may be given again, and what a client gets of it.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::time::Duration;
+
+use hickory_proto::rr::Name;
+use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
+
+use super::query::Query;
+use crate::dns::packet::{Flags, HEADER, Layout, Record, Section, code, kind, mark_cut, put_word, word};
+
+/// The longest that a good reply is kept, whatever its records say.
+const LONGEST: Duration = Duration::from_hours(24);
+/// The longest that it is remembered that there is nothing (RFC 2308, section 5).
+const LONGEST_NEGATIVE: Duration = Duration::from_hours(3);
+/// How long a resolver's failure is believed (RFC 9520 asks for a second).
+const FAILURE: Duration = Duration::from_secs(1);
+/// What may not be given again.
+const NONE: Duration = Duration::ZERO;
+
+/// A reply as it came, and where what is in it.
+#[derive(Clone, Debug)]
+pub(super) struct Reply {
+    bytes: Vec<u8>,
+    layout: Layout,
+}
+
+/// What a packet from a resolver is.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// The reply.
+    Reply(Reply),
+    /// It has another id, or is about another question: somebody else's, or a forgery. The reply may still come.
+    Another,
+    /// The reply, and it makes no sense.
+    Broken,
+}
+
+/// What a client can take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Bytes, at least 512.
+    pub(super) limit: usize,
+    /// Whether a reply that was cut says so.
+    pub(super) mark: bool,
+}
+
+impl Reply {
+    /// Holds a packet against the query that was sent with this id.
+    pub(super) fn hear(query: &Query, id: u16, packet: &[u8]) -> Heard {
+        let Some(flags) = Flags::of(packet) else {
+            return Heard::Another;
+        };
+        if word(packet, 0) != Some(id) || !flags.has(Flags::RESPONSE) {
+            return Heard::Another;
+        }
+        let Some(layout) = Layout::read(packet) else {
+            return Heard::Broken;
+        };
+        // Who cannot read a query, or will not, may leave out what it was.
+        let refuses = !matches!(flags.code(), code::NOERROR | code::NXDOMAIN);
+        let asked = match layout.questions {
+            0 => refuses,
+            _ => packet[HEADER..layout.body].eq_ignore_ascii_case(query.question()),
+        };
+        if !asked {
+            return Heard::Another;
+        }
+        if flags.has(Flags::OPCODE) || !layout.whole && !flags.has(Flags::TRUNCATED) {
+            return Heard::Broken;
+        }
+        let mut bytes = packet[..layout.end()].to_vec();
+        if !layout.whole {
+            count(&mut bytes, &layout.records);
+        }
+        Heard::Reply(Self { bytes, layout })
+    }
+
+    /// Its code, without the part that EDNS adds.
+    pub(super) fn code(&self) -> u8 {
+        Flags::of(&self.bytes).map_or(code::SERVFAIL, Flags::code)
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn size(&self) -> usize {
+        self.bytes.len() + self.layout.records.len() * size_of::<Record>()
+    }
+
+    /// How long it may be given to others who ask the same; zero: not at all.
+    pub(super) fn lifetime(&self, asked: u16) -> Duration {
+        let extended = self
+            .layout
+            .opt()
+            .is_some_and(|opt| self.bytes[opt.ttl_at()][0] != 0);
+        let cut = Flags::of(&self.bytes).is_none_or(|flags| flags.has(Flags::TRUNCATED));
+        if extended || cut {
+            return NONE;
+        }
+        match self.code() {
+            code::NOERROR if self.has_answer(asked) => self.shortest().min(LONGEST),
+            code::NOERROR | code::NXDOMAIN => self.negative(),
+            code::SERVFAIL | code::REFUSED => FAILURE,
+            _ => NONE,
+        }
+    }
+
+    fn has_answer(&self, asked: u16) -> bool {
+        let mut answers = self.of(Section::Answer);
+        answers.any(|record| record.kind == asked || asked == kind::ANY)
+    }
+
+    fn of(&self, section: Section) -> impl Iterator<Item = &Record> {
+        let records = self.layout.records.iter();
+        records.filter(move |record| record.section == section)
+    }
+
+    /// The shortest of its records' lifetimes.
+    fn shortest(&self) -> Duration {
+        let records = self.layout.records.iter();
+        let lifetimes = records.filter(|record| record.kind != kind::OPT);
+        let shortest = lifetimes.map(|record| record.ttl).min();
+        Duration::from_secs(shortest.unwrap_or(0).into())
+    }
+
+    /// That there is nothing is known for as long as the SOA record says (RFC 2308, section 5); without one it is not.
+    fn negative(&self) -> Duration {
+        let Some(soa) = self
+            .of(Section::Authority)
+            .find(|record| record.kind == kind::SOA)
+        else {
+            return NONE;
+        };
+        // The last of its numbers.
+        let data = &self.bytes[soa.data()];
+        let Some([a, b, c, d]) = data.last_chunk() else {
+            return NONE;
+        };
+        let minimum = Duration::from_secs(u32::from_be_bytes([*a, *b, *c, *d]).into());
+        self.shortest().min(minimum).min(LONGEST_NEGATIVE)
+    }
+
+    /// What the client of a query gets of it: its id and its way to write the name, lifetimes less what has passed since the
+    /// reply came, and as much as there is room for. `left` is how long it could still be given; nothing lasts longer.
+    pub(super) fn deliver(&self, query: &Query, age: Duration, left: Duration, room: Room) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        put_word(&mut bytes, 0, query.id());
+        // It is the same but for the case, or is not there.
+        if self.layout.questions == 1 {
+            bytes[HEADER..self.layout.body].copy_from_slice(query.question());
+        }
+        let passed = age.as_secs() as u32;
+        if passed > 0 {
+            let left = left.as_secs() as u32;
+            for record in self
+                .layout
+                .records
+                .iter()
+                .filter(|record| record.kind != kind::OPT)
+            {
+                let ttl = record.ttl.saturating_sub(passed).min(left);
+                bytes[record.ttl_at()].copy_from_slice(&ttl.to_be_bytes());
+            }
+        }
+        if bytes.len() > room.limit {
+            bytes = self.cut(&bytes, room);
+        }
+        if !room.mark {
+            let flags = word(&bytes, 2).unwrap_or_default();
+            put_word(&mut bytes, 2, flags & !Flags::TRUNCATED);
+        }
+        bytes
+    }
+
+    /// Leaves what fits, from the front: pointers in names only ever go there. EDNS always fits. Answers and authority are
+    /// left out with the mark that says so, additional records without it (RFC 2181, section 9). Whoever sees the mark gets
+    /// whole sets of records only; who does not see it gets all that fit, because to him an empty answer would mean that
+    /// there is nothing.
+    fn cut(&self, bytes: &[u8], room: Room) -> Vec<u8> {
+        let records = &self.layout.records;
+        let opt = records.iter().position(|record| record.kind == kind::OPT);
+        let opt_bytes = opt.map_or(Cow::Borrowed(&[][..]), |opt| {
+            let whole = &bytes[records[opt].span.clone()];
+            if self.layout.body + whole.len() <= room.limit {
+                Cow::Borrowed(whole)
+            } else {
+                without_options(whole)
+            }
+        });
+        let fits = |kept: usize| {
+            let end = kept
+                .checked_sub(1)
+                .map_or(self.layout.body, |last| records[last].span.end);
+            let behind = if opt.is_some_and(|opt| opt >= kept) {
+                opt_bytes.len()
+            } else {
+                0
+            };
+            end + behind <= room.limit
+        };
+        let mut kept = (0..records.len()).rev().find(|kept| fits(*kept)).unwrap_or(0);
+        let is_missed = |record: &Record| record.section != Section::Additional;
+        let missed = records[kept..].iter().any(is_missed);
+        if room.mark {
+            kept = self.whole_sets(kept);
+        }
+        let end = kept
+            .checked_sub(1)
+            .map_or(self.layout.body, |last| records[last].span.end);
+        let mut left = bytes[..end].to_vec();
+        let mut listed = records[..kept].to_vec();
+        if let Some(opt) = opt.filter(|opt| *opt >= kept) {
+            left.extend_from_slice(&opt_bytes);
+            listed.push(records[opt].clone());
+        }
+        count(&mut left, &listed);
+        if missed {
+            mark_cut(&mut left);
+        }
+        left
+    }
+
+    /// How many of the first `kept` records can stay so that no set is there in part. Sets may lie apart.
+    fn whole_sets(&self, kept: usize) -> usize {
+        let sets: Vec<_> = self
+            .layout
+            .records
+            .iter()
+            .map(|record| self.set(record))
+            .collect();
+        let (mut kept, mut known) = (kept, sets.len());
+        let mut broken = HashSet::new();
+        while kept < known {
+            broken.extend(&sets[kept..known]);
+            known = kept;
+            kept = sets[..kept]
+                .iter()
+                .position(|set| broken.contains(set))
+                .unwrap_or(kept);
+        }
+        kept
+    }
+
+    /// What makes records one set: section, name, type and class. Nobody's set where the name cannot be read.
+    fn set(&self, record: &Record) -> (Section, Option<Name>, u16, u16) {
+        let at = u16::try_from(record.span.start);
+        let name = at
+            .ok()
+            .and_then(|at| Name::read(&mut BinDecoder::new(&self.bytes).clone(at)).ok());
+        (record.section, name, record.kind, record.class)
+    }
+}
+
+/// Writes into a header how many records there are.
+fn count(bytes: &mut [u8], records: &[Record]) {
+    for (section, at) in [
+        (Section::Answer, 6),
+        (Section::Authority, 8),
+        (Section::Additional, 10),
+    ] {
+        let count = records.iter().filter(|record| record.section == section).count();
+        // No more than were counted in 16 bits before.
+        put_word(bytes, at, count as u16);
+    }
+}
+
+/// An EDNS record with nothing behind its fixed part.
+fn without_options(opt: &[u8]) -> Cow<'_, [u8]> {
+    let mut bare = opt.iter().copied().take(9).collect::<Vec<_>>();
+    bare.extend([0, 0]);
+    Cow::Owned(bare)
+}
+
+#[cfg(test)]
+mod tests;

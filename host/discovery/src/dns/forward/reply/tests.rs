@@ -1,0 +1,354 @@
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query as Question, ResponseCode};
+use hickory_proto::rr::rdata::opt::EdnsOption;
+use hickory_proto::rr::rdata::{A, CNAME, NS, SOA};
+use hickory_proto::rr::{RData, RecordType};
+use proptest::prelude::*;
+
+use super::*;
+use crate::dns::forward::Transport;
+
+const ID: u16 = 7;
+
+fn name(name: &str) -> Name {
+    Name::from_ascii(name).unwrap()
+}
+
+fn asked(kind: RecordType) -> Query {
+    let mut query = Message::new(4660, MessageType::Query, OpCode::Query);
+    query.add_query(Question::query(name("Web.Example."), kind));
+    Query::read(&query.to_vec().unwrap()).unwrap()
+}
+
+fn a(owner: &str, ttl: u32, last: u8) -> hickory_proto::rr::Record {
+    hickory_proto::rr::Record::from_rdata(name(owner), ttl, RData::A(A([192, 0, 2, last].into())))
+}
+
+fn soa(ttl: u32, minimum: u32) -> hickory_proto::rr::Record {
+    let soa = SOA::new(name("ns.example."), name("root.example."), 7, 60, 60, 60, minimum);
+    hickory_proto::rr::Record::from_rdata(name("example."), ttl, RData::SOA(soa))
+}
+
+fn message(code: ResponseCode) -> Message {
+    let mut message = Message::new(ID, MessageType::Response, OpCode::Query);
+    message.add_query(Question::query(name("web.example."), RecordType::A));
+    message.metadata.response_code = code;
+    message.metadata.recursion_available = true;
+    message
+}
+
+fn heard(message: &Message) -> Reply {
+    match Reply::hear(&asked(RecordType::A), ID, &message.to_vec().unwrap()) {
+        Heard::Reply(reply) => reply,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn with(answers: &[hickory_proto::rr::Record], authorities: &[hickory_proto::rr::Record]) -> Message {
+    let mut message = message(ResponseCode::NoError);
+    message.answers = answers.to_vec();
+    message.authorities = authorities.to_vec();
+    message
+}
+
+fn delivered(reply: &Reply, age: u64, left: u64, limit: usize, mark: bool) -> Message {
+    let (age, left) = (Duration::from_secs(age), Duration::from_secs(left));
+    let bytes = reply.deliver(&asked(RecordType::A), age, left, Room { limit, mark });
+    assert!(bytes.len() <= limit, "{} of {limit}", bytes.len());
+    let message = Message::from_vec(&bytes).unwrap();
+    assert_eq!(message.metadata.id, 4660);
+    message
+}
+
+#[test]
+fn only_the_reply_is_the_reply() {
+    let good = with(&[a("web.example.", 30, 1)], &[]);
+    let is = |expected: &str, message: &Message| {
+        let heard = Reply::hear(&asked(RecordType::A), ID, &message.to_vec().unwrap());
+        let heard = format!("{heard:?}");
+        assert!(heard.starts_with(expected), "{heard}, not {expected}: {message}");
+    };
+    is("Reply", &good);
+    let changed = |change: fn(&mut Message)| {
+        let mut message = good.clone();
+        change(&mut message);
+        message
+    };
+    is("Another", &changed(|it| it.metadata.id = 8));
+    is(
+        "Another",
+        &changed(|it| it.metadata.message_type = MessageType::Query),
+    );
+    is(
+        "Another",
+        &changed(|it| it.queries[0] = Question::query(name("web.example.com."), RecordType::A)),
+    );
+    is(
+        "Another",
+        &changed(|it| it.queries[0] = Question::query(name("web.example."), RecordType::AAAA)),
+    );
+    is("Another", &changed(|it| it.queries.clear()));
+    is("Broken", &changed(|it| it.metadata.op_code = OpCode::Notify));
+    // Who refuses need not repeat the question.
+    is(
+        "Reply",
+        &changed(|it| {
+            it.queries.clear();
+            it.answers.clear();
+            it.metadata.response_code = ResponseCode::FormErr;
+        }),
+    );
+
+    let bytes = good.to_vec().unwrap();
+    for size in 0..bytes.len() {
+        let heard = Reply::hear(&asked(RecordType::A), ID, &bytes[..size]);
+        assert!(!matches!(heard, Heard::Reply(_)), "{size}");
+    }
+    // One that says it was cut may be, in the middle of a record.
+    let mut cut = changed(|it| it.metadata.truncation = true).to_vec().unwrap();
+    cut.pop();
+    let Heard::Reply(reply) = Reply::hear(&asked(RecordType::A), ID, &cut) else {
+        panic!("it says that it was cut");
+    };
+    assert!(delivered(&reply, 0, 0, 512, true).answers.is_empty());
+}
+
+#[test]
+fn how_long_a_reply_lives() {
+    let cname = || {
+        let target = RData::CNAME(CNAME(name("target.example.")));
+        hickory_proto::rr::Record::from_rdata(name("web.example."), 20, target)
+    };
+    let ns = hickory_proto::rr::Record::from_rdata(name("example."), 90, RData::NS(NS(name("ns.example."))));
+    let nx = |records: &[_]| {
+        let mut message = message(ResponseCode::NXDomain);
+        message.authorities = records.to_vec();
+        message
+    };
+    let mut truncated = with(&[a("web.example.", 30, 1)], &[]);
+    truncated.metadata.truncation = true;
+    let mut badvers = with(&[a("web.example.", 30, 1)], &[]);
+    badvers.metadata.response_code = ResponseCode::BADVERS;
+    badvers.set_edns(Edns::new());
+    let mut with_edns = with(&[a("web.example.", 30, 1)], &[]);
+    with_edns.set_edns(Edns::new());
+    for (what, message, seconds) in [
+        ("an answer", with(&[a("web.example.", 30, 1)], &[]), 30),
+        ("EDNS has no lifetime", with_edns, 30),
+        (
+            "the shortest of all",
+            with(&[a("web.example.", 30, 1), a("web.example.", 10, 2)], &[]),
+            10,
+        ),
+        (
+            "authority counts",
+            with(&[a("web.example.", 300, 1)], std::slice::from_ref(&ns)),
+            90,
+        ),
+        ("a chain", with(&[cname(), a("target.example.", 30, 1)], &[]), 20),
+        ("no lifetime", with(&[a("web.example.", 0, 1)], &[]), 0),
+        (
+            "a day at most",
+            with(&[a("web.example.", 1_000_000, 1)], &[]),
+            86_400,
+        ),
+        (
+            "more than there is",
+            with(&[a("web.example.", 0x8000_0000, 1)], &[]),
+            0,
+        ),
+        ("no name", nx(&[soa(300, 60)]), 60),
+        ("no name, by the record's lifetime", nx(&[soa(50, 60)]), 50),
+        (
+            "no name, three hours at most",
+            nx(&[soa(1_000_000, 1_000_000)]),
+            3 * 3600,
+        ),
+        ("no name, who says so?", nx(&[]), 0),
+        ("no data", with(&[], &[soa(300, 60)]), 60),
+        (
+            "no data at the end of a chain",
+            with(&[cname()], &[soa(300, 60)]),
+            20,
+        ),
+        ("a chain into nowhere", with(&[cname()], &[]), 0),
+        ("a referral", with(&[], &[ns]), 0),
+        ("cut", truncated, 0),
+        ("EDNS error", badvers, 0),
+        ("failure", message(ResponseCode::ServFail), 1),
+        ("refusal", message(ResponseCode::Refused), 1),
+        ("not understood", message(ResponseCode::NotImp), 0),
+    ] {
+        let lifetime = heard(&message).lifetime(1);
+        assert_eq!(lifetime, Duration::from_secs(seconds), "{what}");
+    }
+    let any = heard(&with(&[a("web.example.", 30, 1)], &[])).lifetime(kind::ANY);
+    assert_eq!(any, Duration::from_secs(30));
+}
+
+#[test]
+fn a_reply_passes_as_it_came() {
+    let mut message = with(
+        &[a("web.example.", 30, 1), a("WEB.example.", 30, 2)],
+        &[soa(9, 9)],
+    );
+    message.metadata.authoritative = true;
+    message.metadata.authentic_data = true;
+    let mut edns = Edns::new();
+    edns.set_max_payload(1400).set_dnssec_ok(true);
+    edns.options_mut()
+        .insert(EdnsOption::Unknown(65001, b"x".to_vec()));
+    message.set_edns(edns);
+    let delivered = delivered(&heard(&message), 0, 30, 512, true);
+    message.metadata.id = 4660;
+    assert_eq!(delivered, message);
+    // But the question is written as its client wrote it.
+    assert!(delivered.queries[0].name().eq_case(&name("Web.Example.")));
+}
+
+#[test]
+fn lifetimes_run_down() {
+    let mut message = with(&[a("web.example.", 30, 1), a("web.example.", 300, 2)], &[]);
+    message.set_edns(Edns::new());
+    let reply = heard(&message);
+    let at = |age, left| {
+        let records = delivered(&reply, age, left, 512, true).answers;
+        records.iter().map(|record| record.ttl).collect::<Vec<_>>()
+    };
+    assert_eq!(at(0, 30), [30, 300]);
+    assert_eq!(at(29, 1), [1, 1]);
+    assert_eq!(at(10, 300), [20, 290]);
+    assert!(delivered(&reply, 10, 20, 512, true).edns.is_some());
+    // That there is nothing is not known for longer than it was said to be (RFC 2308, section 5).
+    let nothing = heard(&with(&[], &[soa(300, 60)]));
+    let ttl = |age, left| delivered(&nothing, age, left, 512, true).authorities[0].ttl;
+    assert_eq!((ttl(0, 60), ttl(1, 59)), (300, 59));
+}
+
+#[test]
+fn whole_sets_are_left_where_not_all_fits() {
+    let few: Vec<_> = (0..5).map(|n| a("few.example.", 30, n)).collect();
+    let many: Vec<_> = (0..60).map(|n| a("many.example.", 30, n)).collect();
+    let mut message = with(&[&few[..], &many].concat(), &[soa(9, 9)]);
+    message.additionals = few.clone();
+    let reply = heard(&message);
+    let cut = delivered(&reply, 0, 30, 512, true);
+    assert_eq!(
+        (cut.answers.len(), cut.authorities.len(), cut.additionals.len()),
+        (5, 0, 0)
+    );
+    assert!(cut.metadata.truncation);
+    // Who is not told that there is more gets what fits.
+    let unmarked = delivered(&reply, 0, 30, 512, false);
+    assert!(unmarked.answers.len() > 20 && !unmarked.metadata.truncation);
+
+    // Sets that lie apart are sets.
+    let mut apart = few.clone();
+    apart.extend_from_slice(&many);
+    apart.push(a("few.example.", 30, 99));
+    let cut = delivered(&heard(&with(&apart, &[])), 0, 30, 512, true);
+    assert!(cut.answers.is_empty() && cut.metadata.truncation);
+
+    // Without a part of the additional section nobody needs to ask again, but a set is whole there, too.
+    let mut courtesy = with(&few, &[]);
+    courtesy.additionals = [&few[..], &many].concat();
+    let mut edns = Edns::new();
+    edns.options_mut().insert(EdnsOption::Unknown(65001, vec![0; 20]));
+    courtesy.set_edns(edns.clone());
+    let cut = delivered(&heard(&courtesy), 0, 30, 512, true);
+    assert_eq!((cut.answers.len(), cut.additionals.len()), (5, 5));
+    assert!(!cut.metadata.truncation);
+    assert_eq!(cut.edns.as_ref(), Some(&edns));
+
+    // EDNS that would leave no room loses its options.
+    let mut talkative = with(&many, &[]);
+    edns.options_mut()
+        .insert(EdnsOption::Unknown(65002, vec![0; 600]));
+    talkative.set_edns(edns);
+    let cut = delivered(&heard(&talkative), 0, 30, 512, true);
+    assert!(cut.metadata.truncation && cut.edns.unwrap().options().as_ref().is_empty());
+
+    // Cleared, as configured, even where the resolver set it.
+    message.metadata.truncation = true;
+    assert!(delivered(&heard(&message), 0, 0, 4096, true).metadata.truncation);
+    assert!(!delivered(&heard(&message), 0, 0, 4096, false).metadata.truncation);
+}
+
+/// A reply with some damage, or noise behind a header that may be one.
+fn anything() -> impl Strategy<Value = Vec<u8>> {
+    let good = (0u8..80, 0u8..4, 0u8..40, any::<bool>(), any::<bool>()).prop_map(
+        |(answers, soas, additionals, edns, tc)| {
+            let mut message = with(&[], &[]);
+            message.answers = (0..answers)
+                .map(|n| a(if n % 7 == 0 { "other." } else { "web.example." }, 30, n))
+                .collect();
+            message.authorities = (0..soas).map(|n| soa(n.into(), 60)).collect();
+            message.additionals = (0..additionals).map(|n| a("more.example.", 30, n)).collect();
+            message.metadata.truncation = tc;
+            if edns {
+                let mut edns = Edns::new();
+                let noise = vec![0; usize::from(additionals) * 20];
+                edns.options_mut().insert(EdnsOption::Unknown(65001, noise));
+                message.set_edns(edns);
+            }
+            message.to_vec().unwrap()
+        },
+    );
+    let damage = proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..6);
+    (
+        good,
+        damage,
+        proptest::option::of(any::<proptest::sample::Index>()),
+    )
+        .prop_map(|(mut bytes, damage, end)| {
+            for (at, byte) in damage {
+                let at = at.index(bytes.len());
+                // The id and the question stay, else most of it would be nobody's reply.
+                if !(HEADER..HEADER + 17).contains(&at) && at > 2 {
+                    bytes[at] = byte;
+                }
+            }
+            if let Some(end) = end {
+                bytes.truncate(HEADER + 17 + end.index(bytes.len()));
+            }
+            bytes
+        })
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_resolver_says_fits_and_can_be_read(
+        bytes in anything(), limit in 512usize..5000, mark: bool, age in 0u64..100, left in 0u64..100,
+    ) {
+        let query = asked(RecordType::A);
+        if let Heard::Reply(reply) = Reply::hear(&query, ID, &bytes) {
+            reply.lifetime(query.kind());
+            let (age, left) = (Duration::from_secs(age), Duration::from_secs(left));
+            let delivered = reply.deliver(&query, age, left, Room { limit, mark });
+            prop_assert!(delivered.len() <= limit, "{} of {limit}", delivered.len());
+            let layout = Layout::read(&delivered).unwrap();
+            prop_assert!(layout.whole && layout.end() == delivered.len());
+            prop_assert_eq!(layout.opt().is_some(), reply.layout.opt().is_some());
+            let cut = Flags::of(&delivered).unwrap().has(Flags::TRUNCATED);
+            prop_assert!(mark || !cut);
+            let answers = |layout: &Layout| {
+                layout.records.iter().filter(|record| record.section == Section::Answer).count()
+            };
+            prop_assert!(!mark || cut || answers(&layout) == answers(&reply.layout));
+        }
+    }
+
+    #[test]
+    fn noise_does_no_harm(mut bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
+        if bytes.len() >= HEADER {
+            bytes[..6].copy_from_slice(&[0, 7, 0x80, 5, 0, 0]);
+        }
+        let query = asked(RecordType::A);
+        if let Heard::Reply(reply) = Reply::hear(&query, ID, &bytes) {
+            let room = Room { limit: query.limit(Transport::Udp), mark: true };
+            let delivered = reply.deliver(&query, Duration::ZERO, Duration::ZERO, room);
+            prop_assert!(delivered.len() <= 512);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Which resolvers a name is forwarded to: those of the longest zone that it is in, by whole labels.
+
+use std::collections::HashMap;
+
+use hickory_proto::rr::{Name, RecordType};
+
+/// Zones, each with what belongs to it.
+#[derive(Debug)]
+pub(super) struct Zones<T> {
+    /// By name in wire form and lower case, without the root's zero.
+    by_name: HashMap<Vec<u8>, T>,
+}
+
+impl<T> Zones<T> {
+    /// Takes zones as `sub.corp`; the empty one has all names that no other one has. Case and dots around are of no
+    /// consequence. What can be no label is in no name either.
+    pub(super) fn new<'a>(zones: impl IntoIterator<Item = (&'a str, T)>) -> Self {
+        let by_name = zones.into_iter().map(|(zone, value)| {
+            let labels = zone.split('.').filter(|label| !label.is_empty());
+            (wire(labels.map(str::as_bytes)), value)
+        });
+        Self {
+            by_name: by_name.collect(),
+        }
+    }
+
+    /// What belongs to the zone of a name. A DS record is the business of the zone above (RFC 4035, section 3.1.4.1).
+    pub(super) fn find(&self, name: &Name, kind: RecordType) -> Option<&T> {
+        let name = wire(name.iter());
+        let mut from = 0;
+        if kind == RecordType::DS {
+            from = behind(&name, from);
+        }
+        loop {
+            if let Some(found) = self.by_name.get(name.get(from..)?) {
+                return Some(found);
+            }
+            if from == name.len() {
+                return None;
+            }
+            from = behind(&name, from);
+        }
+    }
+}
+
+/// Behind the label that begins at `from`; the root has none.
+fn behind(name: &[u8], from: usize) -> usize {
+    name.get(from)
+        .map_or(from, |length| from + 1 + usize::from(*length))
+}
+
+fn wire<'a>(labels: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut wire = Vec::new();
+    for label in labels {
+        // Longer ones exist in no name; 255 keeps them apart from those that do.
+        wire.push(u8::try_from(label.len()).unwrap_or(u8::MAX));
+        wire.extend(label.to_ascii_lowercase());
+    }
+    wire
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // Tests: a failure is their answer.
+
+    use super::*;
+
+    #[test]
+    fn the_longest_zone_on_label_borders() {
+        let zones = Zones::new([("", 0), ("weave", 1), ("Sub.Corp.", 2), ("deep.sub.corp", 3)]);
+        for (name, kind, zone) in [
+            ("example.", RecordType::A, 0),
+            (".", RecordType::NS, 0),
+            ("weave.", RecordType::A, 1),
+            ("a.b.WEAVE.", RecordType::A, 1),
+            ("xweave.", RecordType::A, 0),
+            ("weave.example.", RecordType::A, 0),
+            ("corp.", RecordType::A, 0),
+            ("x.sub.corp.", RecordType::A, 2),
+            ("deep.sub.corp.", RecordType::A, 3),
+            // The zone above says whether a zone is signed.
+            ("weave.", RecordType::DS, 0),
+            ("x.weave.", RecordType::DS, 1),
+            ("deep.sub.corp.", RecordType::DS, 2),
+            (".", RecordType::DS, 0),
+        ] {
+            let name = Name::from_ascii(name).unwrap();
+            assert_eq!(zones.find(&name, kind), Some(&zone), "{name} {kind}");
+        }
+        let only = Zones::new([("weave", 1)]);
+        for (name, found) in [("weave.", true), ("example.", false), (".", false)] {
+            let name = Name::from_ascii(name).unwrap();
+            assert_eq!(only.find(&name, RecordType::A).is_some(), found, "{name}");
+        }
+        // A dot within a label is no border.
+        let odd = Name::from_labels([&b"a.weave"[..]]).unwrap();
+        assert!(only.find(&odd, RecordType::A).is_none());
+    }
+}

@@ -1,0 +1,304 @@
+//! Where things are in a DNS message, found without understanding its records: replies of others are passed on as they came,
+//! record types that nobody here has heard of included, so what is needed is offsets.
+//!
+//! Reading never fails loudly and never sets memory aside for what a header only announces.
+
+use std::ops::Range;
+
+/// Bytes of a message's header.
+pub(super) const HEADER: usize = 12;
+/// What a record has behind its name: type, class, lifetime, length of its data.
+const FIXED: usize = 10;
+/// Bytes of a name at most, with its end.
+const LONGEST_NAME: usize = 255;
+
+/// Record types that the rules here are about.
+pub(in crate::dns) mod kind {
+    pub(in crate::dns) const SOA: u16 = 6;
+    pub(in crate::dns) const OPT: u16 = 41;
+    pub(in crate::dns) const ANY: u16 = 255;
+}
+
+/// Response codes that the rules here are about.
+pub(in crate::dns) mod code {
+    pub(in crate::dns) const NOERROR: u8 = 0;
+    pub(in crate::dns) const FORMERR: u8 = 1;
+    pub(in crate::dns) const SERVFAIL: u8 = 2;
+    pub(in crate::dns) const NXDOMAIN: u8 = 3;
+    pub(in crate::dns) const REFUSED: u8 = 5;
+}
+
+/// The part of a message that a record stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Section {
+    Answer,
+    Authority,
+    Additional,
+}
+
+/// Where a record is.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    pub(super) section: Section,
+    /// From its name to the end of its data.
+    pub(super) span: Range<usize>,
+    /// Where its type stands; class, lifetime and length follow.
+    pub(super) fixed: usize,
+    pub(super) kind: u16,
+    pub(super) class: u16,
+    /// In seconds; 0 where the wire has a negative number (RFC 2181, section 8).
+    pub(super) ttl: u32,
+}
+
+impl Record {
+    /// Where its lifetime stands, in four bytes.
+    pub(super) fn ttl_at(&self) -> Range<usize> {
+        self.fixed + 4..self.fixed + 8
+    }
+
+    /// Its data.
+    pub(super) fn data(&self) -> Range<usize> {
+        self.fixed + FIXED..self.span.end
+    }
+}
+
+/// Where everything is.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    /// Questions; 0 or 1.
+    pub(super) questions: u16,
+    /// Behind the question, where records begin.
+    pub(super) body: usize,
+    pub(super) records: Vec<Record>,
+    /// Whether all the records are there that the header announces.
+    pub(super) whole: bool,
+}
+
+impl Layout {
+    /// Reads a message of at most one question. None when it is shorter than a header or its question cannot be read;
+    /// records are listed up to the first that cannot be read.
+    pub(super) fn read(message: &[u8]) -> Option<Self> {
+        let questions = word(message, 4)?;
+        let mut body = HEADER;
+        message.get(..HEADER)?;
+        match questions {
+            0 => {}
+            1 => {
+                body = skip_name(message, HEADER)? + 4;
+                message.get(..body)?;
+            }
+            _ => return None,
+        }
+        let (mut records, mut at, mut whole) = (Vec::new(), body, true);
+        'all: for (section, count_at) in [
+            (Section::Answer, 6),
+            (Section::Authority, 8),
+            (Section::Additional, 10),
+        ] {
+            for _ in 0..word(message, count_at)? {
+                let Some(record) = record(message, at, section) else {
+                    whole = false;
+                    break 'all;
+                };
+                at = record.span.end;
+                records.push(record);
+            }
+        }
+        Some(Self {
+            questions,
+            body,
+            records,
+            whole,
+        })
+    }
+
+    /// Where the last record ends. What is behind it belongs to nothing.
+    pub(super) fn end(&self) -> usize {
+        self.records.last().map_or(self.body, |record| record.span.end)
+    }
+
+    /// The EDNS record (RFC 6891).
+    pub(super) fn opt(&self) -> Option<&Record> {
+        self.records
+            .iter()
+            .find(|record| record.section == Section::Additional && record.kind == kind::OPT)
+    }
+}
+
+fn record(message: &[u8], at: usize, section: Section) -> Option<Record> {
+    let fixed = skip_name(message, at)?;
+    let length = usize::from(word(message, fixed + 8)?);
+    let span = at..fixed + FIXED + length;
+    message.get(span.clone())?;
+    let ttl = u32::from(word(message, fixed + 4)?) << 16 | u32::from(word(message, fixed + 6)?);
+    Some(Record {
+        section,
+        span,
+        fixed,
+        kind: word(message, fixed)?,
+        class: word(message, fixed + 2)?,
+        ttl: if ttl > i32::MAX as u32 { 0 } else { ttl },
+    })
+}
+
+/// Behind the name that begins at `at`. Pointers are not followed.
+fn skip_name(message: &[u8], at: usize) -> Option<usize> {
+    let mut next = at;
+    loop {
+        match *message.get(next)? {
+            0 => return Some(next + 1),
+            length @ 1..=63 => next += 1 + usize::from(length),
+            0xc0.. => {
+                message.get(next + 1)?;
+                return Some(next + 2);
+            }
+            _ => return None,
+        }
+        if next - at >= LONGEST_NAME {
+            return None;
+        }
+    }
+}
+
+/// The 16 bits at an offset.
+pub(super) fn word(message: &[u8], at: usize) -> Option<u16> {
+    let bytes = message.get(at..at.checked_add(2)?)?;
+    Some(u16::from_be_bytes(bytes.try_into().ok()?))
+}
+
+/// Puts 16 bits at an offset; nothing where the message has none.
+pub(super) fn put_word(message: &mut [u8], at: usize, value: u16) {
+    if let Some(bytes) = message.get_mut(at..at + 2) {
+        bytes.copy_from_slice(&value.to_be_bytes());
+    }
+}
+
+/// A message without its records, marked as cut. EDNS stays. None of what is no message of one question at most.
+pub(super) fn emptied(message: &[u8]) -> Option<Vec<u8>> {
+    let layout = Layout::read(message)?;
+    let mut emptied = message[..layout.body].to_vec();
+    emptied[6..HEADER].fill(0);
+    if let Some(opt) = layout.opt() {
+        emptied.extend_from_slice(&message[opt.span.clone()]);
+        put_word(&mut emptied, 10, 1);
+    }
+    mark_cut(&mut emptied);
+    Some(emptied)
+}
+
+/// Marks a message as cut.
+pub(super) fn mark_cut(message: &mut [u8]) {
+    let flags = word(message, 2).unwrap_or_default();
+    put_word(message, 2, flags | Flags::TRUNCATED);
+}
+
+/// The header's flags and code, as they lie in its third and fourth byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flags(pub(super) u16);
+
+impl Flags {
+    pub(super) const RESPONSE: u16 = 0x8000;
+    pub(super) const OPCODE: u16 = 0x7800;
+    pub(super) const TRUNCATED: u16 = 0x0200;
+    pub(super) const RECURSION_DESIRED: u16 = 0x0100;
+    pub(super) const AUTHENTIC: u16 = 0x0020;
+    pub(super) const CHECKING_DISABLED: u16 = 0x0010;
+
+    pub(super) fn of(message: &[u8]) -> Option<Self> {
+        word(message, 2).map(Self)
+    }
+
+    pub(super) fn has(self, flag: u16) -> bool {
+        self.0 & flag != 0
+    }
+
+    pub(super) fn code(self) -> u8 {
+        (self.0 & 0xf) as u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // Tests: a failure is their answer.
+
+    use super::*;
+
+    fn message(counts: [u16; 4], body: &[u8]) -> Vec<u8> {
+        let mut message = vec![0, 7, 0x81, 0x80];
+        message.extend(counts.iter().flat_map(|count| count.to_be_bytes()));
+        message.extend(body);
+        message
+    }
+
+    const QUESTION: &[u8] = b"\x03web\x00\x00\x01\x00\x01";
+    const RECORD: &[u8] = b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x1e\x00\x04\xc0\x00\x02\x01";
+
+    #[test]
+    fn what_is_there_is_found() {
+        let body = [
+            QUESTION,
+            RECORD,
+            RECORD,
+            b"\x00\x00\x29\x04\xd0\x80\x00\x00\x00\x00\x00rubbish",
+        ]
+        .concat();
+        let message = message([1, 1, 1, 1], &body);
+        let layout = Layout::read(&message).unwrap();
+        assert!(layout.whole);
+        let sections: Vec<_> = layout.records.iter().map(|record| record.section).collect();
+        assert_eq!(
+            sections,
+            [Section::Answer, Section::Authority, Section::Additional]
+        );
+        let first = &layout.records[0];
+        assert_eq!((first.kind, first.class, first.ttl), (1, 1, 30));
+        assert_eq!(message[first.data()], [192, 0, 2, 1]);
+        assert_eq!(message[first.ttl_at()], [0, 0, 0, 30]);
+        assert_eq!(layout.opt().unwrap().class, 1232);
+        // The rubbish at the end is none of it; a lifetime with its highest bit is none.
+        assert_eq!(layout.end(), message.len() - 7);
+        assert_eq!(layout.opt().unwrap().ttl, 0);
+    }
+
+    #[test]
+    fn without_its_records_a_message_is_marked() {
+        let opt = b"\x00\x00\x29\x04\xd0\x00\x00\x00\x00\x00\x00";
+        let whole = message([1, 2, 0, 1], &[QUESTION, RECORD, RECORD, opt].concat());
+        let mut expected = message([1, 0, 0, 1], &[QUESTION, opt].concat());
+        expected[2] |= 0x02;
+        assert_eq!(emptied(&whole).unwrap(), expected);
+        // Cut within its records, it is emptied all the same; without a question, there is nothing to ask again.
+        assert!(emptied(&whole[..40]).is_some());
+        assert!(emptied(&whole[..15]).is_none());
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let body = [QUESTION, RECORD].concat();
+        // (counts, body, whole or nothing, records)
+        for (counts, body, whole, records) in [
+            ([1, 1, 0, 0], &body[..], Some(true), 1),
+            ([1, 2, 0, 0], &body[..], Some(false), 1),
+            ([1, 65535, 65535, 65535], &body[..], Some(false), 1),
+            ([1, 1, 0, 0], &body[..body.len() - 1], Some(false), 0),
+            ([0, 0, 0, 0], &[], Some(true), 0),
+            ([1, 0, 0, 0], &QUESTION[..6], None, 0),
+            ([2, 0, 0, 0], &body[..], None, 0),
+            // A label of a kind that does not exist, a pointer without its second half, a name without end.
+            ([1, 0, 0, 0], b"\x40web\x00\x00\x01\x00\x01", None, 0),
+            ([1, 0, 0, 0], b"\xc0", None, 0),
+            ([1, 0, 0, 0], &[1; 400], None, 0),
+        ] {
+            let layout = Layout::read(&message(counts, body));
+            assert_eq!(layout.as_ref().map(|it| it.whole), whole, "{counts:?} {body:?}");
+            assert_eq!(
+                layout.map_or(0, |it| it.records.len()),
+                records,
+                "{counts:?} {body:?}"
+            );
+        }
+        for short in 0..HEADER {
+            assert!(Layout::read(&message([0; 4], &[])[..short]).is_none());
+        }
+    }
+}

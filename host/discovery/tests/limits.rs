@@ -1,0 +1,56 @@
+//! Limits on answers hold whoever asks, and from however many threads.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use hickory_proto::op::{Message, MessageType, OpCode, Query};
+use hickory_proto::rr::rdata::A;
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+use transom_discovery::dns::limit::{Class, Limiter, Settings, Verdict, emptied};
+
+#[test]
+fn all_threads_together_send_what_one_may() {
+    const THREADS: usize = 4;
+    const ANSWERS: usize = 20_000;
+    let limiter = Limiter::new(Settings { rate: 100, slip: 3 });
+    let (sent, slipped, began) = (AtomicUsize::new(0), AtomicUsize::new(0), Instant::now());
+    let client: IpAddr = "192.0.2.1".parse().unwrap();
+    std::thread::scope(|threads| {
+        for _ in 0..THREADS {
+            threads.spawn(|| {
+                for _ in 0..ANSWERS {
+                    match limiter.check(client, Class::Records) {
+                        Verdict::Send => sent.fetch_add(1, Ordering::Relaxed),
+                        Verdict::Slip => slipped.fetch_add(1, Ordering::Relaxed),
+                        Verdict::Drop => 0,
+                    };
+                }
+            });
+        }
+    });
+    // A second's worth at once, and what came in meanwhile, with a millisecond of rounding.
+    let most = 100.0 + 100.0 * began.elapsed().as_secs_f64() + 1.0;
+    let (sent, slipped) = (sent.into_inner(), slipped.into_inner());
+    assert!(sent >= 100 && sent as f64 <= most, "{sent} of {most}");
+    assert_eq!(slipped, (THREADS * ANSWERS - sent) / 3);
+    // Others have not lost anything.
+    assert_eq!(limiter.check(client, Class::NoName), Verdict::Send);
+}
+
+#[test]
+fn a_slipped_answer_says_ask_over_tcp() {
+    let name = Name::from_ascii("web.marathon.mesos.").unwrap();
+    let mut answer = Message::new(7, MessageType::Response, OpCode::Query);
+    answer.add_query(Query::query(name.clone(), RecordType::A));
+    answer.metadata.authoritative = true;
+    answer.add_answer(Record::from_rdata(name, 60, RData::A(A([10, 0, 0, 1].into()))));
+    let bytes = answer.to_vec().unwrap();
+    assert_eq!(Class::of(&bytes), Class::Records);
+    let slipped = Message::from_vec(&emptied(&bytes).unwrap()).unwrap();
+    answer.answers.clear();
+    answer.metadata.truncation = true;
+    assert_eq!(slipped, answer);
+    assert!(emptied(b"no message").is_none());
+}

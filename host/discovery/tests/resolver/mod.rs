@@ -1,0 +1,308 @@
+//! A resolver that does what a test wants: answers, is silent, late, lies.
+#![allow(clippy::unwrap_used, dead_code)] // Tests: a failure is their answer; not every test uses all.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::rr::rdata::{A, CNAME, SOA, TXT};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+/// What it was asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) name: String,
+    pub(crate) kind: RecordType,
+    pub(crate) tcp: bool,
+    pub(crate) id: u16,
+    pub(crate) from: SocketAddr,
+    pub(crate) query: Message,
+}
+
+/// A resolver on a port of its own, over UDP and TCP. The first label of a name says what it does with it.
+pub(crate) struct Resolver {
+    pub(crate) addr: SocketAddr,
+    pub(crate) says: Arc<Says>,
+    token: CancellationToken,
+    tasks: TaskTracker,
+    _stops: DropGuard,
+}
+
+#[derive(Default)]
+pub(crate) struct Says {
+    /// The last byte of its addresses.
+    pub(crate) tag: u8,
+    pub(crate) log: Mutex<Vec<Asked>>,
+    /// Names to answer instead, as long as they are here.
+    pub(crate) silent: Mutex<bool>,
+    /// Milliseconds before each answer.
+    pub(crate) delay: AtomicU64,
+    times: Mutex<HashMap<String, u32>>,
+}
+
+impl Resolver {
+    pub(crate) async fn start(tag: u8) -> Self {
+        Self::start_at("127.0.0.1:0".parse().unwrap(), tag).await
+    }
+
+    /// On an address that nobody else has; one with port 0 gets one that is free for both.
+    pub(crate) async fn start_at(addr: SocketAddr, tag: u8) -> Self {
+        let (udp, tcp) = loop {
+            let tcp = TcpListener::bind(addr).await.unwrap();
+            match UdpSocket::bind(tcp.local_addr().unwrap()).await {
+                Ok(udp) => break (udp, tcp),
+                Err(error) => assert_eq!(addr.port(), 0, "{error}"),
+            }
+        };
+        let (token, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let says = Arc::new(Says {
+            tag,
+            ..Says::default()
+        });
+        let resolver = Self {
+            addr: tcp.local_addr().unwrap(),
+            says: Arc::clone(&says),
+            token: token.clone(),
+            tasks: tasks.clone(),
+            _stops: token.clone().drop_guard(),
+        };
+        let udp = over_udp(Arc::new(udp), Arc::clone(&says), tasks.clone(), token.clone());
+        let tcp = over_tcp(tcp, says, tasks.clone(), token.clone());
+        let stopping = token.clone();
+        tasks.spawn(async move { stopping.run_until_cancelled(udp).await });
+        tasks.spawn(async move { token.run_until_cancelled(tcp).await });
+        resolver
+    }
+
+    pub(crate) async fn stop(self) {
+        self.token.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    pub(crate) fn be_silent(&self, silent: bool) {
+        *self.says.silent.lock().unwrap() = silent;
+    }
+
+    pub(crate) fn delay(&self, by: Duration) {
+        self.says.delay.store(by.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// What it was asked about names that begin so.
+    pub(crate) fn asked(&self, begin: &str) -> Vec<Asked> {
+        let log = self.says.log.lock().unwrap();
+        log.iter()
+            .filter(|asked| asked.name.starts_with(begin))
+            .cloned()
+            .collect()
+    }
+}
+
+async fn over_udp(socket: Arc<UdpSocket>, says: Arc<Says>, tasks: TaskTracker, token: CancellationToken) {
+    let mut packet = vec![0; 65535];
+    loop {
+        let Ok((size, client)) = socket.recv_from(&mut packet).await else {
+            continue;
+        };
+        let (socket, says, query) = (Arc::clone(&socket), Arc::clone(&says), packet[..size].to_vec());
+        let token = token.clone();
+        tasks.spawn(async move {
+            let answering = async {
+                for answer in says.answers(&query, client, false).await {
+                    socket.send_to(&answer, client).await.unwrap();
+                }
+            };
+            token.run_until_cancelled(answering).await;
+        });
+    }
+}
+
+async fn over_tcp(listener: TcpListener, says: Arc<Says>, tasks: TaskTracker, token: CancellationToken) {
+    loop {
+        let (stream, client) = listener.accept().await.unwrap();
+        let (says, token) = (Arc::clone(&says), token.clone());
+        tasks.spawn(async move {
+            let conversing = async {
+                let _ = converse(stream, client, &says).await;
+            };
+            token.run_until_cancelled(conversing).await;
+        });
+    }
+}
+
+async fn converse(mut stream: TcpStream, client: SocketAddr, says: &Says) -> std::io::Result<()> {
+    loop {
+        let mut query = vec![0; stream.read_u16().await?.into()];
+        stream.read_exact(&mut query).await?;
+        for answer in says.answers(&query, client, true).await {
+            stream.write_u16(answer.len() as u16).await?;
+            stream.write_all(&answer).await?;
+        }
+    }
+}
+
+impl Says {
+    async fn answers(&self, packet: &[u8], from: SocketAddr, tcp: bool) -> Vec<Vec<u8>> {
+        let query = Message::from_vec(packet).unwrap();
+        let question = query.queries[0].clone();
+        let name = question.name().to_string();
+        self.log.lock().unwrap().push(Asked {
+            name: name.clone(),
+            kind: question.query_type(),
+            tcp,
+            id: query.metadata.id,
+            from,
+            query: query.clone(),
+        });
+        let delay = self.delay.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(delay)).await;
+        if *self.silent.lock().unwrap() {
+            return Vec::new();
+        }
+        let times = {
+            let mut times = self.times.lock().unwrap();
+            let times = times.entry(name.to_ascii_lowercase()).or_default();
+            *times += 1;
+            *times
+        };
+        let reply = self.reply(&query, times, tcp);
+        let bytes = reply.to_vec().unwrap();
+        let label = name.split('.').next().unwrap().to_ascii_lowercase();
+        match label.as_str() {
+            "silent" => Vec::new(),
+            // Lost, and answered when it is sent again.
+            "lost" if times == 1 => Vec::new(),
+            // Other ids, another question, and then the reply.
+            "forged" => {
+                let mut forged: Vec<_> = (0..5).map(|n| self.forged(&query, n)).collect();
+                forged.push(bytes);
+                forged
+            }
+            "wrongid" => vec![self.forged(&query, 0)],
+            "noise" => vec![
+                [
+                    &bytes[..2],
+                    &[0x80, 0, 0, 1, 255, 255, 0, 0, 0, 0],
+                    &bytes[12..20],
+                ]
+                .concat(),
+            ],
+            // More than anybody asked for.
+            "boast" | "flood" => {
+                let mut boast = reply;
+                boast.answers = self.addresses(&question, if label == "boast" { 100 } else { 255 });
+                vec![boast.to_vec().unwrap()]
+            }
+            _ => vec![bytes],
+        }
+    }
+
+    /// Another's address under another id, or for another name.
+    fn forged(&self, query: &Message, n: u16) -> Vec<u8> {
+        let mut forged = self.reply(query, 1, false);
+        let name = forged.queries[0].name().clone();
+        forged.answers = vec![Record::from_rdata(
+            name,
+            300,
+            RData::A(A([203, 0, 113, 66].into())),
+        )];
+        if n == 4 {
+            let other = Name::from_ascii("forged.elsewhere.").unwrap();
+            forged.queries = vec![Query::query(other, RecordType::A)];
+        } else {
+            forged.metadata.id = query.metadata.id.wrapping_add(n + 1);
+        }
+        forged.to_vec().unwrap()
+    }
+
+    fn addresses(&self, question: &Query, count: u8) -> Vec<Record> {
+        let address = |n: u8| {
+            let ip = if count == 1 {
+                [192, 0, 2, self.tag]
+            } else {
+                [198, 51, 100, n]
+            };
+            Record::from_rdata(question.name().clone(), 30, RData::A(A(ip.into())))
+        };
+        (0..count).map(address).collect()
+    }
+
+    fn reply(&self, query: &Message, times: u32, tcp: bool) -> Message {
+        let question = query.queries[0].clone();
+        let mut reply = Message::new(query.metadata.id, MessageType::Response, OpCode::Query);
+        reply.add_query(question.clone());
+        reply.metadata.recursion_available = true;
+        reply.metadata.recursion_desired = query.metadata.recursion_desired;
+        let mut limit = 512;
+        if let Some(asked) = &query.edns {
+            let mut edns = Edns::new();
+            edns.set_max_payload(1232).set_dnssec_ok(asked.flags().dnssec_ok);
+            limit = asked.max_payload().max(512);
+            reply.set_edns(edns);
+        }
+        let name = question.name().clone();
+        let label = name.iter().next().unwrap_or_default().to_ascii_lowercase();
+        let soa = |ttl, minimum| {
+            let zone = Name::from_ascii("example.").unwrap();
+            let soa = SOA::new(zone.clone(), zone.clone(), 7, 60, 60, 60, minimum);
+            Record::from_rdata(zone, ttl, RData::SOA(soa))
+        };
+        match &label[..] {
+            b"nx" => {
+                reply.metadata.response_code = ResponseCode::NXDomain;
+                reply.authorities.push(soa(300, 60));
+            }
+            b"nodata" => reply.authorities.push(soa(300, 1)),
+            b"servfail" => reply.metadata.response_code = ResponseCode::ServFail,
+            b"refused" => reply.metadata.response_code = ResponseCode::Refused,
+            b"aa" => {
+                reply.metadata.authoritative = true;
+                reply.answers = self.addresses(&question, 1);
+            }
+            b"cname" => {
+                let target = Name::from_ascii("target.example.").unwrap();
+                reply.answers = vec![
+                    Record::from_rdata(name, 30, RData::CNAME(CNAME(target.clone()))),
+                    Record::from_rdata(target, 30, RData::A(A([192, 0, 2, self.tag].into()))),
+                ];
+            }
+            b"brief" => {
+                reply.answers = self.addresses(&question, 1);
+                reply.answers[0].ttl = 1;
+            }
+            b"never" => {
+                reply.answers = self.addresses(&question, 1);
+                reply.answers[0].ttl = 0;
+            }
+            b"many" => reply.answers = self.addresses(&question, 60),
+            b"echo" => {
+                let metadata = &query.metadata;
+                let edns = query.edns.as_ref();
+                let text = format!(
+                    "tcp={tcp} rd={} cd={} payload={:?} do={} times={times}",
+                    metadata.recursion_desired,
+                    metadata.checking_disabled,
+                    edns.map(Edns::max_payload),
+                    edns.is_some_and(|edns| edns.flags().dnssec_ok),
+                );
+                reply.answers = vec![Record::from_rdata(name, 30, RData::TXT(TXT::new(vec![text])))];
+            }
+            _ if question.query_type() == RecordType::A => reply.answers = self.addresses(&question, 1),
+            _ => {}
+        }
+        if !tcp && reply.to_vec().unwrap().len() > limit.into() {
+            reply.metadata.truncation = true;
+            while reply.to_vec().unwrap().len() > limit.into() {
+                reply.answers.pop();
+            }
+        }
+        reply
+    }
+}
