@@ -17,7 +17,11 @@ mod packet;
 >>>>>>> 0c14918 (discovery: names of others are forwarded, within bounds)
 mod quick;
 mod tcp;
+<<<<<<< HEAD
 mod transfer;
+=======
+pub mod tls;
+>>>>>>> 889e460 (discovery: a port for DNS over TLS)
 mod udp;
 mod wire;
 

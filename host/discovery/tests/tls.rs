@@ -1,0 +1,308 @@
+//! DNS over TLS, from handshake to end.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{LONG, query, until};
+use hickory_proto::op::{Message, MessageType};
+use hickory_proto::rr::rdata::A;
+use hickory_proto::rr::{RData, Record, RecordType};
+use rustls::crypto::ring;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::Command;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::CancellationToken;
+use transom_discovery::dns::connection::{Patience, Respond, serve_connection};
+use transom_discovery::dns::tls::{Certificate, Limits, serve};
+
+/// Everything has this address.
+struct Fixed;
+
+impl Respond for Fixed {
+    async fn reply(&self, packet: &[u8], client: SocketAddr) -> Option<Vec<u8>> {
+        assert!(client.ip().is_loopback());
+        let mut message = Message::from_vec(packet).ok()?;
+        message.metadata.message_type = MessageType::Response;
+        let name = message.queries[0].name().clone();
+        message.add_answer(Record::from_rdata(name, 60, RData::A(A([10, 0, 0, 1].into()))));
+        message.to_vec().ok()
+    }
+}
+
+/// A certificate and its key in two files of a folder, and the certificate as it is shown.
+fn certify(dir: &Path) -> CertificateDer<'static> {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["dns.test".to_owned()]).unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    // Written aside and renamed: whoever looks sees all or nothing of a file.
+    for (name, text) in [("key.pem", key.serialize_pem()), ("cert.pem", certificate.pem())] {
+        std::fs::write(dir.join("new"), text).unwrap();
+        std::fs::rename(dir.join("new"), dir.join(name)).unwrap();
+    }
+    certificate.der().clone()
+}
+
+async fn read(dir: &Path) -> transom_discovery::Result<Certificate> {
+    Certificate::read(&dir.join("cert.pem"), &dir.join("key.pem")).await
+}
+
+struct Port {
+    addr: SocketAddr,
+    token: CancellationToken,
+    serving: JoinHandle<()>,
+}
+
+impl Port {
+    async fn open(dir: &TempDir, limits: Limits) -> Self {
+        Self::with_patience(dir, limits, Patience::default()).await
+    }
+
+    async fn with_patience(dir: &TempDir, limits: Limits, patience: Patience) -> Self {
+        let certificate = read(dir.path()).await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (addr, token) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let stopping = token.clone();
+        let converse = move |stream, client| {
+            let stopping = stopping.clone();
+            async move { serve_connection(stream, client, &Fixed, patience, &stopping).await }
+        };
+        let serving = tokio::spawn(serve(listener, certificate, limits, converse, token.clone()));
+        Self { addr, token, serving }
+    }
+
+    async fn connect(
+        &self,
+        trusted: &CertificateDer<'static>,
+        alpn: &[&[u8]],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(trusted.clone()).unwrap();
+        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+        let stream = TcpStream::connect(self.addr).await?;
+        let name = ServerName::try_from("dns.test").unwrap();
+        let shaken = TlsConnector::from(Arc::new(config)).connect(name, stream);
+        timeout(LONG, shaken).await.unwrap()
+    }
+
+    async fn close(self) {
+        self.token.cancel();
+        timeout(LONG, self.serving).await.unwrap().unwrap();
+    }
+}
+
+async fn ask(stream: &mut TlsStream<TcpStream>, name: &str) -> Message {
+    let query = query(name, RecordType::A).to_vec().unwrap();
+    stream.write_u16(query.len() as u16).await.unwrap();
+    stream.write_all(&query).await.unwrap();
+    stream.flush().await.unwrap();
+    let size = timeout(LONG, stream.read_u16()).await.unwrap().unwrap();
+    let mut answer = vec![0; size.into()];
+    stream.read_exact(&mut answer).await.unwrap();
+    Message::from_vec(&answer).unwrap()
+}
+
+/// Whether the other side ends it properly, so that it cannot be taken for a connection that was cut by a stranger.
+async fn ends(mut stream: TlsStream<TcpStream>) {
+    assert_eq!(timeout(LONG, stream.read(&mut [0])).await.unwrap().unwrap(), 0);
+}
+
+#[tokio::test]
+async fn queries_are_answered_on_an_encrypted_connection() {
+    let dir = TempDir::new().unwrap();
+    let trusted = certify(dir.path());
+    let port = Port::open(&dir, Limits::default()).await;
+    let mut stream = port.connect(&trusted, &[b"dot"]).await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"dot"[..]));
+    for name in ["web.marathon.mesos.", "other.marathon.mesos."] {
+        let answer = ask(&mut stream, name).await;
+        assert_eq!(answer.answers[0].name.to_string(), name);
+    }
+    // Not saying what one speaks is fine, speaking something else is not.
+    let mut plain = port.connect(&trusted, &[]).await.unwrap();
+    ask(&mut plain, "web.marathon.mesos.").await;
+    assert!(port.connect(&trusted, &[b"h2"]).await.is_err());
+    port.close().await;
+    ends(stream).await;
+    ends(plain).await;
+}
+
+#[tokio::test]
+async fn dig_is_served_over_tls() {
+    let dir = TempDir::new().unwrap();
+    certify(dir.path());
+    let port = Port::open(&dir, Limits::default()).await;
+    let run = Command::new("dig")
+        .args([
+            "@127.0.0.1",
+            "-p",
+            &port.addr.port().to_string(),
+            "+tls",
+            "+time=5",
+            "+tries=1",
+        ])
+        .args([
+            format!("+tls-ca={}", dir.path().join("cert.pem").display()),
+            "+tls-hostname=dns.test".into(),
+        ])
+        .args(["web.marathon.mesos", "A"])
+        .output();
+    let output = run
+        .await
+        .unwrap_or_else(|error| panic!("this test runs dig, of the package dnsutils: {error}"));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("10.0.0.1") && text.contains("(TLS)"), "{text}");
+    port.close().await;
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_shown_and_a_useless_one_is_not() {
+    let dir = TempDir::new().unwrap();
+    let first = certify(dir.path());
+    let limits = Limits {
+        look_every: Duration::from_millis(10),
+        ..Limits::default()
+    };
+    let port = Port::open(&dir, limits).await;
+    let mut kept = port.connect(&first, &[b"dot"]).await.unwrap();
+    let second = certify(dir.path());
+    until("the second certificate", async || {
+        port.connect(&second, &[b"dot"]).await.is_ok()
+    })
+    .await;
+    assert!(port.connect(&first, &[b"dot"]).await.is_err());
+    // Connections are not ended by it.
+    ask(&mut kept, "web.marathon.mesos.").await;
+
+    // Another's key; then rubbish; then nothing: the second one stays.
+    let elsewhere = TempDir::new().unwrap();
+    certify(elsewhere.path());
+    std::fs::copy(elsewhere.path().join("key.pem"), dir.path().join("key.pem")).unwrap();
+    port.connect(&second, &[b"dot"]).await.unwrap();
+    std::fs::write(dir.path().join("cert.pem"), "rubbish").unwrap();
+    port.connect(&second, &[b"dot"]).await.unwrap();
+    std::fs::remove_file(dir.path().join("cert.pem")).unwrap();
+    port.connect(&second, &[b"dot"]).await.unwrap();
+    // And it goes on looking.
+    let third = certify(dir.path());
+    until("the third certificate", async || {
+        port.connect(&third, &[b"dot"]).await.is_ok()
+    })
+    .await;
+    port.close().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_is_said_at_the_start() {
+    let (dir, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    certify(other.path());
+    let secret = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n";
+    for (chain, private, expected) in [
+        (None, None, "[discovery] tls_certificate: "),
+        (Some(""), Some(""), "cert.pem: has no certificate; expected PEM"),
+        (Some("good"), None, "[discovery] tls_key: "),
+        (
+            Some("good"),
+            Some(""),
+            "key.pem: has no private key; expected one in PEM",
+        ),
+        (
+            Some("good"),
+            Some(secret),
+            "key.pem: has no private key; expected one in PEM",
+        ),
+        (Some("good"), Some("other"), "key.pem: is not the key of "),
+        (
+            Some("-----BEGIN CERTIFICATE-----\nMTIz\n-----END CERTIFICATE-----\n"),
+            Some("good"),
+            "cert.pem: cannot be used",
+        ),
+    ] {
+        certify(dir.path());
+        for (file, text) in [(&cert, chain), (&key, private)] {
+            match text {
+                None => std::fs::remove_file(file).unwrap(),
+                Some("good") => {}
+                Some("other") => drop(std::fs::copy(other.path().join("key.pem"), file).unwrap()),
+                Some(text) => std::fs::write(file, text).unwrap(),
+            }
+        }
+        let error = read(dir.path()).await.unwrap_err().to_string();
+        assert!(
+            error.contains(expected) && !error.contains("c2VjcmV0"),
+            "{error}, not {expected}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn nobody_keeps_a_place_for_ever() {
+    let dir = TempDir::new().unwrap();
+    let trusted = certify(dir.path());
+    let short = Duration::from_millis(100);
+    let limits = Limits {
+        connections: 1,
+        handshake_within: short,
+        ..Limits::default()
+    };
+    let patience = Patience {
+        ask_within: short,
+        ..Patience::default()
+    };
+    let port = Port::with_patience(&dir, limits, patience).await;
+    // Says nothing, or not what is expected, or nothing after the handshake.
+    let mut mute = TcpStream::connect(port.addr).await.unwrap();
+    assert_eq!(timeout(LONG, mute.read(&mut [0])).await.unwrap().unwrap_or(0), 0);
+    let mut stranger = TcpStream::connect(port.addr).await.unwrap();
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let mut alert = Vec::new();
+    // A reset is an end, too.
+    let _ = timeout(LONG, stranger.read_to_end(&mut alert)).await.unwrap();
+    let shaken = port.connect(&trusted, &[b"dot"]).await.unwrap();
+    ends(shaken).await;
+    // The one place is free each time.
+    let mut last = port.connect(&trusted, &[b"dot"]).await.unwrap();
+    ask(&mut last, "web.marathon.mesos.").await;
+    // One more has to wait for it.
+    let (waiting, ()) = tokio::join!(port.connect(&trusted, &[b"dot"]), ends(last));
+    ask(&mut waiting.unwrap(), "web.marathon.mesos.").await;
+    port.close().await;
+}
+
+#[tokio::test]
+async fn a_root_certificate_file_may_hold_a_chain() {
+    let dir = TempDir::new().unwrap();
+    let authority_key = rcgen::KeyPair::generate().unwrap();
+    let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let issuer = rcgen::CertifiedIssuer::self_signed(authority, authority_key).unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let leaf = rcgen::CertificateParams::new(vec!["dns.test".to_owned()]).unwrap();
+    let leaf = leaf.signed_by(&key, &issuer).unwrap();
+    std::fs::write(dir.path().join("cert.pem"), leaf.pem() + &issuer.pem()).unwrap();
+    std::fs::write(dir.path().join("key.pem"), key.serialize_pem()).unwrap();
+    let port = Port::open(&dir, Limits::default()).await;
+    let trusted = CertificateDer::from_pem_slice(issuer.pem().as_bytes()).unwrap();
+    let mut stream = port.connect(&trusted, &[b"dot"]).await.unwrap();
+    ask(&mut stream, "web.marathon.mesos.").await;
+    assert_eq!(stream.get_ref().1.peer_certificates().unwrap().len(), 2);
+    port.close().await;
+}
