@@ -1,6 +1,6 @@
 //! From what changed in the cluster to what changes in the zone.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use transom_cluster::{AgentId, FrameworkId, TaskId};
@@ -106,15 +106,21 @@ pub(crate) fn apply(zone: &Zone, to: MadeFrom, changes: Changes, serial: u32, ke
     }
     let from = zone.made_from();
     let changes = with_dependants(changes, &from.cluster, &to.cluster);
+    // What is there before and after is not touched.
+    let mut differs: HashMap<Line, i64> = HashMap::new();
+    let before = turn(&changes, from, |line| *differs.entry(line).or_default() -= 1);
+    let now = turn(&changes, &to, |line| *differs.entry(line).or_default() += 1);
     let mut edit = Edit::of(zone);
-    let before = turn(&changes, from, |line| match line {
-        Line::Record(record) => edit.take(record),
-        Line::Pointer(name, ip) => edit.take_name(ip, &name),
-    });
-    let now = turn(&changes, &to, |line| match line {
-        Line::Record(record) => edit.put(record),
-        Line::Pointer(name, ip) => edit.put_name(ip, &name),
-    });
+    for (line, by) in differs {
+        for _ in 0..by.unsigned_abs() {
+            match (&line, by > 0) {
+                (Line::Record(record), true) => edit.put(record.clone()),
+                (Line::Record(record), false) => edit.take(record.clone()),
+                (Line::Pointer(name, ip), true) => edit.put_name(*ip, name),
+                (Line::Pointer(name, ip), false) => edit.take_name(*ip, name),
+            }
+        }
+    }
     edit.skip(before, now);
     edit.done(to, serial, kept)
 }

@@ -24,6 +24,7 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct Discovery {
     shared: Arc<Shared>,
     dns: Option<SocketAddr>,
+    tls: Option<SocketAddr>,
     http: Option<SocketAddr>,
     tasks: TaskTracker,
 }
@@ -41,7 +42,7 @@ impl Config {
         let config = Arc::new(self.checked()?.with_system_resolvers());
         let mut sockets = None;
         if config.dns_on {
-            sockets = Some(dns::Sockets::bind((config.listener, config.port).into()).await?);
+            sockets = Some(dns::Sockets::bind(&config).await?);
         }
         let mut listener = None;
         if config.http_on {
@@ -54,12 +55,18 @@ impl Config {
         let discovery = Discovery {
             shared: Arc::clone(&shared),
             dns: sockets.as_ref().map(dns::Sockets::addr),
+            tls: sockets.as_ref().and_then(dns::Sockets::tls_addr),
             http: listener.as_ref().map(Listener::local_addr),
             tasks: tasks.clone(),
         };
 
         if let Some(sockets) = sockets {
-            let handler = dns::Handler::new(&config, Arc::clone(&shared), metrics.clone());
+            let handler = dns::Handler::new(
+                &config,
+                Arc::clone(&shared),
+                metrics.clone(),
+                dns::forward::Metrics::register(registry),
+            );
             let (config, token) = (Arc::clone(&config), token.clone());
             tasks.spawn(async move { dns::serve(sockets, handler, &config, token).await });
         }
@@ -94,6 +101,11 @@ impl Discovery {
         self.dns
     }
 
+    /// Where DNS over TLS is answered.
+    pub fn tls_addr(&self) -> Option<SocketAddr> {
+        self.tls
+    }
+
     /// Where HTTP is answered.
     pub fn http_addr(&self) -> Option<SocketAddr> {
         self.http
@@ -124,6 +136,9 @@ fn rules(config: &Config) -> Rules {
         name_server: (config.soa_mname.clone(), own_addresses(config.listener)),
         ttl: config.ttl,
         weight: config.srv_record_default_weight,
+        weight_label: config.weight_label.clone(),
+        healthy_only: config.healthy_only,
+        staging: config.staging,
         framework_ttl: config.framework_ttl.clone(),
         reverse: config.reverse_dns_on,
     }

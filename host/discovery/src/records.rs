@@ -27,7 +27,7 @@ pub enum Made<T> {
 }
 
 /// A record of a task, in the order in which they are listed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Line {
     /// In the zone.
     Record(Record),
@@ -172,14 +172,15 @@ pub(crate) fn of_masters(rules: &Rules, hosts: &Hosts, leader: Option<&Endpoint>
 
 /// A task's records; one on an agent that nobody knows runs nowhere that could be told.
 pub(crate) fn of_task(from: &MadeFrom, part: &Part, id: &TaskId, task: &Task) -> Made<Vec<Line>> {
-    if !task.running {
-        return Made::Nothing;
-    }
     let MadeFrom {
         cluster,
         hosts,
         rules,
     } = from;
+    let runs = task.running || rules.staging && task.about_to_run;
+    if !runs || rules.healthy_only && task.healthy == Some(false) {
+        return Made::Nothing;
+    }
     let Some(agent) = cluster.agents.get(&task.agent) else {
         return Made::Nonsense;
     };
@@ -190,6 +191,11 @@ pub(crate) fn of_task(from: &MadeFrom, part: &Part, id: &TaskId, task: &Task) ->
     };
     let mut of_task = OfTask {
         agent: make.ips(agent),
+        weight: rules
+            .weight_label
+            .as_deref()
+            .and_then(|label| task.weight(label))
+            .unwrap_or(rules.weight),
         make,
         framework: &part.labels,
         suffix: format!(
@@ -208,6 +214,8 @@ struct OfTask<'r, 'h, 't> {
     make: Make<'r, 'h>,
     /// The agent's addresses.
     agent: &'h [IpAddr],
+    /// Of its services.
+    weight: u16,
     /// `marathon`
     framework: &'t str,
     /// `-hash5-tail`
@@ -341,7 +349,7 @@ impl OfTask<'_, '_, '_> {
 
     fn service(&mut self, name: &str, target: &Arc<str>, port: u32) {
         let name = self.make.rules.full(name);
-        let record = self.make.service(&name, target, port, self.make.rules.weight);
+        let record = self.make.service(&name, target, port, self.weight);
         self.lines.push(Line::Record(record));
     }
 }

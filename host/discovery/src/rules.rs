@@ -28,6 +28,12 @@ pub struct Rules {
     pub framework_ttl: BTreeMap<String, u32>,
     /// The weight of services.
     pub weight: u16,
+    /// The task label whose value is the weight of the task's own services.
+    pub weight_label: Option<String>,
+    /// Whether tasks that are known to be unhealthy have no records.
+    pub healthy_only: bool,
+    /// Whether tasks that are about to run have records.
+    pub staging: bool,
     /// Whether addresses have names.
     pub reverse: bool,
 }

@@ -312,6 +312,7 @@ impl Watch {
         };
         match made {
             Ok(zone) => {
+                let serial = zone.serial();
                 tracing::debug!(
                     serial,
                     records = zone.records(),
@@ -319,7 +320,9 @@ impl Watch {
                     "a new zone"
                 );
                 let before = self.shared.zone.swap(Some(zone));
-                self.shared.serial.send_replace(serial);
+                self.shared
+                    .serial
+                    .send_if_modified(|last| std::mem::replace(last, serial) != serial);
                 if large {
                     // A large one takes its time to be taken down.
                     tokio::task::spawn_blocking(move || drop(before));

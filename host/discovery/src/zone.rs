@@ -244,13 +244,16 @@ impl Edit {
         self.zone.skipped = self.zone.skipped.saturating_sub(before) + now;
     }
 
-    /// The zone after the change. Steps of up to `kept` records altogether are remembered.
+    /// The zone after the change; where no record is another one, its serial stays. Steps of up to `kept` records altogether
+    /// are remembered.
     pub(crate) fn done(mut self, made_from: MadeFrom, serial: u32, kept: usize) -> Zone {
-        self.step.from = self.zone.serial;
-        self.step.to = serial;
-        self.zone.journal.push(self.step, kept);
         self.zone.made_from = made_from;
-        self.zone.serial = serial;
+        if self.zone.serial == 0 || !self.step.is_empty() {
+            self.step.from = self.zone.serial;
+            self.step.to = serial;
+            self.zone.journal.push(self.step, kept);
+            self.zone.serial = serial;
+        }
         self.zone
     }
 

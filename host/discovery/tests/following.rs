@@ -227,7 +227,7 @@ async fn entries_that_make_no_sense_hide_no_others() {
     odd["frameworks"]
         .as_array_mut()
         .unwrap()
-        .push(json!({"name": "no id"}));
+        .push(json!({"id": "no name", "name": 5}));
     odd["frameworks"][0]["tasks"]
         .as_array_mut()
         .unwrap()

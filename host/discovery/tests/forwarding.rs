@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transom_discovery::dns::connection::{Patience, Respond, serve_connection};
+use transom_discovery::dns::connection::{Patience, Reply, Respond, serve_connection};
 use transom_discovery::dns::forward::{Forwarder, Metrics, Order, Settings, Transport};
 
 use Transport::{Tcp, Udp};
@@ -568,11 +568,13 @@ async fn any_bytes_are_answered_or_not_at_all() {
 }
 
 /// A port in front of a forwarder.
-struct Front(Forwarder);
+#[derive(Clone)]
+struct Front(Arc<Forwarder>);
 
 impl Respond for Front {
-    async fn reply(&self, packet: &[u8], client: SocketAddr) -> Option<Vec<u8>> {
-        Some(self.over(packet, Tcp, client).await)
+    fn respond(&self, packet: &[u8], client: SocketAddr, _: &mut Vec<u8>) -> Reply {
+        let (front, packet) = (self.clone(), packet.to_vec());
+        Reply::Later(Box::pin(async move { front.over(&packet, Tcp, client).await }))
     }
 }
 
@@ -589,7 +591,7 @@ impl Front {
 #[tokio::test]
 async fn dig_is_served() {
     let resolver = Resolver::start(1).await;
-    let front = Arc::new(Front(forwarder(&settings(&[resolver.addr]))));
+    let front = Arc::new(Front(Arc::new(forwarder(&settings(&[resolver.addr])))));
     let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let udp = UdpSocket::bind(tcp.local_addr().unwrap()).await.unwrap();
     let port = tcp.local_addr().unwrap().port().to_string();

@@ -25,20 +25,23 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
-use transom_discovery::dns::connection::{Patience, Respond, serve_connection};
+use transom_discovery::dns::connection::{Patience, Reply, Respond, serve_connection};
 use transom_discovery::dns::tls::{Certificate, Limits, serve};
 
 /// Everything has this address.
 struct Fixed;
 
 impl Respond for Fixed {
-    async fn reply(&self, packet: &[u8], client: SocketAddr) -> Option<Vec<u8>> {
+    fn respond(&self, packet: &[u8], client: SocketAddr, out: &mut Vec<u8>) -> Reply {
         assert!(client.ip().is_loopback());
-        let mut message = Message::from_vec(packet).ok()?;
+        let Ok(mut message) = Message::from_vec(packet) else {
+            return Reply::Silence;
+        };
         message.metadata.message_type = MessageType::Response;
         let name = message.queries[0].name().clone();
         message.add_answer(Record::from_rdata(name, 60, RData::A(A([10, 0, 0, 1].into()))));
-        message.to_vec().ok()
+        out.extend(message.to_vec().unwrap());
+        Reply::Written
     }
 }
 

@@ -1,6 +1,6 @@
 //! From a packet to the packet that answers it: what is refused before the zone is asked, and how large an answer may be.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use hickory_proto::op::{Edns, Message, MessageType, Metadata, OpCode, Query, ResponseCode};
@@ -8,7 +8,11 @@ use hickory_proto::rr::{DNSClass, RecordType};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 
+use super::access::Recursion;
 use super::answer::{Answer, Terms, answer};
+use super::connection::{Reply, Respond};
+use super::forward::{self, Forwarder};
+use super::limit::{self, Class, Limiter, Verdict};
 use super::quick::{Prepared, Question, Room, Told};
 use super::transfer::{Transfer, Transfers};
 use super::wire::{self, Packet};
@@ -37,25 +41,14 @@ pub(super) struct Client {
     pub(super) over: Transport,
 }
 
-/// What becomes of a packet.
-#[derive(Debug)]
-pub(super) enum Reply {
-    /// Its answer was written.
-    Written,
-    /// It gets none: it is no request.
-    Silence,
-    /// Others have to be asked.
-    Elsewhere(Box<Query>),
-    /// The answer is many messages.
-    Transfer(Box<Transfer>),
-}
-
-/// The same, with the answer at hand.
+/// What becomes of a packet, with the answer at hand if there is one.
 #[derive(Debug)]
 pub(super) enum Considered {
     Answer(Vec<u8>),
     Silence,
+    /// Others have to be asked.
     Elsewhere(Box<Query>),
+    /// The answer is many messages.
     Transfer(Box<Transfer>),
 }
 
@@ -78,8 +71,11 @@ pub(crate) struct Handler {
     terms: Terms,
     prepared: Prepared,
     transfers: Transfers,
-    /// Whether names outside the zone are looked up elsewhere.
-    external_on: bool,
+    /// Where names outside the zone are looked up, if they are, and for whom.
+    forwarder: Option<Arc<Forwarder>>,
+    recursion: Recursion,
+    /// How much a network may be answered over UDP.
+    limiter: Option<Limiter>,
     metrics: Metrics,
     common: Common,
 }
@@ -109,14 +105,24 @@ impl Common {
 }
 
 impl Handler {
-    pub(crate) fn new(config: &Config, shared: Arc<Shared>, metrics: Metrics) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        shared: Arc<Shared>,
+        metrics: Metrics,
+        forwarding: forward::Metrics,
+    ) -> Self {
         let terms = Terms::new(config);
         Self {
             shared,
             prepared: terms.prepared(config),
             terms,
             transfers: Transfers::new(config),
-            external_on: false,
+            forwarder: config
+                .external_on
+                .then(|| Arc::new(Forwarder::new(&forward::Settings::from(config), forwarding))),
+            recursion: Recursion::new(config.recursion_networks.iter().copied()),
+            limiter: (config.rate_limit > 0)
+                .then(|| Limiter::new(limit::Settings::per_second(config.rate_limit))),
             common: Common::of(&metrics),
             metrics,
         }
@@ -169,8 +175,8 @@ impl Handler {
                 Reply::Written
             }
             Considered::Silence => Reply::Silence,
-            Considered::Elsewhere(question) => Reply::Elsewhere(question),
-            Considered::Transfer(transfer) => Reply::Transfer(transfer),
+            Considered::Elsewhere(question) => self.forwarded(&question, packet, client),
+            Considered::Transfer(mut transfer) => Reply::Messages(Box::new(move || transfer.next())),
         }
     }
 
@@ -244,8 +250,51 @@ impl Handler {
         }
         match answer(zone, &self.terms, client.ip, name, kind) {
             Some(answer) => Decided::Answer(answer),
-            None if self.external_on => Decided::Elsewhere(Box::new(question.clone())),
+            None if self.forwarder.is_some() && self.recursion.allows(client.ip) => {
+                Decided::Elsewhere(Box::new(question.clone()))
+            }
             None => refusal(ResponseCode::Refused),
+        }
+    }
+
+    fn forwarded(&self, question: &Query, packet: &[u8], client: Client) -> Reply {
+        let Some(forwarder) = self.forwarder.clone() else {
+            return Reply::Silence;
+        };
+        let (packet, name, kind) = (packet.to_vec(), question.name().clone(), question.query_type());
+        let over = match client.over {
+            Transport::Udp => forward::Transport::Udp,
+            Transport::Tcp => forward::Transport::Tcp,
+        };
+        Reply::Later(Box::pin(async move {
+            forwarder.forward(&packet, &name, kind, over, client.ip).await
+        }))
+    }
+
+    /// What may be sent of an answer over UDP, at the end of `out` from `start` on: all of it, the mark that it was cut, or
+    /// nothing. Whether anything is left.
+    pub(super) fn limited(&self, client: IpAddr, start: usize, out: &mut Vec<u8>) -> bool {
+        let Some(limiter) = &self.limiter else { return true };
+        let answer = &out[start..];
+        match limiter.check(client, Class::of(answer)) {
+            Verdict::Send => true,
+            Verdict::Slip => {
+                let emptied = limit::emptied(answer);
+                out.truncate(start);
+                out.extend(emptied.iter().flatten());
+                emptied.is_some()
+            }
+            Verdict::Drop => {
+                out.truncate(start);
+                false
+            }
+        }
+    }
+
+    /// Ends what it has others do.
+    pub(super) async fn stop(&self) {
+        if let Some(forwarder) = &self.forwarder {
+            forwarder.stop().await;
         }
     }
 
@@ -275,6 +324,16 @@ impl Handler {
             .queries
             .get_or_create(&metrics::Query { qtype, rcode })
             .inc();
+    }
+}
+
+impl Respond for Handler {
+    fn respond(&self, packet: &[u8], client: SocketAddr, out: &mut Vec<u8>) -> Reply {
+        let client = Client {
+            ip: client.ip().to_canonical(),
+            over: Transport::Tcp,
+        };
+        self.reply(self.zone().as_ref(), packet, client, out)
     }
 }
 

@@ -2,7 +2,7 @@
 //! and sent in batches: what comes faster waits in the system's buffer, which is bounded, and nowhere else.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket as StdUdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket as StdUdpSocket};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -16,8 +16,10 @@ use tokio::net::UdpSocket;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use super::handler::{Client, Handler, Reply, Transport};
+use super::connection::Reply;
+use super::handler::{Client, Handler, Transport};
 
 /// More than any query has; the rest of a longer one is lost, and it is answered as one that cannot be read.
 const LARGEST: usize = 4096;
@@ -56,53 +58,74 @@ fn socket(addr: SocketAddr) -> io::Result<UdpSocket> {
 /// Answers until the token is cancelled.
 pub(super) async fn serve(sockets: Vec<UdpSocket>, handler: Arc<Handler>, token: CancellationToken) {
     let mut workers = JoinSet::new();
+    let later = TaskTracker::new();
     for socket in sockets {
-        let (socket, handler, token) = (Arc::new(socket), Arc::clone(&handler), token.clone());
+        let worker = Worker {
+            socket: Arc::new(socket),
+            handler: Arc::clone(&handler),
+            later: later.clone(),
+        };
+        let token = token.clone();
         workers.spawn(async move {
-            token.run_until_cancelled(watched(socket, handler)).await;
+            token.run_until_cancelled(worker.watched()).await;
         });
     }
     while workers.join_next().await.is_some() {}
+    later.close();
+    // They have deadlines of their own; who asked is not left without an answer.
+    later.wait().await;
 }
 
-/// A packet that is too much for us is lost; its socket goes on with the next one.
-async fn watched(socket: Arc<UdpSocket>, handler: Arc<Handler>) {
-    loop {
-        let answering = answer(Arc::clone(&socket), Arc::clone(&handler));
-        let mut answering = JoinSet::from_iter([answering]);
-        if let Some(Err(error)) = answering.join_next().await {
-            tracing::error!(%error, "a packet was too much; going on with the next one");
-        }
-    }
+/// Answers what comes to one socket.
+#[derive(Clone)]
+struct Worker {
+    socket: Arc<UdpSocket>,
+    handler: Arc<Handler>,
+    /// Answers that others have to be asked for.
+    later: TaskTracker,
 }
 
-async fn answer(socket: Arc<UdpSocket>, handler: Arc<Handler>) {
-    let mut batch = Batch::new();
-    loop {
-        if let Err(error) = turn(&socket, &handler, &mut batch).await {
-            tracing::warn!(%error, "cannot receive DNS packets for the moment");
-            tokio::time::sleep(PAUSE).await;
+impl Worker {
+    /// A packet that is too much for us is lost; its socket goes on with the next one.
+    async fn watched(self) {
+        loop {
+            let mut answering = JoinSet::new();
+            answering.spawn(self.clone().answer());
+            if let Some(Err(error)) = answering.join_next().await {
+                tracing::error!(%error, "a packet was too much; going on with the next one");
+            }
         }
     }
-}
 
-/// Waits for packets and answers what there is.
-async fn turn(socket: &UdpSocket, handler: &Handler, batch: &mut Batch) -> io::Result<()> {
-    socket.readable().await?;
-    for _ in 0..BATCHES {
-        match socket.try_io(Interest::READABLE, || batch.receive(socket)) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => return Err(error),
-        }
-        batch.answer(handler);
-        batch.send_all(socket).await;
-        if batch.received.len() < BATCH {
-            return Ok(());
+    async fn answer(self) {
+        let mut batch = Batch::new();
+        loop {
+            if let Err(error) = self.turn(&mut batch).await {
+                tracing::warn!(%error, "cannot receive DNS packets for the moment");
+                tokio::time::sleep(PAUSE).await;
+            }
         }
     }
-    tokio::task::yield_now().await;
-    Ok(())
+
+    /// Waits for packets and answers what there is.
+    async fn turn(&self, batch: &mut Batch) -> io::Result<()> {
+        let socket = &self.socket;
+        socket.readable().await?;
+        for _ in 0..BATCHES {
+            match socket.try_io(Interest::READABLE, || batch.receive(socket)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            batch.answer(socket, &self.handler, &self.later);
+            batch.send_all(socket).await;
+            if batch.received.len() < BATCH {
+                return Ok(());
+            }
+        }
+        tokio::task::yield_now().await;
+        Ok(())
+    }
 }
 
 /// Packets and their answers.
@@ -142,24 +165,39 @@ impl Batch {
         Ok(())
     }
 
-    /// Answers what was received, all of it from one zone.
-    fn answer(&mut self, handler: &Handler) {
+    /// Answers what was received, all of it from one zone. What others have to be asked for is left to tasks.
+    fn answer(&mut self, socket: &Arc<UdpSocket>, handler: &Arc<Handler>, tasks: &TaskTracker) {
         self.answers.clear();
         self.unsent.clear();
         let zone = handler.zone();
         for ((size, client), packet) in self.received.iter().zip(&self.packets) {
             let start = self.answers.len();
             let asker = Client {
-                ip: ip(client.as_ref()),
+                ip: addr(client.as_ref())
+                    .map_or(Ipv4Addr::UNSPECIFIED.into(), |client| client.ip().to_canonical()),
                 over: Transport::Udp,
             };
             match handler.reply(zone.as_ref(), &packet[..*size], asker, &mut self.answers) {
                 Reply::Written => {}
                 // Transfers over UDP are one message.
-                Reply::Transfer(mut transfer) => self.answers.extend(transfer.next().unwrap_or_default()),
-                Reply::Silence | Reply::Elsewhere(_) => continue,
+                Reply::Messages(mut next) => self.answers.extend(next().unwrap_or_default()),
+                Reply::Later(answer) => {
+                    if let Some(client) = addr(client.as_ref()) {
+                        let (socket, handler) = (Arc::clone(socket), Arc::clone(handler));
+                        tasks.spawn(async move {
+                            let mut answer = answer.await;
+                            if handler.limited(asker.ip, 0, &mut answer) {
+                                send(&socket, &answer, client).await;
+                            }
+                        });
+                    }
+                    continue;
+                }
+                Reply::Silence => continue,
             }
-            self.unsent.push((start..self.answers.len(), *client));
+            if handler.limited(asker.ip, start, &mut self.answers) {
+                self.unsent.push((start..self.answers.len(), *client));
+            }
         }
     }
 
@@ -204,9 +242,17 @@ impl Batch {
     }
 }
 
+async fn send(socket: &UdpSocket, answer: &[u8], client: SocketAddr) {
+    match tokio::time::timeout(SEND_WITHIN, socket.send_to(answer, client)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => tracing::debug!(%error, %client, "an answer was not sent"),
+        Err(_) => tracing::debug!(%client, "an answer was not sent in time"),
+    }
+}
+
 /// Whose packet it is.
-fn ip(client: Option<&SockaddrStorage>) -> IpAddr {
-    let v4 = client.and_then(|client| client.as_sockaddr_in().map(|v4| v4.ip().into()));
-    let v6 = || client.and_then(|client| client.as_sockaddr_in6().map(|v6| v6.ip().to_canonical()));
-    v4.or_else(v6).unwrap_or(Ipv4Addr::UNSPECIFIED.into())
+fn addr(client: Option<&SockaddrStorage>) -> Option<SocketAddr> {
+    let client = client?;
+    let v4 = client.as_sockaddr_in().map(|v4| SocketAddrV4::from(*v4).into());
+    v4.or_else(|| client.as_sockaddr_in6().map(|v6| SocketAddrV6::from(*v6).into()))
 }

@@ -9,7 +9,7 @@ use transom_cluster::v1::{Resource, TaskState};
 use crate::changes::testing::{flat_zone, zone_of as make};
 use crate::changes::{self, Changes};
 use crate::cluster::operator::Effect;
-use crate::cluster::{Cluster, Endpoint, Framework, Host, document};
+use crate::cluster::{Cluster, Endpoint, Framework, Host, Task, document};
 use crate::labels::Rule;
 use crate::listing;
 use crate::rules::Rules;
@@ -306,7 +306,7 @@ fn a_task_has_records_while_it_runs() {
     let steps = [
         (
             Event::TaskAdded(Box::new(wire_task(TaskState::Staging))),
-            Effect::Same,
+            changed(),
             false,
         ),
         (update(TaskState::Starting), Effect::Same, false),
@@ -354,6 +354,65 @@ fn a_task_has_records_while_it_runs() {
                 if runs { vec![target] } else { vec![] },
                 "step {n}: {name}"
             );
+        }
+    }
+}
+
+#[test]
+fn a_site_decides_which_tasks_have_records_and_what_they_weigh() {
+    let task = |running, about_to_run, healthy| Task {
+        name: "web".into(),
+        agent: "c1-S0".into(),
+        running,
+        ports: vec![(31000, 31000)],
+        discovery: None,
+        addresses: crate::cluster::Addresses::default(),
+        about_to_run,
+        healthy,
+        weights: Box::new([("weight".into(), 7)]),
+        twin: None,
+    };
+    let tasks = [
+        task(true, false, None),
+        task(true, false, Some(true)),
+        task(true, false, Some(false)),
+        task(false, true, None),
+        task(false, false, None),
+    ];
+    for (healthy_only, staging, expected) in [
+        (false, false, [true, true, true, false, false]),
+        (true, false, [true, true, false, false, false]),
+        (false, true, [true, true, true, true, false]),
+    ] {
+        let rules = Rules {
+            healthy_only,
+            staging,
+            weight_label: staging.then(|| "weight".to_owned()),
+            framework_ttl: [("marathon".to_owned(), 5)].into(),
+            ..rules()
+        };
+        for (task, expected) in tasks.iter().zip(expected) {
+            let mut cluster = Cluster::default();
+            let agent = Endpoint::from_pid("slave(1)@10.0.0.1:5051").unwrap();
+            cluster.agents.insert("c1-S0".into(), agent);
+            let (name, endpoint) = ("marathon".to_owned(), None);
+            cluster
+                .frameworks
+                .insert("F".into(), Framework { name, endpoint });
+            cluster
+                .tasks
+                .entry("F".into())
+                .or_default()
+                .insert("web.0".into(), task.clone());
+            let zone = make(&cluster, &HashMap::new(), &rules);
+            let found = zone.node("_web._tcp.marathon.mesos.");
+            assert_eq!(found.is_some(), expected, "{healthy_only} {staging} {task:?}");
+            if let Some(node) = found {
+                assert_eq!(
+                    (node.ttl(), node.srv()[0].weight),
+                    (5, if staging { 7 } else { 1 })
+                );
+            }
         }
     }
 }

@@ -66,6 +66,9 @@ pub(crate) fn rules() -> Rules {
         name_server: ("ns1.mesos.".into(), vec![[127, 0, 0, 1].into()]),
         ttl: 60,
         weight: 1,
+        weight_label: None,
+        healthy_only: false,
+        staging: false,
         framework_ttl: BTreeMap::new(),
         reverse: false,
     }

@@ -149,7 +149,9 @@ fn settings_that_make_no_sense_are_named() {
         (|it| it.refresh_seconds = 0, "refresh_seconds"),
         (|it| it.ttl = u32::MAX, "[discovery] ttl"),
         (
-            |it| drop(it.framework_ttl.insert("a".into(), u32::MAX)),
+            |it| {
+                it.framework_ttl.insert("a".into(), u32::MAX);
+            },
             "framework_ttl",
         ),
         (|it| it.ip_sources.clear(), "ip_sources"),

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::DuplexStream;
@@ -11,27 +12,38 @@ const LONG: Duration = Duration::from_secs(20);
 
 /// Says everything back; what begins with `w` after it was let go, and `x` is no query.
 struct Echo {
-    gate: Semaphore,
+    gate: Arc<Semaphore>,
     waiting: AtomicUsize,
 }
 
 impl Respond for Echo {
-    async fn reply(&self, packet: &[u8], _: SocketAddr) -> Option<Vec<u8>> {
+    fn respond(&self, packet: &[u8], _: SocketAddr, out: &mut Vec<u8>) -> Reply {
         match packet.first() {
-            Some(b'x') => None,
+            Some(b'x') => return Reply::Silence,
             Some(b'w') => {
                 self.waiting.fetch_add(1, Ordering::Relaxed);
-                self.gate.acquire().await.ok()?.forget();
-                Some(packet.to_vec())
+                let (gate, packet) = (Arc::clone(&self.gate), packet.to_vec());
+                return Reply::Later(Box::pin(async move {
+                    gate.acquire().await.unwrap().forget();
+                    packet
+                }));
             }
-            _ => Some(packet.to_vec()),
+            Some(b'z') => {
+                let mut left = 3;
+                return Reply::Messages(Box::new(move || {
+                    left -= 1;
+                    (left >= 0).then(|| format!("message {left}").into_bytes())
+                }));
+            }
+            _ => out.extend_from_slice(packet),
         }
+        Reply::Written
     }
 }
 
 fn echo() -> Echo {
     Echo {
-        gate: Semaphore::new(0),
+        gate: Arc::new(Semaphore::new(0)),
         waiting: AtomicUsize::new(0),
     }
 }
@@ -57,7 +69,8 @@ async fn ask(stream: &mut DuplexStream, queries: &[&[u8]]) {
 }
 
 async fn answer(stream: &mut DuplexStream) -> String {
-    let answer = read(stream).await.unwrap();
+    let mut answer = vec![0; stream.read_u16().await.unwrap().into()];
+    stream.read_exact(&mut answer).await.unwrap();
     String::from_utf8(answer).unwrap()
 }
 
@@ -169,6 +182,18 @@ async fn what_was_asked_is_answered_before_the_end() {
         respond.gate.add_permits(1);
         assert_eq!(answer(&mut stream).await, "wait");
         at_its_end(stream).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn many_messages_can_be_one_answer() {
+    let (respond, token) = (echo(), CancellationToken::new());
+    conversation(&respond, Patience::default(), &token, async |mut stream| {
+        ask(&mut stream, &[b"1", b"zone", b"2"]).await;
+        for expected in ["1", "message 2", "message 1", "message 0", "2"] {
+            assert_eq!(answer(&mut stream).await, expected);
+        }
     })
     .await;
 }

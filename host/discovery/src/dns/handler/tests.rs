@@ -9,7 +9,14 @@ use crate::zone::testing::Builder;
 fn handler() -> Handler {
     let shared = Arc::new(Shared::new());
     let metrics = Metrics::register(&mut Registry::default(), &shared);
-    Handler::new(&Config::default().checked().unwrap(), shared, metrics)
+    {
+        let config = Config {
+            external_on: false,
+            ..Config::default()
+        };
+        let forwarding = forward::Metrics::register(&mut Registry::default());
+        Handler::new(&config.checked().unwrap(), shared, metrics, forwarding)
+    }
 }
 
 fn code(handler: &Handler, zone: Option<&Arc<Zone>>, query: &Message) -> ResponseCode {

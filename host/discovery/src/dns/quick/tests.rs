@@ -9,7 +9,9 @@ use prometheus_client::registry::Registry;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::super::handler::{Client, Considered, Handler, Reply, Transport};
+use super::super::connection::Reply;
+use super::super::forward;
+use super::super::handler::{Client, Considered, Handler, Transport};
 use super::*;
 use crate::Config;
 use crate::metrics::Metrics;
@@ -60,7 +62,12 @@ fn zone() -> Arc<Zone> {
 fn handler(config: Config) -> Handler {
     let shared = Arc::new(Shared::new());
     let metrics = Metrics::register(&mut Registry::default(), &shared);
-    Handler::new(&config.checked().unwrap(), shared, metrics)
+    Handler::new(
+        &config.checked().unwrap(),
+        shared,
+        metrics,
+        forward::Metrics::register(&mut Registry::default()),
+    )
 }
 
 fn query(name: &Name, kind: RecordType, edns: Option<u16>, random: &mut StdRng) -> Vec<u8> {

@@ -4,9 +4,14 @@ use std::net::SocketAddr;
 
 use hickory_proto::op::{Message, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
+use prometheus_client::registry::Registry;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
+use super::super::forward;
+use super::super::handler::Handler;
 use super::*;
 use crate::Config;
 use crate::metrics::Metrics;
@@ -19,7 +24,12 @@ async fn started(limits: Limits) -> (SocketAddr, CancellationToken, JoinHandle<(
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, token) = (listener.local_addr().unwrap(), CancellationToken::new());
     let config = Config::default().checked().unwrap();
-    let handler = Handler::new(&config, Arc::new(Shared::new()), Metrics::default());
+    let handler = Handler::new(
+        &config,
+        Arc::new(Shared::new()),
+        Metrics::default(),
+        forward::Metrics::register(&mut Registry::default()),
+    );
     let serving = tokio::spawn(serve(listener, Arc::new(handler), limits, token.clone()));
     (addr, token, serving)
 }
@@ -61,8 +71,10 @@ async fn is_ended(stream: &mut TcpStream) {
 async fn further_connections_wait_for_one_to_end() {
     let limits = Limits {
         connections: 2,
-        ask_within: LONG * 3,
-        ..Limits::default()
+        patience: Patience {
+            ask_within: LONG * 3,
+            ..Patience::default()
+        },
     };
     let (addr, token, serving) = started(limits).await;
     let mut held = Vec::new();
@@ -88,8 +100,11 @@ async fn further_connections_wait_for_one_to_end() {
 #[tokio::test]
 async fn who_is_slow_is_not_waited_for() {
     let limits = Limits {
-        ask_within: Duration::from_millis(50),
-        take_within: Duration::from_millis(50),
+        patience: Patience {
+            ask_within: Duration::from_millis(50),
+            take_within: Duration::from_millis(50),
+            ..Patience::default()
+        },
         ..Limits::default()
     };
     let (addr, token, serving) = started(limits).await;
