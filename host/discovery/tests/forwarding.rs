@@ -21,7 +21,7 @@ use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_discovery::dns::connection::{Patience, Reply, Respond, serve_connection};
-use transom_discovery::dns::forward::{Forwarder, Metrics, Order, Settings, Transport};
+use transom_discovery::dns::forward::{Begun, Forwarder, Metrics, Order, Settings, Transport};
 
 use Transport::{Tcp, Udp};
 
@@ -438,6 +438,58 @@ async fn work_is_bounded() {
         assert_eq!(code(&a(&forwarder, "room.example.").await), ResponseCode::NoError);
         resolver.says.log.lock().unwrap().clear();
     }
+}
+
+#[tokio::test]
+async fn a_silent_zone_leaves_room_for_others() {
+    let (silent, usual) = (Resolver::start(1).await, Resolver::start(2).await);
+    silent.be_silent(true);
+    let mut settings = Settings {
+        max_sockets: 100,
+        ..settings(&[usual.addr])
+    };
+    settings.zone_resolvers.insert("weave".into(), vec![silent.addr]);
+    let forwarder = Arc::new(forwarder(&settings));
+    assert_eq!(code(&a(&forwarder, "first.weave.").await), ResponseCode::ServFail);
+    // It has been asked whether it is there, in two packets, and has not answered when it is asked anew.
+    until("it to be given up", async || silent.asked(".").len() >= 3).await;
+    let before = silent.asked("n").len();
+    let waiting: Vec<_> = (0..200)
+        .map(|n| {
+            let forwarder = Arc::clone(&forwarder);
+            tokio::spawn(async move { code(&a(&forwarder, &format!("n{n}.weave.")).await) })
+        })
+        .collect();
+    until("some of them to be asked", async || silent.asked("n").len() >= 32).await;
+    for n in 0..50 {
+        assert_eq!(
+            data(&a(&forwarder, &format!("n{n}.example.")).await),
+            ["192.0.2.2"]
+        );
+    }
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap(), ResponseCode::ServFail);
+    }
+    // Not all of them, but as many as may wait for a resolver that is gone.
+    assert_eq!(silent.asked("n").len() - before, 32);
+    forwarder.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_known_is_answered_at_once() {
+    let resolver = Resolver::start(1).await;
+    let forwarder = forwarder(&settings(&[resolver.addr]));
+    let query = query("web.example.", RecordType::A);
+    let (packet, name) = (query.to_vec().unwrap(), query.queries[0].name());
+    let begin = || forwarder.begin(&packet, name, RecordType::A, Udp, CLIENT);
+    let Begun::Waiting(answer) = begin() else {
+        panic!("nobody knows yet");
+    };
+    let waited = answer.await;
+    let Begun::Answered(answer) = begin() else {
+        panic!("it is known");
+    };
+    assert_eq!(answer, waited);
 }
 
 #[tokio::test]

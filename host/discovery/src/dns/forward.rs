@@ -31,8 +31,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use hickory_proto::rr::{Name, RecordType};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -40,8 +42,8 @@ pub use metrics::Metrics;
 
 use super::packet::code;
 use crate::Config;
-use cache::{Aged, Replies};
-use flights::{Begin, Flights, Joined};
+use cache::{Aged, Key, Replies};
+use flights::{Begin, Flight, Flights, Joined};
 use metrics::Settled;
 use query::Query;
 use reply::Room;
@@ -126,6 +128,38 @@ impl From<&Config> for Settings {
     }
 }
 
+/// An answer, or the way to it.
+pub enum Begun {
+    /// It was known, or there is none.
+    Answered(Vec<u8>),
+    /// Resolvers have to be waited for. It has deadlines of its own, and can be left to a task.
+    Waiting(BoxFuture<'static, Vec<u8>>),
+}
+
+/// What there is for a question.
+enum Found {
+    /// A reply that was kept.
+    Kept(Aged),
+    /// A place among those who wait for one.
+    Coming(Place),
+    /// No place: too many wait.
+    Full,
+}
+
+/// A question among those that wait, and its reply when that has come.
+struct Place {
+    flight: Flight<Option<Aged>>,
+    question: OwnedSemaphorePermit,
+}
+
+impl Place {
+    async fn wait(self) -> Option<Aged> {
+        let reply = self.flight.await;
+        drop(self.question);
+        reply
+    }
+}
+
 /// The resolvers of a zone, and the number that keeps its replies apart from those of others.
 #[derive(Clone, Debug)]
 struct Zone {
@@ -139,7 +173,7 @@ pub struct Forwarder {
     zones: Zones<Zone>,
     replies: Arc<Replies>,
     flights: Flights<Option<Aged>>,
-    questions: Semaphore,
+    questions: Arc<Semaphore>,
     set_truncate_bit: bool,
     metrics: Metrics,
     common: Common,
@@ -158,7 +192,7 @@ impl Forwarder {
             zones: zones(settings, &common, &metrics),
             replies: Arc::new(Replies::new(settings.cache_bytes)),
             flights: Flights::new(),
-            questions: Semaphore::new(settings.max_questions.min(Semaphore::MAX_PERMITS)),
+            questions: Arc::new(Semaphore::new(settings.max_questions.min(Semaphore::MAX_PERMITS))),
             set_truncate_bit: settings.set_truncate_bit,
             metrics,
             _stops: common.token.clone().drop_guard(),
@@ -169,7 +203,7 @@ impl Forwarder {
     /// The packet that answers `packet`, a query for `name` and `kind`; an empty one where there is nothing to answer,
     /// because it does not even have a header. Over UDP it has at most what the client takes.
     ///
-    /// Waits for resolvers: the caller sees to it that others are answered meanwhile.
+    /// Waits for resolvers: the caller sees to it that others are answered meanwhile, or uses [`Self::begin`].
     pub async fn forward(
         &self,
         packet: &[u8],
@@ -178,9 +212,25 @@ impl Forwarder {
         transport: Transport,
         client: IpAddr,
     ) -> Vec<u8> {
+        match self.begin(packet, name, kind, transport, client) {
+            Begun::Answered(answer) => answer,
+            Begun::Waiting(answer) => answer.await,
+        }
+    }
+
+    /// As [`Self::forward`], apart in what is answered at once and what has to be waited for. What waits holds its place among
+    /// [`Settings::max_questions`] from now on.
+    pub fn begin(
+        &self,
+        packet: &[u8],
+        name: &Name,
+        kind: RecordType,
+        transport: Transport,
+        client: IpAddr,
+    ) -> Begun {
         let query = match Query::read(packet) {
             Ok(query) => query,
-            Err(unreadable) => return unreadable.answer(),
+            Err(unreadable) => return Begun::Answered(unreadable.answer()),
         };
         // A transfer is a row of messages.
         let zone = match kind {
@@ -188,17 +238,27 @@ impl Forwarder {
             _ => self.zones.find(name, kind),
         };
         let Some(zone) = zone else {
-            return query.coded(code::REFUSED);
-        };
-        let Some(Aged { reply, age, left }) = self.reply(zone, &query, transport).await else {
-            tracing::debug!(%client, %name, %kind, "no resolver has answered a question");
-            return query.coded(code::SERVFAIL);
+            return Begun::Answered(query.coded(code::REFUSED));
         };
         let room = Room {
             limit: query.limit(transport),
             mark: self.set_truncate_bit,
         };
-        reply.deliver(&query, age, left, room)
+        let place = match self.reply(zone, &query, transport) {
+            Found::Kept(Aged { reply, age, left }) => {
+                return Begun::Answered(reply.deliver(&query, age, left, room));
+            }
+            Found::Coming(place) => place,
+            Found::Full => return Begun::Answered(query.coded(code::SERVFAIL)),
+        };
+        let name = name.clone();
+        Begun::Waiting(Box::pin(async move {
+            let Some(Aged { reply, age, left }) = place.wait().await else {
+                tracing::debug!(%client, %name, %kind, "no resolver has answered a question");
+                return query.coded(code::SERVFAIL);
+            };
+            reply.deliver(&query, age, left, room)
+        }))
     }
 
     /// Stops asking resolvers whether they are there again, and waits until that has ended. Questions under way are their
@@ -209,40 +269,39 @@ impl Forwarder {
         self.common.tasks.wait().await;
     }
 
-    /// The reply to a question, if there is one.
-    async fn reply(&self, zone: &Zone, query: &Query, over: Transport) -> Option<Aged> {
-        let key = query.is_common().then(|| query.key(zone.number, over));
-        if let Some(key) = &key
-            && let Some(kept) = self.replies.get(key, Instant::now())
-        {
+    /// Looks for a reply, and sees to it that one comes.
+    fn reply(&self, zone: &Zone, query: &Query, over: Transport) -> Found {
+        let known = |key: &Key| self.replies.get(key, Instant::now());
+        let hit = |kept| {
             self.metrics.settled(Settled::Hit);
-            return Some(kept);
+            Found::Kept(kept)
+        };
+        let key = query.is_common().then(|| query.key(zone.number, over));
+        if let Some(kept) = key.as_ref().and_then(known) {
+            return hit(kept);
         }
-        let Ok(_question) = self.questions.try_acquire() else {
+        let Ok(question) = Arc::clone(&self.questions).try_acquire_owned() else {
             self.metrics.settled(Settled::Busy);
-            return None;
+            return Found::Full;
         };
-        let Some(key) = key else {
-            self.metrics.settled(Settled::Miss);
-            return self.asking(zone, query, over, None).await;
+        let flight = match key {
+            None => {
+                self.metrics.settled(Settled::Miss);
+                self.asking(zone, query, over, None).boxed().shared()
+            }
+            Some(key) => match self.flights.join(&key, || match known(&key) {
+                Some(kept) => Begin::Known(kept),
+                None => Begin::Ask(self.asking(zone, query, over, Some(key.clone())).boxed()),
+            }) {
+                Joined::Known(kept) => return hit(kept),
+                Joined::Flying { flight, others } => {
+                    let settled = if others { Settled::Joined } else { Settled::Miss };
+                    self.metrics.settled(settled);
+                    flight
+                }
+            },
         };
-        let joined = self
-            .flights
-            .join(&key, || match self.replies.get(&key, Instant::now()) {
-                Some(kept) => Begin::Known(Some(kept)),
-                None => Begin::Ask(Box::pin(self.asking(zone, query, over, Some(key.clone())))),
-            });
-        match joined {
-            Joined::Known(reply) => {
-                self.metrics.settled(Settled::Hit);
-                reply
-            }
-            Joined::Flying { flight, others } => {
-                self.metrics
-                    .settled(if others { Settled::Joined } else { Settled::Miss });
-                flight.await
-            }
-        }
+        Found::Coming(Place { flight, question })
     }
 
     /// Asks the zone's resolvers, and keeps the reply by its key.
@@ -251,7 +310,7 @@ impl Forwarder {
         zone: &Zone,
         query: &Query,
         over: Transport,
-        key: Option<cache::Key>,
+        key: Option<Key>,
     ) -> impl Future<Output = Option<Aged>> + Send + use<> {
         let (resolvers, replies) = (Arc::clone(&zone.resolvers), Arc::clone(&self.replies));
         let (query, flying) = (query.clone(), self.metrics.fly());

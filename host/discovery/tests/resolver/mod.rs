@@ -162,7 +162,9 @@ impl Says {
             query: query.clone(),
         });
         let delay = self.delay.load(Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_millis(delay)).await;
+        if delay > 0 {
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+        }
         if *self.silent.lock().unwrap() {
             return Vec::new();
         }

@@ -12,7 +12,8 @@ use futures::future::{BoxFuture, Shared, WeakShared};
 
 use super::cache::Key;
 
-type Flight<T> = Shared<BoxFuture<'static, T>>;
+/// A question under way; clones are the same one.
+pub(super) type Flight<T> = Shared<BoxFuture<'static, T>>;
 type Open<T> = Mutex<HashMap<Key, (u64, WeakShared<BoxFuture<'static, T>>)>>;
 
 /// Questions under way.
@@ -21,17 +22,17 @@ pub(super) struct Flights<T: Clone> {
 }
 
 /// What to do about a question that nobody else is asking.
-pub(super) enum Begin<T> {
+pub(super) enum Begin<K, T> {
     /// The reply is there by now.
-    Known(T),
+    Known(K),
     /// Ask it.
     Ask(BoxFuture<'static, T>),
 }
 
 /// How a question joined the others.
-pub(super) enum Joined<T: Clone> {
+pub(super) enum Joined<K, T: Clone> {
     /// The reply was there.
-    Known(T),
+    Known(K),
     /// It is being asked; whether somebody else began.
     Flying { flight: Flight<T>, others: bool },
 }
@@ -45,7 +46,7 @@ impl<T: Clone + Send + Sync + 'static> Flights<T> {
 
     /// Joins those who ask the same, or begins. `begin` is called while others are kept from beginning, so that a reply which
     /// has just come is not asked for again; it must not wait.
-    pub(super) fn join(&self, key: &Key, begin: impl FnOnce() -> Begin<T>) -> Joined<T> {
+    pub(super) fn join<K>(&self, key: &Key, begin: impl FnOnce() -> Begin<K, T>) -> Joined<K, T> {
         let mut open = lock(&self.open);
         let flying = open.get(key).and_then(|(_, flight)| flight.upgrade());
         if let Some(flight) = flying {
@@ -121,7 +122,7 @@ mod tests {
         text.as_bytes().into()
     }
 
-    fn flight(joined: Joined<usize>) -> (Flight<usize>, bool) {
+    fn flight(joined: Joined<usize, usize>) -> (Flight<usize>, bool) {
         match joined {
             Joined::Flying { flight, others } => (flight, others),
             Joined::Known(_) => panic!("nothing is known"),

@@ -28,8 +28,7 @@ pub(super) struct Resolvers {
 }
 
 impl Resolvers {
-    /// The reply of whichever has one; none when all have failed, or the last one's failure says that no other should be
-    /// asked.
+    /// The reply of whichever has one; the last one's failure when all have failed.
     pub(super) async fn ask(&self, query: &Query, over: Transport) -> Result<Reply, Failure> {
         let deadline = Instant::now() + self.timeout.max(OVERALL);
         let left = || {
@@ -46,7 +45,7 @@ impl Resolvers {
             }
         }
         for upstream in waiting {
-            if left().is_zero() || matches!(last, Failure::Busy) {
+            if left().is_zero() {
                 break;
             }
             match upstream.ask(query, over, left()).await {

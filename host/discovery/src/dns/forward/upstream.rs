@@ -5,7 +5,8 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
@@ -23,6 +24,9 @@ const PROBE_WITHIN: Duration = Duration::from_secs(2);
 /// Between two times that it is asked: the first and the longest; each is twice the one before.
 const PROBES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
 
+/// Questions that may wait for a resolver that is gone. They must not use up what others need.
+const TRIALS: usize = 32;
+
 /// What all resolvers of a forwarder share.
 #[derive(Clone, Debug)]
 pub(super) struct Common {
@@ -37,27 +41,50 @@ pub(super) struct Common {
 pub(super) struct Upstream {
     addr: SocketAddr,
     common: Common,
-    /// Over UDP and over TCP, as all that follows.
-    failing: [AtomicBool; 2],
-    /// Whether a task asks it.
-    probed: [AtomicBool; 2],
-    meters: [Meters; 2],
+    /// Over UDP and over TCP.
+    ways: [Way; 2],
+}
+
+/// One way to ask it.
+#[derive(Debug)]
+struct Way {
+    /// It was silent when it was asked last.
+    failing: AtomicBool,
+    /// A task asks it whether it is there.
+    probed: AtomicBool,
+    /// It has not answered that task either: then it is not a single question that it has no answer to.
+    gone: AtomicBool,
+    /// Taken by questions to it while it is gone.
+    trials: Semaphore,
+    meters: Meters,
 }
 
 impl Upstream {
     pub(super) fn new(addr: SocketAddr, common: Common, metrics: &Metrics) -> Self {
+        let way = |over| Way {
+            failing: AtomicBool::new(false),
+            probed: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            trials: Semaphore::new(TRIALS),
+            meters: metrics.of(addr, over),
+        };
         Self {
             addr,
             common,
-            failing: Default::default(),
-            probed: Default::default(),
-            meters: [Transport::Udp, Transport::Tcp].map(|over| metrics.of(addr, over)),
+            ways: [way(Transport::Udp), way(Transport::Tcp)],
+        }
+    }
+
+    fn way(&self, over: Transport) -> &Way {
+        match over {
+            Transport::Udp => &self.ways[0],
+            Transport::Tcp => &self.ways[1],
         }
     }
 
     /// Whether it was silent when it was asked last.
     pub(super) fn is_failing(&self, over: Transport) -> bool {
-        self.failing[over as usize].load(Ordering::SeqCst)
+        self.way(over).failing.load(SeqCst)
     }
 
     /// Asks it; it gets as long as `within`.
@@ -67,65 +94,61 @@ impl Upstream {
         over: Transport,
         within: Duration,
     ) -> Result<Reply, Failure> {
-        let meters = &self.meters[over as usize];
-        let Ok(_socket) = self.common.sockets.try_acquire() else {
-            meters.ended(Failure::Busy.as_str());
+        let way = self.way(over);
+        let trial = way.gone.load(SeqCst).then(|| way.trials.try_acquire());
+        let (Ok(_trial), Ok(_socket)) = (trial.transpose(), self.common.sockets.try_acquire()) else {
+            way.meters.ended(Failure::Busy.as_str());
             return Err(Failure::Busy);
         };
         let asked = Instant::now();
         let reply = exchange(self.addr, query, over, within).await;
         match &reply {
             Ok(_) => {
-                meters.answered(asked.elapsed());
-                self.answers(over);
+                way.meters.answered(asked.elapsed());
+                way.answers();
             }
             Err(failure) => {
-                meters.ended(failure.as_str());
-                tracing::debug!(resolver = %self.addr, over = over.as_str(), error = %failure, "a question was not answered");
-                if failure.is_the_resolvers() {
-                    self.fails(over);
-                }
+                way.meters.ended(failure.as_str());
+                let (resolver, over) = (self.addr, over.as_str());
+                tracing::debug!(%resolver, over, error = %failure, "a question was not answered");
             }
+        }
+        if reply.as_ref().is_err_and(Failure::is_the_resolvers) {
+            self.fails(over);
         }
         reply
     }
 
-    fn answers(&self, over: Transport) {
-        self.failing[over as usize].store(false, Ordering::SeqCst);
-        self.meters[over as usize].healthy(true);
-    }
-
+    /// It is asked last from now on, and by a task whether it is there.
     fn fails(self: &Arc<Self>, over: Transport) {
-        self.failing[over as usize].store(true, Ordering::SeqCst);
-        self.meters[over as usize].healthy(false);
-        if self.probed[over as usize].swap(true, Ordering::SeqCst) {
-            return;
+        if self.way(over).fails() {
+            let (upstream, token) = (Arc::clone(self), self.common.token.clone());
+            self.common.tasks.spawn(async move {
+                token.run_until_cancelled(upstream.probe(over)).await;
+            });
         }
-        let (upstream, token) = (Arc::clone(self), self.common.token.clone());
-        self.common.tasks.spawn(async move {
-            token.run_until_cancelled(upstream.probe(over)).await;
-        });
     }
 
     /// Asks as long as it is failing. It may begin to fail again in the moment in which this ends.
     async fn probe(&self, over: Transport) {
-        let probed = &self.probed[over as usize];
+        let way = self.way(over);
         loop {
             self.probe_until_back(over).await;
-            probed.store(false, Ordering::SeqCst);
-            if !self.is_failing(over) || probed.swap(true, Ordering::SeqCst) {
+            way.probed.store(false, SeqCst);
+            if !way.failing.load(SeqCst) || way.probed.swap(true, SeqCst) {
                 return;
             }
         }
     }
 
-    /// Asks until it has answered, this question or a client's. Nothing is said of one that answers at once: then it was
-    /// the question that it had no answer to.
+    /// Asks until it has answered, this question or a client's. Nothing is said of one that answers at once: it is there,
+    /// and had no answer to one question.
     async fn probe_until_back(&self, over: Transport) {
         if self.is_back(over).await {
             return;
         }
-        let resolver = self.addr;
+        let (way, resolver) = (self.way(over), self.addr);
+        way.gone.store(true, SeqCst);
         tracing::warn!(%resolver, over = over.as_str(), "a resolver does not answer; it is asked last until it does");
         let mut pause = PROBES.0;
         loop {
@@ -135,17 +158,33 @@ impl Upstream {
                 break;
             }
         }
+        // It may have answered a client just before it was called gone.
+        way.gone.store(false, SeqCst);
         tracing::info!(%resolver, over = over.as_str(), "a resolver answers again");
     }
 
     async fn is_back(&self, over: Transport) -> bool {
-        if self.is_failing(over)
-            && exchange(self.addr, &Query::probe(), over, PROBE_WITHIN)
-                .await
-                .is_ok()
-        {
-            self.answers(over);
+        if self.is_failing(over) {
+            let probed = exchange(self.addr, &Query::probe(), over, PROBE_WITHIN).await;
+            if probed.is_ok() {
+                self.way(over).answers();
+            }
         }
         !self.is_failing(over)
+    }
+}
+
+impl Way {
+    fn answers(&self) {
+        self.failing.store(false, SeqCst);
+        self.gone.store(false, SeqCst);
+        self.meters.healthy(true);
+    }
+
+    /// Whether a task has to be started that asks it.
+    fn fails(&self) -> bool {
+        self.failing.store(true, SeqCst);
+        self.meters.healthy(false);
+        !self.probed.swap(true, SeqCst)
     }
 }
