@@ -56,6 +56,11 @@ impl Record {
         self.fixed + 4..self.fixed + 8
     }
 
+    /// Whether it is the EDNS record, which stands under the root (RFC 6891, section 6.1.2) and has no lifetime.
+    pub(super) fn is_edns(&self) -> bool {
+        self.section == Section::Additional && self.kind == kind::OPT && self.fixed == self.span.start + 1
+    }
+
     /// Its data.
     pub(super) fn data(&self) -> Range<usize> {
         self.fixed + FIXED..self.span.end
@@ -119,9 +124,7 @@ impl Layout {
 
     /// The EDNS record (RFC 6891).
     pub(super) fn opt(&self) -> Option<&Record> {
-        self.records
-            .iter()
-            .find(|record| record.section == Section::Additional && record.kind == kind::OPT)
+        self.records.iter().find(|record| record.is_edns())
     }
 }
 
@@ -258,6 +261,22 @@ mod tests {
         // The rubbish at the end is none of it; a lifetime with its highest bit is none.
         assert_eq!(layout.end(), message.len() - 7);
         assert_eq!(layout.opt().unwrap().ttl, 0);
+    }
+
+    #[test]
+    fn edns_stands_under_the_root_among_the_additional_records() {
+        let opt = b"\x00\x00\x29\x04\xd0\x00\x00\x00\x00\x00\x00";
+        let under_a_name = b"\x01a\x00\x00\x29\x04\xd0\x00\x00\x00\x00\x00\x00";
+        for (counts, opt, edns) in [
+            ([1, 0, 0, 1], &opt[..], true),
+            ([1, 0, 0, 1], &under_a_name[..], false),
+            ([1, 1, 0, 0], &opt[..], false),
+            ([1, 0, 1, 0], &opt[..], false),
+        ] {
+            let layout = Layout::read(&message(counts, &[QUESTION, opt].concat())).unwrap();
+            assert!(layout.whole);
+            assert_eq!(layout.opt().is_some(), edns, "{counts:?} {opt:?}");
+        }
     }
 
     #[test]

@@ -64,8 +64,9 @@ impl Query {
         if has_pointer(&question) {
             return Err(broken);
         }
+        // EDNS stands where it belongs, once.
         let opts = layout.records.iter().filter(|record| record.kind == kind::OPT);
-        if opts.count() > 1 {
+        if opts.count() != usize::from(layout.opt().is_some()) {
             return Err(broken);
         }
         let edns = match layout.opt() {

@@ -118,7 +118,7 @@ impl Reply {
     /// The shortest of its records' lifetimes.
     fn shortest(&self) -> Duration {
         let records = self.layout.records.iter();
-        let lifetimes = records.filter(|record| record.kind != kind::OPT);
+        let lifetimes = records.filter(|record| !record.is_edns());
         let shortest = lifetimes.map(|record| record.ttl).min();
         Duration::from_secs(shortest.unwrap_or(0).into())
     }
@@ -152,12 +152,7 @@ impl Reply {
         let passed = age.as_secs() as u32;
         if passed > 0 {
             let left = left.as_secs() as u32;
-            for record in self
-                .layout
-                .records
-                .iter()
-                .filter(|record| record.kind != kind::OPT)
-            {
+            for record in self.layout.records.iter().filter(|record| !record.is_edns()) {
                 let ttl = record.ttl.saturating_sub(passed).min(left);
                 bytes[record.ttl_at()].copy_from_slice(&ttl.to_be_bytes());
             }
@@ -178,7 +173,7 @@ impl Reply {
     /// there is nothing.
     fn cut(&self, bytes: &[u8], room: Room) -> Vec<u8> {
         let records = &self.layout.records;
-        let opt = records.iter().position(|record| record.kind == kind::OPT);
+        let opt = records.iter().position(Record::is_edns);
         let opt_bytes = opt.map_or(Cow::Borrowed(&[][..]), |opt| {
             let whole = &bytes[records[opt].span.clone()];
             if self.layout.body + whole.len() <= room.limit {

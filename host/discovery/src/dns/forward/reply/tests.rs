@@ -286,13 +286,21 @@ fn anything() -> impl Strategy<Value = Vec<u8>> {
             message.authorities = (0..soas).map(|n| soa(n.into(), 60)).collect();
             message.additionals = (0..additionals).map(|n| a("more.example.", 30, n)).collect();
             message.metadata.truncation = tc;
-            if edns {
-                let mut edns = Edns::new();
-                let noise = vec![0; usize::from(additionals) * 20];
-                edns.options_mut().insert(EdnsOption::Unknown(65001, noise));
-                message.set_edns(edns);
+            if !edns {
+                return message.to_vec().unwrap();
             }
-            message.to_vec().unwrap()
+            let mut edns = Edns::new();
+            let noise = vec![0; usize::from(additionals) * 20];
+            let length = 11 + 4 + noise.len();
+            edns.options_mut().insert(EdnsOption::Unknown(65001, noise));
+            message.set_edns(edns);
+            let mut bytes = message.to_vec().unwrap();
+            if additionals % 5 == 1 {
+                // Under a name, it is something that nobody knows.
+                let at = bytes.len() - length;
+                bytes.splice(at..at, *b"\x01x").for_each(drop);
+            }
+            bytes
         },
     );
     let damage = proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..6);
