@@ -476,6 +476,31 @@ async fn a_silent_zone_leaves_room_for_others() {
 }
 
 #[tokio::test]
+async fn who_waits_is_answered_when_it_stops() {
+    let resolver = Resolver::start(1).await;
+    resolver.be_silent(true);
+    let patient = Settings {
+        timeout: LONG,
+        ..settings(&[resolver.addr])
+    };
+    let forwarder = forwarder(&patient);
+    let stopping = async {
+        until("it to be asked", async || !resolver.asked("web").is_empty()).await;
+        let stopped = Instant::now();
+        forwarder.stop().await;
+        stopped
+    };
+    let (answer, stopped) = tokio::join!(a(&forwarder, "web.example."), stopping);
+    assert_eq!(code(&answer), ResponseCode::ServFail);
+    assert!(stopped.elapsed() < LONG / 2);
+    assert_eq!(
+        code(&a(&forwarder, "late.example.").await),
+        ResponseCode::ServFail
+    );
+    assert!(resolver.asked("late").is_empty());
+}
+
+#[tokio::test]
 async fn what_is_known_is_answered_at_once() {
     let resolver = Resolver::start(1).await;
     let forwarder = forwarder(&settings(&[resolver.addr]));

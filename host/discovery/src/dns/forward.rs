@@ -13,7 +13,7 @@
 //! promises need. That is why this stands on offsets in packets ([`super::packet`]) and not on a resolver library, which would hand
 //! out the records it has understood in place of the reply.
 //!
-//! How it fails: no resolver answers, or too much is under way: SERVFAIL. No resolvers for a name: REFUSED. A query that makes
+//! How it fails: no resolver answers, too much is under way, or it is being stopped: SERVFAIL. No resolvers for a name: REFUSED. A query that makes
 //! no sense: FORMERR.
 
 mod cache;
@@ -261,8 +261,8 @@ impl Forwarder {
         }))
     }
 
-    /// Stops asking resolvers whether they are there again, and waits until that has ended. Questions under way are their
-    /// callers' own.
+    /// Ends all questions under way, and those that are still asked, with SERVFAIL, so that nobody who waits for them holds up
+    /// the end of the daemon; then waits until no resolver is asked any more whether it is there again.
     pub async fn stop(&self) {
         self.common.token.cancel();
         self.common.tasks.close();
@@ -314,10 +314,11 @@ impl Forwarder {
     ) -> impl Future<Output = Option<Aged>> + Send + use<> {
         let (resolvers, replies) = (Arc::clone(&zone.resolvers), Arc::clone(&self.replies));
         let (query, flying) = (query.clone(), self.metrics.fly());
+        let stopped = self.common.token.clone();
         async move {
-            let reply = resolvers.ask(&query, over).await;
+            let reply = stopped.run_until_cancelled(resolvers.ask(&query, over)).await;
             drop(flying);
-            let reply = Arc::new(reply.ok()?);
+            let reply = Arc::new(reply?.ok()?);
             let lifetime = reply.lifetime(query.kind());
             if let Some(key) = key {
                 replies.put(key, Arc::clone(&reply), lifetime, Instant::now());
