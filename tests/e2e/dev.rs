@@ -27,6 +27,8 @@ async fn everything_starts_serves_and_leaves_no_process_behind() {
         "--port",
         "discovery=0",
         "--port",
+        "workflow=0",
+        "--port",
         "admin=0",
         "--port",
         "cluster=0",

@@ -21,13 +21,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use prometheus_client::registry::Registry;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use transom_apps::Apps;
 use transom_cluster::{Client, v1};
 use transom_discovery::Discovery;
 use transom_plugins::Plugins;
 use transom_store::{Election, Store};
+use transom_workflow::Workflow;
 
 use crate::admin::{self, Admin};
 use crate::config::{self, Settings};
@@ -40,11 +41,12 @@ const DRAIN: Duration = Duration::from_secs(15);
 /// A running daemon.
 pub(crate) struct Daemon {
     apps: Option<Apps>,
-    /// Runs the apps' framework while this daemon leads it.
-    framework: Option<JoinHandle<anyhow::Result<()>>>,
+    workflow: Option<Workflow>,
+    /// Runs each job's framework while this daemon leads it.
+    frameworks: JoinSet<anyhow::Result<()>>,
     discovery: Option<Discovery>,
     plugins: Plugins,
-    cluster: Client,
+    clusters: Vec<Client>,
     admin: JoinHandle<transom_web::Result<()>>,
     addresses: Addresses,
 }
@@ -55,6 +57,7 @@ pub(crate) struct Addresses {
     pub(crate) apps: Option<SocketAddr>,
     pub(crate) dns: Option<SocketAddr>,
     pub(crate) discovery: Option<SocketAddr>,
+    pub(crate) workflow: Option<SocketAddr>,
     pub(crate) admin: Option<SocketAddr>,
 }
 
@@ -64,6 +67,7 @@ impl fmt::Display for Addresses {
             ("apps", self.apps),
             ("dns", self.dns),
             ("discovery", self.discovery),
+            ("workflow", self.workflow),
             ("admin", self.admin),
         ];
         let mut first = true;
@@ -105,29 +109,46 @@ impl Daemon {
 
         let cluster = Client::new(parts::cluster_config(&settings.cluster).context(Misconfigured)?)
             .context(Misconfigured)?;
-        let ground = match &settings.apps {
-            Some(section) => Some(
-                Ground::take(section, &settings.store, &token)
-                    .await
-                    .context(Unavailable)?,
-            ),
-            None => None,
-        };
+        let apps_port = settings.apps.clone().map(|section| parts::apps_config(section).bind());
+        let apps_port = apps_port.transpose().context(Unavailable)?;
+        let workflow_port = settings.workflow.as_ref().map(|section| parts::workflow_config(section).bind());
+        let workflow_port = workflow_port.transpose().context(Unavailable)?;
+        let ground = Ground::take(&settings, &token).await.context(Unavailable)?;
         let plugins = parts::plugins_config(settings.plugins, ground.as_ref())
             .context(Misconfigured)?
             .start(&mut registry, token.child_token())
             .await
             .context(Unavailable)?;
 
-        let (mut apps, mut framework) = (None, None);
-        if let (Some(section), Some(ground)) = (settings.apps, ground) {
-            let info = parts::framework(&section, settings.cluster.principal.clone());
-            let (job, running) = ground
-                .start_apps(info, &cluster, &plugins, &mut registry, &token)
+        let (mut frameworks, mut clusters) = (JoinSet::new(), vec![cluster.clone()]);
+        let mut apps = None;
+        if let (Some(section), Some(ground), Some(port)) = (&settings.apps, &ground, apps_port) {
+            let info = parts::framework(section, settings.cluster.principal.clone());
+            let (job, framework) = ground
+                .start_apps(port, info, &cluster, &plugins, &mut registry, &token)
                 .await
                 .context(Unavailable)?;
             addresses.apps = Some(job.addr());
-            (apps, framework) = (Some(job), Some(running));
+            apps = Some(job);
+            frameworks.spawn(framework.run(token.child_token()));
+        }
+        let mut workflow = None;
+        if let (Some(section), Some(ground), Some(port)) = (&settings.workflow, &ground, workflow_port) {
+            let own = parts::workflow_cluster(section, &settings.cluster).context(Misconfigured)?;
+            let cluster = match own {
+                Some(own) => {
+                    clusters.push(Client::new(own).context(Misconfigured)?);
+                    clusters[clusters.len() - 1].clone()
+                }
+                None => cluster.clone(),
+            };
+            let info = parts::workflow_framework(section, settings.cluster.principal.clone());
+            let (job, framework) = ground
+                .start_workflow(port, info, &cluster, &plugins, &mut registry, &token)
+                .context(Unavailable)?;
+            addresses.workflow = Some(job.addr());
+            workflow = Some(job);
+            frameworks.spawn(framework.run(token.child_token()));
         }
 
         let mut discovery = None;
@@ -144,16 +165,23 @@ impl Daemon {
 
         let admin = admin::serve(
             admin_listener,
-            Admin::new(registry, Some(plugins.clone()), apps.clone(), discovery.clone()),
+            Admin::new(
+                registry,
+                Some(plugins.clone()),
+                apps.clone(),
+                discovery.clone(),
+                workflow.clone(),
+            ),
             token.child_token(),
         );
         guard.disarm();
         Ok(Daemon {
             apps,
-            framework,
+            workflow,
+            frameworks,
             discovery,
             plugins,
-            cluster,
+            clusters,
             admin,
             addresses,
         })
@@ -187,21 +215,25 @@ impl Daemon {
     async fn first_to_end(&mut self) -> &'static str {
         let apps = self.apps.clone();
         let discovery = self.discovery.clone();
+        let workflow = self.workflow.clone();
         tokio::select! {
             () = ended(apps.as_ref().map(|part| boxed(part.stopped()))) => "apps",
             () = ended(discovery.as_ref().map(|part| boxed(part.stopped()))) => "discovery",
-            () = ended(self.framework.as_mut().map(|part| boxed(said(part)))) => "framework",
+            () = ended(workflow.as_ref().map(|part| boxed(part.stopped()))) => "workflow",
+            Some(outcome) = self.frameworks.join_next() => {
+                said(outcome);
+                "framework"
+            }
             _ = &mut self.admin => "admin",
         }
     }
 
     async fn all_ended(&mut self) {
-        if let Some(framework) = self
-            .framework
-            .as_mut()
-            .filter(|framework| !framework.is_finished())
-        {
-            said(framework).await;
+        while let Some(outcome) = self.frameworks.join_next().await {
+            said(outcome);
+        }
+        if let Some(workflow) = &self.workflow {
+            workflow.stopped().await;
         }
         if let Some(apps) = &self.apps {
             apps.stopped().await;
@@ -210,7 +242,9 @@ impl Daemon {
             discovery.stopped().await;
         }
         self.plugins.stopped().await;
-        self.cluster.close().await;
+        for cluster in &self.clusters {
+            cluster.close().await;
+        }
         if !self.admin.is_finished() {
             let _ = (&mut self.admin).await;
         }
@@ -230,61 +264,76 @@ async fn ended(part: Option<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
 }
 
 /// Says why the framework is no longer run.
-async fn said(framework: &mut JoinHandle<anyhow::Result<()>>) {
-    match framework.await {
+fn said(outcome: Result<anyhow::Result<()>, JoinError>) {
+    match outcome {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::error!(error = format!("{error:#}"), "the framework cannot be run"),
         Err(error) => tracing::error!(%error, "running the framework broke off"),
     }
 }
 
-/// What the apps stand on, taken before anything is built: their port and the store.
+/// What jobs with a framework stand on, taken before anything else is built: the store, and what tells this daemon from others
+/// that share it.
 struct Ground {
-    port: transom_apps::Bound,
     store: Arc<dyn Store>,
     lease: Duration,
-    /// What the framework's keys in the store begin with.
-    prefix: String,
-    /// What tells this daemon's own keys from those of others on the same store, also after a restart.
-    daemon: String,
+    /// What this daemon's own keys in the store begin with, also after a restart.
+    own: String,
+    apps_prefix: String,
+    workflow_prefix: String,
 }
 
 impl Ground {
-    async fn take(
-        section: &config::Apps,
-        store: &config::Store,
-        token: &CancellationToken,
-    ) -> anyhow::Result<Ground> {
-        Ok(Ground {
-            port: parts::apps_config(section.clone()).bind()?,
-            store: parts::open_store(store, token).await?,
-            lease: Duration::from_secs(store.lease_seconds),
-            prefix: section.framework_name.clone(),
-            daemon: format!("{}:{}", parts::hostname(section), section.port),
-        })
+    /// `None`: nothing needs it.
+    async fn take(settings: &Settings, token: &CancellationToken) -> anyhow::Result<Option<Ground>> {
+        let named = |name: &str, host: String, port: u16| format!("{name}/daemons/{host}:{port}");
+        let apps = settings
+            .apps
+            .as_ref()
+            .map(|section| named(&section.framework_name, parts::hostname(section), section.port));
+        let workflow = settings.workflow.as_ref().map(|section| {
+            named(
+                &section.framework_name,
+                parts::workflow_hostname(section),
+                section.port,
+            )
+        });
+        let Some(own) = apps.or(workflow) else {
+            return Ok(None);
+        };
+        let apps = settings.apps.as_ref().map(|section| section.framework_name.clone());
+        let workflow = settings
+            .workflow
+            .as_ref()
+            .map(|section| section.framework_name.clone());
+        Ok(Some(Ground {
+            store: parts::open_store(&settings.store, token).await?,
+            lease: Duration::from_secs(settings.store.lease_seconds),
+            own,
+            apps_prefix: apps.unwrap_or_default(),
+            workflow_prefix: workflow.unwrap_or_default(),
+        }))
     }
 
-    /// Starts the apps, and what runs their framework.
+    fn election(&self, prefix: &str, address: &str) -> Election {
+        Election::new(self.store.clone(), format!("{prefix}/leader"), address, self.lease)
+    }
+
+    /// Starts the apps; what runs their framework is to be spawned.
     async fn start_apps(
-        self,
+        &self,
+        port: transom_apps::Bound,
         info: v1::FrameworkInfo,
         cluster: &Client,
         plugins: &Plugins,
         registry: &mut Registry,
         token: &CancellationToken,
-    ) -> anyhow::Result<(Apps, JoinHandle<anyhow::Result<()>>)> {
-        let Ground {
-            port,
-            store,
-            lease,
-            prefix,
-            daemon: _,
-        } = self;
-        let office = format!("{prefix}/leader");
-        let election = Election::new(store.clone(), office, &port.advertised(), lease);
+    ) -> anyhow::Result<(Apps, Framework<transom_apps::Role>)> {
+        let prefix = self.apps_prefix.clone();
+        let election = self.election(&prefix, &port.advertised());
         let (apps, role) = port
             .start(
-                store,
+                self.store.clone(),
                 plugins.clone(),
                 election.standing(),
                 registry,
@@ -300,6 +349,37 @@ impl Ground {
             cluster: cluster.clone(),
             plugins: plugins.clone(),
         };
-        Ok((apps, tokio::spawn(framework.run(token.child_token()))))
+        Ok((apps, framework))
+    }
+
+    /// Starts the workflow; what runs its framework is to be spawned.
+    fn start_workflow(
+        &self,
+        port: transom_workflow::Bound,
+        info: v1::FrameworkInfo,
+        cluster: &Client,
+        plugins: &Plugins,
+        registry: &mut Registry,
+        token: &CancellationToken,
+    ) -> anyhow::Result<(Workflow, Framework<transom_workflow::Role>)> {
+        let prefix = self.workflow_prefix.clone();
+        let election = self.election(&prefix, &port.advertised());
+        let (workflow, role) = port.start(
+            plugins.clone(),
+            cluster.clone(),
+            election.standing(),
+            registry,
+            token.child_token(),
+        )?;
+        let framework = Framework {
+            election,
+            role,
+            metrics: transom_scheduler::Metrics::register(registry, &prefix),
+            info,
+            prefix,
+            cluster: cluster.clone(),
+            plugins: plugins.clone(),
+        };
+        Ok((workflow, framework))
     }
 }

@@ -30,6 +30,7 @@ use transom_apps::Apps;
 use transom_discovery::Discovery;
 use transom_plugins::Plugins;
 use transom_web::{Limits, Listener};
+use transom_workflow::Workflow;
 
 /// What the admin port tells of.
 #[derive(Clone)]
@@ -39,6 +40,7 @@ pub(crate) struct Admin {
     plugins: Option<Plugins>,
     apps: Option<Apps>,
     discovery: Option<Discovery>,
+    workflow: Option<Workflow>,
 }
 
 impl Admin {
@@ -47,12 +49,14 @@ impl Admin {
         plugins: Option<Plugins>,
         apps: Option<Apps>,
         discovery: Option<Discovery>,
+        workflow: Option<Workflow>,
     ) -> Admin {
         Admin {
             registry: Arc::new(registry),
             plugins,
             apps,
             discovery,
+            workflow,
         }
     }
 }
@@ -90,7 +94,7 @@ async fn health() -> Json<serde_json::Value> {
 #[derive(Serialize)]
 struct Readiness {
     ready: bool,
-    /// Whether this daemon leads the apps' framework; absent without apps.
+    /// Whether this daemon leads the apps' framework, or without apps the workflow's; absent without both.
     #[serde(skip_serializing_if = "Option::is_none")]
     leading: Option<bool>,
     /// Registered with the cluster manager; absent where nothing registers, and on a daemon that stands by.
@@ -100,15 +104,22 @@ struct Readiness {
     apps: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     discovery: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workflow: Option<bool>,
 }
 
 async fn ready(State(admin): State<Admin>) -> Response {
-    let connection = admin.apps.as_ref().and_then(Apps::connection);
-    let leading = admin.apps.as_ref().map(|_| connection.is_some());
+    let connection = match (&admin.apps, &admin.workflow) {
+        (Some(apps), _) => Some(apps.connection()),
+        (None, workflow) => workflow.as_ref().map(Workflow::connection),
+    };
+    let leading = connection.as_ref().map(Option::is_some);
+    let connection = connection.flatten();
     let framework = connection.map(|connection| connection.connected);
     let apps = admin.apps.as_ref().map(Apps::ready);
     let discovery = admin.discovery.as_ref().map(Discovery::ready);
-    let ready = [framework, apps, discovery]
+    let workflow = admin.workflow.as_ref().map(Workflow::ready);
+    let ready = [framework, apps, discovery, workflow]
         .into_iter()
         .flatten()
         .all(|part| part);
@@ -125,6 +136,7 @@ async fn ready(State(admin): State<Admin>) -> Response {
             framework,
             apps,
             discovery,
+            workflow,
         }),
     )
         .into_response()

@@ -25,7 +25,7 @@ pub(super) struct Dev {
     /// The directory for everything it keeps.
     #[arg(long, env = "TRANSOM_STATE", default_value = ".transom")]
     state: PathBuf,
-    /// Moves a port: apps, dns, discovery, admin or cluster. 0 takes a free one.
+    /// Moves a port: apps, dns, discovery, workflow, admin or cluster. 0 takes a free one.
     #[arg(long, value_name = "NAME=N")]
     port: Vec<Port>,
     /// The components to begin with (NAME.wasm and NAME.toml pairs); copied into the state directory where newer.
@@ -128,12 +128,14 @@ impl Dev {
         let dns = addresses
             .dns
             .map_or_else(String::new, |at| format!("@{} -p {}", at.ip(), at.port()));
+        let workflow = show(addresses.workflow);
         let state = self.state.display();
         format!(
             "\nTransom is ready.\n\n  \
              apps        http://{apps}/v2/apps\n  \
              discovery   http://{}/v1/enumerate\n  \
              dns         {}\n  \
+             workflow    http://{workflow}/v0/queue\n  \
              admin       http://{}/v1/plugins\n  \
              cluster     http://{master}/state\n  \
              state       {state}\n\n\
@@ -141,6 +143,7 @@ impl Dev {
              curl -s http://{apps}/v2/apps -H 'Content-Type: application/json' -d @examples/apps/http.json\n  \
              curl -sN http://{apps}/v2/events -H 'Accept: text/event-stream'\n  \
              curl -s http://{apps}/v2/tasks\n  \
+             transom operator run --url http://{workflow} -- echo hello\n  \
              dig {dns} http.marathon.mesos +short\n  \
              dig {dns} _http._tcp.marathon.mesos SRV +short\n\n\
              Ctrl-C stops everything.\n",
@@ -236,6 +239,12 @@ http_listener = "127.0.0.1"
 http_port = 8123
 domain = "mesos"
 ttl = 5
+
+# The embedded cluster runs no images: a job's command is a process of an agent, whatever its image.
+[workflow]
+listener = "127.0.0.1"
+port = 11000
+containers = false
 
 [admin]
 listener = "127.0.0.1"

@@ -5,10 +5,11 @@ use std::str::FromStr;
 use crate::config::Overrides;
 
 /// The ports by name, and the key that each one sets.
-const PORTS: [(&str, &str); 4] = [
+const PORTS: [(&str, &str); 5] = [
     ("apps", "apps.port"),
     ("dns", "discovery.port"),
     ("discovery", "discovery.http_port"),
+    ("workflow", "workflow.port"),
     ("admin", "admin.port"),
 ];
 

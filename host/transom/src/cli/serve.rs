@@ -20,7 +20,7 @@ pub(super) struct Serve {
     /// The configuration file.
     #[arg(long, env = "TRANSOM_CONFIG", default_value = "transom.toml")]
     config: PathBuf,
-    /// Moves a port: apps, dns, discovery or admin.
+    /// Moves a port: apps, dns, discovery, workflow or admin.
     #[arg(long, value_name = "NAME=N")]
     port: Vec<Port>,
 }

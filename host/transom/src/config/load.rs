@@ -11,6 +11,7 @@ use figment::providers::{Env, Format, Toml};
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 
+use super::names::Neutral;
 use super::settings::{SECTIONS, Settings};
 
 /// What a lease may last.
@@ -74,9 +75,9 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
                 file.display()
             );
         }
-        figment = figment.merge(Toml::file_exact(file));
+        figment = figment.merge(Neutral(Toml::file_exact(file)));
     }
-    let figment = figment.merge(environment()).merge(overrides);
+    let figment = figment.merge(Neutral(environment())).merge(overrides);
     match figment.extract::<Settings>() {
         Ok(mut settings) => {
             let discovery = settings.discovery.iter_mut();
@@ -87,6 +88,7 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
             refuse_pauses(&settings)?;
             refuse_exposure(&settings)?;
             refuse_lease(&settings)?;
+            refuse_gaps(&settings)?;
             Ok((settings, figment))
         }
         Err(error) => bail!("{}", explain(&error)),
@@ -128,6 +130,25 @@ fn refuse_lease(settings: &Settings) -> anyhow::Result<()> {
         bail!("`store.lease_seconds` is {seconds}: it must be between {least} and {most} seconds");
     }
     Ok(())
+}
+
+/// Everything that `[workflow]` lacks, told at once.
+fn refuse_gaps(settings: &Settings) -> anyhow::Result<()> {
+    let Some(workflow) = &settings.workflow else {
+        return Ok(());
+    };
+    let mut gaps = workflow.gaps();
+    let apps = settings.apps.as_ref().map(|apps| &apps.framework_name);
+    if apps == Some(&workflow.framework_name) {
+        gaps.push(format!(
+            "`workflow.framework_name` is {:?}, which is `apps.framework_name` too: each framework needs a name of its own",
+            workflow.framework_name
+        ));
+    }
+    if gaps.is_empty() {
+        return Ok(());
+    }
+    bail!("{}", gaps.join("\n"));
 }
 
 /// A registry is not asked without a pause, and not waited for without end.

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize, Serializer};
 
 pub(crate) use discovery::Discovery;
+use super::workflow::Workflow;
 
 /// Everything that can be configured. A job runs when its section is present.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -24,10 +25,21 @@ pub(crate) struct Settings {
     pub(crate) apps: Option<Apps>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) discovery: Option<Discovery>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) workflow: Option<Workflow>,
 }
 
 /// The names of all sections: `TRANSOM_<SECTION>_<KEY>` speaks for a key, other `TRANSOM_` variables do not.
-pub(crate) const SECTIONS: [&str; 7] = ["log", "cluster", "store", "plugins", "admin", "apps", "discovery"];
+pub(crate) const SECTIONS: [&str; 8] = [
+    "log",
+    "cluster",
+    "store",
+    "plugins",
+    "admin",
+    "apps",
+    "discovery",
+    "workflow",
+];
 
 /// `[log]`: what the daemon writes to standard error.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -5,24 +5,74 @@
 //! manager after its last moment by this machine's clock, and the store refuses what is written later. So a daemon that was
 //! stopped for a while, and goes on as if nothing had happened, does nothing before it holds the lease anew.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
 use tokio_util::sync::CancellationToken;
-use transom_apps::Role;
 use transom_cluster::{Client, Mandate, v1};
 use transom_plugins::Plugins;
-use transom_scheduler::Metrics;
-use transom_store::{Election, Tenure, Term};
+use transom_scheduler::{Events, Metrics, Scheduler};
+use transom_store::{Election, Store, Tenure, Term};
 
 /// Before standing again after a term that could not be begun.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// A job that a framework is run for.
+pub(super) trait Job: Send {
+    /// What is done while another daemon leads; until dropped.
+    fn stand_by(&mut self) -> impl Future<Output = Infallible> + Send;
+
+    /// Runs on a scheduler until `token` is cancelled, writing to `store`, which refuses who does not lead any more.
+    fn lead(
+        &mut self,
+        scheduler: Scheduler,
+        events: Events,
+        store: Arc<dyn Store>,
+        cluster: &Client,
+        token: CancellationToken,
+    ) -> impl Future<Output = anyhow::Result<()>> + Send;
+}
+
+impl Job for transom_apps::Role {
+    async fn stand_by(&mut self) -> Infallible {
+        transom_apps::Role::stand_by(self).await
+    }
+
+    async fn lead(
+        &mut self,
+        scheduler: Scheduler,
+        events: Events,
+        store: Arc<dyn Store>,
+        cluster: &Client,
+        token: CancellationToken,
+    ) -> anyhow::Result<()> {
+        Ok(transom_apps::Role::lead(self, scheduler, events, store, cluster, token).await?)
+    }
+}
+
+impl Job for transom_workflow::Role {
+    async fn stand_by(&mut self) -> Infallible {
+        transom_workflow::Role::stand_by(self).await
+    }
+
+    async fn lead(
+        &mut self,
+        scheduler: Scheduler,
+        events: Events,
+        store: Arc<dyn Store>,
+        _cluster: &Client,
+        token: CancellationToken,
+    ) -> anyhow::Result<()> {
+        Ok(transom_workflow::Role::lead(self, scheduler, events, store, token).await?)
+    }
+}
+
 /// A framework and what it takes to run it.
-pub(super) struct Framework {
+pub(super) struct Framework<J> {
     pub(super) election: Election,
-    pub(super) role: Role,
+    pub(super) role: J,
     pub(super) metrics: Metrics,
     pub(super) info: v1::FrameworkInfo,
     /// What its keys in the store begin with.
@@ -49,7 +99,7 @@ impl Mandate for Leased {
     }
 }
 
-impl Framework {
+impl<J: Job> Framework<J> {
     /// Stands for the lease, runs the framework while it is held, and stands again; until `token` is cancelled.
     ///
     /// # Errors
@@ -127,7 +177,7 @@ impl Framework {
             .await;
         parts.cancel();
         scheduler.stopped().await;
-        Ok(outcome?)
+        outcome
     }
 }
 
@@ -137,4 +187,8 @@ fn is_permanent(error: &anyhow::Error) -> bool {
         error.downcast_ref(),
         Some(transom_scheduler::Error::Record { .. })
     ) || matches!(error.downcast_ref(), Some(transom_apps::Error::Record { .. }))
+        || matches!(
+            error.downcast_ref(),
+            Some(transom_workflow::Error::Record { .. })
+        )
 }

@@ -205,7 +205,7 @@ pub(super) fn plugins_config(
         signatures: sources::signatures(&section.signatures)?,
         store: ground.map(|ground| ground.store.clone()),
         prefix: ground.map_or_else(String::new, |ground| {
-            format!("{}/daemons/{}", ground.prefix, ground.daemon)
+            ground.own.clone()
         }),
         uses: transom_plugins::Uses {
             matcher: uses.matcher,
@@ -261,6 +261,107 @@ pub(super) fn apps_config(section: config::Apps) -> transom_apps::Config {
             },
         },
         ..transom_apps::Config::default()
+    }
+}
+
+pub(super) fn workflow_framework(section: &config::Workflow, principal: Option<String>) -> v1::FrameworkInfo {
+    let hostname = workflow_hostname(section);
+    v1::FrameworkInfo {
+        user: section.user.clone(),
+        name: section.framework_name.clone(),
+        roles: vec![section.framework_role.clone()],
+        failover_timeout: Some(section.failover_timeout as f64),
+        checkpoint: Some(section.checkpoint),
+        hostname: Some(hostname),
+        principal: section.default_principal.clone().or(principal),
+        ..v1::FrameworkInfo::default()
+    }
+}
+
+pub(super) fn workflow_hostname(section: &config::Workflow) -> String {
+    if section.hostname.is_empty() {
+        section.listener.to_string()
+    } else {
+        section.hostname.clone()
+    }
+}
+
+/// The cluster manager of `[workflow]`, where it is not that of `[cluster]`, or is shown other credentials.
+pub(super) fn workflow_cluster(
+    section: &config::Workflow,
+    cluster: &config::Cluster,
+) -> anyhow::Result<Option<transom_cluster::Config>> {
+    if section.master.is_none() && !section.cluster_ssl && !section.authenticate {
+        return Ok(None);
+    }
+    let own = config::Cluster {
+        master: section.master.clone().unwrap_or_else(|| cluster.master.clone()),
+        ssl: cluster.ssl || section.cluster_ssl,
+        ..cluster.clone()
+    };
+    let mut own = cluster_config(&own)?;
+    if section.authenticate {
+        own.principal.clone_from(&section.default_principal);
+        own.credentials = section
+            .default_principal
+            .clone()
+            .zip(section.default_secret.as_ref())
+            .map(|(username, secret)| transom_cluster::Credentials {
+                username,
+                password: secret.reveal().to_owned(),
+            });
+    }
+    Ok(Some(own))
+}
+
+pub(super) fn workflow_config(section: &config::Workflow) -> transom_workflow::Config {
+    let credentials = section.api_username.clone().zip(section.api_password.as_ref());
+    let volume = |name: &Option<String>, path: &Option<String>| name.clone().zip(path.clone());
+    let volumes = [
+        volume(
+            &section.container_volume_dag_name,
+            &section.container_volume_dag_container_path,
+        ),
+        volume(
+            &section.container_volume_logs_name,
+            &section.container_volume_logs_container_path,
+        ),
+    ];
+    let environment = section
+        .container_environment
+        .iter()
+        .map(|variable| (variable.name.clone(), variable.value.reveal().to_owned()));
+    transom_workflow::Config {
+        listener: section.listener,
+        port: section.port,
+        hostname: workflow_hostname(section),
+        credentials: credentials.map(|(username, password)| transom_workflow::Credentials {
+            username,
+            password: password.reveal().to_owned(),
+        }),
+        trusted_networks: section.trusted_networks.clone(),
+        prefix: section.framework_name.clone(),
+        defaults: transom_workflow::Defaults {
+            containers: section.containers,
+            cpus: section.task_cpu,
+            mem: section.task_memory,
+            disk: section.task_disk,
+            image: section.container_image_slave.clone(),
+            command_shell: section.command_shell,
+            network_mode: section.container_network_mode.clone(),
+            environment: environment.collect(),
+            volumes: volumes.into_iter().flatten().collect(),
+            volume_driver: section.container_volume_driver.clone(),
+            sock: section.container_sock.clone(),
+            user_group_id: section.container_user_group_id.clone(),
+            attributes: section.cluster_attributes.clone(),
+            fetch_uri: section.cluster_fetch_uri.clone().filter(|uri| !uri.is_empty()),
+            fetch_user: section.cluster_fetch_username.clone(),
+        },
+        unreachable_grace: Duration::from_secs(section.unreachable_grace),
+        keep_ended: Duration::from_secs(section.keep_ended),
+        max_jobs: section.max_jobs,
+        ..transom_workflow::Config::default()
     }
 }
 

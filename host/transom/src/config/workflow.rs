@@ -1,0 +1,248 @@
+//! `[workflow]`: a workflow engine's tasks as containers (specification, part D).
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use super::settings::Secret;
+
+/// The section. Keys are the specification's; those without a counterpart there are ours.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the specification"
+)]
+pub(crate) struct Workflow {
+    pub(crate) listener: IpAddr,
+    pub(crate) port: u16,
+    /// The name under which other daemons reach this one; the listener's address when empty.
+    pub(crate) hostname: String,
+    /// Networks such as `10.0.0.0/8` whose requests may queue and look up without credentials. This machine's, unless set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) trusted_networks: Option<Vec<IpNet>>,
+    pub(crate) api_username: Option<String>,
+    pub(crate) api_password: Option<Secret>,
+    /// Where operators are told to ask; nothing the daemon itself uses.
+    pub(crate) operator_api_url: Option<String>,
+    /// The cluster manager, where it is another one than `cluster.master`.
+    pub(crate) master: Option<String>,
+    pub(crate) cluster_ssl: bool,
+    /// Whether the framework shows credentials to the cluster manager: `default_principal` and `default_secret`.
+    pub(crate) authenticate: bool,
+    pub(crate) default_principal: Option<String>,
+    pub(crate) default_secret: Option<Secret>,
+    /// The name that the framework registers with, and the prefix of its keys in the store.
+    pub(crate) framework_name: String,
+    pub(crate) framework_role: String,
+    /// The user of the host that tasks belong to.
+    pub(crate) user: String,
+    pub(crate) checkpoint: bool,
+    /// Seconds for which the cluster keeps the tasks of a daemon that went away.
+    pub(crate) failover_timeout: u64,
+    /// Whether a command that is one text is run by the agent's shell instead of the image's.
+    pub(crate) command_shell: bool,
+    /// CPUs, and megabytes, of a job that says nothing else.
+    pub(crate) task_cpu: f64,
+    pub(crate) task_memory: f64,
+    pub(crate) task_disk: f64,
+    /// Whether jobs are run in containers. The embedded cluster has none: there commands are processes, whatever the image.
+    pub(crate) containers: bool,
+    /// The image of a job that names none.
+    pub(crate) container_image_slave: Option<String>,
+    pub(crate) container_volume_driver: Option<String>,
+    pub(crate) container_volume_dag_name: Option<String>,
+    pub(crate) container_volume_dag_container_path: Option<String>,
+    pub(crate) container_volume_logs_name: Option<String>,
+    pub(crate) container_volume_logs_container_path: Option<String>,
+    /// The container runtime's socket, for jobs that ask for it.
+    pub(crate) container_sock: Option<String>,
+    pub(crate) container_user_group_id: Option<String>,
+    pub(crate) container_network_mode: String,
+    /// What every container finds in its environment.
+    pub(crate) container_environment: Vec<Variable>,
+    /// Conditions of every job, beside its own.
+    pub(crate) cluster_attributes: Vec<String>,
+    /// A file that is fetched into every sandbox.
+    pub(crate) cluster_fetch_uri: Option<String>,
+    pub(crate) cluster_fetch_username: Option<String>,
+    /// Seconds that an agent may be unreachable before its jobs are.
+    pub(crate) unreachable_grace: u64,
+    /// Seconds that ended jobs are remembered.
+    pub(crate) keep_ended: u64,
+    /// Jobs that may wait and run at a time.
+    pub(crate) max_jobs: usize,
+}
+
+/// A variable of `container_environment`. Its value may be a secret and is never shown.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Variable {
+    pub(crate) name: String,
+    pub(crate) value: Secret,
+}
+
+impl Default for Workflow {
+    fn default() -> Self {
+        Workflow {
+            listener: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 11000,
+            hostname: String::new(),
+            trusted_networks: None,
+            api_username: None,
+            api_password: None,
+            operator_api_url: None,
+            master: None,
+            cluster_ssl: false,
+            authenticate: false,
+            default_principal: None,
+            default_secret: None,
+            framework_name: "Airflow".into(),
+            framework_role: "airflow".into(),
+            user: "root".into(),
+            checkpoint: true,
+            failover_timeout: 604_800,
+            command_shell: true,
+            task_cpu: 0.1,
+            task_memory: 256.0,
+            task_disk: 1000.0,
+            containers: true,
+            container_image_slave: None,
+            container_volume_driver: None,
+            container_volume_dag_name: None,
+            container_volume_dag_container_path: None,
+            container_volume_logs_name: None,
+            container_volume_logs_container_path: None,
+            container_sock: None,
+            container_user_group_id: None,
+            container_network_mode: "HOST".into(),
+            container_environment: Vec::new(),
+            cluster_attributes: Vec::new(),
+            cluster_fetch_uri: None,
+            cluster_fetch_username: None,
+            unreachable_grace: 60,
+            keep_ended: 86_400,
+            max_jobs: 100_000,
+        }
+    }
+}
+
+impl Workflow {
+    /// Everything that is missing or cannot be, one line each.
+    pub(super) fn gaps(&self) -> Vec<String> {
+        let mut gaps = Vec::new();
+        let mut missing = |key: &str, because: &str| gaps.push(format!("`workflow.{key}` is missing: {because}"));
+        if self.authenticate {
+            let because = "`workflow.authenticate` is true, so the cluster manager is to be shown who this is";
+            if self.default_principal.is_none() {
+                missing("default_principal", because);
+            }
+            if self.default_secret.is_none() {
+                missing("default_secret", because);
+            }
+        }
+        let pairs = [
+            (
+                ("api_username", self.api_username.is_some()),
+                ("api_password", self.api_password.is_some()),
+            ),
+            (
+                ("container_volume_dag_name", self.container_volume_dag_name.is_some()),
+                (
+                    "container_volume_dag_container_path",
+                    self.container_volume_dag_container_path.is_some(),
+                ),
+            ),
+            (
+                ("container_volume_logs_name", self.container_volume_logs_name.is_some()),
+                (
+                    "container_volume_logs_container_path",
+                    self.container_volume_logs_container_path.is_some(),
+                ),
+            ),
+        ];
+        for ((one, has_one), (other, has_other)) in pairs {
+            if has_one && !has_other {
+                missing(other, &format!("`workflow.{one}` is set, and each needs the other"));
+            }
+            if has_other && !has_one {
+                missing(one, &format!("`workflow.{other}` is set, and each needs the other"));
+            }
+        }
+        if !self.listener.is_loopback() {
+            if self.api_username.is_none() && self.trusted_networks.is_none() {
+                gaps.push(format!(
+                    "`workflow.listener` is {}: this port can start programs in the cluster; set api_username and \
+                     api_password, or name the networks that may use it, as workflow.trusted_networks = \
+                     [\"10.0.0.0/8\"], or use 127.0.0.1",
+                    self.listener
+                ));
+            }
+            if self.listener.is_unspecified() && self.hostname.is_empty() {
+                gaps.push(format!(
+                    "`workflow.hostname` is missing: `workflow.listener` is {}, and other daemons are told where this \
+                     one is reached, so give it the name or address of this machine",
+                    self.listener
+                ));
+            }
+        }
+        for (key, amount) in [
+            ("task_cpu", self.task_cpu),
+            ("task_memory", self.task_memory),
+            ("task_disk", self.task_disk),
+        ] {
+            if !amount.is_finite() || amount < 0.0 || (amount == 0.0 && key != "task_disk") {
+                gaps.push(format!("`workflow.{key}` is {amount}; expected more than nothing"));
+            }
+        }
+        if self.framework_name.is_empty() || self.framework_name.contains('/') {
+            gaps.push(format!(
+                "`workflow.framework_name` is {:?}; expected a name without slashes",
+                self.framework_name
+            ));
+        }
+        gaps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_that_is_missing_is_told_at_once() {
+        let section: Workflow = toml::from_str(
+            "authenticate = true\napi_username = \"u\"\ncontainer_volume_dag_container_path = \"/dags\"\n\
+             listener = \"0.0.0.0\"\ntask_cpu = 0.0\n",
+        )
+        .expect("a section");
+        let gaps = section.gaps();
+        let named: Vec<&str> = gaps.iter().filter_map(|gap| gap.split('`').nth(1)).collect();
+        assert_eq!(
+            named,
+            [
+                "workflow.default_principal",
+                "workflow.default_secret",
+                "workflow.api_password",
+                "workflow.container_volume_dag_name",
+                "workflow.hostname",
+                "workflow.task_cpu"
+            ]
+        );
+        assert!(Workflow::default().gaps().is_empty());
+    }
+
+    #[test]
+    fn a_port_that_others_reach_needs_credentials_or_trust() {
+        for (text, refused) in [
+            ("listener = \"10.0.0.1\"", true),
+            ("listener = \"10.0.0.1\"\ntrusted_networks = [\"10.0.0.0/8\"]", false),
+            ("listener = \"10.0.0.1\"\napi_username = \"u\"\napi_password = \"p\"", false),
+            ("listener = \"::1\"", false),
+        ] {
+            let section: Workflow = toml::from_str(text).expect("a section");
+            assert_eq!(!section.gaps().is_empty(), refused, "{text}");
+        }
+    }
+}

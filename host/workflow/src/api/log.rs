@@ -1,0 +1,96 @@
+//! `GET /v0/task/{id}/log`: what a job wrote, from its sandbox.
+//!
+//! `?stream=stdout` (or `stderr`) with `offset` and `length` gives a part of one stream, and the header
+//! `Transom-Next-Offset` where to go on. Without `stream`: the ends of both, one after the other.
+
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderName, header};
+use transom_cluster::Error;
+use transom_web::ApiError;
+
+use super::error::unavailable;
+use super::query::Query;
+use super::{Api, job_id};
+use crate::core::command::Refusal;
+use crate::table::View;
+
+/// Bytes of each stream.
+const LENGTH: u64 = 64 << 10;
+const LONGEST: u64 = 1 << 20;
+/// Agents give some pages at once; so many questions are asked for one answer.
+const MOST_PARTS: usize = 64;
+const NEXT: HeaderName = HeaderName::from_static("transom-next-offset");
+const TEXT: &str = "text/plain; charset=utf-8";
+
+pub(super) async fn get(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    query: Query,
+) -> Result<Response, ApiError> {
+    let id = job_id(&id)?;
+    let view = api.0.table.get(&id).ok_or_else(|| Refusal::NoJob(id.clone()))?;
+    let length = query.number("length", LONGEST)?.unwrap_or(LENGTH);
+    let offset = query.number("offset", u64::MAX)?;
+    match query.text("stream") {
+        Some(stream @ ("stdout" | "stderr")) => {
+            let (text, next) = read(&api, &view, stream, offset.or(Some(0)), length).await?;
+            Ok(([(header::CONTENT_TYPE, TEXT.to_owned()), (NEXT, next.to_string())], text).into_response())
+        }
+        Some(other) => Err(ApiError::bad_request(format!(
+            "The parameter 'stream' is '{other}'; expected stdout or stderr"
+        ))),
+        None => {
+            let (stdout, _) = read(&api, &view, "stdout", None, length).await?;
+            let (stderr, _) = read(&api, &view, "stderr", None, length).await?;
+            Ok(([(header::CONTENT_TYPE, TEXT)], stdout + &stderr).into_response())
+        }
+    }
+}
+
+/// A part of a stream, and where the next one begins. `offset`: `None` for the end.
+async fn read(
+    api: &Api,
+    view: &View,
+    stream: &str,
+    offset: Option<u64>,
+    length: u64,
+) -> Result<(String, u64), ApiError> {
+    let Some(agent) = &view.agent else {
+        return Err(ApiError::not_found(format!(
+            "The job '{}' was not launched, so it has written nothing",
+            view.id
+        )));
+    };
+    let framework = api.lead()?.scheduler.connection().framework_id;
+    let framework = framework.ok_or_else(|| unavailable("The framework is not registered yet."))?;
+    let (mut text, mut at) = (String::new(), offset);
+    for _ in 0..MOST_PARTS {
+        let left = length.saturating_sub(text.len() as u64);
+        let part = api
+            .0
+            .cluster
+            .read(agent, &framework, &view.task, stream, at, left)
+            .await;
+        let (part, size) = match part {
+            Ok(part) => part,
+            // Nothing was written, or the agent has tidied up.
+            Err(Error::Refused { status: 404, .. }) => break,
+            Err(error) => return Err(unreadable(&error)),
+        };
+        let next = part.offset + part.data.len() as u64;
+        let over = part.data.is_empty() || next >= size;
+        text.push_str(&part.data);
+        at = Some(next);
+        if over || text.len() as u64 >= length {
+            break;
+        }
+    }
+    Ok((text, at.unwrap_or_default()))
+}
+
+fn unreadable(error: &Error) -> ApiError {
+    let error: &dyn std::error::Error = error;
+    tracing::info!(error, "a job's output cannot be read");
+    unavailable("The job's agent cannot be asked now. Try again later.")
+}

@@ -1,0 +1,72 @@
+//! `POST /v0/queue_command`: takes a job in.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::Value;
+use transom_plugins::matcher::Condition;
+use transom_web::{ApiError, Json};
+
+use super::{Api, plain};
+use crate::core::command::Command;
+use crate::launch;
+use crate::model::{self, Problems, Request};
+
+/// What upstream says of a body without a command.
+const NO_COMMAND: &str = "Expecting command in queue_command call";
+
+/// Answers `Ok` when the job is stored.
+pub(super) async fn post(State(api): State<Api>, body: Bytes) -> Result<Response, ApiError> {
+    let body = match Json::<Value>::parse(&body)? {
+        Value::Object(body) => body,
+        _ => {
+            let detail = ApiError::detail("/", ["expected an object"]);
+            return Err(
+                ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid JSON").details(vec![detail])
+            );
+        }
+    };
+    let Some(read) = model::read(&body, &api.0.config.defaults) else {
+        return Ok((StatusCode::BAD_REQUEST, plain(NO_COMMAND)).into_response());
+    };
+    let request = read?;
+    check_conditions(&api, &request).await?;
+    let request = Box::new(request);
+    api.ask(|reply| Command::Queue { request, reply }).await?;
+    Ok(plain("Ok"))
+}
+
+/// Conditions that cannot be understood are told now; they would be met by no agent. Who cannot be asked now is asked again
+/// when the job is to be launched.
+async fn check_conditions(api: &Api, request: &Request) -> Result<(), ApiError> {
+    let texts = launch::conditions(&request.spec, &api.0.config.defaults);
+    if texts.is_empty() {
+        return Ok(());
+    }
+    let own = request.spec.attributes.len();
+    let conditions: Vec<Condition> = texts.iter().cloned().map(Condition::Expression).collect();
+    let errors = match api.0.matcher.check(&conditions).await {
+        Ok(errors) => errors,
+        Err(error) => {
+            tracing::warn!(%error, "a job's conditions were not checked");
+            return Ok(());
+        }
+    };
+    let mut problems = Problems::default();
+    for error in errors {
+        let index = error.condition as usize;
+        if index < own {
+            problems.add(format!("/attributes({index})"), error.message);
+        } else {
+            let text = texts.get(index).map_or("", String::as_str);
+            let message = format!("the configured condition {text:?}: {}", error.message);
+            problems.add("/attributes", message);
+        }
+    }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(problems.into())
+    }
+}

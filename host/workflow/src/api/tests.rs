@@ -1,0 +1,260 @@
+//! The calls, as clients see them.
+
+use std::sync::atomic::Ordering;
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use transom_cluster::v1::TaskState;
+
+use crate::testing::{Answer, Site};
+use crate::{Config, Credentials};
+
+/// `user:password`
+const KNOWN: &str = "Basic dXNlcjpwYXNzd29yZA==";
+const WRONG: &str = "Basic dXNlcjp3cm9uZw==";
+
+fn with_credentials() -> Config {
+    Config {
+        credentials: Some(Credentials {
+            username: "user".to_owned(),
+            password: "password".to_owned(),
+        }),
+        ..Config::default()
+    }
+}
+
+fn is_refused(answer: &Answer) -> bool {
+    if answer.status != StatusCode::UNAUTHORIZED {
+        return false;
+    }
+    assert_eq!(answer.text, "Unauthorized Access");
+    assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"));
+    assert_eq!(
+        answer.header("www-authenticate"),
+        Some("Basic realm=\"Authentication Required\"")
+    );
+    true
+}
+
+#[tokio::test]
+async fn who_may_ask_what() {
+    let body = json!({"airflow_task_id": "a", "command": ["true"]});
+    let (here, elsewhere) = ([127, 0, 0, 1], [10, 0, 0, 1]);
+    for (config, configured) in [(with_credentials(), true), (Config::default(), false)] {
+        let site = Site::start_with(config).await;
+        site.queue(body.clone()).await;
+        for (method, path, from_here, from_elsewhere) in [
+            (Method::POST, "/v0/queue_command", true, false),
+            (Method::GET, "/v0/task/a", true, false),
+            (Method::GET, "/v0/agent/a1", true, false),
+            (Method::GET, "/v0/queue", true, false),
+            (Method::GET, "/v0/events?wait=0", true, false),
+            (Method::DELETE, "/v0/task/a", !configured, false),
+            (Method::GET, "/v0/dags", false, false),
+        ] {
+            for (peer, authorization, expected) in [
+                (here, None, from_here),
+                (elsewhere, None, from_elsewhere),
+                (elsewhere, Some(WRONG), false),
+                (elsewhere, Some(KNOWN), configured),
+                (here, Some(KNOWN), configured || from_here),
+            ] {
+                let posted = (method == Method::POST).then(|| body.clone());
+                let answer = site
+                    .ask_from(peer, method.clone(), path, posted, authorization)
+                    .await;
+                assert_eq!(
+                    !is_refused(&answer),
+                    expected,
+                    "{method} {path} from {peer:?} with {authorization:?}, configured: {configured}: {answer:?}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn networks_that_are_named_take_the_place_of_this_machine() {
+    let config = Config {
+        trusted_networks: Some(vec!["10.0.0.0/8".parse().unwrap()]),
+        ..with_credentials()
+    };
+    let site = Site::start_with(config).await;
+    for (peer, trusted) in [([10, 9, 9, 9], true), ([127, 0, 0, 1], false), ([11, 0, 0, 1], false)] {
+        let answer = site.ask_from(peer, Method::GET, "/v0/task/a", None, None).await;
+        assert_eq!(!is_refused(&answer), trusted, "{peer:?}");
+    }
+}
+
+#[tokio::test]
+async fn answers_are_written_as_upstream_writes_them() {
+    let site = Site::start_with(with_credentials()).await;
+    let json = Some("application/json");
+    let unknown = site.get("/v0/task/nobody").await;
+    assert_eq!((unknown.text.as_str(), unknown.header("content-type")), ("null", json));
+    let agent = site.get("/v0/agent/a1").await;
+    assert_eq!(
+        (agent.text.as_str(), agent.header("content-type")),
+        (r#"{"hostname": "h1", "port": "5051"}"#, json)
+    );
+    let agent = site.get("/v0/agent/zz").await;
+    assert_eq!((agent.status, agent.text.as_str()), (StatusCode::OK, ""));
+    assert_eq!(agent.header("content-type"), json);
+    let none = site
+        .ask(Method::POST, "/v0/queue_command", Some(json!({"image": "a"})))
+        .await;
+    assert_eq!(none.status, StatusCode::BAD_REQUEST);
+    assert_eq!(none.text, "Expecting command in queue_command call");
+    assert_eq!(none.header("content-type"), Some("text/html; charset=utf-8"));
+    let ok = site
+        .ask(Method::POST, "/v0/queue_command", Some(json!({"command": ["true"]})))
+        .await;
+    assert_eq!((ok.text.as_str(), ok.header("content-type")), ("Ok", Some("text/html; charset=utf-8")));
+}
+
+#[tokio::test]
+async fn bad_bodies_are_told_where_they_are_bad() {
+    let site = Site::start().await;
+    for (body, status, message) in [
+        ("", StatusCode::BAD_REQUEST, "Please specify data in JSON format"),
+        ("{", StatusCode::BAD_REQUEST, "Invalid JSON"),
+        ("[]", StatusCode::UNPROCESSABLE_ENTITY, "Invalid JSON"),
+    ] {
+        let answer = raw(&site, body).await;
+        assert_eq!(answer.status, status, "{body}");
+        assert_eq!(answer.json()["message"], message, "{body}");
+    }
+    let body = json!({"command": ["true"], "cpus": "many", "attributes": ["gpu"]});
+    let answer = site.ask(Method::POST, "/v0/queue_command", Some(body)).await;
+    assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY);
+    let details = answer.json()["details"].clone();
+    assert_eq!(details[0]["path"], "/cpus", "{details}");
+    // The matcher says what it does not understand, or is asked later.
+    let body = json!({"command": ["true"], "attributes": ["a:b", "gpu"]});
+    let answer = site
+        .ask(Method::POST, "/v0/queue_command", Some(body.clone()))
+        .await
+        .json();
+    assert_eq!(
+        answer["details"],
+        json!([{"path": "/attributes(1)", "errors": ["expected key:value"]}])
+    );
+    site.matcher.away.store(true, Ordering::Relaxed);
+    site.queue(body).await;
+}
+
+async fn raw(site: &Site, body: &str) -> Answer {
+    use axum::body::Body;
+    use axum::extract::ConnectInfo;
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+    let mut request = http::Request::post("/v0/queue_command")
+        .body(Body::from(body.to_owned()))
+        .unwrap();
+    let peer = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+    request.extensions_mut().insert(ConnectInfo(peer));
+    let (head, body) = site
+        .router
+        .clone()
+        .oneshot(request)
+        .await
+        .unwrap()
+        .into_parts();
+    let text = body.collect().await.unwrap().to_bytes();
+    Answer {
+        status: head.status,
+        headers: head.headers,
+        text: String::from_utf8(text.to_vec()).unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn changes_are_told_when_they_come() {
+    let site = Site::start().await;
+    let none = site.get("/v0/events?since=0&wait=0").await.json();
+    assert_eq!(none["events"], json!([]));
+    let since = none["next"].as_u64().unwrap();
+    let path = format!("/v0/events?since={since}&wait=20");
+    let (waited, ()) = tokio::join!(site.get(&path), async {
+        site.queue(json!({"workflow_task_id": "a", "command": ["true"]})).await;
+    });
+    let waited = waited.json();
+    assert_eq!(
+        (&waited["events"][0]["task_id"], &waited["events"][0]["state"]),
+        (&json!("a"), &json!("TASK_STAGING"))
+    );
+    // From another life.
+    let anew = site.get("/v0/events?since=9007199254740991&wait=20").await.json();
+    assert_eq!((&anew["anew"], anew["events"].as_array().unwrap().len()), (&json!(true), 1));
+    let bad = site.get("/v0/events?since=soon").await;
+    assert_eq!(bad.status, StatusCode::BAD_REQUEST);
+    assert!(bad.text.contains("'since' is 'soon'"), "{bad:?}");
+}
+
+#[tokio::test]
+async fn what_waits_is_told_with_the_reason() {
+    let site = Site::start_with(with_credentials()).await;
+    let key = json!({"dag_id": "d", "task_id": "t", "run_id": "r", "try_number": 1});
+    let waits = json!({"workflow_task_id": "a", "command": ["true"], "attributes": ["gpu:true"], "airflow_key": key,
+        "executor_config": {"cpus": 2, "mem_limit": "512m"}});
+    site.queue(waits).await;
+    site.queue(json!({"workflow_task_id": "b", "command": ["true"]})).await;
+    site.queue(json!({"workflow_task_id": "c", "command": ["true"]})).await;
+    site.scheduler.wanted(3).await;
+    site.scheduler.launch("c").await;
+    let queue = site.get("/v0/queue").await.json();
+    assert_eq!(queue["count"], 2, "{queue}");
+    let first = &queue["queue"][0];
+    assert_eq!(first["task_id"], "a");
+    assert_eq!(first["reason"]["code"], "UnfulfilledCondition");
+    assert_eq!(first["reason"]["unmet"], json!(["gpu:true"]));
+    let message = first["reason"]["message"].as_str().unwrap();
+    assert!(message.contains("`gpu:true`"), "{message}");
+    let one = site.get("/v0/queue?task_id=b").await.json();
+    assert_eq!(one["queue"].as_array().unwrap().len(), 1);
+    // Autoscalers see tasks of DAGs, and only those that wait.
+    let dags = site
+        .ask_from([127, 0, 0, 1], Method::GET, "/v0/dags", None, Some(KNOWN))
+        .await;
+    assert_eq!(dags.header("content-type"), Some("application/json"));
+    assert_eq!(
+        dags.json(),
+        json!([{"dag_id": "d", "task_id": "t", "run_id": "r", "try_number": 1,
+                "MesosExecutor": {"cpus": 2, "mem_limit": "512m"}}])
+    );
+}
+
+#[tokio::test]
+async fn what_a_job_wrote() {
+    let site = Site::start().await;
+    site.queue(json!({"workflow_task_id": "a", "command": ["true"]})).await;
+    let nothing = site.get("/v0/task/a/log").await;
+    assert_eq!(nothing.status, StatusCode::NOT_FOUND);
+    site.scheduler.launch("a").await;
+    site.scheduler.update("a", TaskState::Finished, None);
+    site.until("a", "TASK_FINISHED").await;
+    let both = site.get("/v0/task/a/log").await;
+    assert_eq!(
+        both.text,
+        "stdout of a of f1 on h1:5051\nstderr of a of f1 on h1:5051\n"
+    );
+    let part = site.get("/v0/task/a/log?stream=stderr&offset=7&length=4").await;
+    assert_eq!((part.text.as_str(), part.header("transom-next-offset")), ("of a", Some("11")));
+    let bad = site.get("/v0/task/a/log?stream=stdin").await;
+    assert_eq!(bad.status, StatusCode::BAD_REQUEST);
+    let site = site.restart().await;
+    assert_eq!(site.get("/v0/task/a/log").await.text, both.text);
+}
+
+#[tokio::test]
+async fn ids_may_have_odd_characters() {
+    let site = Site::start().await;
+    let id = "airflow.d/1 ü?#%.t";
+    site.queue(json!({"workflow_task_id": id, "command": ["true"]})).await;
+    let task = site.scheduler.wanted(1).await.remove(0);
+    site.scheduler.launch(task.as_str()).await;
+    let path = "/v0/task/airflow.d%2F1%20%C3%BC%3F%23%25.t";
+    let seen: Value = site.get(path).await.json();
+    assert_eq!(seen["status"]["task_id"]["value"], id);
+    assert_eq!(site.get(&format!("{path}/log")).await.status, StatusCode::OK);
+}

@@ -1,0 +1,159 @@
+//! What is in the store: `<prefix>/jobs/<task id>` each run of a job, `<prefix>/workflow-term` how often the job was begun.
+//! What the cluster says of a live run is in the scheduler's record of it; a run's own record says how it ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use transom_cluster::TaskId;
+use transom_cluster::v1::TaskStatus;
+use transom_store::{Batch, Entry, Expect, Store};
+
+use crate::ids::{JobId, Number};
+use crate::model::Spec;
+use crate::state::Shown;
+use crate::{Error, Result};
+
+/// How long the store may take over one thing.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Changes that are made together, and their bytes; a store takes only so much at once.
+const BATCH: usize = 500;
+const BATCH_BYTES: usize = 16 << 20;
+
+/// A run of a job as it is stored.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct JobRecord {
+    pub(super) id: JobId,
+    /// The cluster's id of this run.
+    pub(super) task: TaskId,
+    /// Later runs of the same job have greater ones.
+    pub(super) number: Number,
+    pub(super) queued_at: Timestamp,
+    /// What to run; not needed any more when it has ended.
+    pub(super) spec: Option<Arc<Spec>>,
+    /// Somebody wants it ended.
+    #[serde(default)]
+    pub(super) killed: bool,
+    #[serde(default)]
+    pub(super) end: Option<End>,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct End {
+    pub(super) state: Shown,
+    pub(super) at: Timestamp,
+    /// The change's place among all of them.
+    pub(super) changed: Number,
+    /// What the cluster said last.
+    pub(super) status: Option<TaskStatus>,
+    #[serde(default)]
+    pub(super) message: Option<String>,
+    /// Where its sandbox is.
+    #[serde(default)]
+    pub(super) agent: Option<(String, u16)>,
+}
+
+/// The job's part of the store. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Shelf {
+    store: Arc<dyn Store>,
+    prefix: String,
+}
+
+impl Shelf {
+    pub(super) fn new(store: Arc<dyn Store>, prefix: &str) -> Self {
+        Self {
+            store,
+            prefix: prefix.to_owned(),
+        }
+    }
+
+    /// Everything stored, older runs first.
+    pub(super) async fn load(&self) -> Result<Vec<JobRecord>> {
+        let failed = |source| Error::Store {
+            doing: "reading jobs",
+            source,
+        };
+        let entries = self.store.scan(&format!("{}/jobs/", self.prefix)).await;
+        let mut records: Vec<JobRecord> = entries
+            .map_err(failed)?
+            .iter()
+            .map(decode)
+            .collect::<Result<_>>()?;
+        records.sort_by_key(|record| record.number);
+        Ok(records)
+    }
+
+    /// The number of this beginning: one more than the last one's, stored.
+    pub(super) async fn next_term(&self) -> Result<u64> {
+        let key = format!("{}/workflow-term", self.prefix);
+        let failed = |source| Error::Store {
+            doing: "numbering this start",
+            source,
+        };
+        let last: u64 = match self.store.get(&key).await.map_err(failed)? {
+            Some(entry) => decode(&entry)?,
+            None => 0,
+        };
+        let term = last + 1;
+        let value = Bytes::from(term.to_string());
+        self.store.put(&key, value, Expect::Any).await.map_err(failed)?;
+        Ok(term)
+    }
+
+    /// Stores records; durable when it returns.
+    pub(super) async fn put(&self, records: &[JobRecord]) -> transom_store::Result<()> {
+        let (mut batch, mut count, mut bytes) = (Batch::new(), 0, 0);
+        for record in records {
+            // Text keys and no maps of anything else: writing a record cannot fail.
+            let value = serde_json::to_vec(record).unwrap_or_default();
+            if count > 0 && (count == BATCH || bytes + value.len() > BATCH_BYTES) {
+                self.commit(std::mem::take(&mut batch)).await?;
+                (count, bytes) = (0, 0);
+            }
+            (count, bytes) = (count + 1, bytes + value.len());
+            batch = batch.put(self.key(&record.task), value, Expect::Any);
+        }
+        if count > 0 {
+            self.commit(batch).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes records out.
+    pub(super) async fn delete(&self, tasks: &[TaskId]) -> transom_store::Result<()> {
+        for some in tasks.chunks(BATCH) {
+            let batch = some.iter().fold(Batch::new(), |batch, task| {
+                batch.delete(self.key(task), Expect::Any)
+            });
+            self.commit(batch).await?;
+        }
+        Ok(())
+    }
+
+    async fn commit(&self, batch: Batch) -> transom_store::Result<()> {
+        let committed = tokio::time::timeout(PATIENCE, self.store.commit(batch)).await;
+        match committed {
+            Ok(outcome) => outcome.map(drop),
+            Err(late) => Err(transom_store::Error::Unavailable {
+                what: "answer in time",
+                source: late.into(),
+            }),
+        }
+    }
+
+    fn key(&self, task: &TaskId) -> String {
+        format!("{}/jobs/{task}", self.prefix)
+    }
+}
+
+fn decode<T: DeserializeOwned>(entry: &Entry) -> Result<T> {
+    serde_json::from_slice(&entry.value).map_err(|source| Error::Record {
+        key: entry.key.clone(),
+        source,
+    })
+}

@@ -1,0 +1,239 @@
+//! The life of jobs, over a scripted scheduler.
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use serde_json::json;
+use transom_cluster::v1::TaskState;
+
+use crate::Config;
+use crate::testing::Site;
+
+fn job(id: &str) -> serde_json::Value {
+    json!({"airflow_task_id": id, "command": ["true"]})
+}
+
+#[tokio::test]
+async fn a_job_is_stored_launched_and_shown_to_its_end() {
+    let site = Site::start().await;
+    site.queue(job("a")).await;
+    assert_eq!(
+        site.get("/v0/task/a").await.text,
+        r#"{"status": {"state": "TASK_STAGING", "task_id": {"value": "a"}}}"#
+    );
+    let info = site.scheduler.launch("a").await;
+    assert_eq!(info.name, "a");
+    site.scheduler.update("a", TaskState::Starting, None);
+    site.until("a", "TASK_STARTING").await;
+    site.scheduler.update("a", TaskState::Running, None);
+    site.until("a", "TASK_RUNNING").await;
+    site.scheduler.update("a", TaskState::Killing, None);
+    site.scheduler.update("a", TaskState::Failed, Some("Command exited with status 3"));
+    let seen = site.until("a", "TASK_FAILED").await;
+    assert_eq!(seen["status"]["message"], "Command exited with status 3");
+    assert_eq!(seen["status"]["container_status"]["container_id"]["value"], "c1");
+    // Its end is stored before the scheduler forgets it.
+    site.scheduler.forgotten("a").await;
+    let site = site.restart().await;
+    assert_eq!(site.until("a", "TASK_FAILED").await, seen);
+}
+
+#[tokio::test]
+async fn a_restart_loses_nothing_and_launches_nothing_twice() {
+    let site = Site::start().await;
+    for id in ["waits", "runs", "ends"] {
+        site.queue(job(id)).await;
+    }
+    site.scheduler.wanted(3).await;
+    site.scheduler.launch("runs").await;
+    site.scheduler.launch("ends").await;
+    site.scheduler.update("runs", TaskState::Running, None);
+    site.until("runs", "TASK_RUNNING").await;
+    let next = site.get("/v0/events?wait=0").await.json()["next"].clone();
+
+    let site = site.restart().await;
+    site.until("runs", "TASK_RUNNING").await;
+    assert_eq!(site.scheduler.wanted(1).await, ["waits".into()]);
+    // The place among changes stays good, and what lives is told again.
+    let events = site.get(&format!("/v0/events?since={next}&wait=0")).await.json();
+    assert_eq!((events["events"].as_array().unwrap().len(), &events["anew"]), (3, &json!(false)));
+    assert!(events["next"].as_u64() > next.as_u64());
+    site.scheduler.update("runs", TaskState::Finished, None);
+    site.scheduler.update("ends", TaskState::Finished, None);
+    site.until("runs", "TASK_FINISHED").await;
+    site.until("ends", "TASK_FINISHED").await;
+    site.scheduler.launch("waits").await;
+    assert_eq!(site.scheduler.launches(), 3);
+}
+
+#[tokio::test]
+async fn the_end_of_a_task_that_came_while_nobody_listened_is_told_after_a_restart() {
+    let site = Site::start().await;
+    site.queue(job("a")).await;
+    site.scheduler.launch("a").await;
+    site.until("a", "TASK_STAGING").await;
+    let scheduler = site.scheduler.clone();
+    // The core is down: the scheduler's record alone has it.
+    let site = {
+        let restarting = site.restart();
+        scheduler.update("a", TaskState::Finished, None);
+        restarting.await
+    };
+    site.until("a", "TASK_FINISHED").await;
+    site.scheduler.forgotten("a").await;
+}
+
+#[tokio::test]
+async fn each_time_an_id_is_queued_is_a_run_of_its_own() {
+    let site = Site::start().await;
+    site.queue(job("a")).await;
+    site.scheduler.launch("a").await;
+    site.scheduler.update("a", TaskState::Running, None);
+    site.until("a", "TASK_RUNNING").await;
+    site.queue(job("a")).await;
+    // The lookup shows the newest run, and the older one's end is not its own.
+    site.until("a", "TASK_STAGING").await;
+    let second = site.scheduler.wanted(1).await.remove(0);
+    assert!(second.as_str().starts_with("a."), "{second}");
+    site.scheduler.update("a", TaskState::Finished, None);
+    site.scheduler.forgotten("a").await;
+    site.until("a", "TASK_STAGING").await;
+    site.scheduler.launch(second.as_str()).await;
+    site.scheduler.update(second.as_str(), TaskState::Failed, None);
+    let seen = site.until("a", "TASK_FAILED").await;
+    assert_eq!(seen["status"]["task_id"]["value"], "a");
+    // Also after a restart.
+    site.scheduler.forgotten(second.as_str()).await;
+    let site = site.restart().await;
+    site.until("a", "TASK_FAILED").await;
+    // Who wants to be the only one is refused while one lives, and only then.
+    let unique = json!({"airflow_task_id": "a", "command": ["true"], "unique": true});
+    site.queue(unique.clone()).await;
+    let answer = site.ask(Method::POST, "/v0/queue_command", Some(unique)).await;
+    assert_eq!(answer.status, StatusCode::CONFLICT, "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_job_that_waits_is_killed_at_once_and_one_that_runs_by_the_cluster() {
+    let site = Site::start().await;
+    site.queue(job("waits")).await;
+    site.queue(job("runs")).await;
+    site.scheduler.wanted(2).await;
+    let answer = site.ask(Method::DELETE, "/v0/task/waits", None).await;
+    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    let seen = site.until("waits", "TASK_KILLED").await;
+    assert_eq!(seen["status"]["message"], "killed before it was launched");
+
+    site.scheduler.launch("runs").await;
+    site.scheduler.update("runs", TaskState::Running, None);
+    site.until("runs", "TASK_RUNNING").await;
+    let answer = site.ask(Method::DELETE, "/v0/task/runs", None).await.json();
+    assert_eq!(answer["task_id"], "runs");
+    site.scheduler.killing("runs").await;
+    site.scheduler.update("runs", TaskState::Killed, None);
+    site.until("runs", "TASK_KILLED").await;
+    // An end is an end.
+    let answer = site.ask(Method::DELETE, "/v0/task/runs", None).await.json();
+    assert_eq!(answer, json!({"task_id": "runs", "state": "TASK_KILLED"}));
+    let answer = site.ask(Method::DELETE, "/v0/task/nobody", None).await;
+    assert_eq!(answer.status, StatusCode::NOT_FOUND);
+    assert_eq!(site.scheduler.launches(), 1);
+}
+
+#[tokio::test]
+async fn a_kill_outlives_the_daemon() {
+    let site = Site::start().await;
+    for id in ["waits", "runs"] {
+        site.queue(job(id)).await;
+    }
+    site.scheduler.wanted(2).await;
+    site.scheduler.launch("runs").await;
+    site.scheduler.update("runs", TaskState::Running, None);
+    site.until("runs", "TASK_RUNNING").await;
+    for id in ["waits", "runs"] {
+        site.ask(Method::DELETE, &format!("/v0/task/{id}"), None).await;
+    }
+    let site = site.restart().await;
+    site.until("waits", "TASK_KILLED").await;
+    site.scheduler.killing("runs").await;
+}
+
+#[tokio::test]
+async fn states_that_are_lost_show_as_lost() {
+    for state in [TaskState::Gone, TaskState::Dropped, TaskState::GoneByOperator, TaskState::Lost] {
+        let site = Site::start().await;
+        site.queue(job("a")).await;
+        site.scheduler.launch("a").await;
+        site.scheduler.update("a", state, None);
+        site.until("a", "TASK_LOST").await;
+    }
+}
+
+#[tokio::test]
+async fn unreachable_shows_after_its_grace_and_the_task_is_killed_should_it_return() {
+    let config = Config {
+        unreachable_grace: Duration::from_millis(10),
+        ..Config::default()
+    };
+    let site = Site::start_with(config).await;
+    site.queue(job("a")).await;
+    site.scheduler.launch("a").await;
+    site.scheduler.update("a", TaskState::Running, None);
+    site.until("a", "TASK_RUNNING").await;
+    site.scheduler.update("a", TaskState::Unreachable, None);
+    site.until("a", "TASK_UNREACHABLE").await;
+    site.scheduler.killing("a").await;
+    // It is back, and killed; what was shown stays.
+    site.scheduler.update("a", TaskState::Running, None);
+    site.scheduler.update("a", TaskState::Killed, None);
+    site.scheduler.forgotten("a").await;
+    site.until("a", "TASK_UNREACHABLE").await;
+    let site = site.restart().await;
+    site.until("a", "TASK_UNREACHABLE").await;
+}
+
+#[tokio::test]
+async fn a_job_may_wait_only_so_long() {
+    let site = Site::start().await;
+    let body = json!({"airflow_task_id": "a", "command": ["true"], "max_wait": 0.1});
+    site.queue(body).await;
+    let seen = site.until("a", "TASK_FAILED").await;
+    let message = seen["status"]["message"].as_str().unwrap();
+    assert!(message.contains("within 0.1 s"), "{message}");
+}
+
+#[tokio::test]
+async fn ended_jobs_are_remembered_for_a_time() {
+    let config = Config {
+        keep_ended: Duration::ZERO,
+        ..Config::default()
+    };
+    let site = Site::start_with(config).await;
+    site.queue(job("a")).await;
+    site.scheduler.launch("a").await;
+    site.scheduler.update("a", TaskState::Finished, None);
+    site.scheduler.forgotten("a").await;
+    let gone = async {
+        while site.get("/v0/task/a").await.text != "null" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(crate::testing::PATIENCE, gone).await.unwrap();
+    assert!(site.store.scan("Airflow/jobs/").await.unwrap().is_empty());
+    // Its id is free again.
+    site.queue(job("a")).await;
+    site.scheduler.launch("a").await;
+}
+
+#[tokio::test]
+async fn there_are_only_so_many_jobs() {
+    let config = Config {
+        max_jobs: 1,
+        ..Config::default()
+    };
+    let site = Site::start_with(config).await;
+    site.queue(job("a")).await;
+    let answer = site.ask(Method::POST, "/v0/queue_command", Some(job("b"))).await;
+    assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "{answer:?}");
+    assert_eq!(answer.header("retry-after"), Some("5"));
+}

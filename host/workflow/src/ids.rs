@@ -1,0 +1,140 @@
+//! A job's own id, and the cluster's id of a run of it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use transom_cluster::TaskId;
+
+/// The longest id that a job may have, in bytes.
+const MOST_BYTES: usize = 512;
+/// What the cluster accepts is 255 bytes; the rest is for what tells runs apart.
+const MOST_IN_CLUSTER: usize = 200;
+
+/// What a client calls a job: any text that is not empty. Several runs may share it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct JobId(Arc<str>);
+
+impl JobId {
+    /// # Errors
+    /// What is wrong with the text.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            Err("is empty; expected the job's id".to_owned())
+        } else if text.len() > MOST_BYTES {
+            Err(format!(
+                "has {} bytes; expected at most {MOST_BYTES}",
+                text.len()
+            ))
+        } else if text.chars().any(char::is_control) {
+            Err("has control characters; expected printable ones".to_owned())
+        } else {
+            Ok(Self(text.into()))
+        }
+    }
+
+    /// The text.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The cluster's id of the run with this number: the job's own where it is one that the cluster takes and no run
+    /// that is remembered has it, else one with the number.
+    pub(crate) fn task(&self, run: Number, taken: impl Fn(&TaskId) -> bool) -> TaskId {
+        let plain: String = self
+            .0
+            .chars()
+            .map(|char| match char {
+                ' ' | '/' | '\\' => '_',
+                char if char.is_ascii() => char,
+                _ => '_',
+            })
+            .take(MOST_IN_CLUSTER)
+            .collect();
+        let own = TaskId::from(plain.as_str());
+        let same = plain == *self.0 && plain != "." && plain != "..";
+        if same && !taken(&own) {
+            return own;
+        }
+        TaskId::from(format!("{plain}.{run}"))
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The place of a run or of a change among all of them: greater than every one before it, also after a restart.
+///
+/// Counted from the number of the term in which this daemon leads, so that no number has to be stored before it is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Number(pub(crate) u64);
+
+/// Bits of a [`Number`] that are counted within a term. Numbers stay exact where a client reads them as floats for two
+/// million terms.
+const WITHIN: u32 = 32;
+
+impl Number {
+    /// The last one before the first of a term.
+    pub(crate) fn before(term: u64) -> Self {
+        Self(term << WITHIN)
+    }
+
+    /// The one after this.
+    pub(crate) fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.0 >> WITHIN, self.0 & ((1 << WITHIN) - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clusters_id_is_the_jobs_where_it_can_be() {
+        let run = Number::before(3).next();
+        let taken = |task: &TaskId| task.as_str() == "airflow.d1.taken";
+        for (id, expected) in [
+            ("airflow.d1.t1", "airflow.d1.t1"),
+            ("airflow.d1.t1:2026-11-20T00:00:00+00:00", "airflow.d1.t1:2026-11-20T00:00:00+00:00"),
+            ("airflow.d1.taken", "airflow.d1.taken.3-1"),
+            ("a/b c", "a_b_c.3-1"),
+            ("größe", "gr__e.3-1"),
+            ("..", "...3-1"),
+        ] {
+            let id = JobId::parse(id).unwrap();
+            assert_eq!(id.task(run, taken).as_str(), expected, "{id}");
+        }
+        let long = JobId::parse(&"x".repeat(500)).unwrap();
+        assert!(long.task(run, taken).as_str().len() < 255);
+    }
+
+    #[test]
+    fn ids_that_are_none() {
+        for (text, expected) in [
+            ("", "is empty"),
+            ("a\nb", "control characters"),
+            (&*"x".repeat(513), "at most 512"),
+        ] {
+            let error = JobId::parse(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_a_later_term_are_greater() {
+        let old = Number::before(1).next().next();
+        assert!(Number::before(2) > old);
+        assert_eq!(old.to_string(), "1-2");
+    }
+}

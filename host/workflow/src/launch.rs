@@ -1,0 +1,274 @@
+//! How a job becomes a task of the cluster: command, container, environment, ports, labels.
+//!
+//! Jobs that need the same share one [`RunSpec`], so that any number of them is matched at once; which job a task is, is
+//! looked up in the [`Book`] when its place is known.
+
+mod container;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use transom_cluster::TaskId;
+use transom_cluster::v1::{
+    CommandInfo, DiscoveryInfo, Environment, KillPolicy, Port, Ports, TaskInfo, Uri, Variable, Visibility,
+};
+use transom_plugins::matcher::Condition;
+use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord};
+
+use crate::config::Defaults;
+use crate::ids::JobId;
+use crate::model::{Command, Containerizer, Spec};
+
+/// A job that has not ended, by what the cluster calls its run.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) id: JobId,
+    pub(crate) queued_at: Timestamp,
+    pub(crate) spec: Arc<Spec>,
+}
+
+/// All jobs that wait or run. The lock is held for a look-up at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Book(Mutex<HashMap<TaskId, Arc<Live>>>);
+
+impl Book {
+    pub(crate) fn insert(&self, task: TaskId, live: Arc<Live>) {
+        self.lock().insert(task, live);
+    }
+
+    pub(crate) fn remove(&self, task: &TaskId) {
+        self.lock().remove(task);
+    }
+
+    pub(crate) fn get(&self, task: &TaskId) -> Option<Arc<Live>> {
+        self.lock().get(task).cloned()
+    }
+
+    pub(crate) fn all(&self) -> Vec<(TaskId, Arc<Live>)> {
+        let all = self.lock();
+        all.iter()
+            .map(|(task, live)| (task.clone(), Arc::clone(live)))
+            .collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, Arc<Live>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a scheduler has to know to find a place: jobs that are equal in this are matched together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Needs {
+    /// CPUs, memory, disk and GPUs in thousandths.
+    amounts: [u64; 4],
+    ports: Vec<Option<u16>>,
+    conditions: Vec<String>,
+}
+
+impl Needs {
+    fn of(spec: &Spec, defaults: &Defaults) -> Self {
+        Self {
+            amounts: [spec.cpus, spec.mem, spec.disk, spec.gpus].map(|amount| (amount * 1000.0).round() as u64),
+            ports: spec.ports.iter().map(|port| port.host_port).collect(),
+            conditions: conditions(spec, defaults),
+        }
+    }
+}
+
+/// A job's own conditions, then the configured ones: one list, so that `A?:B` sees all plain entries.
+pub(crate) fn conditions(spec: &Spec, defaults: &Defaults) -> Vec<String> {
+    spec.attributes
+        .iter()
+        .chain(&defaults.attributes)
+        .cloned()
+        .collect()
+}
+
+/// Makes run specs, one for each sort of needs that any job has now.
+#[derive(Debug)]
+pub(crate) struct Sorter {
+    build: Arc<Build>,
+    known: HashMap<Needs, Arc<RunSpec>>,
+    sweep_at: usize,
+    made: u64,
+}
+
+/// Below this it is not worth looking for sorts that nobody needs any more.
+const FEW: usize = 256;
+
+impl Sorter {
+    pub(crate) fn new(book: Arc<Book>, defaults: Arc<Defaults>) -> Self {
+        Self {
+            build: Arc::new(Build { book, defaults }),
+            known: HashMap::new(),
+            sweep_at: FEW,
+            made: 0,
+        }
+    }
+
+    /// What a job is an instance of.
+    pub(crate) fn run_spec(&mut self, spec: &Spec) -> Arc<RunSpec> {
+        if self.known.len() >= self.sweep_at {
+            self.known.retain(|_, spec| Arc::strong_count(spec) > 1);
+            self.sweep_at = FEW.max(2 * self.known.len());
+        }
+        let needs = Needs::of(spec, &self.build.defaults);
+        if let Some(known) = self.known.get(&needs) {
+            return Arc::clone(known);
+        }
+        self.made += 1;
+        let ports = needs
+            .ports
+            .iter()
+            .map(|port| port.map_or(PortRequest::Random, PortRequest::Fixed));
+        let made = Arc::new(RunSpec {
+            id: format!("jobs-{}", self.made),
+            version: String::new(),
+            // Expressions do not look at what is placed.
+            instances: 1,
+            cpus: spec.cpus,
+            mem: spec.mem,
+            disk: spec.disk,
+            gpus: spec.gpus,
+            ports: ports.collect(),
+            conditions: needs
+                .conditions
+                .iter()
+                .cloned()
+                .map(Condition::Expression)
+                .collect(),
+            roles: Vec::new(),
+            build: Arc::clone(&self.build).into(),
+        });
+        self.known.insert(needs, Arc::clone(&made));
+        made
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Build {
+    book: Arc<Book>,
+    defaults: Arc<Defaults>,
+}
+
+impl BuildTask for Build {
+    fn build(&self, placement: &Placement) -> TaskInfo {
+        // A job leaves the book after it was released: a task without one is refused by the master, for it has no
+        // command, and is nobody's.
+        self.book.get(&placement.task).map_or_else(TaskInfo::default, |live| {
+            task(&live, &self.defaults, placement)
+        })
+    }
+
+    fn counts_as_placed(&self, _record: &TaskRecord) -> bool {
+        false
+    }
+}
+
+fn task(live: &Live, defaults: &Defaults, placement: &Placement) -> TaskInfo {
+    let spec = &live.spec;
+    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+    TaskInfo {
+        name: name(live),
+        command: Some(command(spec, defaults, placement)),
+        container: defaults
+            .containers
+            .then(|| container::container(spec, defaults, placement)),
+        labels: (!spec.labels.is_empty()).then(|| {
+            spec.labels
+                .iter()
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect()
+        }),
+        discovery: (!spec.ports.is_empty()).then(|| discovery(live, placement)),
+        kill_policy: spec.kill_grace.map(|grace| KillPolicy {
+            grace_period: Some(seconds(grace).into()),
+        }),
+        max_completion_time: spec.max_runtime.map(|limit| seconds(limit).into()),
+        ..TaskInfo::default()
+    }
+}
+
+/// As upstream calls it.
+fn name(live: &Live) -> String {
+    live.spec.key.as_ref().map_or_else(
+        || live.id.to_string(),
+        |key| format!("{}_{}", key.dag_id, key.task_id),
+    )
+}
+
+fn command(spec: &Spec, defaults: &Defaults, placement: &Placement) -> CommandInfo {
+    let (shell, value, arguments) = match &spec.command {
+        Command::Shell(line) => (true, Some(line.clone()), Vec::new()),
+        Command::Args(args) => {
+            let docker = defaults.containers && spec.containerizer == Containerizer::Docker;
+            // The docker containerizer puts `value` before the arguments; the cluster's own takes `value` as the
+            // program, and the arguments begin with its name.
+            let arguments = args.iter().skip(usize::from(docker)).cloned().collect();
+            (false, args.first().cloned(), arguments)
+        }
+    };
+    let uris = defaults.fetch_uri.iter().map(|uri| Uri {
+        value: uri.clone(),
+        ..Uri::default()
+    });
+    CommandInfo {
+        shell: Some(shell),
+        value,
+        arguments,
+        environment: Some(Environment {
+            variables: environment(spec, defaults, placement),
+        }),
+        uris: uris.collect(),
+        // Within a container the job's user is the container's business.
+        user: if defaults.containers {
+            defaults.fetch_user.clone().filter(|_| defaults.fetch_uri.is_some())
+        } else {
+            spec.user.clone()
+        },
+    }
+}
+
+/// Configured variables, those that tell of ports, and the job's own; the later one wins.
+fn environment(spec: &Spec, defaults: &Defaults, placement: &Placement) -> Vec<Variable> {
+    let mut all: std::collections::BTreeMap<String, String> = defaults.environment.iter().cloned().collect();
+    for (index, port) in placement.host_ports.iter().enumerate() {
+        all.insert(format!("PORT{index}"), port.to_string());
+    }
+    all.extend(spec.environment.clone());
+    all.into_iter()
+        .map(|(name, value)| Variable {
+            name,
+            value: Some(value),
+            ..Variable::default()
+        })
+        .collect()
+}
+
+fn discovery(live: &Live, placement: &Placement) -> DiscoveryInfo {
+    let ports = live
+        .spec
+        .ports
+        .iter()
+        .zip(&placement.host_ports)
+        .map(|(wish, port)| Port {
+            number: u32::from(*port),
+            name: wish.name.clone(),
+            protocol: Some(wish.protocol.as_str().to_owned()),
+            ..Port::default()
+        });
+    DiscoveryInfo {
+        visibility: Visibility::Framework,
+        name: Some(name(live)),
+        ports: Some(Ports {
+            ports: ports.collect(),
+        }),
+        ..DiscoveryInfo::default()
+    }
+}
+
+#[cfg(test)]
+#[path = "launch_tests.rs"]
+mod tests;

@@ -1,0 +1,201 @@
+//! Jobs as tasks.
+
+use serde_json::{Value, json};
+use transom_scheduler::AgentPlace;
+
+use super::*;
+use crate::model;
+
+fn defaults() -> Defaults {
+    Defaults {
+        image: Some("default:1".to_owned()),
+        environment: vec![("A".to_owned(), "configured".to_owned())],
+        volumes: vec![("dags".to_owned(), "/dags".to_owned())],
+        volume_driver: Some("nfs".to_owned()),
+        sock: Some("/run/docker.sock".to_owned()),
+        user_group_id: Some("999".to_owned()),
+        attributes: vec!["gpu:true?:cpu:true".to_owned()],
+        ..Defaults::default()
+    }
+}
+
+fn spec(body: &Value, defaults: &Defaults) -> Spec {
+    model::read(body.as_object().unwrap(), defaults)
+        .unwrap()
+        .unwrap()
+        .spec
+}
+
+fn launched_with(body: &Value, defaults: &Defaults) -> Value {
+    let live = Live {
+        id: JobId::parse("airflow.d1.t1").unwrap(),
+        queued_at: Timestamp::UNIX_EPOCH,
+        spec: Arc::new(spec(body, defaults)),
+    };
+    let ports = live.spec.ports.iter().zip(31_000..);
+    let placement = Placement {
+        task: "airflow.d1.t1".into(),
+        agent: AgentPlace {
+            id: "S0".into(),
+            hostname: "h".to_owned(),
+            region: None,
+            zone: None,
+            endpoint: None,
+        },
+        host_ports: ports.map(|(_, port)| port).collect(),
+    };
+    serde_json::to_value(task(&live, defaults, &placement)).unwrap()
+}
+
+fn launched(body: &Value) -> Value {
+    launched_with(body, &defaults())
+}
+
+#[test]
+fn arguments_reach_the_container_as_they_are() {
+    let argv = ["python", "-c", "print('it is', \"so\", $HOME)", "a b", "", "ü'\"\\"];
+    let docker = launched(&json!({"command": argv}));
+    let command = &docker["command"];
+    assert_eq!(command["shell"], false);
+    // The docker containerizer runs `value` and then the arguments.
+    assert_eq!(command["value"], "python");
+    assert_eq!(command["arguments"], json!(argv[1..]));
+
+    for (body, defaults) in [
+        (json!({"command": argv, "container_type": "MESOS"}), defaults()),
+        (
+            json!({"command": argv}),
+            Defaults {
+                containers: false,
+                ..defaults()
+            },
+        ),
+    ] {
+        let command = launched_with(&body, &defaults)["command"].clone();
+        assert_eq!((&command["shell"], &command["value"]), (&json!(false), &json!("python")));
+        assert_eq!(command["arguments"], json!(argv));
+    }
+    let own = launched(&json!({"command": []}));
+    assert_eq!(own["command"].get("value"), None);
+    let line = launched(&json!({"command": "echo $HOME"}));
+    assert_eq!(line["command"]["shell"], true);
+    assert_eq!(line["command"]["value"], "echo $HOME");
+}
+
+#[test]
+fn the_containers_fields() {
+    let task = launched(&json!({
+        "command": ["true"], "image": "alpine:3.20", "force_pull": false, "network_mode": "bridge", "user": "1000:1000",
+        "volumes": ["/data:/mnt:ro", "vol:/v"], "ports": [80, {"host_port": 31001, "protocol": "udp", "name": "dns"}],
+        "labels": {"team": "a"}, "container_sock": true, "environment": {"A": "own", "B": "b"},
+        "max_runtime": 60, "kill_grace": 5,
+    }));
+    let container = &task["container"];
+    assert_eq!(container["type"], "DOCKER");
+    assert_eq!(
+        container["docker"],
+        json!({
+            "image": "alpine:3.20", "network": "BRIDGE", "force_pull_image": false,
+            "port_mappings": [
+                {"host_port": 31000, "container_port": 80, "protocol": "tcp"},
+                {"host_port": 31001, "container_port": 31001, "protocol": "udp"},
+            ],
+            "parameters": [
+                {"key": "user", "value": "1000:1000"},
+                {"key": "volume", "value": "/run/docker.sock:/var/run/docker.sock"},
+                {"key": "group-add", "value": "999"},
+            ],
+        })
+    );
+    let named = |name: &str| {
+        json!({"type": "DOCKER_VOLUME", "docker_volume": {"name": name, "driver": "nfs"}})
+    };
+    assert_eq!(
+        container["volumes"],
+        json!([
+            {"container_path": "/dags", "mode": "RW", "source": named("dags")},
+            {"container_path": "/mnt", "mode": "RO", "host_path": "/data"},
+            {"container_path": "/v", "mode": "RW", "source": named("vol")},
+        ])
+    );
+    assert_eq!(
+        task["command"]["environment"]["variables"],
+        json!([
+            {"name": "A", "value": "own"},
+            {"name": "B", "value": "b"},
+            {"name": "PORT0", "value": "31000"},
+            {"name": "PORT1", "value": "31001"},
+        ])
+    );
+    assert_eq!(task["labels"]["labels"], json!([{"key": "team", "value": "a"}]));
+    assert_eq!(task["discovery"]["ports"]["ports"][1]["name"], "dns");
+    assert_eq!(task["max_completion_time"]["nanoseconds"], 60_000_000_000_i64);
+    assert_eq!(task["kill_policy"]["grace_period"]["nanoseconds"], 5_000_000_000_i64);
+    assert_eq!(task["name"], "airflow.d1.t1");
+}
+
+#[test]
+fn networks() {
+    for (mode, docker, infos) in [
+        (None, "HOST", json!(null)),
+        (Some("host"), "HOST", json!(null)),
+        (Some("None"), "NONE", json!(null)),
+        (Some("weave"), "USER", json!([{"name": "weave"}])),
+    ] {
+        let task = launched(&json!({"command": ["true"], "network_mode": mode}));
+        assert_eq!(task["container"]["docker"]["network"], docker);
+        assert_eq!(
+            task["container"].get("network_infos").cloned().unwrap_or_default(),
+            infos
+        );
+    }
+    let mesos = launched(&json!({"command": ["true"], "container_type": "MESOS", "network_mode": "cni", "ports": [8080]}));
+    assert_eq!(
+        mesos["container"]["network_infos"],
+        json!([{"name": "cni", "port_mappings": [{"host_port": 31000, "container_port": 8080, "protocol": "tcp"}]}])
+    );
+    assert_eq!(mesos["container"]["mesos"]["image"]["docker"]["name"], "default:1");
+}
+
+#[test]
+fn a_container_gets_no_socket_and_no_rights_unasked() {
+    let task = launched(&json!({"command": ["true"]}));
+    assert_eq!(task["container"]["docker"].get("parameters"), None);
+    assert_eq!(task["container"]["docker"].get("privileged"), None);
+}
+
+#[test]
+fn a_task_of_a_dag_is_called_after_it() {
+    let key = json!({"dag_id": "d", "task_id": "t", "run_id": "r", "try_number": 1});
+    let task = launched(&json!({"command": ["true"], "airflow_key": key}));
+    assert_eq!(task["name"], "d_t");
+}
+
+#[test]
+fn without_containers_commands_are_processes() {
+    let defaults = Defaults {
+        containers: false,
+        ..defaults()
+    };
+    let task = launched_with(&json!({"command": ["true"], "image": "x", "user": "nobody"}), &defaults);
+    assert_eq!(task.get("container"), None);
+    assert_eq!(task["command"]["user"], "nobody");
+}
+
+#[test]
+fn jobs_with_equal_needs_are_matched_together() {
+    let defaults = Arc::new(defaults());
+    let mut sorter = Sorter::new(Arc::default(), Arc::clone(&defaults));
+    let mut sort = |body: Value| sorter.run_spec(&spec(&body, &defaults));
+    let first = sort(json!({"command": ["a"], "image": "one"}));
+    let same = sort(json!({"command": ["b"], "image": "two", "environment": {"X": "y"}}));
+    let more = sort(json!({"command": ["a"], "cpus": 2}));
+    let pinned = sort(json!({"command": ["a"], "attributes": ["gpu:true"]}));
+    assert!(Arc::ptr_eq(&first, &same));
+    assert!(first.id != more.id && first.id != pinned.id && more.id != pinned.id);
+    let expression = |text: &str| Condition::Expression(text.to_owned());
+    assert_eq!(
+        pinned.conditions,
+        [expression("gpu:true"), expression("gpu:true?:cpu:true")]
+    );
+}

@@ -1,0 +1,188 @@
+//! Reading the fields of a body one by one, so that everything that is wrong with it is told at once, each with its path.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+/// What is wrong, by path: `/cpus`, `/attributes(0)`.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Problems(BTreeMap<String, Vec<String>>);
+
+impl Problems {
+    pub(crate) fn add(&mut self, path: impl Into<String>, error: impl Into<String>) {
+        self.0.entry(path.into()).or_default().push(error.into());
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// As `details` of an error body.
+    pub(crate) fn details(&self) -> Vec<Value> {
+        self.0
+            .iter()
+            .map(|(path, errors)| json!({"path": path, "errors": errors}))
+            .collect()
+    }
+}
+
+/// A body's fields, and those of the `executor_config` in it, which stand in where the body itself says nothing.
+pub(super) struct Fields<'a> {
+    body: &'a Map<String, Value>,
+    fallback: &'a Map<String, Value>,
+    pub(super) problems: Problems,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(body: &'a Map<String, Value>, fallback: &'a Map<String, Value>) -> Self {
+        Self {
+            body,
+            fallback,
+            problems: Problems::default(),
+        }
+    }
+
+    /// The first of `names` that is there, with its path. `null` is not there.
+    pub(super) fn get(&self, names: &[&str]) -> Option<(String, &'a Value)> {
+        let within = |map: &'a Map<String, Value>, prefix: &str| {
+            names.iter().find_map(|name| {
+                let value = map.get(*name).filter(|value| !value.is_null())?;
+                Some((format!("{prefix}/{name}"), value))
+            })
+        };
+        within(self.body, "").or_else(|| within(self.fallback, "/executor_config"))
+    }
+
+    /// Whether both names of a pair are given.
+    pub(super) fn both(&self, pair: [&str; 2]) -> bool {
+        pair.iter()
+            .all(|name| self.body.get(*name).is_some_and(|value| !value.is_null()))
+    }
+
+    /// A field by a rule that says what is wrong with a value.
+    pub(super) fn read<T>(
+        &mut self,
+        names: &[&str],
+        rule: impl FnOnce(&Value) -> Result<T, String>,
+    ) -> Option<T> {
+        let (path, value) = self.get(names)?;
+        match rule(value) {
+            Ok(found) => Some(found),
+            Err(error) => {
+                self.problems.add(path, error);
+                None
+            }
+        }
+    }
+
+    pub(super) fn flag(&mut self, names: &[&str]) -> Option<bool> {
+        self.read(names, |value| {
+            value
+                .as_bool()
+                .ok_or_else(|| format!("is {value}; expected true or false"))
+        })
+    }
+
+    pub(super) fn text(&mut self, names: &[&str]) -> Option<String> {
+        self.read(names, |value| match value.as_str().map(str::trim) {
+            Some(text) if !text.is_empty() => Ok(text.to_owned()),
+            _ => Err(format!("is {value}; expected a text that is not empty")),
+        })
+    }
+
+    /// A number, also as text. `least`: not below it.
+    pub(super) fn number(&mut self, names: &[&str], least: f64) -> Option<f64> {
+        self.read(names, |value| {
+            let found = match value {
+                Value::Number(number) => number.as_f64(),
+                Value::String(text) => text.trim().parse().ok(),
+                _ => None,
+            };
+            found
+                .filter(|number| number.is_finite() && *number >= least)
+                .ok_or_else(|| format!("is {value}; expected a number of at least {least}"))
+        })
+    }
+
+    /// Names and texts; numbers and truth values count as the texts they are written with.
+    pub(super) fn texts(&mut self, names: &[&str]) -> BTreeMap<String, String> {
+        let Some((path, value)) = self.get(names) else {
+            return BTreeMap::new();
+        };
+        let Some(object) = value.as_object() else {
+            self.problems.add(
+                path,
+                format!("is {}; expected an object of names and texts", kind(value)),
+            );
+            return BTreeMap::new();
+        };
+        let mut found = BTreeMap::new();
+        for (name, value) in object {
+            match scalar(value) {
+                Some(text) if is_name(name) => {
+                    found.insert(name.clone(), text);
+                }
+                Some(_) => self.problems.add(
+                    format!("{path}/{name}"),
+                    "is no name: it is empty, or has `=` or a NUL in it",
+                ),
+                // The value may be a secret: only its kind is told.
+                None => self.problems.add(
+                    format!("{path}/{name}"),
+                    format!("is {}; expected a text", kind(value)),
+                ),
+            }
+        }
+        found
+    }
+
+    /// A list, each element by a rule.
+    pub(super) fn list<T>(
+        &mut self,
+        names: &[&str],
+        rule: impl Fn(&Value) -> Result<T, String>,
+    ) -> Vec<T> {
+        let Some((path, value)) = self.get(names) else {
+            return Vec::new();
+        };
+        let Some(items) = value.as_array() else {
+            self.problems
+                .add(path, format!("is {}; expected a list", kind(value)));
+            return Vec::new();
+        };
+        let mut found = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            match rule(item) {
+                Ok(item) => found.push(item),
+                Err(error) => self.problems.add(format!("{path}({index})"), error),
+            }
+        }
+        found
+    }
+}
+
+/// A text, or what is written like one.
+pub(super) fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) if !text.contains('\0') => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(flag) => Some(flag.to_string()),
+        _ => None,
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && !text.contains(['=', '\0'])
+}
+
+/// What a value is, without telling it.
+pub(super) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a truth value",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

@@ -1,0 +1,186 @@
+//! The body of `POST /v0/queue_command` (specification, part D, "Queue command body"), with what the operator adds to it.
+//!
+//! Fields that are not known are left aside, as upstream does: engines put notes of their own into `executor_config`.
+
+use serde_json::{Map, Value};
+
+use super::fields::{Fields, kind, scalar};
+use super::{Command, Containerizer, Key, Mount, PortWish, Problems, Spec, megabytes};
+use crate::config::Defaults;
+use crate::ids::JobId;
+
+/// Ports that one job may ask for.
+const MOST_PORTS: usize = 64;
+
+/// A body that was understood.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Request {
+    /// `None`: one is made up.
+    pub(crate) id: Option<JobId>,
+    /// Refused when a job with this id lives.
+    pub(crate) unique: bool,
+    pub(crate) spec: Spec,
+}
+
+/// Reads a body. `None`: it has no command at all, which is answered with a text of its own.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub(crate) fn read(body: &Map<String, Value>, defaults: &Defaults) -> Option<Result<Request, Problems>> {
+    let nothing = Map::new();
+    let config = body.get("executor_config").and_then(Value::as_object);
+    let mut fields = Fields::new(body, config.unwrap_or(&nothing));
+    if !body.contains_key("command") {
+        return None;
+    }
+    if let Some(other) = body
+        .get("executor_config")
+        .filter(|value| !value.is_object() && !value.is_null())
+    {
+        fields.problems.add(
+            "/executor_config",
+            format!("is {}; expected an object", kind(other)),
+        );
+    }
+    for pair in [
+        ["workflow_task_id", "airflow_task_id"],
+        ["workflow_key", "airflow_key"],
+        ["container_sock", "docker_sock"],
+    ] {
+        if fields.both(pair) {
+            tracing::info!(taken = pair[0], left = pair[1], "a job gives a field under both its names");
+        }
+    }
+    let id = fields.read(&["workflow_task_id", "airflow_task_id"], |value| {
+        let text = value
+            .as_str()
+            .ok_or_else(|| format!("is {}; expected a text", kind(value)))?;
+        JobId::parse(text)
+    });
+    let unique = fields.flag(&["unique"]).unwrap_or(false);
+    let spec = spec(&mut fields, config.cloned().unwrap_or_default(), defaults);
+    Some(if fields.problems.is_empty() {
+        Ok(Request { id, unique, spec })
+    } else {
+        Err(fields.problems)
+    })
+}
+
+fn spec(fields: &mut Fields<'_>, executor_config: Map<String, Value>, defaults: &Defaults) -> Spec {
+    let command = command(fields, defaults);
+    let image = fields.text(&["image"]);
+    if defaults.containers && image.is_none() && defaults.image.is_none() && fields.get(&["image"]).is_none()
+    {
+        fields.problems.add(
+            "/image",
+            "is missing; expected the container's image (or container_image_slave in the configuration)",
+        );
+    }
+    if !defaults.containers && command == Command::Args(Vec::new()) && fields.problems.is_empty() {
+        fields.problems.add(
+            "/command",
+            "is empty; expected a program, as this cluster runs no images that could have one",
+        );
+    }
+    Spec {
+        command,
+        image,
+        containerizer: containerizer(fields),
+        cpus: fields.number(&["cpus"], 0.001).unwrap_or(defaults.cpus),
+        mem: fields
+            .read(&["mem_limit", "memlimit"], megabytes)
+            .unwrap_or(defaults.mem),
+        disk: fields.number(&["disk"], 0.0).unwrap_or(defaults.disk),
+        gpus: fields.number(&["gpus"], 0.0).unwrap_or(0.0),
+        environment: fields.texts(&["environment"]),
+        attributes: fields.list(&["attributes"], |value| {
+            value
+                .as_str()
+                .map(str::to_owned)
+                .ok_or_else(|| format!("is {}; expected a text such as \"key:value\"", kind(value)))
+        }),
+        force_pull: fields.flag(&["force_pull"]).unwrap_or(true),
+        network_mode: fields.text(&["network_mode"]),
+        user: fields.text(&["user"]),
+        volumes: fields.list(&["volumes"], Mount::read),
+        ports: ports(fields),
+        labels: fields.texts(&["labels"]),
+        container_sock: container_sock(fields, defaults),
+        max_wait: fields.number(&["max_wait"], 0.0),
+        max_runtime: fields.number(&["max_runtime"], 0.001),
+        kill_grace: fields.number(&["kill_grace"], 0.0),
+        key: fields.read(&["workflow_key", "airflow_key"], key),
+        executor_config,
+    }
+}
+
+fn command(fields: &mut Fields<'_>, defaults: &Defaults) -> Command {
+    // `null` is what the operator means by no command.
+    let Some((path, value)) = fields.get(&["command"]) else {
+        return Command::Args(Vec::new());
+    };
+    match value {
+        Value::String(line) if line.trim().is_empty() => fields
+            .problems
+            .add(path, "is an empty text; expected a command, or an empty list for the image's own"),
+        Value::String(line) if line.contains('\0') => fields.problems.add(path, "has a NUL in it"),
+        Value::String(line) if defaults.command_shell => return Command::Shell(line.clone()),
+        Value::String(line) => {
+            return Command::Args(vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()]);
+        }
+        Value::Array(_) => {
+            return Command::Args(fields.list(&["command"], |value| {
+                scalar(value).ok_or_else(|| format!("is {}; expected a text", kind(value)))
+            }));
+        }
+        other => fields.problems.add(
+            path,
+            format!("is {}; expected a list of texts, or one text for a shell", kind(other)),
+        ),
+    }
+    Command::Args(Vec::new())
+}
+
+fn containerizer(fields: &mut Fields<'_>) -> Containerizer {
+    let found = fields.read(&["container_type"], |value| {
+        match value.as_str().map(str::to_ascii_uppercase).as_deref() {
+            Some("CONTAINER" | "DOCKER") => Ok(Containerizer::Docker),
+            Some("MESOS") => Ok(Containerizer::Mesos),
+            _ => Err(format!("is {value}; expected CONTAINER, DOCKER or MESOS")),
+        }
+    });
+    found.unwrap_or_default()
+}
+
+fn ports(fields: &mut Fields<'_>) -> Vec<PortWish> {
+    let ports = fields.list(&["ports"], PortWish::read);
+    if ports.len() > MOST_PORTS {
+        fields
+            .problems
+            .add("/ports", format!("are {}; expected at most {MOST_PORTS}", ports.len()));
+    }
+    ports
+}
+
+fn container_sock(fields: &mut Fields<'_>, defaults: &Defaults) -> bool {
+    let asked = fields.flag(&["container_sock", "docker_sock"]).unwrap_or(false);
+    if asked && defaults.sock.is_none() {
+        fields.problems.add(
+            "/container_sock",
+            "asks for the container socket, and the configuration has no container_sock",
+        );
+    }
+    asked
+}
+
+fn key(value: &Value) -> Result<Key, String> {
+    serde_json::from_value(value.clone()).map_err(|error| {
+        format!(
+            "cannot be read ({error}); expected an object with dag_id, task_id, run_id, try_number and map_index"
+        )
+    })
+}
+
+#[cfg(test)]
+#[path = "input_tests.rs"]
+mod tests;

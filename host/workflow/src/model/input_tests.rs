@@ -1,0 +1,162 @@
+//! Bodies, field by field.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn defaults() -> Defaults {
+    Defaults {
+        image: Some("default:1".to_owned()),
+        ..Defaults::default()
+    }
+}
+
+fn read_with(body: &Value, defaults: &Defaults) -> Result<Request, Vec<Value>> {
+    read(body.as_object().unwrap(), defaults)
+        .unwrap()
+        .map_err(|problems| problems.details())
+}
+
+#[test]
+fn the_operators_bodies_are_read() {
+    let body = json!({
+        "airflow_task_id": "airflow.d1.t1", "container_type": "DOCKER", "image": "alpine:3.20", "force_pull": false,
+        "environment": {"A": "b", "N": 1, "T": true}, "attributes": ["gpu:true"], "volumes": ["/a:/b:ro"],
+        "command": ["/bin/sh", "-c", "echo 'it is' \"so\""], "mem_limit": "1g", "cpus": 0.5, "disk": 10,
+        "network_mode": "bridge", "user": "1000", "something": "else",
+    });
+    let request = read_with(&body, &defaults()).unwrap();
+    assert_eq!(request.id.unwrap().as_str(), "airflow.d1.t1");
+    let spec = request.spec;
+    assert_eq!(
+        spec.command,
+        Command::Args(vec![
+            "/bin/sh".to_owned(),
+            "-c".to_owned(),
+            "echo 'it is' \"so\"".to_owned()
+        ])
+    );
+    assert_eq!((spec.cpus, spec.mem, spec.disk), (0.5, 1024.0, 10.0));
+    assert_eq!(spec.environment["N"], "1");
+    assert_eq!(spec.environment["T"], "true");
+    assert!(!spec.force_pull && spec.volumes[0].read_only);
+    assert_eq!(spec.network_mode.as_deref(), Some("bridge"));
+}
+
+#[test]
+fn what_is_left_out_is_the_configurations() {
+    let request = read_with(&json!({"command": [], "cpus": null, "user": null}), &defaults()).unwrap();
+    assert_eq!(request.id, None);
+    let spec = request.spec;
+    assert_eq!(spec.command, Command::Args(Vec::new()));
+    assert_eq!((spec.cpus, spec.mem, spec.disk), (0.1, 256.0, 1000.0));
+    assert!(spec.force_pull);
+    assert_eq!((spec.image, spec.user, spec.network_mode), (None, None, None));
+}
+
+#[test]
+fn neutral_names_win_and_executor_config_stands_in() {
+    let body = json!({
+        "workflow_task_id": "neutral", "airflow_task_id": "product", "command": "echo hi", "memlimit": 512,
+        "airflow_key": {"dag_id": "d", "task_id": "t", "run_id": "r", "try_number": 2},
+        "executor_config": {"cpus": 2, "mem_limit": "1g", "attributes": ["a:b"], "instance_type": "m5.large"},
+    });
+    let request = read_with(&body, &defaults()).unwrap();
+    assert_eq!(request.id.unwrap().as_str(), "neutral");
+    let spec = request.spec;
+    assert_eq!(spec.command, Command::Shell("echo hi".to_owned()));
+    assert_eq!((spec.cpus, spec.mem), (2.0, 512.0));
+    assert_eq!(spec.attributes, ["a:b"]);
+    assert_eq!(spec.executor_config["instance_type"], "m5.large");
+    let key = spec.key.unwrap();
+    assert_eq!((key.run_id.as_str(), key.try_number, key.map_index), ("r", 2, -1));
+}
+
+#[test]
+fn a_text_is_for_a_shell_of_the_agents_or_the_images() {
+    let body = json!({"command": "echo hi"});
+    let shell = read_with(&body, &defaults()).unwrap();
+    assert_eq!(shell.spec.command, Command::Shell("echo hi".to_owned()));
+    let defaults = Defaults {
+        command_shell: false,
+        ..defaults()
+    };
+    let args = read_with(&body, &defaults).unwrap();
+    assert_eq!(
+        args.spec.command,
+        Command::Args(["/bin/sh", "-c", "echo hi"].map(str::to_owned).to_vec())
+    );
+}
+
+#[test]
+fn no_command_at_all_is_told_apart() {
+    let body = json!({"image": "a"});
+    assert!(read(body.as_object().unwrap(), &defaults()).is_none());
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once() {
+    let body = json!({"command": [1, [2]], "cpus": 0, "mem_limit": "much", "environment": {"A": {"b": 1}, "": "x"},
+        "attributes": ["a:b", 3], "ports": [70000], "airflow_task_id": ""});
+    let problems = read_with(&body, &defaults()).unwrap_err();
+    let paths: Vec<&str> = problems.iter().map(|it| it["path"].as_str().unwrap()).collect();
+    assert_eq!(
+        paths,
+        [
+            "/airflow_task_id",
+            "/attributes(1)",
+            "/command(1)",
+            "/cpus",
+            "/environment/",
+            "/environment/A",
+            "/mem_limit",
+            "/ports(0)"
+        ]
+    );
+    // The value of a variable is nobody's business.
+    assert!(!problems.iter().any(|problem| problem.to_string().contains("\"b\"")));
+}
+
+#[test]
+fn mistakes_field_by_field() {
+    for (body, path, expected) in [
+        (json!({"command": 1}), "/command", "a list of texts"),
+        (json!({"command": "  "}), "/command", "empty text"),
+        (json!({"command": ["a\u{0}b"]}), "/command(0)", "expected a text"),
+        (json!({"command": [], "cpus": "many"}), "/cpus", "at least 0.001"),
+        (json!({"command": [], "disk": -1}), "/disk", "at least 0"),
+        (json!({"command": [], "image": ""}), "/image", "not empty"),
+        (json!({"command": [], "force_pull": "yes"}), "/force_pull", "true or false"),
+        (json!({"command": [], "environment": []}), "/environment", "an object"),
+        (json!({"command": [], "attributes": "a:b"}), "/attributes", "expected a list"),
+        (json!({"command": [], "volumes": ["x"]}), "/volumes(0)", "expected a text such as"),
+        (json!({"command": [], "container_type": "LXC"}), "/container_type", "CONTAINER"),
+        (json!({"command": [], "container_sock": true}), "/container_sock", "no container_sock"),
+        (json!({"command": [], "workflow_key": {"dag_id": "d"}}), "/workflow_key", "task_id"),
+        (json!({"command": [], "executor_config": 1}), "/executor_config", "an object"),
+        (
+            json!({"command": [], "executor_config": {"cpus": -1}}),
+            "/executor_config/cpus",
+            "at least",
+        ),
+    ] {
+        let problems = read_with(&body, &defaults()).unwrap_err();
+        assert_eq!(problems.len(), 1, "{body}: {problems:?}");
+        assert_eq!(problems[0]["path"], path, "{body}");
+        assert!(problems[0]["errors"][0].as_str().unwrap().contains(expected), "{problems:?}");
+    }
+}
+
+#[test]
+fn an_image_is_needed_where_there_are_images() {
+    let body = json!({"command": ["true"]});
+    let problems = read_with(&body, &Defaults::default()).unwrap_err();
+    assert_eq!(problems[0]["path"], "/image");
+    let without = Defaults {
+        containers: false,
+        ..Defaults::default()
+    };
+    assert!(read_with(&body, &without).is_ok());
+    let problems = read_with(&json!({"command": []}), &without).unwrap_err();
+    assert_eq!(problems[0]["path"], "/command");
+}

@@ -1,0 +1,89 @@
+//! `mem_limit`: how much memory a job asks for.
+
+use serde_json::Value;
+
+/// What is expected, for messages.
+const EXPECTED: &str = "expected a number of megabytes, or a text such as \"512m\", \"2g\", \"1.5G\", \"262144k\" or \"2048\"";
+
+/// Megabytes: a number or bare digits are megabytes, a text may end in `k`, `m` or `g` in any case, and a `b` may follow.
+///
+/// # Errors
+/// What is wrong, and what was expected.
+pub(crate) fn megabytes(value: &Value) -> Result<f64, String> {
+    let found = match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => of_text(text),
+        _ => None,
+    };
+    match found {
+        Some(amount) if amount.is_finite() && amount > 0.0 => Ok(amount),
+        Some(_) => Err(format!("{value} is not more than nothing; {EXPECTED}")),
+        None => Err(format!("{value} is no amount of memory; {EXPECTED}")),
+    }
+}
+
+fn of_text(text: &str) -> Option<f64> {
+    let text = text.trim().to_ascii_lowercase();
+    let text = match text.strip_suffix('b') {
+        Some(rest) if rest.ends_with(['k', 'm', 'g']) => rest,
+        Some(_) => return None,
+        None => text.as_str(),
+    };
+    let (digits, factor) = match text.char_indices().last()? {
+        (at, 'k') => (&text[..at], 1.0 / 1024.0),
+        (at, 'm') => (&text[..at], 1.0),
+        (at, 'g') => (&text[..at], 1024.0),
+        _ => (text, 1.0),
+    };
+    let digits = digits.trim();
+    // What Rust reads as a number beyond digits (`inf`, `1e3`) is none here.
+    let plain = digits
+        .chars()
+        .all(|char| char.is_ascii_digit() || matches!(char, '.' | '-'));
+    plain.then(|| digits.parse::<f64>().ok()).flatten().map(|number| number * factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn amounts() {
+        for (value, expected) in [
+            (json!("1g"), 1024.0),
+            (json!("1.5G"), 1536.0),
+            (json!("2048"), 2048.0),
+            (json!("512k"), 0.5),
+            (json!(2048), 2048.0),
+            (json!(0.5), 0.5),
+            (json!("128M"), 128.0),
+            (json!("128mb"), 128.0),
+            (json!("2Gb"), 2048.0),
+            (json!("1024KB"), 1.0),
+            (json!(" 64 m "), 64.0),
+        ] {
+            assert_eq!(megabytes(&value), Ok(expected), "{value}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_amount() {
+        for (value, expected) in [
+            (json!(""), "no amount"),
+            (json!("m"), "no amount"),
+            (json!("12b"), "no amount"),
+            (json!("1t"), "no amount"),
+            (json!("inf"), "no amount"),
+            (json!("1e3m"), "no amount"),
+            (json!("much"), "no amount"),
+            (json!(true), "no amount"),
+            (json!([1]), "no amount"),
+            (json!(0), "not more than nothing"),
+            (json!("-5m"), "not more than nothing"),
+        ] {
+            let error = megabytes(&value).unwrap_err();
+            assert!(error.contains(expected) && error.contains("512m"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What a job is: everything needed to launch it, with defaults filled in. Stored as it stands until the job ends.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{Mount, PortWish};
+
+/// A job's definition.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Spec {
+    pub(crate) command: Command,
+    /// `None`: the configured one.
+    pub(crate) image: Option<String>,
+    pub(crate) containerizer: Containerizer,
+    pub(crate) cpus: f64,
+    /// Megabytes, as `disk`.
+    pub(crate) mem: f64,
+    pub(crate) disk: f64,
+    pub(crate) gpus: f64,
+    pub(crate) environment: BTreeMap<String, String>,
+    /// The job's own conditions; the configured ones are added when it is launched.
+    pub(crate) attributes: Vec<String>,
+    pub(crate) force_pull: bool,
+    /// As written; `None`: the configured one.
+    pub(crate) network_mode: Option<String>,
+    /// Within the container.
+    pub(crate) user: Option<String>,
+    pub(crate) volumes: Vec<Mount>,
+    pub(crate) ports: Vec<PortWish>,
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Whether the configured container socket is mounted.
+    pub(crate) container_sock: bool,
+    /// Seconds after which a job that has no place yet is given up.
+    pub(crate) max_wait: Option<f64>,
+    /// Seconds that it may run, counted by its agent.
+    pub(crate) max_runtime: Option<f64>,
+    /// Seconds between the polite signal and the other one.
+    pub(crate) kill_grace: Option<f64>,
+    /// What the workflow engine calls it; jobs that have one are listed by `/v0/dags`.
+    pub(crate) key: Option<Key>,
+    /// The workflow engine's own settings of the task, as they came; shown by `/v0/dags`.
+    pub(crate) executor_config: Map<String, Value>,
+}
+
+/// What a job runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Command {
+    /// A program and its arguments, which reach it as they are. Empty: what the image starts by itself.
+    Args(Vec<String>),
+    /// A line for the agent's shell.
+    Shell(String),
+}
+
+/// Which of the cluster's containerizers runs the image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Containerizer {
+    /// `CONTAINER`, `DOCKER`.
+    #[default]
+    Docker,
+    /// `MESOS`.
+    Mesos,
+}
+
+/// One try of a task of a DAG's run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Key {
+    pub(crate) dag_id: String,
+    pub(crate) task_id: String,
+    #[serde(default)]
+    pub(crate) run_id: String,
+    #[serde(default)]
+    pub(crate) try_number: i64,
+    /// -1 for a task that is not mapped.
+    #[serde(default = "unmapped")]
+    pub(crate) map_index: i64,
+}
+
+fn unmapped() -> i64 {
+    -1
+}

@@ -1,0 +1,123 @@
+//! What the job needs of the scheduler, the plugins and the agents, as traits: the real ones here, scripted ones in tests.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use transom_cluster::agent::{Agents, Part};
+use transom_cluster::{AgentId, Client, FrameworkId, TaskId};
+use transom_plugins::matcher::{Condition, ConditionError};
+use transom_plugins::{CallError, Plugins};
+use transom_scheduler::{Connection, Scheduler, Tasks, Waiting, Wanted};
+
+/// The scheduler's side: tasks.
+#[async_trait]
+pub(crate) trait Launcher: Debug + Send + Sync {
+    async fn want(&self, tasks: Vec<Wanted>) -> transom_scheduler::Result<()>;
+    async fn release(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()>;
+    async fn forget(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()>;
+    fn tasks(&self) -> Arc<Tasks>;
+    fn waiting(&self) -> Vec<Waiting>;
+    fn connection(&self) -> Connection;
+}
+
+#[async_trait]
+impl Launcher for Scheduler {
+    async fn want(&self, tasks: Vec<Wanted>) -> transom_scheduler::Result<()> {
+        Scheduler::want(self, tasks).await
+    }
+
+    async fn release(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()> {
+        Scheduler::release(self, tasks, None).await
+    }
+
+    async fn forget(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()> {
+        Scheduler::forget(self, tasks).await
+    }
+
+    fn tasks(&self) -> Arc<Tasks> {
+        Scheduler::tasks(self)
+    }
+
+    fn waiting(&self) -> Vec<Waiting> {
+        Scheduler::waiting(self)
+    }
+
+    fn connection(&self) -> Connection {
+        Scheduler::connection(self)
+    }
+}
+
+/// The attribute matcher's side: whether conditions can be understood.
+#[async_trait]
+pub(crate) trait Matcher: Debug + Send + Sync {
+    async fn check(&self, conditions: &[Condition]) -> Result<Vec<ConditionError>, CallError>;
+}
+
+#[async_trait]
+impl Matcher for Plugins {
+    async fn check(&self, conditions: &[Condition]) -> Result<Vec<ConditionError>, CallError> {
+        Plugins::check_conditions(self, conditions).await
+    }
+}
+
+/// The cluster's side beside the framework: its agents, and files in their sandboxes.
+#[async_trait]
+pub(crate) trait Cluster: Debug + Send + Sync {
+    /// Host name and port of an agent that the master knows.
+    async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<(String, u16)>>;
+
+    /// A part of a file in a task's sandbox, and how long the whole file is.
+    async fn read(
+        &self,
+        agent: &(String, u16),
+        framework: &FrameworkId,
+        task: &TaskId,
+        file: &str,
+        offset: Option<u64>,
+        length: u64,
+    ) -> transom_cluster::Result<(Part, u64)>;
+}
+
+/// A master and its agents.
+#[derive(Debug)]
+pub(crate) struct Real {
+    client: Client,
+    agents: Agents,
+}
+
+impl Real {
+    pub(crate) fn new(client: Client) -> Self {
+        let agents = client.agents();
+        Self { client, agents }
+    }
+}
+
+#[async_trait]
+impl Cluster for Real {
+    async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<(String, u16)>> {
+        let answer = self.client.get_agents().await?;
+        Ok(answer.agents.into_iter().map(|agent| agent.agent_info).find_map(|info| {
+            let found = info.id.as_ref() == Some(id);
+            found.then(|| (info.hostname, info.port.unwrap_or(5051)))
+        }))
+    }
+
+    async fn read(
+        &self,
+        agent: &(String, u16),
+        framework: &FrameworkId,
+        task: &TaskId,
+        file: &str,
+        offset: Option<u64>,
+        length: u64,
+    ) -> transom_cluster::Result<(Part, u64)> {
+        // The executor of a task that is launched alone has the task's id.
+        let sandbox = transom_cluster::agent::sandbox(framework, &task.as_str().into());
+        let path = format!("{sandbox}/{file}");
+        let size = self.agents.size(agent, &path).await?;
+        let offset = offset.unwrap_or_else(|| size.saturating_sub(length));
+        let part = self.agents.read(agent, &path, offset, length).await?;
+        Ok((part, size))
+    }
+}

@@ -1,0 +1,226 @@
+//! Putting the job together, and the handle to it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use axum::Router;
+use http::HeaderName;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use transom_cluster::Client;
+use transom_plugins::Plugins;
+use transom_scheduler::Connection;
+use transom_store::Standing;
+use transom_web::{Forwarder, Limits, Listener};
+
+use crate::api::{self, Api, Shared};
+use crate::launch::Book;
+use crate::metrics::Metrics;
+use crate::role::{Lead, Role};
+use crate::seams::{Cluster, Matcher, Real};
+use crate::table::Table;
+use crate::{Config, Error, Result};
+
+/// Tells who passed a request on.
+const VIA: HeaderName = HeaderName::from_static("x-transom-workflow-via");
+/// Bytes of a body: a workload with everything that belongs to it is some kilobytes.
+const MAX_BODY: usize = 1 << 20;
+
+/// The job, as others see it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Workflow {
+    addr: SocketAddr,
+    lead: Arc<ArcSwapOption<Lead>>,
+    standing: watch::Receiver<Standing>,
+    tracker: TaskTracker,
+    token: CancellationToken,
+}
+
+impl Workflow {
+    /// Where the HTTP port really listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Whether jobs can be queued and launched: by this daemon, when it leads and its framework is subscribed, or by
+    /// another one that is known to lead.
+    pub fn ready(&self) -> bool {
+        if self.token.is_cancelled() {
+            return false;
+        }
+        match self.connection() {
+            Some(connection) => connection.connected,
+            None => matches!(*self.standing.borrow(), Standing::Elsewhere(_)),
+        }
+    }
+
+    /// How the framework's subscription stands; `None` while this daemon does not lead.
+    pub fn connection(&self) -> Option<Connection> {
+        self.lead.load().as_ref().map(|lead| lead.scheduler.connection())
+    }
+
+    /// Returns when the port is no longer served; cancel the token given at the start first.
+    pub async fn stopped(&self) {
+        self.tracker.wait().await;
+    }
+}
+
+/// The job with its port taken: its address is known, nothing is served yet.
+#[derive(Debug)]
+pub struct Bound {
+    config: Config,
+    listener: Listener,
+}
+
+impl Config {
+    /// Takes the port.
+    ///
+    /// # Errors
+    /// [`Error::Exposed`] for a listener that other machines can reach when there are neither credentials nor networks
+    /// to be trusted, [`Error::Web`] when the port cannot be taken.
+    pub fn bind(self) -> Result<Bound> {
+        let wished = SocketAddr::new(self.listener, self.port);
+        let anybody = self.credentials.is_none() && self.trusted_networks.is_none();
+        if !self.listener.is_loopback() && anybody {
+            return Err(Error::Exposed(wished));
+        }
+        let listener = Listener::bind("workflow", wished).map_err(Error::Web)?;
+        Ok(Bound {
+            config: self,
+            listener,
+        })
+    }
+
+    /// Whose requests may queue and look up without credentials.
+    fn trusted(&self) -> Arc<[IpNet]> {
+        match &self.trusted_networks {
+            Some(networks) => networks.clone().into(),
+            None => this_machine().into(),
+        }
+    }
+}
+
+fn this_machine() -> Vec<IpNet> {
+    let v4 = Ipv4Net::new([127, 0, 0, 0].into(), 8).map(IpNet::from);
+    let v6 = Ipv6Net::new([0, 0, 0, 0, 0, 0, 0, 1].into(), 128).map(IpNet::from);
+    [v4, v6].into_iter().flatten().collect()
+}
+
+impl Bound {
+    /// Host and port by which other daemons reach this one.
+    pub fn advertised(&self) -> String {
+        format!("{}:{}", self.config.hostname, self.listener.local_addr().port())
+    }
+
+    /// Serves the port until `token` is cancelled. What runs the jobs is the [`Role`], which somebody has to
+    /// [stand by](Role::stand_by) or [lead](Role::lead) with. `standing` tells who leads.
+    ///
+    /// # Errors
+    /// [`Error::Web`] when the configured hostname is none.
+    pub fn start(
+        self,
+        plugins: Plugins,
+        cluster: Client,
+        standing: watch::Receiver<Standing>,
+        registry: &mut Registry,
+        token: CancellationToken,
+    ) -> Result<(Workflow, Role)> {
+        self.start_with(
+            Arc::new(plugins),
+            Arc::new(Real::new(cluster)),
+            standing,
+            registry,
+            token,
+        )
+    }
+
+    pub(crate) fn start_with(
+        self,
+        matcher: Arc<dyn Matcher>,
+        cluster: Arc<dyn Cluster>,
+        standing: watch::Receiver<Standing>,
+        registry: &mut Registry,
+        token: CancellationToken,
+    ) -> Result<(Workflow, Role)> {
+        let own = self.advertised();
+        let Self { config, listener } = self;
+        let addr = listener.local_addr();
+        if config.credentials.is_none() {
+            tracing::info!(
+                "workflow: api_username and api_password are not set, so /v0/dags answers nobody and only trusted \
+                 networks may queue jobs"
+            );
+        }
+        let grace = config.grace;
+        let limits = Limits {
+            max_body: MAX_BODY,
+            ..Limits::default()
+        };
+        let (router, role) = assemble(config, &own, matcher, cluster, &standing, registry, token.clone())?;
+        let lead = Arc::clone(&role.lead);
+        let tracker = TaskTracker::new();
+        let stop = token.clone();
+        tracker.spawn(async move {
+            if let Err(error) = transom_web::serve(listener, router, limits, stop, grace).await {
+                tracing::error!(%error, "the workflow port is not served any more");
+            }
+        });
+        tracker.close();
+        let workflow = Workflow {
+            addr,
+            lead,
+            standing,
+            tracker,
+            token,
+        };
+        Ok((workflow, role))
+    }
+}
+
+/// What answers requests, and what runs the jobs. `own`: host and port by which other daemons reach this one.
+pub(crate) fn assemble(
+    config: Config,
+    own: &str,
+    matcher: Arc<dyn Matcher>,
+    cluster: Arc<dyn Cluster>,
+    standing: &watch::Receiver<Standing>,
+    registry: &mut Registry,
+    stopping: CancellationToken,
+) -> Result<(Router, Role)> {
+    let forwarder = Forwarder::new(VIA, own).map_err(Error::Web)?;
+    let (table, book) = (Arc::new(Table::new()), Arc::new(Book::default()));
+    let lead = Arc::new(ArcSwapOption::empty());
+    let (turns, turned) = watch::channel(());
+    let role = Role {
+        config: config.clone(),
+        table: Arc::clone(&table),
+        book: Arc::clone(&book),
+        metrics: Metrics::register(registry),
+        lead: Arc::clone(&lead),
+        turns,
+    };
+    let router = api::router(&Api(Arc::new(Shared {
+        trusted: config.trusted(),
+        config,
+        table,
+        book,
+        matcher,
+        cluster,
+        lead,
+        standing: standing.clone(),
+        turned,
+        forwarder,
+        stopping,
+    })));
+    Ok((router, role))
+}
+
+/// Whether an address belongs to one of the networks.
+pub(crate) fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    networks.iter().any(|network| network.contains(&address))
+}

@@ -1,0 +1,492 @@
+//! Scripted sides for tests: a scheduler that does as the test says, a matcher that knows one rule, a cluster of one agent.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use futures::StreamExt;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use jiff::Timestamp;
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+use transom_cluster::agent::Part;
+use transom_cluster::v1::{ContainerStatus, TaskInfo, TaskState, TaskStatus};
+use transom_cluster::{AgentId, FrameworkId, TaskId};
+use transom_plugins::CallError;
+use transom_plugins::matcher::{Condition, ConditionError};
+use transom_scheduler::{
+    AgentPlace, Connection, Event, Phase, Placement, Reason, Reasons, TaskRecord, Tasks, Waiting, Wanted,
+};
+use transom_store::{Standing, Store};
+
+use crate::seams::{Cluster, Launcher, Matcher};
+use crate::{Config, start};
+
+/// No wait in a test takes longer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A scheduler that launches when the test says so.
+#[derive(Debug)]
+pub(crate) struct Scripted {
+    inner: Mutex<Inner>,
+    events: Mutex<mpsc::UnboundedSender<Event>>,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    wanted: BTreeMap<TaskId, Wanted>,
+    tasks: Tasks,
+    launched: Vec<TaskInfo>,
+    forgotten: Vec<TaskId>,
+}
+
+impl Scripted {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            inner: Mutex::default(),
+            events: Mutex::new(mpsc::unbounded_channel().0),
+            changed: watch::Sender::new(()),
+        })
+    }
+
+    /// A new core listens from now on.
+    fn attach(&self) -> mpsc::UnboundedReceiver<Event> {
+        let (events, receiver) = mpsc::unbounded_channel();
+        *self.events.lock().unwrap() = events;
+        // Demand is not stored.
+        self.inner.lock().unwrap().wanted.clear();
+        receiver
+    }
+
+    fn send(&self, event: Event) {
+        // The job may be down.
+        let _ = self.events.lock().unwrap().send(event);
+    }
+
+    /// Waits until something holds of what is wanted, launched and forgotten.
+    pub(crate) async fn until<T>(&self, what: &str, look: impl Fn(&Self) -> Option<T>) -> T {
+        let mut changed = self.changed.subscribe();
+        let waiting = async {
+            loop {
+                if let Some(found) = look(self) {
+                    return found;
+                }
+                changed.changed().await.unwrap();
+            }
+        };
+        let waited = tokio::time::timeout(PATIENCE, waiting).await;
+        waited.unwrap_or_else(|_| panic!("waited for {what}; {self:?}"))
+    }
+
+    /// The ids of what is wanted, once there are so many.
+    pub(crate) async fn wanted(&self, count: usize) -> Vec<TaskId> {
+        self.until(&format!("{count} wanted"), |scripted| {
+            let inner = scripted.inner.lock().unwrap();
+            let ids: Vec<TaskId> = inner.wanted.keys().cloned().collect();
+            (ids.len() == count).then_some(ids)
+        })
+        .await
+    }
+
+    /// Launches a wanted task, and gives what was launched.
+    pub(crate) async fn launch(&self, task: &str) -> TaskInfo {
+        let task = TaskId::from(task);
+        let (wanted, info) = self
+            .until(&format!("{task} to be wanted"), |scripted| {
+                let wanted = scripted.inner.lock().unwrap().wanted.remove(&task)?;
+                let placement = Placement {
+                    task: task.clone(),
+                    agent: place(),
+                    host_ports: vec![31_000; wanted.spec.ports.len()],
+                };
+                let info = wanted.spec.build.task().unwrap().build(&placement);
+                Some((wanted, info))
+            })
+            .await;
+        let record = Arc::new(record(&wanted));
+        let mut inner = self.inner.lock().unwrap();
+        inner.tasks.insert(task, Arc::clone(&record));
+        inner.launched.push(info.clone());
+        drop(inner);
+        self.send(Event::Launched(record));
+        info
+    }
+
+    /// The cluster says something of a task.
+    pub(crate) fn update(&self, task: &str, state: TaskState, message: Option<&str>) {
+        let task = TaskId::from(task);
+        let mut inner = self.inner.lock().unwrap();
+        let mut record = inner.tasks[&task].as_ref().clone();
+        record.status = Some(TaskStatus {
+            task_id: task.clone(),
+            state: state.clone(),
+            message: message.map(str::to_owned),
+            agent_id: Some("a1".into()),
+            uuid: Some("dXVpZA==".to_owned()),
+            container_status: Some(ContainerStatus {
+                container_id: Some("c1".into()),
+                ..ContainerStatus::default()
+            }),
+            ..TaskStatus::default()
+        });
+        record.phase = if state.is_terminal() || state == TaskState::Unknown {
+            Phase::Terminal
+        } else {
+            Phase::Launched
+        };
+        record.state = state;
+        record.updated_at = Timestamp::now();
+        let record = Arc::new(record);
+        inner.tasks.insert(task, Arc::clone(&record));
+        drop(inner);
+        self.send(Event::Updated(record));
+    }
+
+    /// Waits until the record of a task is forgotten.
+    pub(crate) async fn forgotten(&self, task: &str) {
+        let task = TaskId::from(task);
+        self.until(&format!("{task} to be forgotten"), |scripted| {
+            scripted.inner.lock().unwrap().forgotten.contains(&task).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until a task is to be killed.
+    pub(crate) async fn killing(&self, task: &str) {
+        let task = TaskId::from(task);
+        self.until(&format!("{task} to be killed"), |scripted| {
+            let inner = scripted.inner.lock().unwrap();
+            inner.tasks.get(&task).filter(|record| record.killing).map(|_| ())
+        })
+        .await;
+    }
+
+    /// How often a task was launched.
+    pub(crate) fn launches(&self) -> usize {
+        self.inner.lock().unwrap().launched.len()
+    }
+}
+
+fn place() -> AgentPlace {
+    AgentPlace {
+        id: "a1".into(),
+        hostname: "h1".to_owned(),
+        region: None,
+        zone: None,
+        endpoint: Some(("h1".to_owned(), 5051)),
+    }
+}
+
+fn record(wanted: &Wanted) -> TaskRecord {
+    TaskRecord {
+        id: wanted.id.clone(),
+        run_spec: wanted.spec.id.clone(),
+        version: String::new(),
+        group: None,
+        agent: Arc::new(place()),
+        agent_attributes: Arc::default(),
+        host_ports: Vec::new(),
+        phase: Phase::Launched,
+        state: TaskState::Staging,
+        status: None,
+        intended_at: Timestamp::now(),
+        staged_at: None,
+        started_at: None,
+        updated_at: Timestamp::now(),
+        killing: false,
+        kill_grace: None,
+        note: Arc::default(),
+    }
+}
+
+#[async_trait]
+impl Launcher for Scripted {
+    async fn want(&self, tasks: Vec<Wanted>) -> transom_scheduler::Result<()> {
+        let mut inner = self.inner.lock().unwrap();
+        for wanted in tasks {
+            if !inner.tasks.contains_key(&wanted.id) {
+                inner.wanted.insert(wanted.id.clone(), wanted);
+            }
+        }
+        drop(inner);
+        self.changed.send_replace(());
+        Ok(())
+    }
+
+    async fn release(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()> {
+        let mut inner = self.inner.lock().unwrap();
+        for task in tasks {
+            inner.wanted.remove(&task);
+            if let Some(record) = inner.tasks.get_mut(&task) {
+                Arc::make_mut(record).killing = true;
+            }
+        }
+        drop(inner);
+        self.changed.send_replace(());
+        Ok(())
+    }
+
+    async fn forget(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()> {
+        let mut inner = self.inner.lock().unwrap();
+        for task in tasks {
+            if let Some(record) = inner.tasks.get(&task) {
+                assert!(record.is_terminal(), "{task} is forgotten while it runs");
+                inner.tasks.remove(&task);
+            }
+            inner.forgotten.push(task);
+        }
+        drop(inner);
+        self.changed.send_replace(());
+        Ok(())
+    }
+
+    fn tasks(&self) -> Arc<Tasks> {
+        Arc::new(self.inner.lock().unwrap().tasks.clone())
+    }
+
+    fn waiting(&self) -> Vec<Waiting> {
+        let inner = self.inner.lock().unwrap();
+        let reasons = Arc::new(Reasons {
+            last: [(Reason::UnfulfilledCondition, 1)].into(),
+            last_offers: 1,
+            last_conditions: [(0, 1)].into(),
+            ..Reasons::default()
+        });
+        inner
+            .wanted
+            .values()
+            .map(|wanted| Waiting {
+                task: wanted.id.clone(),
+                run_spec: wanted.spec.id.clone(),
+                version: String::new(),
+                since: Timestamp::now(),
+                not_before: None,
+                reasons: Arc::clone(&reasons),
+            })
+            .collect()
+    }
+
+    fn connection(&self) -> Connection {
+        Connection {
+            framework_id: Some("f1".into()),
+            connected: true,
+            master: None,
+            since: Timestamp::now(),
+        }
+    }
+}
+
+/// Conditions need a colon.
+#[derive(Debug, Default)]
+pub(crate) struct Colons {
+    pub(crate) away: AtomicBool,
+}
+
+#[async_trait]
+impl Matcher for Colons {
+    async fn check(&self, conditions: &[Condition]) -> Result<Vec<ConditionError>, CallError> {
+        if self.away.load(Ordering::Relaxed) {
+            return Err(CallError::Stopped);
+        }
+        let wrong = |condition: &Condition| matches!(condition, Condition::Expression(text) if !text.contains(':'));
+        let errors = (0..).zip(conditions).filter(|(_, condition)| wrong(condition));
+        let error = |(condition, _)| ConditionError {
+            condition,
+            message: "expected key:value".to_owned(),
+        };
+        Ok(errors.map(error).collect())
+    }
+}
+
+/// One agent, and what a task wrote there.
+#[derive(Debug)]
+pub(crate) struct OneAgent;
+
+#[async_trait]
+impl Cluster for OneAgent {
+    async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<(String, u16)>> {
+        Ok((id.as_str() == "a1").then(|| ("h1".to_owned(), 5051)))
+    }
+
+    async fn read(
+        &self,
+        agent: &(String, u16),
+        framework: &FrameworkId,
+        task: &TaskId,
+        file: &str,
+        offset: Option<u64>,
+        length: u64,
+    ) -> transom_cluster::Result<(Part, u64)> {
+        let text = format!("{file} of {task} of {framework} on {}:{}\n", agent.0, agent.1);
+        let size = text.len() as u64;
+        let offset = offset.unwrap_or(size.saturating_sub(length)).min(size);
+        // A few bytes at a time, as agents give pages.
+        let end = (offset + length.min(7)).min(size);
+        let data = text[offset as usize..end as usize].to_owned();
+        Ok((Part { data, offset }, size))
+    }
+}
+
+/// The job with scripted sides.
+pub(crate) struct Site {
+    pub(crate) scheduler: Arc<Scripted>,
+    pub(crate) matcher: Arc<Colons>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) router: Router,
+    config: Config,
+    token: CancellationToken,
+    running: Option<JoinHandle<crate::Result<()>>>,
+    _dir: Option<tempfile::TempDir>,
+}
+
+impl Site {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(Config::default()).await
+    }
+
+    pub(crate) async fn start_with(config: Config) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = transom_store::open(&format!("file:{}", dir.path().display()))
+            .await
+            .unwrap();
+        let mut site = Self::over(config, store, Scripted::new());
+        site._dir = Some(dir);
+        site
+    }
+
+    fn over(mut config: Config, store: Arc<dyn Store>, scheduler: Arc<Scripted>) -> Self {
+        config.defaults.image = Some("default:1".to_owned());
+        let token = CancellationToken::new();
+        let (_, standing) = watch::channel(Standing::Here);
+        let matcher = Arc::new(Colons::default());
+        let (router, mut role) = start::assemble(
+            config.clone(),
+            "localhost:1",
+            Arc::clone(&matcher) as Arc<dyn Matcher>,
+            Arc::new(OneAgent),
+            &standing,
+            &mut Registry::default(),
+            token.clone(),
+        )
+        .unwrap();
+        let events = scheduler.attach();
+        let events = futures::stream::unfold(events, |mut events| async {
+            events.recv().await.map(|event| (event, events))
+        });
+        let (launcher, kept, stop) = (Arc::clone(&scheduler), Arc::clone(&store), token.clone());
+        let running = tokio::spawn(async move { role.lead_with(launcher, events.boxed(), kept, stop).await });
+        Self {
+            scheduler,
+            matcher,
+            store,
+            router,
+            config,
+            token,
+            running: Some(running),
+            _dir: None,
+        }
+    }
+
+    /// Ends the job and starts it again on what is stored; the scheduler keeps its tasks.
+    pub(crate) async fn restart(mut self) -> Self {
+        self.token.cancel();
+        if let Some(running) = self.running.take() {
+            running.await.unwrap().unwrap();
+        }
+        let mut next = Self::over(
+            self.config.clone(),
+            Arc::clone(&self.store),
+            Arc::clone(&self.scheduler),
+        );
+        next._dir = self._dir.take();
+        next
+    }
+
+    /// Asks from this machine.
+    pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Answer {
+        self.ask_from([127, 0, 0, 1], method, path, body, None).await
+    }
+
+    pub(crate) async fn ask_from(
+        &self,
+        peer: [u8; 4],
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+        authorization: Option<&str>,
+    ) -> Answer {
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let mut request = Request::builder().method(method).uri(path).body(body).unwrap();
+        if let Some(value) = authorization {
+            let value = value.parse().unwrap();
+            request.headers_mut().insert(http::header::AUTHORIZATION, value);
+        }
+        let peer = SocketAddr::from((peer, 1));
+        request.extensions_mut().insert(ConnectInfo(peer));
+        let response = tokio::time::timeout(PATIENCE, self.router.clone().oneshot(request))
+            .await
+            .expect("an answer in time")
+            .unwrap();
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Answer {
+            status: head.status,
+            headers: head.headers,
+            text: String::from_utf8(body.to_vec()).unwrap(),
+        }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.ask(Method::GET, path, None).await
+    }
+
+    /// Queues a job that is to be taken.
+    pub(crate) async fn queue(&self, body: Value) {
+        let answer = self.ask(Method::POST, "/v0/queue_command", Some(body)).await;
+        assert_eq!((answer.status, answer.text.as_str()), (StatusCode::OK, "Ok"));
+    }
+
+    /// Waits until a job shows a state.
+    pub(crate) async fn until(&self, id: &str, state: &str) -> Value {
+        let mut since = 0;
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let seen = self.get(&format!("/v0/task/{id}")).await.json();
+            if seen["status"]["state"] == state {
+                return seen;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{id} is not {state}: {seen}");
+            let events = self.get(&format!("/v0/events?since={since}&wait=1")).await.json();
+            since = events["next"].as_u64().unwrap();
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+}
