@@ -31,7 +31,7 @@ use transom_store::{Election, Store};
 use transom_workflow::Workflow;
 
 use crate::admin::{self, Admin};
-use crate::config::{self, Settings};
+use crate::config::Settings;
 use crate::exit::{Misconfigured, Unavailable};
 use leadership::Framework;
 

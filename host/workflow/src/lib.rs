@@ -52,6 +52,8 @@ mod metrics;
 mod model;
 mod python;
 mod reason;
+#[cfg(test)]
+mod replay;
 mod role;
 mod seams;
 mod start;

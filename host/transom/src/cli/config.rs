@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 
-use super::discovery::wrong;
+use super::import::Import;
 use super::ports::{self, Port};
 use crate::config;
 use crate::exit::Misconfigured;
@@ -16,15 +16,6 @@ use crate::output::{self, Output};
 pub(super) enum ConfigCommand {
     Check(Check),
     Import(Import),
-}
-
-/// Reads another program's configuration and prints the TOML that means the same: mesos-dns's JSON.
-///
-/// Secrets are left out; comments say where they belong.
-#[derive(Debug, Args)]
-pub(super) struct Import {
-    /// The other program's file.
-    file: PathBuf,
 }
 
 /// Prints what would run and where each value comes from, secrets masked.
@@ -58,18 +49,5 @@ impl Check {
             .iter()
             .map(|row| vec![row.key.clone(), row.value.clone(), row.source.clone()]);
         output::print(self.output, &rows, &["key", "value", "from"], cells)
-    }
-}
-
-impl Import {
-    fn run(self) -> anyhow::Result<()> {
-        let content = std::fs::read(&self.file)
-            .with_context(|| format!("cannot read {}", self.file.display()))
-            .context(Misconfigured)?;
-        let import = config::read_mesos_dns(&content)
-            .with_context(|| wrong(&self.file))
-            .context(Misconfigured)?;
-        print!("{}", config::toml(import)?);
-        Ok(())
     }
 }

@@ -4,6 +4,8 @@ mod cluster;
 mod config;
 mod dev;
 mod discovery;
+mod import;
+mod operator;
 mod plugin;
 mod ports;
 mod serve;
@@ -39,6 +41,8 @@ enum Command {
     Config(config::ConfigCommand),
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
+    #[command(subcommand)]
+    Operator(operator::OperatorCommand),
     Completions(shell::Completions),
     Man(shell::Man),
 }
@@ -52,6 +56,7 @@ impl CommandLine {
             Command::Cluster(command) => command.run().await,
             Command::Config(command) => command.run(),
             Command::Plugin(command) => command.run().await,
+            Command::Operator(command) => command.run().await,
             Command::Completions(command) => command.run(),
             Command::Man(command) => command.run(),
         }

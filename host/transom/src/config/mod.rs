@@ -17,4 +17,4 @@ pub(crate) use report::{rows, toml};
 pub(crate) use settings::{
     Apps, Cluster, Discovery, LogFormat, Looker, Oci, OciLogin, Plugins, Settings, Signatures, Store,
 };
-pub(crate) use workflow::{Variable, Workflow};
+pub(crate) use workflow::Workflow;

@@ -1,0 +1,287 @@
+"""One container as a task of a DAG (Airflow 2.10 and later)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import requests
+
+from .daemon import AWAY, FINISHED, LIVE, Daemon
+
+try:
+    from airflow.sdk import BaseOperator, BaseOperatorLink
+    from airflow.sdk.exceptions import AirflowException
+except ImportError:  # Airflow 2
+    from airflow.exceptions import AirflowException
+    from airflow.models import BaseOperator
+    from airflow.models.baseoperatorlink import BaseOperatorLink
+
+
+class LogLink(BaseOperatorLink):  # type: ignore[misc]
+    """Leads to what the container wrote."""
+
+    name = "Container log"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        """The address, once the task was queued."""
+        return getattr(operator, "log_url", None) or ""
+
+
+class ClusterOperator(BaseOperator):  # type: ignore[misc]
+    """Runs one container on the cluster and waits for its end.
+
+    :param image: the container's image
+    :param command: one text for a shell, or a list of arguments that reach the container as they are
+    :param cpus: how many
+    :param mem_limit: as ``512m`` or ``2g``, or megabytes; ``memlimit`` is the same
+    :param disk: megabytes
+    :param environment: variables of the container
+    :param attributes: conditions on agents, as ``gpu:true``
+    :param force_pull: pull the image again
+    :param network_mode: ``host``, ``bridge``, ``none`` or a network's name
+    :param user: who to be within the container
+    :param volumes: as ``/data:/mnt/data:ro``
+    :param scheduler_url: the daemon's address; ``airflow_scheduler_url`` is the same
+    :param poll_interval: seconds between two looks
+    :param startup_timeout: seconds until the task has to have ended; with ``running_timeout``, to have begun
+    :param waiting_timeout: seconds until it has to have begun
+    :param running_timeout: seconds that it may run
+    :param deferrable: wait in the triggerer instead of in a worker
+    """
+
+    template_fields: Sequence[str] = (
+        "command",
+        "environment",
+        "image",
+        "attributes",
+        "cpus",
+        "mem_limit",
+        "disk",
+        "volumes",
+        "user",
+        "network_mode",
+        "scheduler_url",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {"command": "bash", "environment": "json"}
+    operator_extra_links = (LogLink(),)
+    ui_color = "#d7e8f5"
+
+    def __init__(
+        self,
+        *,
+        image: str,
+        command: str | Sequence[Any] | None = None,
+        cpus: float | str | None = None,
+        mem_limit: str | float | None = None,
+        memlimit: str | float | None = None,
+        disk: float | str | None = None,
+        environment: dict[str, str] | None = None,
+        attributes: Sequence[str] | None = None,
+        force_pull: bool = False,
+        network_mode: str | None = None,
+        user: str | None = None,
+        volumes: Sequence[Any] | None = None,
+        scheduler_url: str | None = None,
+        airflow_scheduler_url: str | None = None,
+        poll_interval: float = 2.0,
+        startup_timeout: float | None = 300.0,
+        waiting_timeout: float | None = None,
+        running_timeout: float | None = None,
+        deferrable: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.image = image
+        self.command = command
+        self.cpus = cpus
+        self.mem_limit = mem_limit if mem_limit is not None else memlimit
+        self.disk = disk
+        self.environment = environment or {}
+        self.attributes = list(attributes or [])
+        self.force_pull = force_pull
+        self.network_mode = network_mode
+        self.user = user
+        self.volumes = list(volumes or [])
+        self.scheduler_url = scheduler_url or airflow_scheduler_url
+        self.poll_interval = poll_interval
+        self.startup_timeout = startup_timeout
+        self.waiting_timeout = waiting_timeout
+        self.running_timeout = running_timeout
+        self.deferrable = deferrable
+        self.log_url: str | None = None
+        self._cluster_task: str | None = None
+
+    def execute(self, context: Any) -> Any:
+        """Queues the job and follows it to its end; its last status is the result."""
+        daemon = Daemon(self.scheduler_url)
+        task_id = self.job_id(context)
+        self._cluster_task = task_id
+        self.log_url = daemon.log_url(task_id)
+        begun = time.time()
+        self._queue(daemon, task_id, begun)
+        if self.deferrable:
+            from .trigger import ClusterTrigger  # noqa: PLC0415
+
+            trigger = ClusterTrigger(
+                task_id=task_id, limits=self.limits(begun), url=daemon.url, poll_interval=self.poll_interval
+            )
+            self.defer(trigger=trigger, method_name="execute_complete")
+        follow = Follow(daemon, task_id, self.limits(begun))
+        while True:
+            outcome = follow.look()
+            if outcome is not None:
+                return self.concluded(outcome)
+            time.sleep(self.poll_interval)
+
+    def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
+        """The triggerer has seen the end."""
+        self._cluster_task = event["task_id"]
+        self.log_url = Daemon(self.scheduler_url).log_url(event["task_id"])
+        return self.concluded(event)
+
+    def on_kill(self) -> None:
+        """Ends the container. A daemon that cannot do that is only reported."""
+        if self._cluster_task is None:
+            return
+        try:
+            Daemon(self.scheduler_url).kill(self._cluster_task)
+        except requests.RequestException as error:
+            self.log.warning(
+                "The cluster task %s was not killed and may go on: %s", self._cluster_task, error
+            )
+
+    def job_id(self, context: Any) -> str:
+        """An id of this try alone, so that no run shows another one's state."""
+        base = f"airflow.{self.dag_id}.{self.task_id}"
+        ti = (context or {}).get("ti")
+        if ti is None:
+            return base
+        own = getattr(ti, "id", None) or f"{ti.run_id}.{ti.try_number}.{ti.map_index}"
+        return f"{base}.{own}"
+
+    def body(self, task_id: str) -> dict[str, Any]:
+        """What the daemon is asked to run."""
+        command = self.command
+        if command is None:
+            arguments = []
+        elif isinstance(command, str):
+            arguments = ["/bin/sh", "-c", command]
+        else:
+            arguments = [str(argument) for argument in command]
+        body: dict[str, Any] = {
+            "airflow_task_id": task_id,
+            "container_type": "DOCKER",
+            "command": arguments,
+            "image": self.image,
+            "force_pull": self.force_pull,
+            "environment": self.environment,
+            "attributes": self.attributes,
+            "volumes": self.volumes,
+        }
+        for key in ("cpus", "mem_limit", "disk", "network_mode", "user"):
+            value = getattr(self, key)
+            if value is not None:
+                body[key] = value
+        return body
+
+    def limits(self, begun: float) -> Limits:
+        """When what has to have happened."""
+        return Limits(begun, self.startup_timeout, self.waiting_timeout, self.running_timeout)
+
+    def _queue(self, daemon: Daemon, task_id: str, begun: float) -> None:
+        limits = self.limits(begun)
+        while True:
+            try:
+                daemon.queue(self.body(task_id))
+                return
+            except AWAY as error:
+                if limits.passed(None):
+                    raise AirflowException(f"Timed out waiting for Mesos task {task_id}: {error}") from error
+                self.log.warning("The daemon at %s cannot be reached, trying again: %s", daemon.url, error)
+            except requests.RequestException as error:
+                detail = _detail(error)
+                raise AirflowException(f"Unable to queue Mesos task {task_id}: {error}{detail}") from error
+            time.sleep(self.poll_interval)
+
+    def concluded(self, outcome: dict[str, Any]) -> Any:
+        """Returns the last status of a task that finished, and fails for every other outcome."""
+        if outcome.get("kill"):
+            self.on_kill()
+        if outcome["error"] is not None:
+            raise AirflowException(outcome["error"])
+        return outcome["status"]
+
+
+class Limits:
+    """When a task has to have begun and ended. Plain values, so that a trigger can take them along."""
+
+    def __init__(
+        self,
+        begun: float,
+        startup: float | None,
+        waiting: float | None,
+        running: float | None,
+        since: float | None = None,
+    ) -> None:
+        """`since`: when it was first seen running, in seconds since the epoch as `begun`."""
+        self.begun, self.startup, self.waiting, self.running, self.since = (
+            begun,
+            startup,
+            waiting,
+            running,
+            since,
+        )
+
+    def passed(self, state: str | None) -> bool:
+        """Whether a task that is in this state now has overrun a limit."""
+        now = time.time()
+        if state == "TASK_RUNNING" and self.since is None:
+            self.since = now
+        if self.since is not None and self.running is not None:
+            return now - self.since >= self.running
+        if self.startup is not None and now - self.begun >= self.startup:
+            return True
+        return self.since is None and self.waiting is not None and now - self.begun >= self.waiting
+
+    def values(self) -> list[float | None]:
+        """As `__init__` takes them."""
+        return [self.begun, self.startup, self.waiting, self.running, self.since]
+
+
+class Follow:
+    """A task on its way to its end, one look at a time."""
+
+    def __init__(self, daemon: Daemon, task_id: str, limits: Limits) -> None:
+        self.daemon, self.task_id, self.limits = daemon, task_id, limits
+
+    def look(self) -> dict[str, Any] | None:
+        """`None` while it goes on, else what became of it: `task_id`, `status`, `error`, `kill`."""
+        state = None
+        try:
+            status = self.daemon.task(self.task_id) or {}
+            state = status.get("status", {}).get("state")
+        except AWAY:
+            pass  # It keeps polling until its limit.
+        except (requests.RequestException, ValueError, AttributeError) as error:
+            return self._outcome(error=f"Unable to read Mesos task {self.task_id}: {error}")
+        else:
+            if state == FINISHED:
+                return self._outcome(status=status)
+            if state is not None and state not in LIVE:
+                return self._outcome(error=f"Mesos task {self.task_id} finished in state {state}: {status}")
+        if self.limits.passed(state):
+            why = self.daemon.why(self.task_id) if state == "TASK_STAGING" else None
+            because = f" (it waits: {why})" if why else ""
+            return self._outcome(error=f"Timed out waiting for Mesos task {self.task_id}{because}", kill=True)
+        return None
+
+    def _outcome(self, status: Any = None, error: str | None = None, kill: bool = False) -> dict[str, Any]:
+        return {"task_id": self.task_id, "status": status, "error": error, "kill": kill}
+
+
+def _detail(error: requests.RequestException) -> str:
+    """What the daemon said, beside the status."""
+    text = error.response.text[:500] if error.response is not None else ""
+    return f" ({text})" if text else ""

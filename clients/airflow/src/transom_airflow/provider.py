@@ -1,0 +1,44 @@
+"""What Airflow is told about this distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import __version__
+
+
+def _option(description: str, example: str, **more: Any) -> dict[str, Any]:
+    return {
+        "description": description,
+        "type": "string",
+        "version_added": __version__,
+        "example": example,
+        "default": None,
+        **more,
+    }
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Name, executor, extra links and configuration."""
+    return {
+        "package-name": "transom-airflow",
+        "name": "Transom",
+        "description": "Tasks as containers on a cluster, through a Transom daemon.",
+        "versions": [__version__],
+        "executors": ["transom_airflow.executor.ClusterExecutor"],
+        "extra-links": ["transom_airflow.operator.LogLink"],
+        "config": {
+            "cluster": {
+                "description": "Where the Transom daemon is. The section may be called [mesos] as well.",
+                "options": {
+                    "operator_api_url": _option(
+                        "Address of the daemon's workflow port.",
+                        "http://transom.internal:11000",
+                        default="http://localhost:11000",
+                    ),
+                    "api_username": _option("The daemon's api_username, where it asks for one.", "airflow"),
+                    "api_password": _option("The daemon's api_password.", "secret", sensitive=True),
+                },
+            }
+        },
+    }

@@ -1,0 +1,213 @@
+"""The operator: what it asks for, and how it takes each answer."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowException, TaskDeferred
+
+from transom_airflow.operator import ClusterOperator, Follow, Limits
+
+FIXTURES = Path(__file__).parents[3] / "tests" / "fixtures" / "workflow"
+
+
+def operator(**more):
+    more = {"task_id": "t1", "image": "alpine:3.20", "poll_interval": 0.01, **more}
+    return ClusterOperator(dag=DAG("d1", schedule=None), **more)
+
+
+def cases():
+    found = [json.loads(path.read_text()) for path in sorted(FIXTURES.glob("*.json"))]
+    found = [case for case in found if case["kind"] == "operator"]
+    assert len(found) >= 11
+    return found
+
+
+def by_id(case):
+    return case["id"]
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if "json" in case["expect"]], ids=by_id)
+def test_recorded_bodies(case, daemon):
+    daemon.states("TASK_FINISHED")
+    given = case["given"]
+    operator(task_id=given["task_id"], image=given["image"], **case["input"]).execute({})
+    [asked] = daemon.asked("POST")
+    assert asked["path"] == "/v0/queue_command"
+    assert asked["json"] == case["expect"]["json"]
+    for name, value in case["expect"]["headers"].items():
+        assert asked["headers"].get(name) == value
+
+
+def answers(case):
+    given = next((value for key, value in case["input"].items() if key.endswith("answers")), None)
+    return given if given and all(isinstance(it, str) for it in given) else None
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in cases() if isinstance(case["input"], dict) and answers(case)], ids=by_id
+)
+def test_recorded_reactions(case, daemon):
+    daemon.states(*answers(case))
+    with pytest.raises(AirflowException) as raised:
+        operator(**case["given"]).execute({})
+    message = case["expect"].get("message", "").removesuffix(": {...}")
+    assert message in str(raised.value)
+    if "gets" in case["expect"]:
+        assert len(daemon.asked("GET", "/v0/task/")) == case["expect"]["gets"]
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "prefix"),
+    [
+        ("POST", (500, "x"), "Unable to queue Mesos task airflow.d1.t1: 500 Server Error"),
+        ("POST", (422, "bad"), "Unable to queue Mesos task airflow.d1.t1: 422 Client Error"),
+        ("GET", (401, "x"), "Unable to read Mesos task airflow.d1.t1: 401 Client Error"),
+        ("GET", (500, "x"), "Unable to read Mesos task airflow.d1.t1: 500 Server Error"),
+        ("GET", (200, "<html>"), "Unable to read Mesos task airflow.d1.t1: "),
+        ("GET", (200, "[1]"), "Unable to read Mesos task airflow.d1.t1: "),
+    ],
+)
+def test_errors_and_bad_documents_fail_at_once(method, answer, prefix, daemon):
+    daemon.answers[method] = [answer]
+    with pytest.raises(AirflowException) as raised:
+        operator().execute({})
+    assert str(raised.value).startswith(prefix)
+    assert len(daemon.asked("GET", "/v0/task/")) == (1 if method == "GET" else 0)
+
+
+def test_an_image_is_needed():
+    with pytest.raises(TypeError, match="missing keyword argument 'image'"):
+        ClusterOperator(task_id="t1")
+
+
+@pytest.mark.parametrize(
+    "state", ["TASK_FAILED", "TASK_ERROR", "TASK_KILLED", "TASK_LOST", "TASK_UNREACHABLE", "TASK_GONE"]
+)
+def test_every_failing_state_fails(state, daemon):
+    daemon.states("TASK_STAGING", "TASK_STARTING", "TASK_RUNNING", state)
+    with pytest.raises(AirflowException, match=f"finished in state {state}"):
+        operator().execute({})
+
+
+def test_the_last_status_is_the_result(daemon):
+    daemon.states(None, "TASK_STAGING", "TASK_FINISHED")
+    assert operator().execute({})["status"]["state"] == "TASK_FINISHED"
+
+
+def test_runs_have_ids_of_their_own(daemon):
+    daemon.states("TASK_FINISHED")
+    for number in (1, 2):
+        operator().execute({"ti": SimpleNamespace(id=f"00{number}")})
+    first, second = (asked["json"]["airflow_task_id"] for asked in daemon.asked("POST"))
+    assert (first, second) == ("airflow.d1.t1.001", "airflow.d1.t1.002")
+    old = SimpleNamespace(run_id="manual__2026-11-20T00:00:00+00:00", try_number=1, map_index=-1)
+    operator().execute({"ti": old})
+    path = daemon.asked("GET")[-1]["path"]
+    assert path == "/v0/task/airflow.d1.t1.manual__2026-11-20T00%3A00%3A00%2B00%3A00.1.-1"
+
+
+def test_a_daemon_that_is_away_is_waited_for_until_the_limit():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(AirflowException, match=r"Timed out waiting for Mesos task airflow\.d1\.t1"):
+            operator(scheduler_url=url, startup_timeout=0.2).execute({})
+
+
+def test_a_task_that_waits_too_long_is_killed_and_says_what_it_waits_for(daemon):
+    daemon.states("TASK_STAGING")
+    with pytest.raises(AirflowException, match="it waits: no agent has room"):
+        operator(startup_timeout=None, waiting_timeout=0.1).execute({})
+    assert daemon.asked("DELETE")[0]["path"] == "/v0/task/airflow.d1.t1"
+
+
+def test_limits():
+    def passed(state, **more):
+        limits = Limits(**{"begun": 0.0, "startup": None, "waiting": None, "running": None, **more})
+        return limits.passed(state)
+
+    long_ago = {"begun": 0.0}
+    assert not passed("TASK_RUNNING", **long_ago)
+    assert passed("TASK_RUNNING", startup=300.0)
+    assert passed(None, startup=300.0)
+    # With a limit for running, the one for the start is over once it runs.
+    assert not passed("TASK_RUNNING", startup=300.0, running=60.0)
+    assert passed("TASK_RUNNING", running=60.0, since=1.0)
+    assert passed("TASK_STAGING", waiting=60.0)
+    assert not passed("TASK_RUNNING", waiting=60.0)
+
+
+def test_on_kill_kills_and_survives_a_daemon_that_cannot(daemon):
+    killed = operator()
+    killed._cluster_task = "airflow.d1.t1"
+    killed.on_kill()
+    daemon.answers["DELETE"] = [(405, "x")]
+    killed.on_kill()
+    assert len(daemon.asked("DELETE")) == 2
+
+
+def test_deferred_it_waits_in_the_triggerer(daemon):
+    task = operator(deferrable=True)
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute({"ti": SimpleNamespace(id="001")})
+    path, arguments = deferred.value.trigger.serialize()
+    assert path == "transom_airflow.trigger.ClusterTrigger"
+    json.dumps(arguments)
+    from transom_airflow.trigger import ClusterTrigger
+
+    daemon.states("TASK_RUNNING", "TASK_FINISHED")
+    import asyncio
+
+    async def first(trigger):
+        async for event in trigger.run():
+            return event
+
+    event = asyncio.run(first(ClusterTrigger(**arguments)))
+    assert operator().execute_complete({}, event.payload)["status"]["state"] == "TASK_FINISHED"
+    daemon.states("TASK_FAILED")
+    event = asyncio.run(first(ClusterTrigger(**arguments)))
+    with pytest.raises(AirflowException, match="TASK_FAILED"):
+        operator().execute_complete({}, event.payload)
+
+
+def test_credentials_and_the_section_of_the_other_name(daemon, monkeypatch):
+    monkeypatch.delenv("AIRFLOW__CLUSTER__OPERATOR_API_URL")
+    for key, value in {
+        "OPERATOR_API_URL": daemon.url + "/",
+        "API_USERNAME": "user",
+        "API_PASSWORD": "password",
+    }.items():
+        monkeypatch.setenv(f"AIRFLOW__MESOS__{key}", value)
+    daemon.states("TASK_FINISHED")
+    task = operator()
+    task.execute({})
+    assert daemon.requests[0]["headers"]["Authorization"] == "Basic dXNlcjpwYXNzd29yZA=="
+    [link] = task.operator_extra_links
+    assert link.get_link(task, ti_key=None) == f"{daemon.url}/v0/task/airflow.d1.t1/log"
+
+
+def test_a_status_is_looked_at_once_more_after_the_daemon_was_away(daemon):
+    class Flaky:
+        def __init__(self, real):
+            self.real, self.times = real, 0
+
+        def task(self, task_id):
+            import requests
+
+            self.times += 1
+            if self.times == 1:
+                raise requests.exceptions.ConnectionError
+            return self.real.task(task_id)
+
+    from transom_airflow.daemon import Daemon
+
+    daemon.states("TASK_FINISHED")
+    follow = Follow(Flaky(Daemon()), "t", Limits(0.0, None, None, None))
+    assert follow.look() is None
+    assert follow.look()["error"] is None

@@ -1,0 +1,257 @@
+//! `transom config import`: other programs' configuration as ours.
+//!
+//! What a file is, its content says: mesos-dns's is a JSON object; a workflow engine's own file has sections, of which
+//! `[cluster]` (`[mesos]`) is read (specification, part D).
+
+mod literal;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use toml::{Table, Value};
+
+use super::discovery::wrong;
+use crate::config;
+use crate::exit::Misconfigured;
+
+/// Reads another program's configuration and prints the TOML that means the same: mesos-dns's JSON, or a workflow engine's
+/// own file (`airflow.cfg`).
+#[derive(Debug, Args)]
+pub(super) struct Import {
+    /// The other program's file.
+    file: PathBuf,
+}
+
+/// What a key's value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Switch,
+    Whole,
+    Number,
+    List,
+}
+
+/// All keys that are taken over, by our names.
+const KEYS: [(&str, Kind); 30] = [
+    ("cluster_ssl", Kind::Switch),
+    ("master", Kind::Text),
+    ("framework_name", Kind::Text),
+    ("framework_role", Kind::Text),
+    ("checkpoint", Kind::Switch),
+    ("failover_timeout", Kind::Whole),
+    ("command_shell", Kind::Switch),
+    ("task_cpu", Kind::Number),
+    ("task_memory", Kind::Number),
+    ("task_disk", Kind::Number),
+    ("authenticate", Kind::Switch),
+    ("default_principal", Kind::Text),
+    ("default_secret", Kind::Text),
+    ("container_image_slave", Kind::Text),
+    ("container_volume_driver", Kind::Text),
+    ("container_volume_dag_name", Kind::Text),
+    ("container_volume_dag_container_path", Kind::Text),
+    ("container_volume_logs_name", Kind::Text),
+    ("container_volume_logs_container_path", Kind::Text),
+    ("container_sock", Kind::Text),
+    ("container_user_group_id", Kind::Text),
+    ("container_network_mode", Kind::Text),
+    ("container_environment", Kind::List),
+    ("cluster_attributes", Kind::List),
+    ("cluster_fetch_uri", Kind::Text),
+    ("cluster_fetch_username", Kind::Text),
+    ("api_username", Kind::Text),
+    ("api_password", Kind::Text),
+    ("operator_api_url", Kind::Text),
+    ("user", Kind::Text),
+];
+
+impl Import {
+    pub(super) fn run(&self) -> anyhow::Result<()> {
+        print!("{}", self.read().context(Misconfigured)?);
+        Ok(())
+    }
+
+    fn read(&self) -> anyhow::Result<String> {
+        let content =
+            std::fs::read(&self.file).with_context(|| format!("cannot read {}", self.file.display()))?;
+        if content.trim_ascii_start().starts_with(b"{") {
+            let import = config::read_mesos_dns(&content).with_context(|| wrong(&self.file))?;
+            return config::toml(import);
+        }
+        let text = String::from_utf8(content).with_context(|| format!("{} is no text", self.file.display()))?;
+        imported(&text, &self.file)
+    }
+}
+
+/// The TOML, with a comment for what was left aside.
+fn imported(text: &str, file: &Path) -> anyhow::Result<String> {
+    let sections = ini(text);
+    let Some((name, section)) = ["cluster", "mesos"]
+        .iter()
+        .find_map(|name| Some((*name, sections.get(*name)?)))
+    else {
+        bail!(
+            "{} has no section [cluster] or [mesos]; expected a workflow engine's own file, as airflow.cfg",
+            file.display()
+        );
+    };
+    let (mut table, mut left, mut wrong) = (Table::new(), Vec::new(), Vec::new());
+    // Ours last, so that it wins.
+    let ours = |key: &String| KEYS.iter().any(|(ours, _)| ours == key);
+    let (first, last): (Vec<_>, Vec<_>) = section.iter().partition(|(key, _)| !ours(key));
+    for (key, value) in first.into_iter().chain(last) {
+        let neutral = config::WORKFLOW
+            .iter()
+            .find(|(_, theirs)| theirs == key)
+            .map_or(key.as_str(), |(ours, _)| ours);
+        match KEYS.iter().find(|(known, _)| *known == neutral) {
+            // Without a value a key says nothing.
+            Some(_) if value.is_empty() => {}
+            Some((_, kind)) => match converted(*kind, value) {
+                Ok(value) => drop(table.insert(neutral.to_owned(), value)),
+                Err(error) => wrong.push(format!("[{name}] {key}: {error}")),
+            },
+            None => left.push(key.clone()),
+        }
+    }
+    if !wrong.is_empty() {
+        bail!("{}", wrong.join("\n"));
+    }
+    let mut document = Table::new();
+    document.insert("workflow".to_owned(), Value::Table(table));
+    let mut printed = format!("# From section [{name}] of {}.\n", file.display());
+    if !left.is_empty() {
+        printed.push_str(&format!("# Left aside, as nothing here is called so: {}.\n", left.join(", ")));
+    }
+    printed.push_str(&toml::to_string_pretty(&document)?);
+    Ok(printed)
+}
+
+fn converted(kind: Kind, text: &str) -> Result<Value, String> {
+    let wanted = |what: &str| format!("is {text:?}; expected {what}");
+    match kind {
+        Kind::Text => Ok(Value::String(literal::unquoted(text).to_owned())),
+        Kind::Switch => match text.to_ascii_lowercase().as_str() {
+            "true" | "t" | "1" | "yes" | "on" => Ok(Value::Boolean(true)),
+            "false" | "f" | "0" | "no" | "off" => Ok(Value::Boolean(false)),
+            _ => Err(wanted("True or False")),
+        },
+        Kind::Whole => text.parse().map(Value::Integer).map_err(|_| wanted("a whole number")),
+        Kind::Number => text.parse().map(Value::Float).map_err(|_| wanted("a number")),
+        Kind::List => match literal::parse(text) {
+            Ok(list @ Value::Array(_)) => Ok(list),
+            Ok(_) => Err(wanted("a list")),
+            Err(error) => Err(format!("is {text:?}, which is no list: {error}")),
+        },
+    }
+}
+
+type Sections = BTreeMap<String, BTreeMap<String, String>>;
+
+/// Sections and keys as Python's own reader takes them: keys in lower case, lines that begin with blanks belong to the value
+/// before them, `%%` is a percent sign.
+fn ini(text: &str) -> Sections {
+    let mut sections = Sections::new();
+    let mut section = String::new();
+    let mut last: Option<String> = None;
+    for line in text.lines() {
+        let trimmed = line.trim();
+        if trimmed.is_empty() || trimmed.starts_with(['#', ';']) {
+            continue;
+        }
+        if line.starts_with([' ', '\t'])
+            && let Some(value) = last
+                .as_ref()
+                .and_then(|key| sections.get_mut(&section)?.get_mut(key))
+        {
+            value.push('\n');
+            value.push_str(trimmed);
+            continue;
+        }
+        if let Some(name) = trimmed.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            section = name.trim().to_ascii_lowercase();
+            sections.entry(section.clone()).or_default();
+            last = None;
+        } else if let Some(at) = trimmed.find(['=', ':']) {
+            let key = trimmed[..at].trim().to_ascii_lowercase();
+            let value = trimmed[at + 1..].trim().replace("%%", "%");
+            sections
+                .entry(section.clone())
+                .or_default()
+                .insert(key.clone(), value);
+            last = Some(key);
+        }
+    }
+    sections
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+[core]
+executor = avmesos_airflow_provider.executors.mesos_executor.MesosExecutor
+
+[mesos]
+# The master.
+mesos_ssl = True
+master = leader.mesos:5050
+framework_name = Airflow
+checkpoint = True
+failover_timeout = 604800
+task_cpu = 1
+authenticate = False
+docker_image_slave = apache/airflow:3.3.2
+docker_volume_driver = local
+docker_volume_dag_name = airflowdags
+docker_volume_dag_container_path = /home/airflow/dags/
+docker_sock = /var/run/docker.sock
+docker_environment = [{ "name": "NAME", 'value': 'it''s' },
+    {"name": "OTHER", "value": "100%%"}]
+mesos_attributes = ["airflow:true", 'gpu:true?:cpu:true',]
+api_username = user
+api_password =
+something_else = 1
+"#;
+
+    #[test]
+    fn the_engines_own_file_becomes_our_section() {
+        let printed = imported(FILE, Path::new("airflow.cfg")).expect("imported");
+        let document: Table = printed.parse().expect("TOML");
+        let workflow = &document["workflow"];
+        assert_eq!(workflow["cluster_ssl"].as_bool(), Some(true));
+        assert_eq!(workflow["master"].as_str(), Some("leader.mesos:5050"));
+        assert_eq!(workflow["task_cpu"].as_float(), Some(1.0));
+        assert_eq!(workflow["failover_timeout"].as_integer(), Some(604_800));
+        assert_eq!(workflow["container_image_slave"].as_str(), Some("apache/airflow:3.3.2"));
+        assert_eq!(workflow["container_environment"][0]["value"].as_str(), Some("its"));
+        assert_eq!(workflow["container_environment"][1]["value"].as_str(), Some("100%"));
+        assert_eq!(workflow["cluster_attributes"][1].as_str(), Some("gpu:true?:cpu:true"));
+        assert!(workflow.get("api_password").is_none());
+        assert!(printed.contains("something_else"), "{printed}");
+        // What is printed is a configuration.
+        let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
+        let complete = printed.replace("api_username = \"user\"\n", "");
+        std::io::Write::write_all(&mut file, complete.as_bytes()).expect("written");
+        let (settings, _) = config::load(Some(file.path()), config::Overrides::default()).expect("valid");
+        assert!(settings.workflow.is_some());
+    }
+
+    #[test]
+    fn ours_wins_and_mistakes_are_told_together() {
+        let text = "[cluster]\nmesos_ssl = False\ncluster_ssl = True\n";
+        let printed = imported(text, Path::new("f")).expect("imported");
+        assert!(printed.contains("cluster_ssl = true"), "{printed}");
+        let text = "[cluster]\ncheckpoint = perhaps\ntask_cpu = x\ncluster_attributes = [1\n";
+        let error = imported(text, Path::new("f")).expect_err("wrong").to_string();
+        for key in ["checkpoint", "task_cpu", "cluster_attributes"] {
+            assert!(error.contains(key), "{error}");
+        }
+        let error = imported("[core]\n", Path::new("f")).expect_err("none").to_string();
+        assert!(error.contains("no section [cluster] or [mesos]"), "{error}");
+    }
+}

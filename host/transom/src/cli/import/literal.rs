@@ -1,0 +1,176 @@
+//! Lists as they stand in a workflow engine's file: Python's literals, read and never run.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+use toml::{Table, Value};
+
+/// Lists in lists; more is no configuration.
+const DEEPEST: u32 = 8;
+
+/// Reads a list, an object, a text, a number or a truth value.
+///
+/// # Errors
+/// What was expected, and where.
+pub(super) fn parse(text: &str) -> Result<Value, String> {
+    let mut reader = Reader {
+        rest: text.chars().peekable(),
+    };
+    let value = reader.value(0)?;
+    reader.blanks();
+    match reader.rest.next() {
+        None => Ok(value),
+        Some(more) => Err(format!("`{more}` stands behind its end")),
+    }
+}
+
+/// A text without the quotes around it.
+pub(super) fn unquoted(text: &str) -> &str {
+    ['"', '\'']
+        .iter()
+        .find_map(|quote| text.strip_prefix(*quote)?.strip_suffix(*quote))
+        .unwrap_or(text)
+}
+
+struct Reader<'a> {
+    rest: Peekable<Chars<'a>>,
+}
+
+impl Reader<'_> {
+    fn value(&mut self, depth: u32) -> Result<Value, String> {
+        if depth > DEEPEST {
+            return Err("it is nested too deeply".to_owned());
+        }
+        self.blanks();
+        match self.rest.peek() {
+            Some('[') => self.list(']', depth).map(Value::Array),
+            Some('(') => self.list(')', depth).map(Value::Array),
+            Some('{') => self.object(depth).map(Value::Table),
+            Some('"' | '\'') => self.texts().map(Value::String),
+            Some(_) => self.word(),
+            None => Err("it ends too early".to_owned()),
+        }
+    }
+
+    fn list(&mut self, end: char, depth: u32) -> Result<Vec<Value>, String> {
+        self.rest.next();
+        let mut items = Vec::new();
+        loop {
+            self.blanks();
+            if self.rest.next_if_eq(&end).is_some() {
+                return Ok(items);
+            }
+            items.push(self.value(depth + 1)?);
+            self.comma(end)?;
+        }
+    }
+
+    fn object(&mut self, depth: u32) -> Result<Table, String> {
+        self.rest.next();
+        let mut fields = Table::new();
+        loop {
+            self.blanks();
+            if self.rest.next_if_eq(&'}').is_some() {
+                return Ok(fields);
+            }
+            let Value::String(name) = self.value(depth + 1)? else {
+                return Err("a name is no text".to_owned());
+            };
+            self.blanks();
+            if self.rest.next() != Some(':') {
+                return Err(format!("expected `:` after {name:?}"));
+            }
+            let value = self.value(depth + 1)?;
+            fields.insert(name, value);
+            self.comma('}')?;
+        }
+    }
+
+    fn comma(&mut self, end: char) -> Result<(), String> {
+        self.blanks();
+        match self.rest.peek() {
+            Some(',') => {
+                self.rest.next();
+                Ok(())
+            }
+            Some(found) if *found == end => Ok(()),
+            Some(found) => Err(format!("expected `,` or `{end}`, found `{found}`")),
+            None => Err("it ends too early".to_owned()),
+        }
+    }
+
+    /// Texts that stand next to each other are one.
+    fn texts(&mut self) -> Result<String, String> {
+        let mut all = String::new();
+        loop {
+            all.push_str(&self.text()?);
+            self.blanks();
+            if !matches!(self.rest.peek(), Some('"' | '\'')) {
+                return Ok(all);
+            }
+        }
+    }
+
+    fn text(&mut self) -> Result<String, String> {
+        let quote = self.rest.next();
+        let mut text = String::new();
+        while let Some(char) = self.rest.next() {
+            match char {
+                char if Some(char) == quote => return Ok(text),
+                '\\' => match self.rest.next() {
+                    Some('n') => text.push('\n'),
+                    Some('t') => text.push('\t'),
+                    Some(escaped @ ('\\' | '\'' | '"')) => text.push(escaped),
+                    Some(other) => text.extend(['\\', other]),
+                    None => break,
+                },
+                char => text.push(char),
+            }
+        }
+        Err("a text has no end".to_owned())
+    }
+
+    fn word(&mut self) -> Result<Value, String> {
+        let mut word = String::new();
+        while let Some(char) = self.rest.next_if(|char| char.is_ascii_alphanumeric() || "+-._".contains(*char)) {
+            word.push(char);
+        }
+        match word.as_str() {
+            "True" | "true" => Ok(Value::Boolean(true)),
+            "False" | "false" => Ok(Value::Boolean(false)),
+            number => number
+                .parse()
+                .map(Value::Integer)
+                .or_else(|_| number.parse().map(Value::Float))
+                .map_err(|_| format!("expected a text, a number or a list, found {word:?}")),
+        }
+    }
+
+    fn blanks(&mut self) {
+        while self.rest.next_if(|char| char.is_whitespace()).is_some() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals() {
+        for (text, expected) in [
+            ("[]", "[]"),
+            ("['a', \"b\",]", "[\"a\", \"b\"]"),
+            ("('a', 1, 2.5, True)", "[\"a\", 1, 2.5, true]"),
+            ("[{'name': 'A', 'value': 'it\\'s'}]", "[{ name = \"A\", value = \"it's\" }]"),
+            ("'a' 'b'", "\"ab\""),
+        ] {
+            let expected: Table = format!("it = {expected}").parse().expect(expected);
+            assert_eq!(parse(text).expect(text), expected["it"], "{text}");
+        }
+        for text in ["[", "['a' 1]", "[a]", "{1: 2}", "{'a' 1}", "['a", "[] x", "__import__('os')"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        assert!(parse(&"[".repeat(100)).is_err());
+        assert_eq!((unquoted("\"a\""), unquoted("a'")), ("a", "a'"));
+    }
+}

@@ -1,0 +1,351 @@
+//! `transom operator`: one workflow task from a shell, or from an engine that has no client of ours.
+
+mod client;
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::exit::{Misconfigured, Unavailable};
+use client::{Api, Failure};
+
+/// How long a killed job may take to end before nobody waits for it any more.
+const FAREWELL: Duration = Duration::from_secs(30);
+/// A job that waits longer than this is asked why, and again after as long.
+const WHY: Duration = Duration::from_secs(5);
+
+/// Runs workflow tasks as part D's operator does.
+#[derive(Debug, Subcommand)]
+pub(super) enum OperatorCommand {
+    Run(Box<Run>),
+}
+
+/// Queues one job, follows it to its end, and prints its states and what it writes.
+///
+/// Ends with 0 on TASK_FINISHED. Ctrl-C, and running out of time, kill the job.
+#[derive(Debug, Args)]
+pub(super) struct Run {
+    /// Where the daemon's workflow port is.
+    #[arg(long, env = "TRANSOM_WORKFLOW_OPERATOR_API_URL", default_value = "http://localhost:11000")]
+    url: String,
+    /// The daemon's `api_username`, where it asks for one.
+    #[arg(long, env = "TRANSOM_WORKFLOW_API_USERNAME")]
+    username: Option<String>,
+    /// The daemon's `api_password`; better given by the variable.
+    #[arg(long, env = "TRANSOM_WORKFLOW_API_PASSWORD", hide_env_values = true)]
+    password: Option<String>,
+    /// What the job is called; made up when left out.
+    #[arg(long)]
+    id: Option<String>,
+    /// The container's image.
+    #[arg(long)]
+    image: Option<String>,
+    #[arg(long)]
+    cpus: Option<f64>,
+    /// As `512m`, `2g` or a number of megabytes.
+    #[arg(long)]
+    mem_limit: Option<String>,
+    /// Megabytes.
+    #[arg(long)]
+    disk: Option<f64>,
+    /// A variable of the container.
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    environment: Vec<String>,
+    /// A condition on agents, as `gpu:true`.
+    #[arg(long = "attribute", value_name = "KEY:VALUE")]
+    attributes: Vec<String>,
+    /// As `/data:/mnt/data:ro`, or `name:/mnt/data`.
+    #[arg(long = "volume", value_name = "SOURCE:PATH")]
+    volumes: Vec<String>,
+    /// `host`, `bridge`, `none`, or the name of a network.
+    #[arg(long)]
+    network_mode: Option<String>,
+    /// Who to be within the container.
+    #[arg(long)]
+    user: Option<String>,
+    /// Pulls the image again.
+    #[arg(long)]
+    force_pull: bool,
+    /// Seconds between two looks.
+    #[arg(long, default_value_t = 2.0)]
+    poll_interval: f64,
+    /// Seconds that the job may wait for a place, or the daemon be away.
+    #[arg(long, default_value_t = 300.0)]
+    startup_timeout: f64,
+    /// Seconds that it may run; without end when left out.
+    #[arg(long)]
+    run_timeout: Option<f64>,
+    /// Does not print what the job writes.
+    #[arg(long)]
+    no_log: bool,
+    /// The command is one text for a shell, instead of a program and its arguments.
+    #[arg(long)]
+    shell: bool,
+    /// The program and its arguments; none: what the image starts by itself.
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+impl OperatorCommand {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let OperatorCommand::Run(run) = self;
+        run.run().await
+    }
+}
+
+/// Where a job stands.
+struct Follow<'a> {
+    run: &'a Run,
+    api: Api,
+    id: String,
+    state: Option<String>,
+    /// How much of each stream was printed.
+    printed: [u64; 2],
+    /// When what it does now has taken too long.
+    deadline: Option<Instant>,
+    running: bool,
+    asked_why: Instant,
+    why: Option<String>,
+}
+
+/// How it ended.
+enum End {
+    Finished,
+    Failed(String),
+    /// To be killed, and why.
+    GivenUp(String),
+}
+
+impl Run {
+    async fn run(&self) -> anyhow::Result<()> {
+        let credentials = match (&self.username, &self.password) {
+            (Some(username), Some(password)) => Some((username.clone(), password.clone())),
+            (None, None) => None,
+            _ => return Err(anyhow::anyhow!("--username and --password go together").context(Misconfigured)),
+        };
+        let startup = seconds("--startup-timeout", self.startup_timeout)?;
+        let id = self.id.clone().unwrap_or_else(made_up);
+        let mut follow = Follow {
+            run: self,
+            api: Api::new(&self.url, credentials).context(Misconfigured)?,
+            id,
+            state: None,
+            printed: [0; 2],
+            deadline: Instant::now().checked_add(startup),
+            running: false,
+            asked_why: Instant::now(),
+            why: None,
+        };
+        let end = tokio::select! {
+            end = follow.to_the_end() => end?,
+            interrupted = tokio::signal::ctrl_c() => {
+                interrupted?;
+                End::GivenUp("interrupted".to_owned())
+            }
+        };
+        let id = follow.id.clone();
+        match end {
+            End::Finished => Ok(()),
+            End::Failed(why) => bail!("the job {id} ended in {why}"),
+            End::GivenUp(why) => {
+                let how = follow.kill().await;
+                bail!("the job {id} was given up: {why}; {how}")
+            }
+        }
+    }
+
+    fn body(&self, id: &str) -> anyhow::Result<Value> {
+        let command = if self.shell {
+            json!(["/bin/sh", "-c", self.command.join(" ")])
+        } else {
+            json!(self.command)
+        };
+        let mut environment = Map::new();
+        for variable in &self.environment {
+            let (name, value) = variable
+                .split_once('=')
+                .with_context(|| format!("--env {variable}: expected NAME=VALUE"))
+                .context(Misconfigured)?;
+            environment.insert(name.to_owned(), json!(value));
+        }
+        let mut body = json!({
+            "workflow_task_id": id,
+            "command": command,
+            "environment": environment,
+            "attributes": self.attributes,
+            "volumes": self.volumes,
+            "force_pull": self.force_pull,
+        });
+        // Asked again after an answer that was lost, it is not run twice. A name that was given may be used again.
+        body["unique"] = json!(self.id.is_none());
+        for (name, value) in [
+            ("image", json!(self.image)),
+            ("cpus", json!(self.cpus)),
+            ("mem_limit", json!(self.mem_limit)),
+            ("disk", json!(self.disk)),
+            ("network_mode", json!(self.network_mode)),
+            ("user", json!(self.user)),
+        ] {
+            if !value.is_null() {
+                body[name] = value;
+            }
+        }
+        Ok(body)
+    }
+}
+
+impl Follow<'_> {
+    async fn to_the_end(&mut self) -> anyhow::Result<End> {
+        let body = self.run.body(&self.id)?;
+        let pause = seconds("--poll-interval", self.run.poll_interval)?;
+        let mut away = false;
+        loop {
+            match self.api.queue(&body).await {
+                Ok(()) => break,
+                Err(Failure::Away(why)) => {
+                    if let Some(end) = self.away(&mut away, &why) {
+                        return Err(anyhow::anyhow!("{end}: {why}").context(Unavailable));
+                    }
+                    sleep(pause).await;
+                }
+                Err(Failure::Refused(why)) => bail!("the job {} was not queued: {why}", self.id),
+            }
+        }
+        eprintln!("{}: queued", self.id);
+        loop {
+            match self.look(pause).await {
+                Ok(Some(end)) => return Ok(end),
+                Ok(None) => away = false,
+                Err(Failure::Away(why)) => {
+                    if let Some(end) = self.away(&mut away, &why) {
+                        return Ok(End::GivenUp(format!("{end}: {why}")));
+                    }
+                }
+                Err(Failure::Refused(why)) => bail!("the job {} cannot be looked up: {why}", self.id),
+            }
+            sleep(pause).await;
+        }
+    }
+
+    /// The daemon cannot be reached: said once. `Some` when that has lasted too long.
+    fn away(&self, said: &mut bool, why: &str) -> Option<String> {
+        if !std::mem::replace(said, true) {
+            eprintln!("{}: the daemon cannot be reached ({why}); trying again", self.id);
+        }
+        self.is_late().then(|| self.too_late())
+    }
+
+    fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    fn too_late(&self) -> String {
+        if self.running {
+            let limit = self.run.run_timeout.unwrap_or_default();
+            return format!("it ran for longer than {limit} s");
+        }
+        let waits = self.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        format!("it waited for longer than {} s{waits}", self.run.startup_timeout)
+    }
+
+    /// One look: prints what is new.
+    async fn look(&mut self, pause: Duration) -> Result<Option<End>, Failure> {
+        let status = self.api.status(&self.id).await?;
+        let state = status["status"]["state"].as_str().map(str::to_owned);
+        let message = status["status"]["message"].as_str().unwrap_or_default().to_owned();
+        if state != self.state {
+            let shown = state.as_deref().unwrap_or("not known");
+            let because = if message.is_empty() { String::new() } else { format!(" ({message})") };
+            eprintln!("{}: {shown}{because}", self.id);
+            self.state.clone_from(&state);
+        }
+        let state = state.unwrap_or_default();
+        if state == "TASK_RUNNING" && !self.running {
+            self.running = true;
+            let limit = self.run.run_timeout.and_then(|limit| Duration::try_from_secs_f64(limit).ok());
+            self.deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        }
+        let live = matches!(
+            state.as_str(),
+            "" | "TASK_STAGING" | "TASK_STARTING" | "TASK_RUNNING"
+        );
+        if !self.run.no_log && (self.running || !live) {
+            self.print().await;
+        }
+        if state == "TASK_FINISHED" {
+            return Ok(Some(End::Finished));
+        }
+        if !live {
+            let because = if message.is_empty() { String::new() } else { format!(": {message}") };
+            return Ok(Some(End::Failed(format!("{state}{because}"))));
+        }
+        if !self.running && self.asked_why.elapsed() >= WHY.max(pause) {
+            self.ask_why().await;
+        }
+        Ok(self.is_late().then(|| End::GivenUp(self.too_late())))
+    }
+
+    /// Why it waits, where that is news.
+    async fn ask_why(&mut self) {
+        self.asked_why = Instant::now();
+        let why = self.api.why(&self.id).await;
+        if let Some(why) = why.filter(|why| self.why.as_ref() != Some(why)) {
+            eprintln!("{}: waits: {why}", self.id);
+            self.why = Some(why);
+        }
+    }
+
+    /// What was written since the last look. An agent that cannot be asked is asked at the next one.
+    async fn print(&mut self) {
+        for (index, stream) in ["stdout", "stderr"].into_iter().enumerate() {
+            while let Some((text, next)) = self.api.log(&self.id, stream, self.printed[index]).await {
+                if next <= self.printed[index] {
+                    break;
+                }
+                self.printed[index] = next;
+                // Whoever reads this may have gone; the job goes on.
+                let _ = if index == 0 {
+                    std::io::stdout().write_all(text.as_bytes())
+                } else {
+                    std::io::stderr().write_all(text.as_bytes())
+                };
+            }
+        }
+        let _ = std::io::stdout().flush();
+    }
+
+    /// Kills the job and waits for its end; says what became of it.
+    async fn kill(&mut self) -> String {
+        let pause = Duration::from_millis(200);
+        let killed = tokio::time::timeout(FAREWELL, async {
+            self.api.kill(&self.id).await?;
+            loop {
+                if let Some(End::Finished | End::Failed(_)) = self.look(pause).await? {
+                    return Ok(());
+                }
+                sleep(pause).await;
+            }
+        });
+        match killed.await {
+            Ok(Ok(())) => format!("it ended in {}", self.state.as_deref().unwrap_or("an unknown state")),
+            Ok(Err(Failure::Away(why) | Failure::Refused(why))) => format!("it could not be killed: {why}"),
+            Err(_) => "it is being killed".to_owned(),
+        }
+    }
+}
+
+/// A name that nobody else has.
+fn made_up() -> String {
+    let now = jiff::Timestamp::now().as_nanosecond();
+    format!("operator.{now}-{}", std::process::id())
+}
+
+fn seconds(option: &str, value: f64) -> anyhow::Result<Duration> {
+    Duration::try_from_secs_f64(value)
+        .with_context(|| format!("{option} {value}: expected a number of seconds"))
+        .context(Misconfigured)
+}

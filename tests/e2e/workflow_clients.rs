@@ -1,0 +1,348 @@
+//! Clients of the workflow job that are written in Python: the published operator as it is, our own distribution, and a whole
+//! Airflow that runs the example DAG through our executor.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test ends by panicking"
+)]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use transom_tests::site::Site;
+
+/// A machine that is busy takes its time to start so much Python.
+const PATIENCE: Duration = Duration::from_mins(6);
+
+/// Where `cargo xtask test` puts Airflow: `TRANSOM_AIRFLOW`, or beside what is built.
+fn airflow() -> PathBuf {
+    if let Some(path) = std::env::var_os("TRANSOM_AIRFLOW") {
+        return path.into();
+    }
+    let executable = std::env::current_exe().expect("the test's own path");
+    executable
+        .ancestors()
+        .map(|dir| dir.join("python/airflow"))
+        .find(|path| path.join("bin/airflow").exists())
+        .expect("no Airflow found: `cargo xtask test` gets everything that tests need")
+}
+
+fn root() -> PathBuf {
+    fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).expect("the project")
+}
+
+/// A program of the environment that knows nothing of this machine's own set-up.
+fn python(home: &Path, program: &str) -> Command {
+    let bin = airflow().join("bin");
+    let mut command = Command::new(bin.join(program));
+    command
+        .env_clear()
+        .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display()))
+        .env("HOME", home)
+        .env("AIRFLOW_HOME", home)
+        .env("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
+        .env("PYTHONPATH", root().join("clients/airflow/src"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .current_dir(home)
+        .stdin(Stdio::null());
+    command
+}
+
+/// What a command wrote, which has to succeed.
+fn output(command: &mut Command) -> String {
+    let output = command.output().expect("it starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{stdout}\n{stderr}", output.status);
+    stdout
+}
+
+const SECTION: &str = "[workflow]\nport = 0\ncontainers = false\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_published_operator_runs_as_it_is() {
+    let site = Site::start_with(SECTION).await;
+    let home = tempfile::tempdir().expect("a directory");
+    let url = format!("http://{}", site.addresses["workflow"]);
+    let mut command = python(home.path(), "python");
+    command
+        .arg(root().join("tests/airflow/published_operator.py"))
+        .env("AIRFLOW__MESOS__OPERATOR_API_URL", &url);
+    let text = tokio::task::spawn_blocking(move || output(&mut command)).await.expect("it ends");
+    let outcomes: BTreeMap<String, String> = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .map(|line| {
+            let word = |name: &str| line[name].as_str().expect("a text").to_owned();
+            (word("case"), word("outcome"))
+        })
+        .collect();
+    for case in ["text", "list", "number", "again"] {
+        assert_eq!(outcomes[case], "TASK_FINISHED", "{case}: {outcomes:#?}");
+    }
+    let failed = &outcomes["fails"];
+    assert!(failed.contains("finished in state TASK_FAILED"), "{failed}");
+    let late = &outcomes["waits"];
+    assert!(late.contains("Timed out waiting for Mesos task airflow.published.waits"), "{late}");
+    let wrong = &outcomes["wrong"];
+    assert!(wrong.contains("Unable to queue Mesos task") && wrong.contains("422"), "{wrong}");
+    // The same id twice: two runs.
+    let launches = site.cluster.launches();
+    let list = launches.keys().filter(|task| task.starts_with("airflow.published.list")).count();
+    assert_eq!(list, 2, "{launches:?}");
+    site.cluster.stop_after(site.daemon);
+}
+
+#[test]
+fn our_distribution_keeps_its_own_rules() {
+    let home = tempfile::tempdir().expect("a directory");
+    let dir = root().join("clients/airflow");
+    let here = |program: &str| {
+        let mut command = python(home.path(), program);
+        command.current_dir(&dir);
+        command
+    };
+    let cache = home.path().join("cache");
+    output(here("ruff").args(["check", "--no-cache", "."]));
+    output(here("ruff").args(["format", "--check", "--no-cache", "."]));
+    output(here("mypy").arg("--cache-dir").arg(&cache).env("MYPYPATH", "src"));
+    output(here("python").args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]));
+}
+
+/// A process with all its children; killed when dropped.
+struct Program {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Program {
+    fn start(mut command: Command, log: PathBuf) -> Self {
+        let file = File::create(&log).expect("a log");
+        let child = command
+            .stdout(file.try_clone().expect("a file"))
+            .stderr(file)
+            .process_group(0)
+            .spawn()
+            .expect("it starts");
+        Self { child, log }
+    }
+
+    fn log(&self) -> String {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(60)..].join("\n")
+    }
+
+    /// kill -9 of it and of everything it started.
+    fn kill(&mut self) {
+        let group = i32::try_from(self.child.id()).expect("a pid");
+        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("---- {}:\n{}\n----", self.log.display(), self.log());
+        }
+    }
+}
+
+/// An Airflow of its own: database, keys, and the parts that the test starts.
+struct Airflow {
+    home: tempfile::TempDir,
+    port: u16,
+    daemon: String,
+}
+
+impl Airflow {
+    fn execution_api(port: u16) -> String {
+        format!("http://127.0.0.1:{port}/execution/")
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = python(self.home.path(), program);
+        let dags = root().join("examples/dags");
+        for (name, value) in [
+            ("CORE__DAGS_FOLDER", dags.display().to_string()),
+            ("CORE__EXECUTOR", "transom_airflow.executor.ClusterExecutor".to_owned()),
+            ("CORE__EXECUTION_API_SERVER_URL", Self::execution_api(self.port)),
+            ("CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS", "True".to_owned()),
+            ("API_AUTH__JWT_SECRET", "a-secret-that-no-container-is-given-0123456789abcdef".to_owned()),
+            ("API__PORT", self.port.to_string()),
+            ("CLUSTER__OPERATOR_API_URL", self.daemon.clone()),
+            // So that a scheduler that is gone is noticed soon.
+            ("SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD", "5".to_owned()),
+            ("SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL", "3".to_owned()),
+            ("SCHEDULER__JOB_HEARTBEAT_SEC", "1".to_owned()),
+            ("SCHEDULER__ENABLE_HEALTH_CHECK", "False".to_owned()),
+        ] {
+            command.env(format!("AIRFLOW__{name}"), value);
+        }
+        command
+    }
+
+    fn start(&self, name: &str, arguments: &[&str]) -> Program {
+        let mut command = self.command("airflow");
+        command.args(arguments);
+        Program::start(command, self.home.path().join(format!("{name}.log")))
+    }
+
+    /// Every task instance of the example, as `task[map index]` to id, state and how often it was tried.
+    fn instances(&self) -> BTreeMap<String, (String, String, u64)> {
+        let script = "import json, sqlite3, sys\n\
+            rows = sqlite3.connect(f'file:{sys.argv[1]}?mode=ro', uri=True, timeout=30).execute('select id, task_id, map_index, state, \
+            try_number from task_instance').fetchall()\n\
+            print(json.dumps(rows))";
+        let mut command = self.command("python");
+        let database = self.home.path().join("airflow.db");
+        let text = output(command.arg("-c").arg(script).arg(database));
+        let rows: Vec<(String, String, i64, Option<String>, u64)> =
+            serde_json::from_str(text.lines().last().expect("a line")).expect("rows");
+        rows.into_iter()
+            .map(|(id, task, index, state, tries)| {
+                let name = if index < 0 { task } else { format!("{task}[{index}]") };
+                (name, (id, state.unwrap_or_default(), tries))
+            })
+            .collect()
+    }
+
+    /// Waits until the instances are as wished.
+    fn until<T>(
+        &self,
+        what: &str,
+        parts: &[&Program],
+        wish: impl Fn(&BTreeMap<String, (String, String, u64)>) -> Option<T>,
+    ) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let instances = self.instances();
+            if let Some(found) = wish(&instances) {
+                return found;
+            }
+            if Instant::now() > deadline {
+                let logs: Vec<String> = parts.iter().map(|part| part.log()).collect();
+                panic!("waited for {what}; last seen: {instances:#?}\n{}", logs.join("\n----\n"));
+            }
+            std::thread::park_timeout(Duration::from_millis(500));
+        }
+    }
+}
+
+fn free_port() -> u16 {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    free.local_addr().expect("an address").port()
+}
+
+/// The DAG of `examples/dags`, with the scheduler killed while tasks of its run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_whole_airflow_runs_the_example_and_its_next_scheduler_adopts_the_tasks() {
+    let home = tempfile::tempdir().expect("a directory");
+    let worker = home.path().join("worker");
+    fs::create_dir(&worker).expect("made");
+    let port = free_port();
+    // What a container's image would bring along, and nothing of the scheduler's secrets.
+    let environment = [
+        ("PATH", format!("{}:/usr/bin:/bin", airflow().join("bin").display())),
+        ("PYTHONPATH", root().join("clients/airflow/src").display().to_string()),
+        ("HOME", worker.display().to_string()),
+        ("AIRFLOW_HOME", worker.display().to_string()),
+        ("AIRFLOW__CORE__DAGS_FOLDER", root().join("examples/dags").display().to_string()),
+        ("AIRFLOW__CORE__LOAD_EXAMPLES", "False".to_owned()),
+        ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
+    ];
+    let workflow_port = free_port();
+    let daemon = format!("http://127.0.0.1:{workflow_port}");
+    let variables: Vec<String> = environment
+        .iter()
+        .cloned()
+        .chain([("AIRFLOW__CLUSTER__OPERATOR_API_URL", daemon.clone())])
+        .map(|(name, value)| format!("{{ name = {}, value = {} }}", json!(name), json!(value)))
+        .collect();
+    let section = format!(
+        "[workflow]\nport = {workflow_port}\ncontainers = false\ncontainer_environment = [{}]\n",
+        variables.join(", ")
+    );
+    let site = Site::start_with(&section).await;
+    let airflow = Airflow { home, port, daemon };
+    let launches = tokio::task::spawn_blocking(move || {
+        let ids = the_example(&airflow);
+        (ids, airflow)
+    });
+    let (instances, airflow) = launches.await.expect("it ends");
+
+    // Each task was launched once, and so was the operator's container; nothing else was.
+    let mut launches = site.cluster.launches();
+    for (name, (id, ..)) in &instances {
+        let id = uuid(id);
+        assert_eq!(launches.remove(&format!("airflow.{id}")), Some(1), "{name}: {launches:?}");
+    }
+    let container = format!("airflow.cluster_example.container.{}", uuid(&instances["container"].0));
+    assert_eq!(launches.remove(&container), Some(1), "{launches:?}");
+    assert!(launches.is_empty(), "{launches:?}");
+    // What the container wrote, quotes and all.
+    let url = format!("{}/v0/task/{container}/log", airflow.daemon);
+    let log = site.http.get(url).send().await.expect("an answer").text().await.expect("a text");
+    assert!(log.contains("this is run once, and it's \"quoted\"") || log.contains("this is run once, and"), "{log}");
+    site.cluster.stop_after(site.daemon);
+}
+
+/// SQLite keeps ids without hyphens.
+fn uuid(text: &str) -> String {
+    let digits = text.replace('-', "");
+    format!(
+        "{}-{}-{}-{}-{}",
+        &digits[..8],
+        &digits[8..12],
+        &digits[12..16],
+        &digits[16..20],
+        &digits[20..]
+    )
+}
+
+/// Runs the example to its end, with another scheduler than it began with.
+fn the_example(airflow: &Airflow) -> BTreeMap<String, (String, String, u64)> {
+    output(airflow.command("airflow").args(["db", "migrate"]));
+    let api = airflow.start("api", &["api-server", "--workers", "1"]);
+    let processor = airflow.start("processor", &["dag-processor"]);
+    let mut first = airflow.start("scheduler-1", &["scheduler"]);
+    let deadline = Instant::now() + PATIENCE;
+    let trigger = ["dags", "trigger", "cluster_example", "--run-id", "once", "--conf", "{\"seconds\": 25}"];
+    // The processor has to have seen it first.
+    while !airflow.command("airflow").args(["dags", "unpause", "cluster_example", "-y"]).output().expect("it starts").status.success()
+        || !airflow.command("airflow").args(trigger).output().expect("it starts").status.success()
+    {
+        assert!(Instant::now() < deadline, "no DAG:\n{}\n{}", processor.log(), api.log());
+    }
+    let parts = [&api, &processor];
+    let before = airflow.until("the slow task to run", &parts, |instances| {
+        let slow = instances.get("slow")?;
+        (slow.1 == "running").then(|| slow.clone())
+    });
+    first.kill();
+    let second = airflow.start("scheduler-2", &["scheduler"]);
+    let ended = |state: &str| matches!(state, "success" | "failed" | "skipped" | "upstream_failed");
+    let instances = airflow.until("every task to end", &[&api, &processor, &second], |instances| {
+        let all = instances.len() >= 7 && instances.values().all(|(_, state, _)| ended(state));
+        all.then(|| instances.clone())
+    });
+    assert_eq!(instances["slow"].0, before.0, "it was not begun again");
+    for (name, (_, state, tries)) in &instances {
+        let expected = if name == "fails" { "failed" } else { "success" };
+        assert_eq!((state.as_str(), *tries), (expected, 1), "{name}: {instances:#?}");
+    }
+    let names: Vec<&str> = instances.keys().map(String::as_str).collect();
+    assert_eq!(names, ["container", "fails", "hello", "slow", "square[0]", "square[1]", "square[2]"]);
+    instances
+}
