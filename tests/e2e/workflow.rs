@@ -15,7 +15,8 @@ use transom_tests::eventually;
 use transom_tests::process::Transom;
 use transom_tests::site::Site;
 
-const SECTION: &str = "[workflow]\nport = 0\ncontainers = false\napi_username = \"user\"\napi_password = \"password\"\n";
+const SECTION: &str =
+    "[workflow]\nport = 0\ncontainers = false\napi_username = \"user\"\napi_password = \"password\"\n";
 
 struct Workflow {
     site: Site,
@@ -44,7 +45,11 @@ impl Workflow {
 
     /// A command that runs until a file is there.
     fn until(&self, flag: &str) -> Value {
-        json!(["/bin/sh", "-c", format!("while [ ! -e {} ]; do sleep 0.05; done", self.flag(flag))])
+        json!([
+            "/bin/sh",
+            "-c",
+            format!("while [ ! -e {} ]; do sleep 0.05; done", self.flag(flag))
+        ])
     }
 
     fn raise(&self, flag: &str) {
@@ -72,7 +77,13 @@ impl Workflow {
 
     async fn log(&self, id: &str) -> String {
         let answer = self.site.http.get(self.url(&format!("/v0/task/{id}/log")));
-        answer.send().await.expect("an answer").text().await.expect("a text")
+        answer
+            .send()
+            .await
+            .expect("an answer")
+            .text()
+            .await
+            .expect("a text")
     }
 
     /// `transom operator run`, to its end: whether it succeeded, and what it wrote.
@@ -93,14 +104,26 @@ impl Workflow {
     fn launches(&self, id: &str) -> usize {
         let launches = self.site.cluster.launches();
         let of_job = |task: &str| task == id || task.starts_with(&format!("{id}."));
-        launches.iter().filter(|(task, _)| of_job(task)).map(|(_, times)| times).sum()
+        launches
+            .iter()
+            .filter(|(task, _)| of_job(task))
+            .map(|(_, times)| times)
+            .sum()
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_from_queue_to_end() {
     let workflow = Workflow::start().await;
-    let argv = json!(["/bin/sh", "-c", "printf '%s|' \"$@\" \"$MARK\"; echo >&2 err", "sh", "it's", "a \"b\" $c", ""]);
+    let argv = json!([
+        "/bin/sh",
+        "-c",
+        "printf '%s|' \"$@\" \"$MARK\"; echo >&2 err",
+        "sh",
+        "it's",
+        "a \"b\" $c",
+        ""
+    ]);
     let body = json!({"airflow_task_id": "airflow.d1.t1", "container_type": "DOCKER", "command": argv, "image": "alpine:3.20",
         "cpus": 0.2, "mem_limit": "32m", "environment": {"MARK": "é $HOME"}, "attributes": ["rack:R2"], "volumes": [],
         "force_pull": false});
@@ -108,27 +131,51 @@ async fn jobs_from_queue_to_end() {
     let seen = workflow.shows("airflow.d1.t1", "TASK_FINISHED").await;
     assert_eq!(seen["status"]["task_id"]["value"], "airflow.d1.t1");
     // What was asked for reached the program as it was, on the agent that the condition names.
-    assert_eq!(workflow.log("airflow.d1.t1").await, "it's|a \"b\" $c||é $HOME|err\n");
+    assert_eq!(
+        workflow.log("airflow.d1.t1").await,
+        "it's|a \"b\" $c||é $HOME|err\n"
+    );
     let agent = seen["status"]["agent_id"]["value"].as_str().expect("an agent");
-    let place = workflow.site.get(&workflow.url(&format!("/v0/agent/{agent}"))).await;
+    let place = workflow
+        .site
+        .get(&workflow.url(&format!("/v0/agent/{agent}")))
+        .await;
     assert_eq!(place.expect("an agent")["hostname"], "127.0.0.2");
 
-    workflow.queue(json!({"airflow_task_id": "fails", "command": "exit 3", "image": "x"})).await;
+    workflow
+        .queue(json!({"airflow_task_id": "fails", "command": "exit 3", "image": "x"}))
+        .await;
     let seen = workflow.shows("fails", "TASK_FAILED").await;
     assert_eq!(seen["status"]["message"], "Command exited with status 3");
 
     // Killed while it runs; without credentials nobody is.
-    workflow.queue(json!({"airflow_task_id": "killed", "command": ["sleep", "1000"]})).await;
+    workflow
+        .queue(json!({"airflow_task_id": "killed", "command": ["sleep", "1000"]}))
+        .await;
     workflow.shows("killed", "TASK_RUNNING").await;
-    let kill = workflow.site.http.request(Method::DELETE, workflow.url("/v0/task/killed"));
-    let refused = kill.try_clone().expect("a request").send().await.expect("an answer");
+    let kill = workflow
+        .site
+        .http
+        .request(Method::DELETE, workflow.url("/v0/task/killed"));
+    let refused = kill
+        .try_clone()
+        .expect("a request")
+        .send()
+        .await
+        .expect("an answer");
     assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
-    let done = kill.basic_auth("user", Some("password")).send().await.expect("an answer");
+    let done = kill
+        .basic_auth("user", Some("password"))
+        .send()
+        .await
+        .expect("an answer");
     assert_eq!(done.status(), StatusCode::OK);
     workflow.shows("killed", "TASK_KILLED").await;
 
     // A second run of the same id is its own.
-    workflow.queue(json!({"airflow_task_id": "fails", "command": ["sleep", "1000"]})).await;
+    workflow
+        .queue(json!({"airflow_task_id": "fails", "command": ["sleep", "1000"]}))
+        .await;
     workflow.shows("fails", "TASK_RUNNING").await;
     assert_eq!(workflow.launches("fails"), 2);
     workflow.site.cluster.stop_after(workflow.site.daemon);
@@ -139,21 +186,28 @@ async fn a_daemon_that_is_killed_loses_no_job_and_runs_none_twice() {
     let mut workflow = Workflow::start().await;
     // Three that fill all agents, three that wait for them, and one whose condition nobody meets.
     for number in 0..3 {
-        let body = json!({"airflow_task_id": format!("runs{number}"), "command": workflow.until("go"), "cpus": 4});
+        let body =
+            json!({"airflow_task_id": format!("runs{number}"), "command": workflow.until("go"), "cpus": 4});
         workflow.queue(body).await;
     }
     for number in 0..3 {
         workflow.shows(&format!("runs{number}"), "TASK_RUNNING").await;
     }
     for number in 0..3 {
-        let body = json!({"airflow_task_id": format!("waits{number}"), "command": workflow.until("go"), "cpus": 4});
+        let body =
+            json!({"airflow_task_id": format!("waits{number}"), "command": workflow.until("go"), "cpus": 4});
         workflow.queue(body).await;
     }
     workflow
         .queue(json!({"airflow_task_id": "never", "command": ["true"], "attributes": ["gpu:true"]}))
         .await;
     workflow.shows("waits0", "TASK_STAGING").await;
-    let cursor = workflow.site.get(&workflow.url("/v0/events?wait=0")).await.expect("events")["next"].clone();
+    let cursor = workflow
+        .site
+        .get(&workflow.url("/v0/events?wait=0"))
+        .await
+        .expect("events")["next"]
+        .clone();
 
     workflow.site.kill_daemon();
     workflow.site.start_daemon().await;
@@ -175,19 +229,29 @@ async fn a_daemon_that_is_killed_loses_no_job_and_runs_none_twice() {
     }
     // The condition that nobody meets is named.
     let queue = eventually("the reason of waiting", || async {
-        let queue = workflow.site.get(&workflow.url("/v0/queue?task_id=never")).await?;
+        let queue = workflow
+            .site
+            .get(&workflow.url("/v0/queue?task_id=never"))
+            .await?;
         let unmet = queue.pointer("/queue/0/reason/unmet");
-        if unmet == Some(&json!(["gpu:true"])) { Ok(queue) } else { Err(queue.to_string()) }
+        if unmet == Some(&json!(["gpu:true"])) {
+            Ok(queue)
+        } else {
+            Err(queue.to_string())
+        }
     })
     .await;
-    let message = queue["queue"][0]["reason"]["message"].as_str().expect("a message");
+    let message = queue["queue"][0]["reason"]["message"]
+        .as_str()
+        .expect("a message");
     assert!(message.contains("`gpu:true`"), "{message}");
     // Who followed events goes on where it was.
     let since = workflow.url(&format!("/v0/events?since={cursor}&wait=0"));
     let events = workflow.site.get(&since).await.expect("events");
     let finished = |id: &str| {
         let all = events["events"].as_array().expect("a list");
-        all.iter().any(|event| event["task_id"] == id && event["state"] == "TASK_FINISHED")
+        all.iter()
+            .any(|event| event["task_id"] == id && event["state"] == "TASK_FINISHED")
     };
     assert!(finished("runs0") && finished("waits2"), "{events}");
     workflow.site.cluster.stop_after(workflow.site.daemon);
@@ -196,32 +260,63 @@ async fn a_daemon_that_is_killed_loses_no_job_and_runs_none_twice() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_in_a_shell() {
     let workflow = Workflow::start().await;
-    let (success, output) = workflow.operator(&["--env", "MARK=there", "--", "/bin/sh", "-c", "echo is $MARK; echo oops >&2"]);
+    let (success, output) = workflow.operator(&[
+        "--env",
+        "MARK=there",
+        "--",
+        "/bin/sh",
+        "-c",
+        "echo is $MARK; echo oops >&2",
+    ]);
     assert!(success, "{output}");
     for expected in ["queued", "TASK_FINISHED", "is there", "oops"] {
         assert!(output.contains(expected), "{expected}: {output}");
     }
     let (success, output) = workflow.operator(&["--shell", "--", "exit", "7"]);
     assert!(!success);
-    assert!(output.contains("TASK_FAILED: Command exited with status 7"), "{output}");
+    assert!(
+        output.contains("TASK_FAILED: Command exited with status 7"),
+        "{output}"
+    );
 
     // Too long in the queue: why is said, and the job is killed.
-    let waits = ["--id", "waits", "--startup-timeout", "7", "--attribute", "gpu:true", "--", "true"];
+    let waits = [
+        "--id",
+        "waits",
+        "--startup-timeout",
+        "7",
+        "--attribute",
+        "gpu:true",
+        "--",
+        "true",
+    ];
     let (success, output) = workflow.operator(&waits);
     assert!(!success);
-    assert!(output.contains("waits: no agent on offer satisfies the condition `gpu:true`"), "{output}");
+    assert!(
+        output.contains("waits: no agent on offer satisfies the condition `gpu:true`"),
+        "{output}"
+    );
     assert!(output.contains("it waited for longer than 7 s"), "{output}");
     workflow.shows("waits", "TASK_KILLED").await;
-    let (success, output) = workflow.operator(&["--id", "long", "--run-timeout", "0.5", "--", "sleep", "1000"]);
-    assert!(!success && output.contains("it ran for longer than 0.5 s"), "{output}");
+    let (success, output) =
+        workflow.operator(&["--id", "long", "--run-timeout", "0.5", "--", "sleep", "1000"]);
+    assert!(
+        !success && output.contains("it ran for longer than 0.5 s"),
+        "{output}"
+    );
     workflow.shows("long", "TASK_KILLED").await;
 
     // Ctrl-C kills the job.
     let mut run = workflow.operator_begun(&["--id", "interrupted", "--", "sleep", "1000"]);
-    run.line("the job to run", |line| line.contains("TASK_RUNNING").then_some(()));
+    run.line("the job to run", |line| {
+        line.contains("TASK_RUNNING").then_some(())
+    });
     let (status, output) = run.interrupt();
     assert!(!status.success());
-    assert!(output.contains("given up: interrupted; it ended in TASK_KILLED"), "{output}");
+    assert!(
+        output.contains("given up: interrupted; it ended in TASK_KILLED"),
+        "{output}"
+    );
     workflow.shows("interrupted", "TASK_KILLED").await;
 
     // What is wrong with a job is told.
@@ -234,9 +329,23 @@ async fn an_operator_in_a_shell() {
 fn an_operator_without_a_daemon_keeps_trying_until_its_limit() {
     let dir = tempfile::tempdir().expect("a directory");
     // Nobody listens on a port that was just given back.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let free = std::net::TcpListener::bind("127.0.0.1:0")
+        .expect("a port")
+        .local_addr()
+        .expect("an address");
     let url = format!("http://{free}");
-    let arguments = ["operator", "run", "--url", &url, "--poll-interval", "0.1", "--startup-timeout", "1", "--", "true"];
+    let arguments = [
+        "operator",
+        "run",
+        "--url",
+        &url,
+        "--poll-interval",
+        "0.1",
+        "--startup-timeout",
+        "1",
+        "--",
+        "true",
+    ];
     let mut run = Transom::start(dir.path(), arguments);
     let status = run.wait();
     assert_eq!(status.code(), Some(3), "{}", run.output());
@@ -249,15 +358,21 @@ fn an_operator_without_a_daemon_keeps_trying_until_its_limit() {
 async fn an_autoscaler_sees_what_waits() {
     let workflow = Workflow::start().await;
     let key = json!({"dag_id": "d1", "task_id": "t1", "run_id": "manual__1", "try_number": 2});
-    let config = json!({"cpus": 100, "mem_limit": 2048, "architecture": "arm64", "instance_type": "m5.large"});
-    let body = json!({"airflow_task_id": "a", "command": ["true"], "airflow_key": key, "executor_config": config});
+    let config =
+        json!({"cpus": 100, "mem_limit": 2048, "architecture": "arm64", "instance_type": "m5.large"});
+    let body =
+        json!({"airflow_task_id": "a", "command": ["true"], "airflow_key": key, "executor_config": config});
     workflow.queue(body).await;
     // An operator's job that waits does not blind it.
-    workflow.queue(json!({"airflow_task_id": "airflow.d1.t2", "command": ["true"], "cpus": 100})).await;
+    workflow
+        .queue(json!({"airflow_task_id": "airflow.d1.t2", "command": ["true"], "cpus": 100}))
+        .await;
     let ask = || {
         let request = workflow.site.http.get(workflow.url("/v0/dags"));
         let request = request.basic_auth("user", Some("password"));
-        request.header("Content-Type", "application/json").header("Connection", "close")
+        request
+            .header("Content-Type", "application/json")
+            .header("Connection", "close")
     };
     let answer = ask().send().await.expect("an answer");
     assert_eq!(answer.status(), StatusCode::OK);
@@ -266,35 +381,69 @@ async fn an_autoscaler_sees_what_waits() {
         panic!("{dags}");
     };
     assert_eq!((&dag["dag_id"], &dag["task_id"]), (&json!("d1"), &json!("t1")));
-    assert_eq!((&dag["run_id"], dag["try_number"].as_i64()), (&json!("manual__1"), Some(2)));
+    assert_eq!(
+        (&dag["run_id"], dag["try_number"].as_i64()),
+        (&json!("manual__1"), Some(2))
+    );
     let config = &dag["MesosExecutor"];
-    assert_eq!((config["cpus"].as_f64(), config["mem_limit"].as_str()), (Some(100.0), Some("2048m")));
-    assert_eq!((config["architecture"].as_str(), config["instance_type"].as_str()), (Some("arm64"), Some("m5.large")));
+    assert_eq!(
+        (config["cpus"].as_f64(), config["mem_limit"].as_str()),
+        (Some(100.0), Some("2048m"))
+    );
+    assert_eq!(
+        (config["architecture"].as_str(), config["instance_type"].as_str()),
+        (Some("arm64"), Some("m5.large"))
+    );
     // What has started, or gone, is gone from the list.
-    let kill = workflow.site.http.delete(workflow.url("/v0/task/a")).basic_auth("user", Some("password"));
+    let kill = workflow
+        .site
+        .http
+        .delete(workflow.url("/v0/task/a"))
+        .basic_auth("user", Some("password"));
     kill.send().await.expect("an answer");
     eventually("an empty list", || async {
-        let text = ask().send().await.map_err(|error| error.to_string())?.text().await;
+        let text = ask()
+            .send()
+            .await
+            .map_err(|error| error.to_string())?
+            .text()
+            .await;
         match text.map_err(|error| error.to_string())? {
             text if text == "[]" => Ok(()),
             text => Err(text),
         }
     })
     .await;
-    let wrong = workflow.site.http.get(workflow.url("/v0/dags")).basic_auth("user", Some("wrong"));
-    assert_eq!(wrong.send().await.expect("an answer").status(), StatusCode::UNAUTHORIZED);
+    let wrong = workflow
+        .site
+        .http
+        .get(workflow.url("/v0/dags"))
+        .basic_auth("user", Some("wrong"));
+    assert_eq!(
+        wrong.send().await.expect("an answer").status(),
+        StatusCode::UNAUTHORIZED
+    );
     workflow.site.cluster.stop_after(workflow.site.daemon);
 }
 
 #[test]
 fn a_configuration_that_lacks_several_things_says_so_at_once() {
     let dir = tempfile::tempdir().expect("a directory");
-    let missing = "[workflow]\nauthenticate = true\napi_username = \"u\"\ndocker_volume_dag_name = \"dags\"\n";
+    let missing =
+        "[workflow]\nauthenticate = true\napi_username = \"u\"\ndocker_volume_dag_name = \"dags\"\n";
     fs::write(dir.path().join("t.toml"), missing).expect("written");
     let (code, output) = run(dir.path(), &["config", "check", "--config", "t.toml"]);
     assert_eq!(code, Some(2), "{output}");
-    for key in ["default_principal", "default_secret", "api_password", "container_volume_dag_container_path"] {
-        assert!(output.contains(&format!("`workflow.{key}` is missing")), "{key}: {output}");
+    for key in [
+        "default_principal",
+        "default_secret",
+        "api_password",
+        "container_volume_dag_container_path",
+    ] {
+        assert!(
+            output.contains(&format!("`workflow.{key}` is missing")),
+            "{key}: {output}"
+        );
     }
 }
 
@@ -309,7 +458,10 @@ fn the_engines_own_file_is_imported() {
     fs::write(dir.path().join("t.toml"), &output).expect("written");
     let (code, output) = run(dir.path(), &["config", "check", "--config", "t.toml"]);
     assert_eq!(code, Some(0), "{output}");
-    assert!(output.contains("workflow.container_sock") && output.contains("/var/run/docker.sock"), "{output}");
+    assert!(
+        output.contains("workflow.container_sock") && output.contains("/var/run/docker.sock"),
+        "{output}"
+    );
     assert!(!output.contains("hunter2"), "{output}");
     let (code, output) = run(dir.path(), &["config", "import", "t.toml"]);
     assert_eq!(code, Some(2), "{output}");

@@ -62,7 +62,11 @@ fn output(command: &mut Command) -> String {
     let output = command.output().expect("it starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{command:?}: {}\n{stdout}\n{stderr}", output.status);
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{stdout}\n{stderr}",
+        output.status
+    );
     stdout
 }
 
@@ -77,7 +81,9 @@ async fn the_published_operator_runs_as_it_is() {
     command
         .arg(root().join("tests/airflow/published_operator.py"))
         .env("AIRFLOW__MESOS__OPERATOR_API_URL", &url);
-    let text = tokio::task::spawn_blocking(move || output(&mut command)).await.expect("it ends");
+    let text = tokio::task::spawn_blocking(move || output(&mut command))
+        .await
+        .expect("it ends");
     let outcomes: BTreeMap<String, String> = text
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
@@ -92,12 +98,21 @@ async fn the_published_operator_runs_as_it_is() {
     let failed = &outcomes["fails"];
     assert!(failed.contains("finished in state TASK_FAILED"), "{failed}");
     let late = &outcomes["waits"];
-    assert!(late.contains("Timed out waiting for Mesos task airflow.published.waits"), "{late}");
+    assert!(
+        late.contains("Timed out waiting for Mesos task airflow.published.waits"),
+        "{late}"
+    );
     let wrong = &outcomes["wrong"];
-    assert!(wrong.contains("Unable to queue Mesos task") && wrong.contains("422"), "{wrong}");
+    assert!(
+        wrong.contains("Unable to queue Mesos task") && wrong.contains("422"),
+        "{wrong}"
+    );
     // The same id twice: two runs.
     let launches = site.cluster.launches();
-    let list = launches.keys().filter(|task| task.starts_with("airflow.published.list")).count();
+    let list = launches
+        .keys()
+        .filter(|task| task.starts_with("airflow.published.list"))
+        .count();
     assert_eq!(list, 2, "{launches:?}");
     site.cluster.stop_after(site.daemon);
 }
@@ -176,10 +191,16 @@ impl Airflow {
         let dags = root().join("examples/dags");
         for (name, value) in [
             ("CORE__DAGS_FOLDER", dags.display().to_string()),
-            ("CORE__EXECUTOR", "transom_airflow.executor.ClusterExecutor".to_owned()),
+            (
+                "CORE__EXECUTOR",
+                "transom_airflow.executor.ClusterExecutor".to_owned(),
+            ),
             ("CORE__EXECUTION_API_SERVER_URL", Self::execution_api(self.port)),
             ("CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS", "True".to_owned()),
-            ("API_AUTH__JWT_SECRET", "a-secret-that-no-container-is-given-0123456789abcdef".to_owned()),
+            (
+                "API_AUTH__JWT_SECRET",
+                "a-secret-that-no-container-is-given-0123456789abcdef".to_owned(),
+            ),
             ("API__PORT", self.port.to_string()),
             ("CLUSTER__OPERATOR_API_URL", self.daemon.clone()),
             // So that a scheduler that is gone is noticed soon.
@@ -212,7 +233,11 @@ impl Airflow {
             serde_json::from_str(text.lines().last().expect("a line")).expect("rows");
         rows.into_iter()
             .map(|(id, task, index, state, tries)| {
-                let name = if index < 0 { task } else { format!("{task}[{index}]") };
+                let name = if index < 0 {
+                    task
+                } else {
+                    format!("{task}[{index}]")
+                };
                 (name, (id, state.unwrap_or_default(), tries))
             })
             .collect()
@@ -233,7 +258,10 @@ impl Airflow {
             }
             if Instant::now() > deadline {
                 let logs: Vec<String> = parts.iter().map(|part| part.log()).collect();
-                panic!("waited for {what}; last seen: {instances:#?}\n{}", logs.join("\n----\n"));
+                panic!(
+                    "waited for {what}; last seen: {instances:#?}\n{}",
+                    logs.join("\n----\n")
+                );
             }
             std::thread::park_timeout(Duration::from_millis(500));
         }
@@ -254,11 +282,20 @@ async fn a_whole_airflow_runs_the_example_and_its_next_scheduler_adopts_the_task
     let port = free_port();
     // What a container's image would bring along, and nothing of the scheduler's secrets.
     let environment = [
-        ("PATH", format!("{}:/usr/bin:/bin", airflow().join("bin").display())),
-        ("PYTHONPATH", root().join("clients/airflow/src").display().to_string()),
+        (
+            "PATH",
+            format!("{}:/usr/bin:/bin", airflow().join("bin").display()),
+        ),
+        (
+            "PYTHONPATH",
+            root().join("clients/airflow/src").display().to_string(),
+        ),
         ("HOME", worker.display().to_string()),
         ("AIRFLOW_HOME", worker.display().to_string()),
-        ("AIRFLOW__CORE__DAGS_FOLDER", root().join("examples/dags").display().to_string()),
+        (
+            "AIRFLOW__CORE__DAGS_FOLDER",
+            root().join("examples/dags").display().to_string(),
+        ),
         ("AIRFLOW__CORE__LOAD_EXAMPLES", "False".to_owned()),
         ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
     ];
@@ -286,15 +323,33 @@ async fn a_whole_airflow_runs_the_example_and_its_next_scheduler_adopts_the_task
     let mut launches = site.cluster.launches();
     for (name, (id, ..)) in &instances {
         let id = uuid(id);
-        assert_eq!(launches.remove(&format!("airflow.{id}")), Some(1), "{name}: {launches:?}");
+        assert_eq!(
+            launches.remove(&format!("airflow.{id}")),
+            Some(1),
+            "{name}: {launches:?}"
+        );
     }
-    let container = format!("airflow.cluster_example.container.{}", uuid(&instances["container"].0));
+    let container = format!(
+        "airflow.cluster_example.container.{}",
+        uuid(&instances["container"].0)
+    );
     assert_eq!(launches.remove(&container), Some(1), "{launches:?}");
     assert!(launches.is_empty(), "{launches:?}");
     // What the container wrote, quotes and all.
     let url = format!("{}/v0/task/{container}/log", airflow.daemon);
-    let log = site.http.get(url).send().await.expect("an answer").text().await.expect("a text");
-    assert!(log.contains("this is run once, and it's \"quoted\"") || log.contains("this is run once, and"), "{log}");
+    let log = site
+        .http
+        .get(url)
+        .send()
+        .await
+        .expect("an answer")
+        .text()
+        .await
+        .expect("a text");
+    assert!(
+        log.contains("this is run once, and it's \"quoted\"") || log.contains("this is run once, and"),
+        "{log}"
+    );
     site.cluster.stop_after(site.daemon);
 }
 
@@ -318,12 +373,37 @@ fn the_example(airflow: &Airflow) -> BTreeMap<String, (String, String, u64)> {
     let processor = airflow.start("processor", &["dag-processor"]);
     let mut first = airflow.start("scheduler-1", &["scheduler"]);
     let deadline = Instant::now() + PATIENCE;
-    let trigger = ["dags", "trigger", "cluster_example", "--run-id", "once", "--conf", "{\"seconds\": 25}"];
+    let trigger = [
+        "dags",
+        "trigger",
+        "cluster_example",
+        "--run-id",
+        "once",
+        "--conf",
+        "{\"seconds\": 25}",
+    ];
     // The processor has to have seen it first.
-    while !airflow.command("airflow").args(["dags", "unpause", "cluster_example", "-y"]).output().expect("it starts").status.success()
-        || !airflow.command("airflow").args(trigger).output().expect("it starts").status.success()
+    while !airflow
+        .command("airflow")
+        .args(["dags", "unpause", "cluster_example", "-y"])
+        .output()
+        .expect("it starts")
+        .status
+        .success()
+        || !airflow
+            .command("airflow")
+            .args(trigger)
+            .output()
+            .expect("it starts")
+            .status
+            .success()
     {
-        assert!(Instant::now() < deadline, "no DAG:\n{}\n{}", processor.log(), api.log());
+        assert!(
+            Instant::now() < deadline,
+            "no DAG:\n{}\n{}",
+            processor.log(),
+            api.log()
+        );
     }
     let parts = [&api, &processor];
     let before = airflow.until("the slow task to run", &parts, |instances| {
@@ -343,6 +423,17 @@ fn the_example(airflow: &Airflow) -> BTreeMap<String, (String, String, u64)> {
         assert_eq!((state.as_str(), *tries), (expected, 1), "{name}: {instances:#?}");
     }
     let names: Vec<&str> = instances.keys().map(String::as_str).collect();
-    assert_eq!(names, ["container", "fails", "hello", "slow", "square[0]", "square[1]", "square[2]"]);
+    assert_eq!(
+        names,
+        [
+            "container",
+            "fails",
+            "hello",
+            "slow",
+            "square[0]",
+            "square[1]",
+            "square[2]"
+        ]
+    );
     instances
 }

@@ -109,9 +109,15 @@ impl Daemon {
 
         let cluster = Client::new(parts::cluster_config(&settings.cluster).context(Misconfigured)?)
             .context(Misconfigured)?;
-        let apps_port = settings.apps.clone().map(|section| parts::apps_config(section).bind());
+        let apps_port = settings
+            .apps
+            .clone()
+            .map(|section| parts::apps_config(section).bind());
         let apps_port = apps_port.transpose().context(Unavailable)?;
-        let workflow_port = settings.workflow.as_ref().map(|section| parts::workflow_config(section).bind());
+        let workflow_port = settings
+            .workflow
+            .as_ref()
+            .map(|section| parts::workflow_config(section).bind());
         let workflow_port = workflow_port.transpose().context(Unavailable)?;
         let ground = Ground::take(&settings, &token).await.context(Unavailable)?;
         let plugins = parts::plugins_config(settings.plugins, ground.as_ref())
@@ -301,7 +307,10 @@ impl Ground {
         let Some(own) = apps.or(workflow) else {
             return Ok(None);
         };
-        let apps = settings.apps.as_ref().map(|section| section.framework_name.clone());
+        let apps = settings
+            .apps
+            .as_ref()
+            .map(|section| section.framework_name.clone());
         let workflow = settings
             .workflow
             .as_ref()
@@ -316,7 +325,12 @@ impl Ground {
     }
 
     fn election(&self, prefix: &str, address: &str) -> Election {
-        Election::new(self.store.clone(), format!("{prefix}/leader"), address, self.lease)
+        Election::new(
+            self.store.clone(),
+            format!("{prefix}/leader"),
+            address,
+            self.lease,
+        )
     }
 
     /// Starts the apps; what runs their framework is to be spawned.

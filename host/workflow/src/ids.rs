@@ -23,10 +23,7 @@ impl JobId {
         if text.is_empty() {
             Err("is empty; expected the job's id".to_owned())
         } else if text.len() > MOST_BYTES {
-            Err(format!(
-                "has {} bytes; expected at most {MOST_BYTES}",
-                text.len()
-            ))
+            Err(format!("has {} bytes; expected at most {MOST_BYTES}", text.len()))
         } else if text.chars().any(char::is_control) {
             Err("has control characters; expected printable ones".to_owned())
         } else {
@@ -106,7 +103,10 @@ mod tests {
         let taken = |task: &TaskId| task.as_str() == "airflow.d1.taken";
         for (id, expected) in [
             ("airflow.d1.t1", "airflow.d1.t1"),
-            ("airflow.d1.t1:2026-11-20T00:00:00+00:00", "airflow.d1.t1:2026-11-20T00:00:00+00:00"),
+            (
+                "airflow.d1.t1:2026-11-20T00:00:00+00:00",
+                "airflow.d1.t1:2026-11-20T00:00:00+00:00",
+            ),
             ("airflow.d1.taken", "airflow.d1.taken.3-1"),
             ("a/b c", "a_b_c.3-1"),
             ("größe", "gr__e.3-1"),

@@ -70,7 +70,8 @@ struct Needs {
 impl Needs {
     fn of(spec: &Spec, defaults: &Defaults) -> Self {
         Self {
-            amounts: [spec.cpus, spec.mem, spec.disk, spec.gpus].map(|amount| (amount * 1000.0).round() as u64),
+            amounts: [spec.cpus, spec.mem, spec.disk, spec.gpus]
+                .map(|amount| (amount * 1000.0).round() as u64),
             ports: spec.ports.iter().map(|port| port.host_port).collect(),
             conditions: conditions(spec, defaults),
         }
@@ -157,9 +158,9 @@ impl BuildTask for Build {
     fn build(&self, placement: &Placement) -> TaskInfo {
         // A job leaves the book after it was released: a task without one is refused by the master, for it has no
         // command, and is nobody's.
-        self.book.get(&placement.task).map_or_else(TaskInfo::default, |live| {
-            task(&live, &self.defaults, placement)
-        })
+        self.book
+            .get(&placement.task)
+            .map_or_else(TaskInfo::default, |live| task(&live, &self.defaults, placement))
     }
 
     fn counts_as_placed(&self, _record: &TaskRecord) -> bool {
@@ -224,7 +225,10 @@ fn command(spec: &Spec, defaults: &Defaults, placement: &Placement) -> CommandIn
         uris: uris.collect(),
         // Within a container the job's user is the container's business.
         user: if defaults.containers {
-            defaults.fetch_user.clone().filter(|_| defaults.fetch_uri.is_some())
+            defaults
+                .fetch_user
+                .clone()
+                .filter(|_| defaults.fetch_uri.is_some())
         } else {
             spec.user.clone()
         },

@@ -53,7 +53,14 @@ fn launched(body: &Value) -> Value {
 
 #[test]
 fn arguments_reach_the_container_as_they_are() {
-    let argv = ["python", "-c", "print('it is', \"so\", $HOME)", "a b", "", "ü'\"\\"];
+    let argv = [
+        "python",
+        "-c",
+        "print('it is', \"so\", $HOME)",
+        "a b",
+        "",
+        "ü'\"\\",
+    ];
     let docker = launched(&json!({"command": argv}));
     let command = &docker["command"];
     assert_eq!(command["shell"], false);
@@ -72,7 +79,10 @@ fn arguments_reach_the_container_as_they_are() {
         ),
     ] {
         let command = launched_with(&body, &defaults)["command"].clone();
-        assert_eq!((&command["shell"], &command["value"]), (&json!(false), &json!("python")));
+        assert_eq!(
+            (&command["shell"], &command["value"]),
+            (&json!(false), &json!("python"))
+        );
         assert_eq!(command["arguments"], json!(argv));
     }
     let own = launched(&json!({"command": []}));
@@ -107,9 +117,8 @@ fn the_containers_fields() {
             ],
         })
     );
-    let named = |name: &str| {
-        json!({"type": "DOCKER_VOLUME", "docker_volume": {"name": name, "driver": "nfs"}})
-    };
+    let named =
+        |name: &str| json!({"type": "DOCKER_VOLUME", "docker_volume": {"name": name, "driver": "nfs"}});
     assert_eq!(
         container["volumes"],
         json!([
@@ -130,7 +139,10 @@ fn the_containers_fields() {
     assert_eq!(task["labels"]["labels"], json!([{"key": "team", "value": "a"}]));
     assert_eq!(task["discovery"]["ports"]["ports"][1]["name"], "dns");
     assert_eq!(task["max_completion_time"]["nanoseconds"], 60_000_000_000_i64);
-    assert_eq!(task["kill_policy"]["grace_period"]["nanoseconds"], 5_000_000_000_i64);
+    assert_eq!(
+        task["kill_policy"]["grace_period"]["nanoseconds"],
+        5_000_000_000_i64
+    );
     assert_eq!(task["name"], "airflow.d1.t1");
 }
 
@@ -145,16 +157,24 @@ fn networks() {
         let task = launched(&json!({"command": ["true"], "network_mode": mode}));
         assert_eq!(task["container"]["docker"]["network"], docker);
         assert_eq!(
-            task["container"].get("network_infos").cloned().unwrap_or_default(),
+            task["container"]
+                .get("network_infos")
+                .cloned()
+                .unwrap_or_default(),
             infos
         );
     }
-    let mesos = launched(&json!({"command": ["true"], "container_type": "MESOS", "network_mode": "cni", "ports": [8080]}));
+    let mesos = launched(
+        &json!({"command": ["true"], "container_type": "MESOS", "network_mode": "cni", "ports": [8080]}),
+    );
     assert_eq!(
         mesos["container"]["network_infos"],
         json!([{"name": "cni", "port_mappings": [{"host_port": 31000, "container_port": 8080, "protocol": "tcp"}]}])
     );
-    assert_eq!(mesos["container"]["mesos"]["image"]["docker"]["name"], "default:1");
+    assert_eq!(
+        mesos["container"]["mesos"]["image"]["docker"]["name"],
+        "default:1"
+    );
 }
 
 #[test]
@@ -177,7 +197,10 @@ fn without_containers_commands_are_processes() {
         containers: false,
         ..defaults()
     };
-    let task = launched_with(&json!({"command": ["true"], "image": "x", "user": "nobody"}), &defaults);
+    let task = launched_with(
+        &json!({"command": ["true"], "image": "x", "user": "nobody"}),
+        &defaults,
+    );
     assert_eq!(task.get("container"), None);
     assert_eq!(task["command"]["user"], "nobody");
 }

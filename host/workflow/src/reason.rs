@@ -79,7 +79,10 @@ fn refusals(reasons: &Reasons, conditions: &[String]) -> Vec<String> {
     let counted: u32 = reasons.last_conditions.values().sum();
     let all = reasons.last.get(&Reason::UnfulfilledCondition).copied();
     if let Some(all) = all.filter(|all| *all > counted && reasons.message.is_none()) {
-        told.push(format!("{} refused by the attribute matcher", agents(all - counted)));
+        told.push(format!(
+            "{} refused by the attribute matcher",
+            agents(all - counted)
+        ));
     }
     told
 }
@@ -138,7 +141,12 @@ mod tests {
     fn reasons_in_words() {
         let conditions = ["gpu:true".to_owned(), "rack:r1".to_owned()];
         for (reasons, code, expected, unmet) in [
-            (Reasons::default(), "NoOffers", "no offer has been tried yet", vec![]),
+            (
+                Reasons::default(),
+                "NoOffers",
+                "no offer has been tried yet",
+                vec![],
+            ),
             (
                 reasons(&[(Reason::Disconnected, 1)], &[], None),
                 "Disconnected",
@@ -162,7 +170,11 @@ mod tests {
                 vec![],
             ),
             (
-                reasons(&[(Reason::MatcherUnavailable, 1)], &[], Some("no plugin `attributes`")),
+                reasons(
+                    &[(Reason::MatcherUnavailable, 1)],
+                    &[],
+                    Some("no plugin `attributes`"),
+                ),
                 "MatcherUnavailable",
                 "the attribute matcher cannot be asked; no plugin `attributes`",
                 vec![],

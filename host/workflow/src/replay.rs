@@ -74,7 +74,8 @@ async fn answers() {
 
 /// Queues a job and has the cluster say of it what the recording says.
 async fn follow(site: &Site, id: &str, updates: &[Value]) {
-    site.queue(json!({"airflow_task_id": id, "command": ["true"]})).await;
+    site.queue(json!({"airflow_task_id": id, "command": ["true"]}))
+        .await;
     site.scheduler.launch(id).await;
     for update in updates {
         let state = update.as_str().unwrap();
@@ -96,7 +97,11 @@ async fn replay(site: &Site, case: &Case) {
     let answer = site
         .ask_from([127, 0, 0, 1], method, path, body, authorization.as_deref())
         .await;
-    assert_eq!(answer.status.as_u16(), expect["status"].as_u64().unwrap() as u16, "{id}");
+    assert_eq!(
+        answer.status.as_u16(),
+        expect["status"].as_u64().unwrap() as u16,
+        "{id}"
+    );
     let expected = expect["body"].as_str().unwrap();
     if expect["compare"] == "json" {
         let expected: Value = serde_json::from_str(expected).unwrap();
@@ -104,7 +109,11 @@ async fn replay(site: &Site, case: &Case) {
     } else {
         assert_eq!(answer.text, expected, "{id}");
     }
-    assert_eq!(answer.header("content-type"), expect["content_type"].as_str(), "{id}");
+    assert_eq!(
+        answer.header("content-type"),
+        expect["content_type"].as_str(),
+        "{id}"
+    );
     for (name, value) in expect["headers"].as_object().into_iter().flatten() {
         assert_eq!(answer.header(name), value.as_str(), "{id}: {name}");
     }

@@ -97,10 +97,14 @@ impl Real {
 impl Cluster for Real {
     async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<(String, u16)>> {
         let answer = self.client.get_agents().await?;
-        Ok(answer.agents.into_iter().map(|agent| agent.agent_info).find_map(|info| {
-            let found = info.id.as_ref() == Some(id);
-            found.then(|| (info.hostname, info.port.unwrap_or(5051)))
-        }))
+        Ok(answer
+            .agents
+            .into_iter()
+            .map(|agent| agent.agent_info)
+            .find_map(|info| {
+                let found = info.id.as_ref() == Some(id);
+                found.then(|| (info.hostname, info.port.unwrap_or(5051)))
+            }))
     }
 
     async fn read(

@@ -121,7 +121,11 @@ impl Table {
         let anew = since > last;
         let from = if anew { Number::default() } else { since };
         let after = (Bound::Excluded(from), Bound::Unbounded);
-        let changes: Vec<Arc<View>> = feed.range(after).take(limit).map(|(_, view)| Arc::clone(view)).collect();
+        let changes: Vec<Arc<View>> = feed
+            .range(after)
+            .take(limit)
+            .map(|(_, view)| Arc::clone(view))
+            .collect();
         let next = match changes.last() {
             Some(view) if changes.len() == limit => view.changed,
             _ => last,
@@ -157,7 +161,9 @@ impl Table {
 
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Table").field("jobs", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Table")
+            .field("jobs", &self.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -158,7 +158,13 @@ impl Scripted {
     pub(crate) async fn forgotten(&self, task: &str) {
         let task = TaskId::from(task);
         self.until(&format!("{task} to be forgotten"), |scripted| {
-            scripted.inner.lock().unwrap().forgotten.contains(&task).then_some(())
+            scripted
+                .inner
+                .lock()
+                .unwrap()
+                .forgotten
+                .contains(&task)
+                .then_some(())
         })
         .await;
     }
@@ -300,7 +306,8 @@ impl Matcher for Colons {
         if self.away.load(Ordering::Relaxed) {
             return Err(CallError::Stopped);
         }
-        let wrong = |condition: &Condition| matches!(condition, Condition::Expression(text) if !text.contains(':'));
+        let wrong =
+            |condition: &Condition| matches!(condition, Condition::Expression(text) if !text.contains(':'));
         let errors = (0..).zip(conditions).filter(|(_, condition)| wrong(condition));
         let error = |(condition, _)| ConditionError {
             condition,
@@ -467,7 +474,10 @@ impl Site {
             if seen["status"]["state"] == state {
                 return seen;
             }
-            assert!(tokio::time::Instant::now() < deadline, "{id} is not {state}: {seen}");
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "{id} is not {state}: {seen}"
+            );
             let events = self.get(&format!("/v0/events?since={since}&wait=1")).await.json();
             since = events["next"].as_u64().unwrap();
         }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::access::Recursion;
 use super::answer::{Answer, Terms, answer};
 use super::connection::{Reply, Respond};
-use super::forward::{self, Forwarder};
+use super::forward::{self, Begun, Forwarder};
 use super::limit::{self, Class, Limiter, Verdict};
 use super::quick::{Prepared, Question, Room, Told};
 use super::transfer::{Transfer, Transfers};
@@ -72,7 +72,7 @@ pub(crate) struct Handler {
     prepared: Prepared,
     transfers: Transfers,
     /// Where names outside the zone are looked up, if they are, and for whom.
-    forwarder: Option<Arc<Forwarder>>,
+    forwarder: Option<Forwarder>,
     recursion: Recursion,
     /// How much a network may be answered over UDP.
     limiter: Option<Limiter>,
@@ -119,7 +119,7 @@ impl Handler {
             transfers: Transfers::new(config),
             forwarder: config
                 .external_on
-                .then(|| Arc::new(Forwarder::new(&forward::Settings::from(config), forwarding))),
+                .then(|| Forwarder::new(&forward::Settings::from(config), forwarding)),
             recursion: Recursion::new(config.recursion_networks.iter().copied()),
             limiter: (config.rate_limit > 0)
                 .then(|| Limiter::new(limit::Settings::per_second(config.rate_limit))),
@@ -175,7 +175,7 @@ impl Handler {
                 Reply::Written
             }
             Considered::Silence => Reply::Silence,
-            Considered::Elsewhere(question) => self.forwarded(&question, packet, client),
+            Considered::Elsewhere(question) => self.forwarded(&question, packet, client, out),
             Considered::Transfer(mut transfer) => Reply::Messages(Box::new(move || transfer.next())),
         }
     }
@@ -257,18 +257,22 @@ impl Handler {
         }
     }
 
-    fn forwarded(&self, question: &Query, packet: &[u8], client: Client) -> Reply {
-        let Some(forwarder) = self.forwarder.clone() else {
+    fn forwarded(&self, question: &Query, packet: &[u8], client: Client, out: &mut Vec<u8>) -> Reply {
+        let Some(forwarder) = &self.forwarder else {
             return Reply::Silence;
         };
-        let (packet, name, kind) = (packet.to_vec(), question.name().clone(), question.query_type());
         let over = match client.over {
             Transport::Udp => forward::Transport::Udp,
             Transport::Tcp => forward::Transport::Tcp,
         };
-        Reply::Later(Box::pin(async move {
-            forwarder.forward(&packet, &name, kind, over, client.ip).await
-        }))
+        match forwarder.begin(packet, question.name(), question.query_type(), over, client.ip) {
+            Begun::Answered(answer) if answer.is_empty() => Reply::Silence,
+            Begun::Answered(answer) => {
+                out.extend_from_slice(&answer);
+                Reply::Written
+            }
+            Begun::Waiting(answer) => Reply::Later(answer),
+        }
     }
 
     /// What may be sent of an answer over UDP, at the end of `out` from `start` on: all of it, the mark that it was cut, or

@@ -81,7 +81,8 @@ impl Import {
             let import = config::read_mesos_dns(&content).with_context(|| wrong(&self.file))?;
             return config::toml(import);
         }
-        let text = String::from_utf8(content).with_context(|| format!("{} is no text", self.file.display()))?;
+        let text =
+            String::from_utf8(content).with_context(|| format!("{} is no text", self.file.display()))?;
         imported(&text, &self.file)
     }
 }
@@ -124,7 +125,10 @@ fn imported(text: &str, file: &Path) -> anyhow::Result<String> {
     document.insert("workflow".to_owned(), Value::Table(table));
     let mut printed = format!("# From section [{name}] of {}.\n", file.display());
     if !left.is_empty() {
-        printed.push_str(&format!("# Left aside, as nothing here is called so: {}.\n", left.join(", ")));
+        printed.push_str(&format!(
+            "# Left aside, as nothing here is called so: {}.\n",
+            left.join(", ")
+        ));
     }
     printed.push_str(&toml::to_string_pretty(&document)?);
     Ok(printed)
@@ -139,7 +143,10 @@ fn converted(kind: Kind, text: &str) -> Result<Value, String> {
             "false" | "f" | "0" | "no" | "off" => Ok(Value::Boolean(false)),
             _ => Err(wanted("True or False")),
         },
-        Kind::Whole => text.parse().map(Value::Integer).map_err(|_| wanted("a whole number")),
+        Kind::Whole => text
+            .parse()
+            .map(Value::Integer)
+            .map_err(|_| wanted("a whole number")),
         Kind::Number => text.parse().map(Value::Float).map_err(|_| wanted("a number")),
         Kind::List => match literal::parse(text) {
             Ok(list @ Value::Array(_)) => Ok(list),
@@ -227,14 +234,29 @@ something_else = 1
         assert_eq!(workflow["master"].as_str(), Some("leader.mesos:5050"));
         assert_eq!(workflow["task_cpu"].as_float(), Some(1.0));
         assert_eq!(workflow["failover_timeout"].as_integer(), Some(604_800));
-        assert_eq!(workflow["container_image_slave"].as_str(), Some("apache/airflow:3.3.2"));
-        assert_eq!(workflow["container_environment"][0]["value"].as_str(), Some("its"));
-        assert_eq!(workflow["container_environment"][1]["value"].as_str(), Some("100%"));
-        assert_eq!(workflow["cluster_attributes"][1].as_str(), Some("gpu:true?:cpu:true"));
+        assert_eq!(
+            workflow["container_image_slave"].as_str(),
+            Some("apache/airflow:3.3.2")
+        );
+        assert_eq!(
+            workflow["container_environment"][0]["value"].as_str(),
+            Some("its")
+        );
+        assert_eq!(
+            workflow["container_environment"][1]["value"].as_str(),
+            Some("100%")
+        );
+        assert_eq!(
+            workflow["cluster_attributes"][1].as_str(),
+            Some("gpu:true?:cpu:true")
+        );
         assert!(workflow.get("api_password").is_none());
         assert!(printed.contains("something_else"), "{printed}");
         // What is printed is a configuration.
-        let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
+        let mut file = tempfile::Builder::new()
+            .suffix(".toml")
+            .tempfile()
+            .expect("a file");
         let complete = printed.replace("api_username = \"user\"\n", "");
         std::io::Write::write_all(&mut file, complete.as_bytes()).expect("written");
         let (settings, _) = config::load(Some(file.path()), config::Overrides::default()).expect("valid");
@@ -251,7 +273,9 @@ something_else = 1
         for key in ["checkpoint", "task_cpu", "cluster_attributes"] {
             assert!(error.contains(key), "{error}");
         }
-        let error = imported("[core]\n", Path::new("f")).expect_err("none").to_string();
+        let error = imported("[core]\n", Path::new("f"))
+            .expect_err("none")
+            .to_string();
         assert!(error.contains("no section [cluster] or [mesos]"), "{error}");
     }
 }

@@ -30,7 +30,11 @@ pub(super) enum OperatorCommand {
 #[derive(Debug, Args)]
 pub(super) struct Run {
     /// Where the daemon's workflow port is.
-    #[arg(long, env = "TRANSOM_WORKFLOW_OPERATOR_API_URL", default_value = "http://localhost:11000")]
+    #[arg(
+        long,
+        env = "TRANSOM_WORKFLOW_OPERATOR_API_URL",
+        default_value = "http://localhost:11000"
+    )]
     url: String,
     /// The daemon's `api_username`, where it asks for one.
     #[arg(long, env = "TRANSOM_WORKFLOW_API_USERNAME")]
@@ -248,7 +252,11 @@ impl Follow<'_> {
             let limit = self.run.run_timeout.unwrap_or_default();
             return format!("it ran for longer than {limit} s");
         }
-        let waits = self.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        let waits = self
+            .why
+            .as_ref()
+            .map(|why| format!(" ({why})"))
+            .unwrap_or_default();
         format!("it waited for longer than {} s{waits}", self.run.startup_timeout)
     }
 
@@ -256,17 +264,27 @@ impl Follow<'_> {
     async fn look(&mut self, pause: Duration) -> Result<Option<End>, Failure> {
         let status = self.api.status(&self.id).await?;
         let state = status["status"]["state"].as_str().map(str::to_owned);
-        let message = status["status"]["message"].as_str().unwrap_or_default().to_owned();
+        let message = status["status"]["message"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         if state != self.state {
             let shown = state.as_deref().unwrap_or("not known");
-            let because = if message.is_empty() { String::new() } else { format!(" ({message})") };
+            let because = if message.is_empty() {
+                String::new()
+            } else {
+                format!(" ({message})")
+            };
             eprintln!("{}: {shown}{because}", self.id);
             self.state.clone_from(&state);
         }
         let state = state.unwrap_or_default();
         if state == "TASK_RUNNING" && !self.running {
             self.running = true;
-            let limit = self.run.run_timeout.and_then(|limit| Duration::try_from_secs_f64(limit).ok());
+            let limit = self
+                .run
+                .run_timeout
+                .and_then(|limit| Duration::try_from_secs_f64(limit).ok());
             self.deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         }
         let live = matches!(
@@ -280,7 +298,11 @@ impl Follow<'_> {
             return Ok(Some(End::Finished));
         }
         if !live {
-            let because = if message.is_empty() { String::new() } else { format!(": {message}") };
+            let because = if message.is_empty() {
+                String::new()
+            } else {
+                format!(": {message}")
+            };
             return Ok(Some(End::Failed(format!("{state}{because}"))));
         }
         if !self.running && self.asked_why.elapsed() >= WHY.max(pause) {
@@ -331,7 +353,10 @@ impl Follow<'_> {
             }
         });
         match killed.await {
-            Ok(Ok(())) => format!("it ended in {}", self.state.as_deref().unwrap_or("an unknown state")),
+            Ok(Ok(())) => format!(
+                "it ended in {}",
+                self.state.as_deref().unwrap_or("an unknown state")
+            ),
             Ok(Err(Failure::Away(why) | Failure::Refused(why))) => format!("it could not be killed: {why}"),
             Err(_) => "it is being killed".to_owned(),
         }

@@ -51,7 +51,9 @@ fn rename(section: &mut Dict) {
         if let Some(value) = section.remove(theirs) {
             if section.contains_key(ours) {
                 // Before the log is set up: settings say how.
-                eprintln!("transom: `workflow.{ours}` and `workflow.{theirs}` are both given; the first one is taken");
+                eprintln!(
+                    "transom: `workflow.{ours}` and `workflow.{theirs}` are both given; the first one is taken"
+                );
             } else {
                 section.insert(ours.to_owned(), value);
             }

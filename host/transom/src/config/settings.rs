@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize, Serializer};
 
-pub(crate) use discovery::Discovery;
 use super::workflow::Workflow;
+pub(crate) use discovery::Discovery;
 
 /// Everything that can be configured. A job runs when its section is present.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]

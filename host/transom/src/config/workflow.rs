@@ -132,9 +132,11 @@ impl Workflow {
     /// Everything that is missing or cannot be, one line each.
     pub(super) fn gaps(&self) -> Vec<String> {
         let mut gaps = Vec::new();
-        let mut missing = |key: &str, because: &str| gaps.push(format!("`workflow.{key}` is missing: {because}"));
+        let mut missing =
+            |key: &str, because: &str| gaps.push(format!("`workflow.{key}` is missing: {because}"));
         if self.authenticate {
-            let because = "`workflow.authenticate` is true, so the cluster manager is to be shown who this is";
+            let because =
+                "`workflow.authenticate` is true, so the cluster manager is to be shown who this is";
             if self.default_principal.is_none() {
                 missing("default_principal", because);
             }
@@ -148,14 +150,20 @@ impl Workflow {
                 ("api_password", self.api_password.is_some()),
             ),
             (
-                ("container_volume_dag_name", self.container_volume_dag_name.is_some()),
+                (
+                    "container_volume_dag_name",
+                    self.container_volume_dag_name.is_some(),
+                ),
                 (
                     "container_volume_dag_container_path",
                     self.container_volume_dag_container_path.is_some(),
                 ),
             ),
             (
-                ("container_volume_logs_name", self.container_volume_logs_name.is_some()),
+                (
+                    "container_volume_logs_name",
+                    self.container_volume_logs_name.is_some(),
+                ),
                 (
                     "container_volume_logs_container_path",
                     self.container_volume_logs_container_path.is_some(),
@@ -164,10 +172,16 @@ impl Workflow {
         ];
         for ((one, has_one), (other, has_other)) in pairs {
             if has_one && !has_other {
-                missing(other, &format!("`workflow.{one}` is set, and each needs the other"));
+                missing(
+                    other,
+                    &format!("`workflow.{one}` is set, and each needs the other"),
+                );
             }
             if has_other && !has_one {
-                missing(one, &format!("`workflow.{other}` is set, and each needs the other"));
+                missing(
+                    one,
+                    &format!("`workflow.{other}` is set, and each needs the other"),
+                );
             }
         }
         if !self.listener.is_loopback() {
@@ -193,7 +207,9 @@ impl Workflow {
             ("task_disk", self.task_disk),
         ] {
             if !amount.is_finite() || amount < 0.0 || (amount == 0.0 && key != "task_disk") {
-                gaps.push(format!("`workflow.{key}` is {amount}; expected more than nothing"));
+                gaps.push(format!(
+                    "`workflow.{key}` is {amount}; expected more than nothing"
+                ));
             }
         }
         if self.framework_name.is_empty() || self.framework_name.contains('/') {
@@ -237,8 +253,14 @@ mod tests {
     fn a_port_that_others_reach_needs_credentials_or_trust() {
         for (text, refused) in [
             ("listener = \"10.0.0.1\"", true),
-            ("listener = \"10.0.0.1\"\ntrusted_networks = [\"10.0.0.0/8\"]", false),
-            ("listener = \"10.0.0.1\"\napi_username = \"u\"\napi_password = \"p\"", false),
+            (
+                "listener = \"10.0.0.1\"\ntrusted_networks = [\"10.0.0.0/8\"]",
+                false,
+            ),
+            (
+                "listener = \"10.0.0.1\"\napi_username = \"u\"\napi_password = \"p\"",
+                false,
+            ),
             ("listener = \"::1\"", false),
         ] {
             let section: Workflow = toml::from_str(text).expect("a section");

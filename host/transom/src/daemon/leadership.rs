@@ -187,8 +187,5 @@ fn is_permanent(error: &anyhow::Error) -> bool {
         error.downcast_ref(),
         Some(transom_scheduler::Error::Record { .. })
     ) || matches!(error.downcast_ref(), Some(transom_apps::Error::Record { .. }))
-        || matches!(
-            error.downcast_ref(),
-            Some(transom_workflow::Error::Record { .. })
-        )
+        || matches!(error.downcast_ref(), Some(transom_workflow::Error::Record { .. }))
 }

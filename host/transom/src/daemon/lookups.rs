@@ -40,7 +40,7 @@ pub(crate) async fn serve_discovery(
         .start(cluster.clone(), &mut registry, token.child_token())
         .await?;
     let admin = admin.map(|listener| {
-        let told = Admin::new(registry, None, None, Some(discovery.clone()));
+        let told = Admin::new(registry, None, None, Some(discovery.clone()), None);
         admin::serve(listener, told, token.child_token())
     });
 

@@ -204,9 +204,7 @@ pub(super) fn plugins_config(
         registries: sources::registries(&section.oci)?,
         signatures: sources::signatures(&section.signatures)?,
         store: ground.map(|ground| ground.store.clone()),
-        prefix: ground.map_or_else(String::new, |ground| {
-            ground.own.clone()
-        }),
+        prefix: ground.map_or_else(String::new, |ground| ground.own.clone()),
         uses: transom_plugins::Uses {
             matcher: uses.matcher,
             filter: uses.filter,

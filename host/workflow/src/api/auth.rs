@@ -73,9 +73,10 @@ pub(super) async fn ask_for_credentials(State(api): State<Api>, request: Request
         "a request without valid credentials was refused"
     );
     let mut refusal = (StatusCode::UNAUTHORIZED, plain(TEXT)).into_response();
-    refusal
-        .headers_mut()
-        .insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static(CHALLENGE));
+    refusal.headers_mut().insert(
+        header::WWW_AUTHENTICATE,
+        header::HeaderValue::from_static(CHALLENGE),
+    );
     refusal
 }
 

@@ -15,7 +15,9 @@ impl From<Refusal> for ApiError {
             ),
             Refusal::Full(most) => later(
                 StatusCode::TOO_MANY_REQUESTS,
-                format!("There are {most} jobs already, which is as many as this daemon takes. Try again later."),
+                format!(
+                    "There are {most} jobs already, which is as many as this daemon takes. Try again later."
+                ),
             ),
             Refusal::NoJob(id) => Self::not_found(format!("There is no job '{id}'")),
             Refusal::Stranger(id) => Self::not_found(format!("There is no job '{id}'")),

@@ -37,7 +37,10 @@ pub(super) async fn get(State(api): State<Api>, query: Query) -> Result<Response
         if !page.changes.is_empty() || page.anew {
             return Ok(shown(&page));
         }
-        let changed = api.0.stopping.run_until_cancelled(timeout_at(deadline, changes.changed()));
+        let changed = api
+            .0
+            .stopping
+            .run_until_cancelled(timeout_at(deadline, changes.changed()));
         if !matches!(changed.await, Some(Ok(Ok(())))) {
             return Ok(shown(&page));
         }

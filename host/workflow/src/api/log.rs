@@ -35,7 +35,11 @@ pub(super) async fn get(
     match query.text("stream") {
         Some(stream @ ("stdout" | "stderr")) => {
             let (text, next) = read(&api, &view, stream, offset.or(Some(0)), length).await?;
-            Ok(([(header::CONTENT_TYPE, TEXT.to_owned()), (NEXT, next.to_string())], text).into_response())
+            Ok((
+                [(header::CONTENT_TYPE, TEXT.to_owned()), (NEXT, next.to_string())],
+                text,
+            )
+                .into_response())
         }
         Some(other) => Err(ApiError::bad_request(format!(
             "The parameter 'stream' is '{other}'; expected stdout or stderr"

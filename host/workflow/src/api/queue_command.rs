@@ -22,9 +22,7 @@ pub(super) async fn post(State(api): State<Api>, body: Bytes) -> Result<Response
         Value::Object(body) => body,
         _ => {
             let detail = ApiError::detail("/", ["expected an object"]);
-            return Err(
-                ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid JSON").details(vec![detail])
-            );
+            return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid JSON").details(vec![detail]));
         }
     };
     let Some(read) = model::read(&body, &api.0.config.defaults) else {

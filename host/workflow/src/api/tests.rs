@@ -80,7 +80,11 @@ async fn networks_that_are_named_take_the_place_of_this_machine() {
         ..with_credentials()
     };
     let site = Site::start_with(config).await;
-    for (peer, trusted) in [([10, 9, 9, 9], true), ([127, 0, 0, 1], false), ([11, 0, 0, 1], false)] {
+    for (peer, trusted) in [
+        ([10, 9, 9, 9], true),
+        ([127, 0, 0, 1], false),
+        ([11, 0, 0, 1], false),
+    ] {
         let answer = site.ask_from(peer, Method::GET, "/v0/task/a", None, None).await;
         assert_eq!(!is_refused(&answer), trusted, "{peer:?}");
     }
@@ -91,7 +95,10 @@ async fn answers_are_written_as_upstream_writes_them() {
     let site = Site::start_with(with_credentials()).await;
     let json = Some("application/json");
     let unknown = site.get("/v0/task/nobody").await;
-    assert_eq!((unknown.text.as_str(), unknown.header("content-type")), ("null", json));
+    assert_eq!(
+        (unknown.text.as_str(), unknown.header("content-type")),
+        ("null", json)
+    );
     let agent = site.get("/v0/agent/a1").await;
     assert_eq!(
         (agent.text.as_str(), agent.header("content-type")),
@@ -107,9 +114,16 @@ async fn answers_are_written_as_upstream_writes_them() {
     assert_eq!(none.text, "Expecting command in queue_command call");
     assert_eq!(none.header("content-type"), Some("text/html; charset=utf-8"));
     let ok = site
-        .ask(Method::POST, "/v0/queue_command", Some(json!({"command": ["true"]})))
+        .ask(
+            Method::POST,
+            "/v0/queue_command",
+            Some(json!({"command": ["true"]})),
+        )
         .await;
-    assert_eq!((ok.text.as_str(), ok.header("content-type")), ("Ok", Some("text/html; charset=utf-8")));
+    assert_eq!(
+        (ok.text.as_str(), ok.header("content-type")),
+        ("Ok", Some("text/html; charset=utf-8"))
+    );
 }
 
 #[tokio::test]
@@ -153,13 +167,7 @@ async fn raw(site: &Site, body: &str) -> Answer {
         .unwrap();
     let peer = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
     request.extensions_mut().insert(ConnectInfo(peer));
-    let (head, body) = site
-        .router
-        .clone()
-        .oneshot(request)
-        .await
-        .unwrap()
-        .into_parts();
+    let (head, body) = site.router.clone().oneshot(request).await.unwrap().into_parts();
     let text = body.collect().await.unwrap().to_bytes();
     Answer {
         status: head.status,
@@ -176,7 +184,8 @@ async fn changes_are_told_when_they_come() {
     let since = none["next"].as_u64().unwrap();
     let path = format!("/v0/events?since={since}&wait=20");
     let (waited, ()) = tokio::join!(site.get(&path), async {
-        site.queue(json!({"workflow_task_id": "a", "command": ["true"]})).await;
+        site.queue(json!({"workflow_task_id": "a", "command": ["true"]}))
+            .await;
     });
     let waited = waited.json();
     assert_eq!(
@@ -185,7 +194,10 @@ async fn changes_are_told_when_they_come() {
     );
     // From another life.
     let anew = site.get("/v0/events?since=9007199254740991&wait=20").await.json();
-    assert_eq!((&anew["anew"], anew["events"].as_array().unwrap().len()), (&json!(true), 1));
+    assert_eq!(
+        (&anew["anew"], anew["events"].as_array().unwrap().len()),
+        (&json!(true), 1)
+    );
     let bad = site.get("/v0/events?since=soon").await;
     assert_eq!(bad.status, StatusCode::BAD_REQUEST);
     assert!(bad.text.contains("'since' is 'soon'"), "{bad:?}");
@@ -198,8 +210,10 @@ async fn what_waits_is_told_with_the_reason() {
     let waits = json!({"workflow_task_id": "a", "command": ["true"], "attributes": ["gpu:true"], "airflow_key": key,
         "executor_config": {"cpus": 2, "mem_limit": "512m"}});
     site.queue(waits).await;
-    site.queue(json!({"workflow_task_id": "b", "command": ["true"]})).await;
-    site.queue(json!({"workflow_task_id": "c", "command": ["true"]})).await;
+    site.queue(json!({"workflow_task_id": "b", "command": ["true"]}))
+        .await;
+    site.queue(json!({"workflow_task_id": "c", "command": ["true"]}))
+        .await;
     site.scheduler.wanted(3).await;
     site.scheduler.launch("c").await;
     let queue = site.get("/v0/queue").await.json();
@@ -227,7 +241,8 @@ async fn what_waits_is_told_with_the_reason() {
 #[tokio::test]
 async fn what_a_job_wrote() {
     let site = Site::start().await;
-    site.queue(json!({"workflow_task_id": "a", "command": ["true"]})).await;
+    site.queue(json!({"workflow_task_id": "a", "command": ["true"]}))
+        .await;
     let nothing = site.get("/v0/task/a/log").await;
     assert_eq!(nothing.status, StatusCode::NOT_FOUND);
     site.scheduler.launch("a").await;
@@ -239,7 +254,10 @@ async fn what_a_job_wrote() {
         "stdout of a of f1 on h1:5051\nstderr of a of f1 on h1:5051\n"
     );
     let part = site.get("/v0/task/a/log?stream=stderr&offset=7&length=4").await;
-    assert_eq!((part.text.as_str(), part.header("transom-next-offset")), ("of a", Some("11")));
+    assert_eq!(
+        (part.text.as_str(), part.header("transom-next-offset")),
+        ("of a", Some("11"))
+    );
     let bad = site.get("/v0/task/a/log?stream=stdin").await;
     assert_eq!(bad.status, StatusCode::BAD_REQUEST);
     let site = site.restart().await;
@@ -250,7 +268,8 @@ async fn what_a_job_wrote() {
 async fn ids_may_have_odd_characters() {
     let site = Site::start().await;
     let id = "airflow.d/1 ü?#%.t";
-    site.queue(json!({"workflow_task_id": id, "command": ["true"]})).await;
+    site.queue(json!({"workflow_task_id": id, "command": ["true"]}))
+        .await;
     let task = site.scheduler.wanted(1).await.remove(0);
     site.scheduler.launch(task.as_str()).await;
     let path = "/v0/task/airflow.d%2F1%20%C3%BC%3F%23%25.t";

@@ -116,7 +116,9 @@ fn executor_config(spec: &Spec) -> Map<String, Value> {
         config.insert("mem_limit".to_owned(), json!(in_units(spec.mem)));
     }
     if let Some(limit) = config.get_mut("mem_limit")
-        && !limit.as_str().is_some_and(|text| text.ends_with(['m', 'g', 'M', 'G']))
+        && !limit
+            .as_str()
+            .is_some_and(|text| text.ends_with(['m', 'g', 'M', 'G']))
         && let Ok(amount) = megabytes(limit)
     {
         *limit = json!(in_units(amount));

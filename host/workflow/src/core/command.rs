@@ -32,7 +32,10 @@ pub(crate) enum Refusal {
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Answered when the job is stored.
-    Queue { request: Box<Request>, reply: Reply<JobId> },
+    Queue {
+        request: Box<Request>,
+        reply: Reply<JobId>,
+    },
     /// Ends a job's newest run; answers the state it shows now.
     Kill { id: JobId, reply: Reply<Shown> },
 }

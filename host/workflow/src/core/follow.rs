@@ -17,7 +17,9 @@ impl Core {
             Event::Launched(record) | Event::Updated(record) => {
                 self.follow(record);
             }
-            Event::Registered { framework_id, .. } => tracing::info!(%framework_id, "the framework is registered"),
+            Event::Registered { framework_id, .. } => {
+                tracing::info!(%framework_id, "the framework is registered")
+            }
             Event::Reregistered { .. } => tracing::info!("the framework is registered again"),
             Event::Disconnected => tracing::info!("the cluster manager cannot be reached; jobs wait"),
             // Statuses of its tasks follow by themselves.

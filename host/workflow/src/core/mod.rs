@@ -74,11 +74,7 @@ impl Stored {
         let shelf = Shelf::new(store, prefix);
         let records = shelf.load().await?;
         let term = shelf.next_term().await?;
-        Ok(Self {
-            shelf,
-            records,
-            term,
-        })
+        Ok(Self { shelf, records, term })
     }
 }
 
@@ -329,7 +325,8 @@ impl Core {
                     let _ = reply.send(Err(Refusal::Store(Arc::clone(&error))));
                 }
                 // The store may have taken them without saying so: nobody was promised them.
-                self.doubtful.extend(records.into_iter().map(|record| record.task));
+                self.doubtful
+                    .extend(records.into_iter().map(|record| record.task));
             }
         }
     }
@@ -415,7 +412,10 @@ impl Core {
 
     /// Shows a run, unless its job has been queued again since.
     fn show(&self, view: crate::table::View) {
-        let newest = self.table.get(&view.id).is_none_or(|shown| shown.task == view.task);
+        let newest = self
+            .table
+            .get(&view.id)
+            .is_none_or(|shown| shown.task == view.task);
         if newest {
             self.table.put(view);
         }

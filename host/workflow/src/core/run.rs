@@ -66,7 +66,13 @@ impl Run {
     }
 
     /// The record of its end.
-    pub(super) fn ended(self, state: Shown, message: Option<String>, changed: Number, now: Timestamp) -> JobRecord {
+    pub(super) fn ended(
+        self,
+        state: Shown,
+        message: Option<String>,
+        changed: Number,
+        now: Timestamp,
+    ) -> JobRecord {
         let agent = self.agent();
         let status = self.cluster.as_ref().and_then(|task| task.status.clone());
         JobRecord {

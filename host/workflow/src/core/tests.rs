@@ -28,7 +28,8 @@ async fn a_job_is_stored_launched_and_shown_to_its_end() {
     site.scheduler.update("a", TaskState::Running, None);
     site.until("a", "TASK_RUNNING").await;
     site.scheduler.update("a", TaskState::Killing, None);
-    site.scheduler.update("a", TaskState::Failed, Some("Command exited with status 3"));
+    site.scheduler
+        .update("a", TaskState::Failed, Some("Command exited with status 3"));
     let seen = site.until("a", "TASK_FAILED").await;
     assert_eq!(seen["status"]["message"], "Command exited with status 3");
     assert_eq!(seen["status"]["container_status"]["container_id"]["value"], "c1");
@@ -56,7 +57,10 @@ async fn a_restart_loses_nothing_and_launches_nothing_twice() {
     assert_eq!(site.scheduler.wanted(1).await, ["waits".into()]);
     // The place among changes stays good, and what lives is told again.
     let events = site.get(&format!("/v0/events?since={next}&wait=0")).await.json();
-    assert_eq!((events["events"].as_array().unwrap().len(), &events["anew"]), (3, &json!(false)));
+    assert_eq!(
+        (events["events"].as_array().unwrap().len(), &events["anew"]),
+        (3, &json!(false))
+    );
     assert!(events["next"].as_u64() > next.as_u64());
     site.scheduler.update("runs", TaskState::Finished, None);
     site.scheduler.update("ends", TaskState::Finished, None);
@@ -160,7 +164,12 @@ async fn a_kill_outlives_the_daemon() {
 
 #[tokio::test]
 async fn states_that_are_lost_show_as_lost() {
-    for state in [TaskState::Gone, TaskState::Dropped, TaskState::GoneByOperator, TaskState::Lost] {
+    for state in [
+        TaskState::Gone,
+        TaskState::Dropped,
+        TaskState::GoneByOperator,
+        TaskState::Lost,
+    ] {
         let site = Site::start().await;
         site.queue(job("a")).await;
         site.scheduler.launch("a").await;
@@ -218,7 +227,9 @@ async fn ended_jobs_are_remembered_for_a_time() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(crate::testing::PATIENCE, gone).await.unwrap();
+    tokio::time::timeout(crate::testing::PATIENCE, gone)
+        .await
+        .unwrap();
     assert!(site.store.scan("Airflow/jobs/").await.unwrap().is_empty());
     // Its id is free again.
     site.queue(job("a")).await;

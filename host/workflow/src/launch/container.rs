@@ -72,11 +72,12 @@ fn docker(
             set("group-add", group);
         }
     }
-    let port_mappings = mapped(spec, placement, network).map(|(host_port, container_port, protocol)| PortMapping {
-        host_port,
-        container_port,
-        protocol,
-    });
+    let port_mappings =
+        mapped(spec, placement, network).map(|(host_port, container_port, protocol)| PortMapping {
+            host_port,
+            container_port,
+            protocol,
+        });
     ContainerInfo {
         r#type: ContainerType::Docker,
         volumes,

@@ -137,11 +137,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A list, each element by a rule.
-    pub(super) fn list<T>(
-        &mut self,
-        names: &[&str],
-        rule: impl Fn(&Value) -> Result<T, String>,
-    ) -> Vec<T> {
+    pub(super) fn list<T>(&mut self, names: &[&str], rule: impl Fn(&Value) -> Result<T, String>) -> Vec<T> {
         let Some((path, value)) = self.get(names) else {
             return Vec::new();
         };

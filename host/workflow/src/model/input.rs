@@ -48,7 +48,11 @@ pub(crate) fn read(body: &Map<String, Value>, defaults: &Defaults) -> Option<Res
         ["container_sock", "docker_sock"],
     ] {
         if fields.both(pair) {
-            tracing::info!(taken = pair[0], left = pair[1], "a job gives a field under both its names");
+            tracing::info!(
+                taken = pair[0],
+                left = pair[1],
+                "a job gives a field under both its names"
+            );
         }
     }
     let id = fields.read(&["workflow_task_id", "airflow_task_id"], |value| {
@@ -120,9 +124,10 @@ fn command(fields: &mut Fields<'_>, defaults: &Defaults) -> Command {
         return Command::Args(Vec::new());
     };
     match value {
-        Value::String(line) if line.trim().is_empty() => fields
-            .problems
-            .add(path, "is an empty text; expected a command, or an empty list for the image's own"),
+        Value::String(line) if line.trim().is_empty() => fields.problems.add(
+            path,
+            "is an empty text; expected a command, or an empty list for the image's own",
+        ),
         Value::String(line) if line.contains('\0') => fields.problems.add(path, "has a NUL in it"),
         Value::String(line) if defaults.command_shell => return Command::Shell(line.clone()),
         Value::String(line) => {
@@ -135,7 +140,10 @@ fn command(fields: &mut Fields<'_>, defaults: &Defaults) -> Command {
         }
         other => fields.problems.add(
             path,
-            format!("is {}; expected a list of texts, or one text for a shell", kind(other)),
+            format!(
+                "is {}; expected a list of texts, or one text for a shell",
+                kind(other)
+            ),
         ),
     }
     Command::Args(Vec::new())
@@ -155,9 +163,10 @@ fn containerizer(fields: &mut Fields<'_>) -> Containerizer {
 fn ports(fields: &mut Fields<'_>) -> Vec<PortWish> {
     let ports = fields.list(&["ports"], PortWish::read);
     if ports.len() > MOST_PORTS {
-        fields
-            .problems
-            .add("/ports", format!("are {}; expected at most {MOST_PORTS}", ports.len()));
+        fields.problems.add(
+            "/ports",
+            format!("are {}; expected at most {MOST_PORTS}", ports.len()),
+        );
     }
     ports
 }

@@ -114,7 +114,11 @@ fn everything_that_is_wrong_is_told_at_once() {
         ]
     );
     // The value of a variable is nobody's business.
-    assert!(!problems.iter().any(|problem| problem.to_string().contains("\"b\"")));
+    assert!(
+        !problems
+            .iter()
+            .any(|problem| problem.to_string().contains("\"b\""))
+    );
 }
 
 #[test]
@@ -126,14 +130,46 @@ fn mistakes_field_by_field() {
         (json!({"command": [], "cpus": "many"}), "/cpus", "at least 0.001"),
         (json!({"command": [], "disk": -1}), "/disk", "at least 0"),
         (json!({"command": [], "image": ""}), "/image", "not empty"),
-        (json!({"command": [], "force_pull": "yes"}), "/force_pull", "true or false"),
-        (json!({"command": [], "environment": []}), "/environment", "an object"),
-        (json!({"command": [], "attributes": "a:b"}), "/attributes", "expected a list"),
-        (json!({"command": [], "volumes": ["x"]}), "/volumes(0)", "expected a text such as"),
-        (json!({"command": [], "container_type": "LXC"}), "/container_type", "CONTAINER"),
-        (json!({"command": [], "container_sock": true}), "/container_sock", "no container_sock"),
-        (json!({"command": [], "workflow_key": {"dag_id": "d"}}), "/workflow_key", "task_id"),
-        (json!({"command": [], "executor_config": 1}), "/executor_config", "an object"),
+        (
+            json!({"command": [], "force_pull": "yes"}),
+            "/force_pull",
+            "true or false",
+        ),
+        (
+            json!({"command": [], "environment": []}),
+            "/environment",
+            "an object",
+        ),
+        (
+            json!({"command": [], "attributes": "a:b"}),
+            "/attributes",
+            "expected a list",
+        ),
+        (
+            json!({"command": [], "volumes": ["x"]}),
+            "/volumes(0)",
+            "expected a text such as",
+        ),
+        (
+            json!({"command": [], "container_type": "LXC"}),
+            "/container_type",
+            "CONTAINER",
+        ),
+        (
+            json!({"command": [], "container_sock": true}),
+            "/container_sock",
+            "no container_sock",
+        ),
+        (
+            json!({"command": [], "workflow_key": {"dag_id": "d"}}),
+            "/workflow_key",
+            "task_id",
+        ),
+        (
+            json!({"command": [], "executor_config": 1}),
+            "/executor_config",
+            "an object",
+        ),
         (
             json!({"command": [], "executor_config": {"cpus": -1}}),
             "/executor_config/cpus",
@@ -143,7 +179,10 @@ fn mistakes_field_by_field() {
         let problems = read_with(&body, &defaults()).unwrap_err();
         assert_eq!(problems.len(), 1, "{body}: {problems:?}");
         assert_eq!(problems[0]["path"], path, "{body}");
-        assert!(problems[0]["errors"][0].as_str().unwrap().contains(expected), "{problems:?}");
+        assert!(
+            problems[0]["errors"][0].as_str().unwrap().contains(expected),
+            "{problems:?}"
+        );
     }
 }
 

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 /// What is expected, for messages.
-const EXPECTED: &str = "expected a number of megabytes, or a text such as \"512m\", \"2g\", \"1.5G\", \"262144k\" or \"2048\"";
+const EXPECTED: &str =
+    "expected a number of megabytes, or a text such as \"512m\", \"2g\", \"1.5G\", \"262144k\" or \"2048\"";
 
 /// Megabytes: a number or bare digits are megabytes, a text may end in `k`, `m` or `g` in any case, and a `b` may follow.
 ///
@@ -40,7 +41,10 @@ fn of_text(text: &str) -> Option<f64> {
     let plain = digits
         .chars()
         .all(|char| char.is_ascii_digit() || matches!(char, '.' | '-'));
-    plain.then(|| digits.parse::<f64>().ok()).flatten().map(|number| number * factor)
+    plain
+        .then(|| digits.parse::<f64>().ok())
+        .flatten()
+        .map(|number| number * factor)
 }
 
 #[cfg(test)]

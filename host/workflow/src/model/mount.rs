@@ -109,7 +109,13 @@ mod tests {
                 true,
                 Some("nfs"),
             ),
-            (json!({"host_path": "/d", "target": "/m"}), "/d", "/m", false, None),
+            (
+                json!({"host_path": "/d", "target": "/m"}),
+                "/d",
+                "/m",
+                false,
+                None,
+            ),
             (
                 json!({"name": "v", "container_path": "/m", "read_only": true}),
                 "v",

@@ -90,7 +90,12 @@ mod tests {
         let all = json!({"container_port": 80, "host_port": 31000, "protocol": "UDP", "name": "web"});
         let wish = PortWish::read(&all).unwrap();
         assert_eq!(
-            (wish.container_port, wish.host_port, wish.protocol, wish.name.as_deref()),
+            (
+                wish.container_port,
+                wish.host_port,
+                wish.protocol,
+                wish.name.as_deref()
+            ),
             (Some(80), Some(31000), Protocol::Udp, Some("web"))
         );
         let any = PortWish::read(&json!(0)).unwrap();

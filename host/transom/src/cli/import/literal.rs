@@ -132,7 +132,10 @@ impl Reader<'_> {
 
     fn word(&mut self) -> Result<Value, String> {
         let mut word = String::new();
-        while let Some(char) = self.rest.next_if(|char| char.is_ascii_alphanumeric() || "+-._".contains(*char)) {
+        while let Some(char) = self
+            .rest
+            .next_if(|char| char.is_ascii_alphanumeric() || "+-._".contains(*char))
+        {
             word.push(char);
         }
         match word.as_str() {
@@ -161,13 +164,25 @@ mod tests {
             ("[]", "[]"),
             ("['a', \"b\",]", "[\"a\", \"b\"]"),
             ("('a', 1, 2.5, True)", "[\"a\", 1, 2.5, true]"),
-            ("[{'name': 'A', 'value': 'it\\'s'}]", "[{ name = \"A\", value = \"it's\" }]"),
+            (
+                "[{'name': 'A', 'value': 'it\\'s'}]",
+                "[{ name = \"A\", value = \"it's\" }]",
+            ),
             ("'a' 'b'", "\"ab\""),
         ] {
             let expected: Table = format!("it = {expected}").parse().expect(expected);
             assert_eq!(parse(text).expect(text), expected["it"], "{text}");
         }
-        for text in ["[", "['a' 1]", "[a]", "{1: 2}", "{'a' 1}", "['a", "[] x", "__import__('os')"] {
+        for text in [
+            "[",
+            "['a' 1]",
+            "[a]",
+            "{1: 2}",
+            "{'a' 1}",
+            "['a",
+            "[] x",
+            "__import__('os')",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
         assert!(parse(&"[".repeat(100)).is_err());

@@ -60,7 +60,8 @@ impl Api {
     /// `null` for a job that is not known.
     pub(super) async fn status(&self, id: &str) -> Result<Value, Failure> {
         let text = self.text(self.request(Method::GET, &["task", id])?).await?;
-        serde_json::from_str(&text).map_err(|error| Failure::Refused(format!("the answer is no JSON: {error}")))
+        serde_json::from_str(&text)
+            .map_err(|error| Failure::Refused(format!("the answer is no JSON: {error}")))
     }
 
     pub(super) async fn kill(&self, id: &str) -> Result<(), Failure> {
@@ -71,7 +72,10 @@ impl Api {
 
     /// Why a job waits, where the daemon says so.
     pub(super) async fn why(&self, id: &str) -> Option<String> {
-        let request = self.request(Method::GET, &["queue"]).ok()?.query(&[("task_id", id)]);
+        let request = self
+            .request(Method::GET, &["queue"])
+            .ok()?
+            .query(&[("task_id", id)]);
         let queue: Value = serde_json::from_str(&self.text(request).await.ok()?).ok()?;
         let message = queue.pointer("/queue/0/reason/message")?.as_str()?;
         Some(message.to_owned())
@@ -118,7 +122,9 @@ async fn checked(answer: reqwest::Response) -> Result<String, Failure> {
     match status {
         status if status.is_success() => Ok(text),
         // The daemon, or one before it, is being started.
-        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => Err(Failure::Away(format!("{status}: {text}"))),
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => {
+            Err(Failure::Away(format!("{status}: {text}")))
+        }
         status => Err(Failure::Refused(format!("{status}: {text}"))),
     }
 }
