@@ -70,10 +70,12 @@ impl Load {
             .expect("dnsperf starts: is the Debian package `dnsperf` there?");
         let used = usage::cpu(pid) - before;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        // The last number of the line, but for shares in brackets.
         let number = |label: &str| -> f64 {
             let line = text.lines().find(|line| line.trim().starts_with(label));
-            let word = line.and_then(|line| line.split(':').nth(1)?.split_whitespace().next()?.parse().ok());
-            word.unwrap_or_else(|| panic!("dnsperf says nothing of `{label}`: {text}"))
+            let said = line.and_then(|line| line.split(':').nth(1)?.split('(').next());
+            let last = said.and_then(|said| said.split_whitespace().rev().find_map(|word| word.parse().ok()));
+            last.unwrap_or_else(|| panic!("dnsperf says nothing of `{label}`: {text}"))
         };
         let completed = number("Queries completed");
         json!({
