@@ -1,0 +1,144 @@
+//! Much at a time: what is asked once for all, what is refused, and what ends with the daemon.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::RecordType;
+use transom_discovery::dns::forward::Settings;
+
+use super::Transport::Udp;
+use super::common::{LONG, query, until};
+use super::resolver::Resolver;
+use super::{a, ask, code, data, forwarder, settings};
+
+#[tokio::test]
+async fn equal_questions_at_a_time_are_asked_once() {
+    let resolver = Resolver::start(1).await;
+    resolver.delay(Duration::from_millis(200));
+    let forwarder = forwarder(&settings(&[resolver.addr]));
+    // Kept or not, and with the case that each of them has.
+    for name in ["web.example.", "never.example.", "servfail.example."] {
+        let asking = (0..20).map(|n| {
+            let mut query = query(
+                &if n % 2 == 0 {
+                    name.to_ascii_uppercase()
+                } else {
+                    name.into()
+                },
+                RecordType::A,
+            );
+            query.metadata.id = n;
+            let forwarder = &forwarder;
+            async move {
+                let reply = ask(forwarder, &query, Udp).await;
+                assert!(reply.queries[0].name().eq_case(query.queries[0].name()));
+            }
+        });
+        join_all(asking).await;
+        let asked = resolver.asked(name).len() + resolver.asked(&name.to_ascii_uppercase()).len();
+        assert_eq!(asked, 1, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn work_is_bounded() {
+    let resolver = Resolver::start(1).await;
+    let patient = |max_questions, max_sockets| Settings {
+        timeout: LONG,
+        max_questions,
+        max_sockets,
+        ..settings(&[resolver.addr])
+    };
+    for settings in [patient(2, 100), patient(100, 2)] {
+        resolver.be_silent(true);
+        let forwarder = Arc::new(forwarder(&settings));
+        let waiting: Vec<_> = (0..2)
+            .map(|n| {
+                let forwarder = Arc::clone(&forwarder);
+                tokio::spawn(async move { a(&forwarder, &format!("wait{n}.example.")).await })
+            })
+            .collect();
+        let before = resolver.asked("wait").len();
+        until("both to be asked", async || {
+            resolver.asked("wait").len() >= before + 2
+        })
+        .await;
+        let asked = Instant::now();
+        assert_eq!(
+            code(&a(&forwarder, "third.example.").await),
+            ResponseCode::ServFail
+        );
+        assert!(asked.elapsed() < LONG / 2);
+        assert!(resolver.asked("third").is_empty());
+        // Sent again, they are answered, and there is room again.
+        resolver.be_silent(false);
+        for waiting in waiting {
+            assert_eq!(code(&waiting.await.unwrap()), ResponseCode::NoError);
+        }
+        assert_eq!(code(&a(&forwarder, "room.example.").await), ResponseCode::NoError);
+        resolver.says.log.lock().unwrap().clear();
+    }
+}
+
+#[tokio::test]
+async fn a_silent_zone_leaves_room_for_others() {
+    let (silent, usual) = (Resolver::start(1).await, Resolver::start(2).await);
+    silent.be_silent(true);
+    let mut settings = Settings {
+        max_sockets: 100,
+        ..settings(&[usual.addr])
+    };
+    settings.zone_resolvers.insert("weave".into(), vec![silent.addr]);
+    let forwarder = Arc::new(forwarder(&settings));
+    assert_eq!(code(&a(&forwarder, "first.weave.").await), ResponseCode::ServFail);
+    // It has been asked whether it is there, in two packets, and has not answered when it is asked anew.
+    until("it to be given up", async || silent.asked(".").len() >= 3).await;
+    let before = silent.asked("n").len();
+    let waiting: Vec<_> = (0..200)
+        .map(|n| {
+            let forwarder = Arc::clone(&forwarder);
+            tokio::spawn(async move { code(&a(&forwarder, &format!("n{n}.weave.")).await) })
+        })
+        .collect();
+    until("some of them to be asked", async || silent.asked("n").len() >= 32).await;
+    for n in 0..50 {
+        assert_eq!(
+            data(&a(&forwarder, &format!("n{n}.example.")).await),
+            ["192.0.2.2"]
+        );
+    }
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap(), ResponseCode::ServFail);
+    }
+    // Not all of them, but as many as may wait for a resolver that is gone.
+    assert_eq!(silent.asked("n").len() - before, 32);
+    forwarder.stop().await;
+}
+
+#[tokio::test]
+async fn who_waits_is_answered_when_it_stops() {
+    let resolver = Resolver::start(1).await;
+    resolver.be_silent(true);
+    let patient = Settings {
+        timeout: LONG,
+        ..settings(&[resolver.addr])
+    };
+    let forwarder = forwarder(&patient);
+    let stopping = async {
+        until("it to be asked", async || !resolver.asked("web").is_empty()).await;
+        let stopped = Instant::now();
+        forwarder.stop().await;
+        stopped
+    };
+    let (answer, stopped) = tokio::join!(a(&forwarder, "web.example."), stopping);
+    assert_eq!(code(&answer), ResponseCode::ServFail);
+    assert!(stopped.elapsed() < LONG / 2);
+    assert_eq!(
+        code(&a(&forwarder, "late.example.").await),
+        ResponseCode::ServFail
+    );
+    assert!(resolver.asked("late").is_empty());
+}

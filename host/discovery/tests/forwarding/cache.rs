@@ -1,0 +1,144 @@
+//! Replies that are given again, to those who ask the same.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+use hickory_proto::rr::RecordType;
+use hickory_proto::rr::rdata::opt::EdnsOption;
+use transom_discovery::dns::forward::{Begun, Settings};
+
+use super::Transport::Udp;
+use super::common::{query, until, with_edns};
+use super::resolver::Resolver;
+use super::{CLIENT, a, ask, forwarder, settings};
+
+#[tokio::test]
+async fn replies_are_given_again_while_they_live() {
+    let resolver = Resolver::start(1).await;
+    let forwarder = forwarder(&settings(&[resolver.addr]));
+    for name in ["kept.example.", "nx.example.", "cname.example."] {
+        for n in 0..20 {
+            let mut query = query(name, RecordType::A);
+            query.metadata.id = n;
+            ask(&forwarder, &query, Udp).await;
+        }
+        assert_eq!(resolver.asked(name).len(), 1, "{name}");
+    }
+    let reply = a(&forwarder, "KEPT.Example.").await;
+    assert_eq!(reply.queries[0].name().to_string(), "KEPT.Example.");
+    assert_eq!(resolver.asked("kept").len() + resolver.asked("KEPT").len(), 1);
+
+    // For as long as they say, which is less and less.
+    a(&forwarder, "kept.example.").await;
+    until("a second to have passed", async || {
+        let reply = a(&forwarder, "kept.example.").await;
+        assert!(reply.answers[0].ttl >= 10);
+        reply.answers[0].ttl < 30
+    })
+    .await;
+    assert_eq!(resolver.asked("kept").len(), 1);
+    for (name, what) in [
+        ("brief.example.", "an answer"),
+        ("nodata.example.", "nothing"),
+        ("servfail.example.", "a failure"),
+    ] {
+        a(&forwarder, name).await;
+        let asked = resolver.asked(name).len();
+        assert_eq!(asked, 1, "{name}");
+        until(what, async || {
+            a(&forwarder, name).await;
+            resolver.asked(name).len() > asked
+        })
+        .await;
+    }
+    // Not at all: no lifetime, or cut.
+    for name in ["never.example.", "many.example."] {
+        for asked in 1..4 {
+            a(&forwarder, name).await;
+            assert_eq!(resolver.asked(name).len(), asked);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_asked_in_another_way_is_another_question() {
+    let resolver = Resolver::start(1).await;
+    let mut settings = settings(&[resolver.addr]);
+    settings
+        .zone_resolvers
+        .insert("sub.example".into(), vec![resolver.addr]);
+    let forwarder = forwarder(&settings);
+    let plain = query("web.example.", RecordType::A);
+    let mut odd = [
+        plain.clone(),
+        plain.clone(),
+        with_edns(plain.clone(), 1232, 0),
+        with_edns(plain.clone(), 1232, 0),
+    ];
+    odd[0].metadata.checking_disabled = true;
+    odd[1].metadata.recursion_desired = false;
+    odd[3].edns.as_mut().unwrap().set_dnssec_ok(true);
+    for (asked, query) in std::iter::once(&plain).chain(&odd).enumerate() {
+        for _ in 0..2 {
+            ask(&forwarder, query, Udp).await;
+            assert_eq!(resolver.asked("web").len(), asked + 1, "{query}");
+        }
+    }
+    // A cookie is between neighbours: it makes no difference, and does not go further.
+    let with = |code, data: &[u8]| {
+        let mut query = odd[2].clone();
+        let options = query.edns.as_mut().unwrap().options_mut();
+        options.insert(EdnsOption::Unknown(code, data.to_vec()));
+        query
+    };
+    ask(&forwarder, &with(10, &[1; 8]), Udp).await;
+    assert_eq!(resolver.asked("web").len(), 5);
+    // What is about one client is passed on, and kept for nobody.
+    for asked in 6..8 {
+        ask(&forwarder, &with(8, &[0, 1, 24, 0, 192, 0, 2]), Udp).await;
+        let all = resolver.asked("web");
+        assert_eq!(all.len(), asked);
+        let edns = all[asked - 1].query.edns.as_ref().unwrap();
+        assert!(!edns.options().as_ref().is_empty());
+    }
+    settings.cache_bytes = 0;
+    let forgetful = super::forwarder(&settings);
+    for asked in 8..10 {
+        ask(&forgetful, &plain, Udp).await;
+        assert_eq!(resolver.asked("web").len(), asked);
+    }
+}
+
+#[tokio::test]
+async fn the_cache_has_its_bound() {
+    let resolver = Resolver::start(1).await;
+    let forwarder = forwarder(&Settings {
+        cache_bytes: 64 << 10,
+        ..settings(&[resolver.addr])
+    });
+    for n in 0..2000 {
+        a(&forwarder, &format!("n{n}.example.")).await;
+    }
+    assert_eq!(resolver.asked("n").len(), 2000);
+    for n in 0..2000 {
+        a(&forwarder, &format!("n{n}.example.")).await;
+    }
+    // An entry has more than a hundred bytes, so most must have been forgotten, and not all.
+    let again = resolver.asked("n").len() - 2000;
+    assert!((1400..2000).contains(&again), "{again}");
+}
+
+#[tokio::test]
+async fn what_is_known_is_answered_at_once() {
+    let resolver = Resolver::start(1).await;
+    let forwarder = forwarder(&settings(&[resolver.addr]));
+    let query = query("web.example.", RecordType::A);
+    let (packet, name) = (query.to_vec().unwrap(), query.queries[0].name());
+    let begin = || forwarder.begin(&packet, name, RecordType::A, Udp, CLIENT);
+    let Begun::Waiting(answer) = begin() else {
+        panic!("nobody knows yet");
+    };
+    let waited = answer.await;
+    let Begun::Answered(answer) = begin() else {
+        panic!("it is known");
+    };
+    assert_eq!(answer, waited);
+}

@@ -1,0 +1,170 @@
+//! Forwarding at the ports of a running discovery, beside the names that are its own.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+use std::time::Duration;
+
+use hickory_proto::op::{Message, ResponseCode};
+use hickory_proto::rr::RecordType;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::process::Command;
+use tokio::time::timeout;
+use transom_discovery::Config;
+
+use super::common::{Followed, LONG, Master, Says, query, until};
+use super::resolver::Resolver;
+use super::{code, data};
+
+/// A discovery that knows its leader, and forwards to a resolver what the settings say.
+async fn started(resolver: &Resolver, config: Config) -> Followed {
+    let master = Master::start(Says {
+        document: Some(json!({"leader": "master@127.0.0.1:5050", "slaves": [], "frameworks": []})),
+        refusal: 404,
+        ..Says::default()
+    });
+    let config = Config {
+        resolvers: vec![resolver.addr],
+        ..config
+    };
+    let discovery = master.await.followed(config).await;
+    discovery.ready().await;
+    discovery
+}
+
+#[tokio::test]
+async fn dig_is_served() {
+    let resolver = Resolver::start(1).await;
+    let discovery = started(&resolver, Config::default()).await;
+    let port = discovery.discovery.dns_addr().unwrap().port().to_string();
+    let dig = async |arguments: &[&str]| {
+        let run = Command::new("dig")
+            .args(["@127.0.0.1", "-p", &port, "+time=5", "+tries=1"])
+            .args(arguments)
+            .output();
+        let output = run
+            .await
+            .unwrap_or_else(|error| panic!("this test runs dig, of the package dnsutils: {error}"));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // Told to ask over TCP it does, and gets everything. Its cookies are no obstacle to the cache.
+    let text = dig(&["many.example", "A", "+bufsize=512"]).await;
+    assert!(
+        text.contains("Truncated, retrying in TCP mode") && text.contains("ANSWER: 60"),
+        "{text}"
+    );
+    for _ in 0..2 {
+        let text = dig(&["web.example", "A"]).await;
+        assert!(
+            text.contains("status: NOERROR") && text.contains("192.0.2.1"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("WARNING") && !text.contains(";; Got bad packet"),
+            "{text}"
+        );
+    }
+    assert_eq!(resolver.asked("web").len(), 1);
+    let text = dig(&["nx.example", "A", "+dnssec", "+cdflag"]).await;
+    assert!(
+        text.contains("status: NXDOMAIN") && text.contains("flags: do; udp: 1232"),
+        "{text}"
+    );
+    // What is its own is nobody else's business.
+    let text = dig(&["leader.mesos", "A"]).await;
+    assert!(
+        text.contains("status: NOERROR") && text.contains("127.0.0.1"),
+        "{text}"
+    );
+    assert!(resolver.asked("leader").is_empty());
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn only_for_whom_it_is_meant() {
+    let resolver = Resolver::start(1).await;
+    let off = Config {
+        external_on: false,
+        ..Config::default()
+    };
+    let for_others = Config {
+        recursion_networks: vec!["192.0.2.0/24".parse().unwrap()],
+        ..Config::default()
+    };
+    for config in [off, for_others] {
+        let discovery = started(&resolver, config).await;
+        let elsewhere = query("web.example.", RecordType::A);
+        assert_eq!(code(&discovery.udp(&elsewhere).await), ResponseCode::Refused);
+        for answer in discovery.tcp(&[elsewhere]).await {
+            assert_eq!(code(&answer), ResponseCode::Refused);
+        }
+        assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
+        discovery.stop().await;
+    }
+    assert!(resolver.asked("").is_empty());
+}
+
+#[tokio::test]
+async fn a_slow_resolver_holds_up_nobody() {
+    let resolver = Resolver::start(1).await;
+    resolver.be_silent(true);
+    let discovery = started(&resolver, Config::default()).await;
+    let addr = discovery.discovery.dns_addr().unwrap();
+
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    socket.connect(addr).await.unwrap();
+    let slow = query("web.example.", RecordType::A).to_vec().unwrap();
+    socket.send(&slow).await.unwrap();
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    let own = query("leader.mesos.", RecordType::A).to_vec().unwrap();
+    for query in [&slow, &own] {
+        stream.write_u16(query.len().try_into().unwrap()).await.unwrap();
+        stream.write_all(query).await.unwrap();
+    }
+    until("both to be forwarded", async || resolver.asked("web").len() >= 2).await;
+    assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
+    let size = timeout(LONG, stream.read_u16()).await.unwrap().unwrap();
+    let mut answer = vec![0; size.into()];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(data(&Message::from_vec(&answer).unwrap()), ["127.0.0.1"]);
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn a_network_that_asks_too_much_gets_little_over_udp() {
+    const ASKED: usize = 200;
+    let resolver = Resolver::start(1).await;
+    let config = Config {
+        rate_limit: 10,
+        ..Config::default()
+    };
+    let discovery = started(&resolver, config).await;
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    socket
+        .connect(discovery.discovery.dns_addr().unwrap())
+        .await
+        .unwrap();
+    let own = query("leader.mesos.", RecordType::A);
+    let packet = own.to_vec().unwrap();
+    for _ in 0..ASKED {
+        socket.send(&packet).await.unwrap();
+    }
+    let (mut whole, mut cut, mut bytes) = (0, 0, vec![0; 4096]);
+    // Half of what is too much is answered with the mark, so this many come; and no more, as far as can be seen.
+    while let Ok(size) = timeout(Duration::from_millis(300), socket.recv(&mut bytes)).await {
+        let answer = Message::from_vec(&bytes[..size.unwrap()]).unwrap();
+        if answer.metadata.truncation {
+            cut += 1;
+        } else {
+            assert_eq!(data(&answer), ["127.0.0.1"]);
+            whole += 1;
+        }
+    }
+    assert!((10..ASKED / 2).contains(&whole), "{whole} whole, {cut} cut");
+    assert!(cut > 0 && whole + cut < ASKED, "{whole} whole, {cut} cut");
+    // Nobody asks in another's name over TCP.
+    for answer in discovery.tcp(&vec![own; 50]).await {
+        assert_eq!(data(&answer), ["127.0.0.1"]);
+    }
+    discovery.stop().await;
+}
