@@ -119,6 +119,11 @@ pub(crate) async fn serve(sockets: Sockets, handler: Handler, config: &Config, t
             tls::serve(listener, certificate, limits, converse, token.clone()).await;
         }
     };
+    // Who waits for others must not hold up the end.
+    let stopping = async {
+        token.cancelled().await;
+        handler.stop().await;
+    };
     tokio::join!(
         udp::serve(sockets.udp, Arc::clone(&handler), token.clone()),
         tcp::serve(
@@ -129,6 +134,6 @@ pub(crate) async fn serve(sockets: Sockets, handler: Handler, config: &Config, t
         ),
         over_tls,
         notify::serve(config.secondaries.clone(), Arc::clone(&handler), token.clone()),
+        stopping,
     );
-    handler.stop().await;
 }
