@@ -28,6 +28,10 @@ use crate::load::Load;
 use crate::nsd::Nsd;
 use crate::site::Site;
 
+/// As the daemon has it.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 #[tokio::main]
 async fn main() {
     if let Some(master) = std::env::var_os(site::MASTER) {
@@ -62,7 +66,7 @@ async fn measure(tasks: u32, nothing: u64, seconds: Duration) -> Value {
     nsd.stop();
     let changes = changes::measure(&site, &load).await;
     let after = site.resident();
-    let built = site.built();
+    let (built, cpu) = site.built();
     site.stop().await;
     let ratio = |kind: &str| {
         let per_core = |it: &Value| it[kind]["per_core_second"].as_f64().unwrap();
@@ -72,6 +76,7 @@ async fn measure(tasks: u32, nothing: u64, seconds: Duration) -> Value {
         "tasks": tasks,
         "records": names.records,
         "from_nothing_ms": built,
+        "from_nothing_cpu_ms": cpu.as_millis() as u64,
         "resident_kib": resident,
         "resident_bytes_a_task": (resident.saturating_sub(nothing)) * 1024 / u64::from(tasks),
         "resident_after_load_kib": after,

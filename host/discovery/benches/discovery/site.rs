@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::net::SocketAddr;
 use std::process::Stdio;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ pub(crate) async fn serve(master: String) {
     let (token, mut registry) = (CancellationToken::new(), Registry::default());
     let discovery = config.start(client, &mut registry, token.clone()).await.unwrap();
     while !discovery.ready() {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let built = start.elapsed().as_millis();
     println!(
@@ -74,6 +74,7 @@ pub(crate) struct Site {
     dns: SocketAddr,
     http: SocketAddr,
     built: u64,
+    cpu: Duration,
 }
 
 impl Site {
@@ -102,6 +103,7 @@ impl Site {
             dns: word().parse().unwrap(),
             http: word().parse().unwrap(),
             built: word().parse().unwrap(),
+            cpu: usage::cpu(child.id().unwrap()),
             master,
             child,
         }
@@ -119,9 +121,9 @@ impl Site {
         self.child.id().unwrap()
     }
 
-    /// Milliseconds from nothing to a zone, the master's answer included.
-    pub(crate) fn built(&self) -> u64 {
-        self.built
+    /// Milliseconds from nothing to a zone, the master's answer included, and the processor time of it.
+    pub(crate) fn built(&self) -> (u64, Duration) {
+        (self.built, self.cpu)
     }
 
     pub(crate) fn resident(&self) -> u64 {
