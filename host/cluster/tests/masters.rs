@@ -313,6 +313,7 @@ async fn a_master_that_does_not_answer_is_given_up() {
         .await;
         let config = Config {
             call_timeout: Duration::from_millis(200),
+            state_timeout: Duration::from_millis(200),
             ..config(&[server.name()])
         };
         let error = Client::new(config).unwrap().state().await.unwrap_err();

@@ -246,7 +246,7 @@ async fn leading() -> Server {
         "POST /api/v1" | "POST /master/api/v1" => {
             accept(&json!({"type": "SUBSCRIBED", "subscribed": {"get_state": {}, "heartbeat_interval_seconds": 15.0}}))
         }
-        "GET /state" => json_answer(&json!({"id": "m"})),
+        "GET /state" => json_answer(&json!({"id": "m", "leader": "master@127.0.0.1:1"})),
         _ => text_answer("404 Not Found", ""),
     })
     .await

@@ -53,7 +53,7 @@ impl Changes {
     /// How two models differ.
     pub(crate) fn between(old: &Cluster, new: &Cluster) -> Self {
         let mut changes = Self {
-            masters: old.leader != new.leader,
+            masters: old.leader != new.leader || old.masters != new.masters,
             ..Self::default()
         };
         for (one, other) in [(old, new), (new, old)] {
@@ -174,7 +174,7 @@ fn turn(changes: &Changes, model: &MadeFrom, mut line: impl FnMut(Line)) -> u64 
     let mut skipped = cluster.skipped;
     let mut all = |records: Vec<Record>| records.into_iter().map(Line::Record).for_each(&mut line);
     if changes.masters {
-        all(of_masters(rules, hosts, cluster.leader.as_ref()));
+        all(of_masters(rules, hosts, cluster));
     }
     for framework in changes
         .frameworks

@@ -24,6 +24,8 @@ use crate::map::Map;
 pub struct Cluster {
     /// The leading master's address.
     pub leader: Option<Endpoint>,
+    /// Masters as `host:port`, the leading one first, where ZooKeeper tells them.
+    pub masters: Vec<String>,
     /// Agents by id.
     pub agents: Ordered<AgentId, Endpoint>,
     /// Frameworks by id.
@@ -81,7 +83,7 @@ pub struct Framework {
 }
 
 /// A task that has not ended.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Task {
     /// Its name as given.
     pub name: String,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use transom_cluster::TaskId;
 
-use crate::cluster::{Discovery, Endpoint, Framework, Host, Task};
+use crate::cluster::{Cluster, Discovery, Endpoint, Framework, Host, Task};
 use crate::config::IpSource;
 use crate::labels::{agent_tail, hash5};
 use crate::rules::{Hosts, Part, Rules};
@@ -121,7 +121,10 @@ pub(crate) fn of_agent(rules: &Rules, hosts: &Hosts, agent: &Endpoint) -> Made<V
 }
 
 /// The name server, `leader`, `master` and `master0` …; a leader that is no address yet has none of them.
-pub(crate) fn of_masters(rules: &Rules, hosts: &Hosts, leader: Option<&Endpoint>) -> Vec<Record> {
+///
+/// Masters are those that ZooKeeper tells, else those of the configuration.
+pub(crate) fn of_masters(rules: &Rules, hosts: &Hosts, cluster: &Cluster) -> Vec<Record> {
+    let leader = cluster.leader.as_ref();
     let make = Make {
         rules,
         hosts,
@@ -147,7 +150,12 @@ pub(crate) fn of_masters(rules: &Rules, hosts: &Hosts, leader: Option<&Endpoint>
     }
     let mut numbered = Vec::new();
     let mut has_leader = false;
-    for master in &rules.masters {
+    let listed = if cluster.masters.is_empty() {
+        &rules.masters
+    } else {
+        &cluster.masters
+    };
+    for master in listed {
         let Some((Host::Ip(ip), port)) = host_port(master) else {
             continue;
         };

@@ -21,9 +21,9 @@ use transom_cluster::operator::{Event, Stream};
 use transom_cluster::{Client, Error, LeaderChanges};
 
 use crate::changes::{self, Changes};
-use crate::cluster::document::Document;
+use crate::cluster::Cluster;
+use crate::cluster::document::{Document, Leading};
 use crate::cluster::operator::Effect;
-use crate::cluster::{Cluster, Endpoint};
 use crate::metrics::Metrics;
 use crate::resolve::Names;
 use crate::rules::{Hosts, Rules};
@@ -155,10 +155,12 @@ impl Watch {
                 );
             }
             failures += 1;
-            let wait = if !lost.is_transient() && self.read_document().await {
+            // A stream that broke is opened again at once; where that does not help the document may still be had.
+            let has_document = (failures > 1 || !lost.is_transient()) && self.read_document().await;
+            let wait = if has_document && !lost.is_transient() {
                 self.refresh
             } else {
-                pause(failures)
+                pause(failures).min(self.refresh)
             };
             self.idle(Instant::now() + wait).await;
         }
@@ -202,8 +204,10 @@ impl Watch {
     }
 
     /// A full comparison: what differs was not told, or not understood.
-    async fn compare(&mut self, cluster: Cluster) {
+    async fn compare(&mut self, mut cluster: Cluster) {
         self.shared.confirmed.touch();
+        let masters = self.client.registered_masters();
+        cluster.masters = masters.iter().map(ToString::to_string).collect();
         let served = self.shared.zone.load_full();
         if let Some(zone) = &served {
             let drift = Changes::between(&self.cluster, &cluster).len();
@@ -356,8 +360,8 @@ async fn open(client: Client) -> Result<Opened, Lost> {
     let (stream, mut cluster) = timeout(SNAPSHOT_WITHIN, begin)
         .await
         .map_err(|_| Lost::NoSnapshot)??;
-    match timeout(LEADER_WITHIN, client.state()).await {
-        Ok(Ok(state)) => cluster.leader = state.leader.as_deref().and_then(Endpoint::from_pid),
+    match timeout(LEADER_WITHIN, client.state_as::<Leading>()).await {
+        Ok(Ok(leading)) => cluster.leader = leading.endpoint(),
         Ok(Err(error)) => tracing::debug!(error = chain(&error), "the leader is not known for now"),
         Err(_) => tracing::debug!("the leader is not known for now: no state document in time"),
     }

@@ -40,6 +40,34 @@ impl state::Document for Document {
     }
 }
 
+/// Only who leads, of a document that says much more.
+#[derive(Debug, Deserialize)]
+pub struct Leading {
+    leader: Option<String>,
+    pid: Option<String>,
+}
+
+impl Leading {
+    /// Where the leader is.
+    pub fn endpoint(&self) -> Option<Endpoint> {
+        self.leader.as_deref().and_then(Endpoint::from_pid)
+    }
+}
+
+impl state::Document for Leading {
+    fn read(document: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(document)
+    }
+
+    fn leader(&self) -> Option<&str> {
+        self.leader.as_deref()
+    }
+
+    fn pid(&self) -> Option<&str> {
+        self.pid.as_deref()
+    }
+}
+
 /// Lists of entries as they stand in the text.
 type Entries<'d> = Option<Vec<&'d RawValue>>;
 

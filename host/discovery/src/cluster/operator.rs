@@ -55,6 +55,7 @@ impl Cluster {
             Event::Subscribed(state) => {
                 *self = Self {
                     leader: self.leader.take(),
+                    masters: std::mem::take(&mut self.masters),
                     ..read(state)
                 };
                 Effect::Everything
