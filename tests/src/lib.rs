@@ -16,6 +16,7 @@ pub mod authors;
 pub mod dns;
 pub mod events;
 pub mod gate;
+pub mod master;
 pub mod plugin;
 pub mod process;
 pub mod redis;

@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use crate::steps::root;
 
 /// A program that tests start, the file that shows that it is there, and the package it comes from.
-const NEEDS: [(&str, &[&str], &str); 3] = [
+const NEEDS: [(&str, &[&str], &str); 5] = [
     // The server itself; installing the package `redis-server` would also start one.
     (
         "redis-server",
@@ -18,6 +18,9 @@ const NEEDS: [(&str, &[&str], &str); 3] = [
     ),
     ("ZooKeeper", &["/usr/share/java/zookeeper.jar"], "zookeeper"),
     ("java", &["/usr/bin/java"], "default-jre-headless"),
+    // What the page about discovery is read with.
+    ("dig", &["/usr/bin/dig"], "bind9-dnsutils"),
+    ("curl", &["/usr/bin/curl"], "curl"),
 ];
 
 /// The registry that tests pull components from. Installing its package would also start one, so it is only unpacked.

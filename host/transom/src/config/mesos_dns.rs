@@ -80,7 +80,7 @@ fn cluster(raw: &Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Clust
         master: masters.join(","),
         ssl: raw.mesos_https_on,
         // Without authorities of its own mesos-dns verifies nothing.
-        skip_ssl: raw.ca_cert_file.is_empty(),
+        skip_ssl: raw.ca_cert_file.is_empty() && (raw.mesos_https_on || raw.mesos_authentication == "iam"),
         ca_file: path(&raw.ca_cert_file),
         certificate_file: path(&raw.cert_file),
         key_file: path(&raw.key_file),

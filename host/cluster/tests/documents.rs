@@ -1,0 +1,223 @@
+//! The state document: whose it is, how it comes, and what has to be shown for it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+
+mod support;
+
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use support::{Server, Step, json_answer, text_answer};
+use transom_cluster::{Client, Config, Error, ServiceAccount, Tls};
+
+const LEADER: &str = "master@127.0.0.1:1";
+
+fn client(masters: &[&Server]) -> Client {
+    Client::new(config(masters)).unwrap()
+}
+
+fn config(masters: &[&Server]) -> Config {
+    Config {
+        masters: masters.iter().map(|server| server.name()).collect(),
+        connect_timeout: Duration::from_secs(5),
+        state_timeout: Duration::from_secs(10),
+        ..Config::default()
+    }
+}
+
+async fn master(id: &'static str) -> Server {
+    Server::start(move |_| json_answer(&json!({"id": id, "leader": LEADER}))).await
+}
+
+#[tokio::test]
+async fn masters_are_asked_as_they_are_listed_whatever_the_first_one_says() {
+    let good = master("good").await;
+    for odd in [
+        "503 Service Unavailable",
+        "500 Internal Server Error",
+        "404 Not Found",
+        "401 Unauthorized",
+    ] {
+        let odd =
+            Server::start(move |_| text_answer(odd, r#"{"id": "odd", "leader": "master@127.0.0.1:1"}"#))
+                .await;
+        let client = client(&[&odd, &good]);
+        for asked in 1..=2 {
+            assert_eq!(client.state().await.unwrap().id, "good");
+            assert_eq!(
+                odd.asked().len(),
+                asked,
+                "the first one is asked first every time"
+            );
+        }
+    }
+    for odd in ["{\"leader\": ", "", "[]", "{}", r#"{"leader": ""}"#] {
+        let odd = Server::start(move |_| text_answer("200 OK", odd)).await;
+        assert_eq!(client(&[&odd, &good]).state().await.unwrap().id, "good");
+    }
+    let nobody = Server::start(|_| json_answer(&json!({"slaves": []}))).await;
+    let error = client(&[&nobody]).state().await.unwrap_err();
+    assert!(
+        matches!(&error, Error::NotReady { body, .. } if body.contains("names no leader")),
+        "{error:?}"
+    );
+}
+
+fn zipped(document: &Value) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(document.to_string().as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn said_zipped(body: &[u8]) -> Vec<Step> {
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    vec![Step::Trickle([head.as_bytes(), body].concat(), 17)]
+}
+
+#[tokio::test]
+async fn a_document_may_come_compressed() {
+    let body = zipped(&json!({"id": "z", "leader": LEADER, "hostname": "h".repeat(10_000)}));
+    let server = Server::start(move |_| said_zipped(&body)).await;
+    assert_eq!(client(&[&server]).state().await.unwrap().hostname.len(), 10_000);
+    assert_eq!(server.asked()[0].header("accept-encoding"), Some("gzip"));
+    let server = Server::start(|_| said_zipped(b"no gzip")).await;
+    let error = client(&[&server]).state().await.unwrap_err();
+    assert!(matches!(&error, Error::Corrupt { .. }), "{error:?}");
+}
+
+fn account(login: &Server, key: &[u8]) -> ServiceAccount {
+    ServiceAccount {
+        uid: "dns".into(),
+        private_key: key.to_vec(),
+        login_endpoint: format!("http://{}/acs/login", login.name()),
+        tls: Tls::default(),
+    }
+}
+
+const KEY: &[u8] = include_bytes!("login/key.pem");
+const OLDER_KEY: &[u8] = include_bytes!("login/key-pkcs1.pem");
+const PUBLIC: &[u8] = include_bytes!("login/public.der");
+
+/// What a login said, its signature checked.
+fn login_of(body: &Value) -> Value {
+    assert_eq!(body["uid"], "dns");
+    let token = body["token"].as_str().unwrap();
+    let (said, signature) = token.rsplit_once('.').unwrap();
+    let signature = BASE64_URL_SAFE_NO_PAD.decode(signature).unwrap();
+    let key = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, PUBLIC);
+    key.verify(said.as_bytes(), &signature).unwrap();
+    let (head, claims) = said.split_once('.').unwrap();
+    let read =
+        |part| -> Value { serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap() };
+    assert_eq!(read(head)["alg"], "RS256");
+    read(claims)
+}
+
+#[tokio::test]
+async fn a_service_account_logs_in_for_each_document() {
+    for key in [KEY, OLDER_KEY] {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counting = Arc::clone(&count);
+        let login = Server::start(move |_| {
+            json_answer(&json!({"token": format!("t{}", counting.fetch_add(1, Ordering::Relaxed))}))
+        })
+        .await;
+        let server = master("m").await;
+        let config = Config {
+            service_account: Some(account(&login, key)),
+            ..config(&[&server])
+        };
+        assert!(!format!("{config:?}").contains("PRIVATE"));
+        let client = Client::new(config).unwrap();
+        for token in ["token=t0", "token=t1"] {
+            client.state().await.unwrap();
+            assert_eq!(
+                server.asked().last().unwrap().header("authorization"),
+                Some(token)
+            );
+        }
+        let asked = &login.asked()[0];
+        assert_eq!(asked.line, "POST /acs/login");
+        let claims = login_of(&asked.json());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        assert_eq!(claims["uid"], "dns");
+        assert!(
+            (now + 3500..=now + 3600).contains(&claims["exp"].as_u64().unwrap()),
+            "{claims}"
+        );
+        // A call uses the token that is there.
+        drop(client.get_tasks().await);
+        assert_eq!(
+            server.asked().last().unwrap().header("authorization"),
+            Some("token=t1")
+        );
+        assert_eq!(count.load(Ordering::Relaxed), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_login_that_is_refused_is_told_and_no_master_is_asked() {
+    let server = master("m").await;
+    let login = Server::start(|_| text_answer("401 Unauthorized", "who are you")).await;
+    let config = Config {
+        service_account: Some(account(&login, KEY)),
+        ..config(&[&server])
+    };
+    let error = Client::new(config).unwrap().state().await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Refused { call, status: 401, body } if call.contains("the login of \"dns\"") && body == "who are you"),
+        "{error:?}"
+    );
+    assert!(server.asked().is_empty());
+}
+
+#[tokio::test]
+async fn accounts_that_cannot_log_in_are_refused_at_once() {
+    let login = Server::start(|_| json_answer(&json!({}))).await;
+    let server = master("m").await;
+    for (key, endpoint, expected) in [
+        (&b"nothing"[..], "http://h/", "no PEM key"),
+        (include_bytes!("tls/key.pem"), "http://h/", "no RSA key"),
+        (KEY, "h", "must be an http or https URL"),
+        (KEY, "ftp://h/", "must be an http or https URL"),
+    ] {
+        let account = ServiceAccount {
+            login_endpoint: endpoint.into(),
+            ..account(&login, key)
+        };
+        let config = Config {
+            service_account: Some(account),
+            ..config(&[&server])
+        };
+        let error = Client::new(config).unwrap_err().to_string();
+        assert!(error.contains(expected) && error.contains("\"dns\""), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn certificates_that_are_none_are_found_before_they_are_used() {
+    let pair = [&include_bytes!("tls/cert.pem")[..], include_bytes!("tls/key.pem")].concat();
+    let with = |identity: &[u8]| Tls {
+        identity: Some(identity.to_vec()),
+        ..Tls::default()
+    };
+    with(&pair).check().unwrap();
+    for identity in [&b"nothing"[..], include_bytes!("tls/cert.pem")] {
+        let error = with(identity).check().unwrap_err();
+        assert!(matches!(&error, Error::Config { .. }), "{error:?}");
+    }
+    let authorities = Tls {
+        authorities: Some(b"nothing".to_vec()),
+        ..Tls::default()
+    };
+    assert!(authorities.check().is_err());
+}

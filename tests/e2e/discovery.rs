@@ -1,0 +1,479 @@
+//! `transom discovery` in mesos-dns's place: its configuration files are taken and refused as that program does it, and
+//! whatever a master says, what is known goes on being answered.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that fails may panic"
+)]
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::Path;
+
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::RecordType;
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+use transom_tests::master::{Master, Says};
+use transom_tests::process::Transom;
+use transom_tests::{dns, eventually, http};
+
+const ONE: &str = include_str!("../fixtures/discovery/small-a.json");
+const OTHER: &str = include_str!("../fixtures/discovery/small-b.json");
+const CASES: &str = include_str!("../fixtures/discovery/config.json");
+
+/// The recorded files say where the master was, and which ports were served.
+const RECORDED_MASTER: &str = "127.0.0.1:15050";
+const RECORDED_PORTS: [&str; 2] = ["port", "httpport"];
+
+fn free_port() -> u16 {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    free.local_addr().unwrap().port()
+}
+
+/// Waits for the line that says where HTTP is answered.
+fn http_address(daemon: &mut Transom) -> SocketAddr {
+    daemon.line("the HTTP port", |line| {
+        let (_, rest) = line.split_once("listener=\"discovery\" addr=")?;
+        rest.split_whitespace().next()?.parse().ok()
+    })
+}
+
+fn dns_address(daemon: &mut Transom) -> SocketAddr {
+    daemon.line("the DNS port", |line| {
+        let (_, rest) = line.split_once("listener=\"dns\" addr=")?;
+        rest.split_whitespace().next()?.parse().ok()
+    })
+}
+
+/// A configuration as it was recorded, with this test's master and ports where the recording's were.
+fn transposed(config: &Value, master: SocketAddr) -> Value {
+    let mut config: Map<String, Value> = serde_json::from_value(config.clone()).unwrap();
+    for (key, value) in &mut config {
+        let recorded = matches!(value.as_u64(), Some(18053 | 18123));
+        if recorded && RECORDED_PORTS.contains(&key.to_ascii_lowercase().as_str()) {
+            *value = json!(0);
+        }
+    }
+    let text = Value::Object(config).to_string();
+    serde_json::from_str(&text.replace(RECORDED_MASTER, &master.to_string())).unwrap()
+}
+
+/// The flags for a recorded case, with its file written.
+fn flags(case: &Value, dir: &Path, master: SocketAddr) -> Vec<String> {
+    let request = &case["request"];
+    if let Some(flags) = request["argv"].as_array() {
+        return flags
+            .iter()
+            .map(|flag| flag.as_str().unwrap().to_owned())
+            .collect();
+    }
+    let file = dir.join("config.json");
+    let text = match request["config_text"].as_str() {
+        Some(text) => text.to_owned(),
+        None => transposed(&request["config"], master).to_string(),
+    };
+    fs::write(&file, text).unwrap();
+    vec![format!("-config={}", file.display())]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_taken_and_refused_as_ever() {
+    let master = Master::start(Says::document(ONE)).await;
+    let cases: Value = serde_json::from_str(CASES).unwrap();
+    let cases = cases["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 96);
+    let mut wrong = Vec::new();
+    for case in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let arguments = ["discovery".to_owned()]
+            .into_iter()
+            .chain(flags(case, dir.path(), master.address));
+        let mut daemon = Transom::start(dir.path(), arguments);
+        let expect = &case["expect"];
+        let ended = if expect["exit_code"].is_null() {
+            http_address(&mut daemon);
+            daemon.interrupt().0.code().filter(|code| *code != 0)
+        } else {
+            daemon.wait().code()
+        };
+        // What ended mesos-dns by accident ends this one as every wrong file does.
+        let due = match (case["class"].as_str(), expect["accepted"].as_bool()) {
+            (Some("bug"), Some(false)) => Some(1),
+            _ => expect["exit_code"].as_i64(),
+        };
+        if ended.map(i64::from) != due {
+            wrong.push(format!(
+                "{} ({}): {ended:?} instead of {due:?}",
+                case["id"], case["note"]
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A daemon that follows masters by such a file.
+struct Lookups {
+    daemon: Transom,
+    dns: SocketAddr,
+    http: SocketAddr,
+    _dir: TempDir,
+}
+
+impl Lookups {
+    fn start(keys: Value) -> Lookups {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = json!({
+            "refreshSeconds": 1, "port": 0, "httpport": 0, "listener": "127.0.0.1", "HTTPListener": "127.0.0.1",
+            "externalon": false,
+        });
+        config
+            .as_object_mut()
+            .unwrap()
+            .extend(keys.as_object().unwrap().clone());
+        let file = dir.path().join("config.json");
+        fs::write(&file, config.to_string()).unwrap();
+        let mut daemon = Transom::start(dir.path(), ["discovery", &format!("-config={}", file.display())]);
+        Lookups {
+            dns: dns_address(&mut daemon),
+            http: http_address(&mut daemon),
+            daemon,
+            _dir: dir,
+        }
+    }
+
+    async fn web(&self) -> (ResponseCode, Vec<IpAddr>) {
+        let answer = dns::ask(self.dns, "web.marathon.mesos.", RecordType::A)
+            .await
+            .unwrap();
+        (answer.code, answer.addresses)
+    }
+
+    async fn answers(&self, address: &str) {
+        let due = (ResponseCode::NoError, vec![address.parse().unwrap()]);
+        eventually(&format!("web at {address}"), || async {
+            let found = self.web().await;
+            if found == due {
+                Ok(())
+            } else {
+                Err(format!("{found:?}"))
+            }
+        })
+        .await;
+    }
+
+    async fn status(&self, path: &str) -> u16 {
+        let url = format!("http://{}{path}", self.http);
+        http().get(url).send().await.unwrap().status().as_u16()
+    }
+}
+
+/// Where `web` is in either document.
+const AT_ONE: &str = "10.0.0.10";
+const AT_OTHER: &str = "10.0.0.11";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_known_is_answered_whatever_the_master_says() {
+    let master = Master::start(Says::document(ONE).with_status(503)).await;
+    let lookups = Lookups::start(json!({"masters": [master.address.to_string()]}));
+    assert_eq!(lookups.web().await.0, ResponseCode::ServFail);
+    assert_eq!(lookups.status("/v1/hosts/leader.mesos").await, 503);
+    assert_eq!(lookups.status("/v1/version").await, 200);
+    master.say(Says::document(ONE));
+    lookups.answers(AT_ONE).await;
+    for trouble in [
+        Says::document(OTHER).with_status(500),
+        Says::document("{\"leader\": "),
+        Says::document(json!({"slaves": [], "frameworks": []})),
+        Says::document(""),
+        Says::document(OTHER).with_status(401),
+    ] {
+        master.say(trouble.clone());
+        let asked = master.asked();
+        eventually("it to be asked twice more", || async {
+            if master.asked() >= asked + 2 {
+                Ok(())
+            } else {
+                Err(format!("{}", master.asked()))
+            }
+        })
+        .await;
+        assert_eq!(
+            lookups.web().await.1,
+            [AT_ONE.parse::<IpAddr>().unwrap()],
+            "{trouble:?}"
+        );
+    }
+    master.say(Says::document(OTHER));
+    lookups.answers(AT_OTHER).await;
+    let (status, output) = lookups.daemon.interrupt();
+    assert!(status.success(), "{output}");
+}
+
+/// Each of these ended mesos-dns, or stopped its updates for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_odd_entry_stops_nothing() {
+    type Change = fn(&mut Value);
+    let changes: [Change; 9] = [
+        |it| it["slaves"].as_array_mut().unwrap().push(json!({"id": "x"})),
+        |it| {
+            it["slaves"]
+                .as_array_mut()
+                .unwrap()
+                .push(json!({"id": "x", "pid": "garbage"}))
+        },
+        |it| {
+            it["slaves"]
+                .as_array_mut()
+                .unwrap()
+                .push(json!({"id": "x", "pid": "slave(1)@no.such.invalid:5051"}))
+        },
+        |it| it["slaves"].as_array_mut().unwrap().push(json!(null)),
+        |it| {
+            it["frameworks"]
+                .as_array_mut()
+                .unwrap()
+                .push(json!({"id": "y", "name": "y", "pid": "garbage", "tasks": []}))
+        },
+        |it| {
+            it["frameworks"]
+                .as_array_mut()
+                .unwrap()
+                .push(json!({"id": "y", "hostname": "no.such.invalid", "tasks": null}))
+        },
+        |it| it["frameworks"][0]["tasks"][0]["resources"]["ports"] = json!("31000"),
+        |it| {
+            it["frameworks"][0]["tasks"]
+                .as_array_mut()
+                .unwrap()
+                .push(json!({"id": 5, "state": []}))
+        },
+        |it| it["leader"] = json!("master@localhost:15050"),
+    ];
+    let master = Master::start(Says::document(ONE)).await;
+    let lookups = Lookups::start(json!({"masters": [master.address.to_string()]}));
+    for change in changes {
+        for (document, address) in [(ONE, AT_ONE), (OTHER, AT_OTHER)] {
+            let mut document: Value = serde_json::from_str(document).unwrap();
+            change(&mut document);
+            master.say(Says::document(&document));
+            lookups.answers(address).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_by_its_name_that_wants_credentials_is_followed() {
+    let mut says = Says::document(ONE);
+    says.wants = Some("Basic ZG5zOnMzY3JldA==".into());
+    let master = Master::start(says).await;
+    let lookups = Lookups::start(json!({
+        "masters": [format!("localhost:{}", master.address.port())], "mesosAuthentication": "basic",
+        "mesosCredentials": {"principal": "dns", "secret": "s3cret"},
+    }));
+    lookups.answers(AT_ONE).await;
+    let url = format!("http://{}/v1/config", lookups.http);
+    let shown = http().get(url).send().await.unwrap().text().await.unwrap();
+    assert!(
+        shown.contains("\"Principal\": \"dns\"") && !shown.contains("s3cret"),
+        "{shown}"
+    );
+    let (_, output) = lookups.daemon.interrupt();
+    assert!(!output.contains("s3cret"), "{output}");
+}
+
+/// The first of a list is taken for the leader; the leader that it names is asked at the same port; and when that is down
+/// the next one of the list is.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_leader_is_asked_at_the_port_of_the_list() {
+    let port = free_port();
+    let [first, second, third] = [1, 2, 3].map(|last| SocketAddr::from(([127, 0, 0, last], port)));
+    let follower = Master::start_at(second, Says::document(Master::led_by(ONE, third.ip()))).await;
+    let leader = Master::start_at(third, Says::document(Master::led_by(OTHER, third.ip()))).await;
+    let masters = [first, second, third].map(|master| master.to_string());
+    let lookups = Lookups::start(json!({"masters": masters}));
+    lookups.answers(AT_OTHER).await;
+    assert!(follower.asked() > 0, "the first that answers is asked first");
+    // Nobody says who leads now.
+    drop(leader);
+    let asked = follower.asked();
+    eventually("the follower to be asked again", || async {
+        if follower.asked() > asked + 1 {
+            Ok(())
+        } else {
+            Err(format!("{}", follower.asked()))
+        }
+    })
+    .await;
+    lookups.answers(AT_OTHER).await;
+    follower.say(Says::document(ONE.replace("127.0.0.1", "127.0.0.2")));
+    lookups.answers(AT_ONE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_master_is_not_waited_for_longer_than_said() {
+    let master = Master::start(Says::document(ONE)).await;
+    let lookups = Lookups::start(json!({"masters": [master.address.to_string()], "stateTimeoutSeconds": 1}));
+    lookups.answers(AT_ONE).await;
+    let mut silent = Says::document(ONE);
+    silent.silent = true;
+    master.say(silent);
+    let asked = master.asked();
+    eventually("it to be asked, and again", || async {
+        if master.asked() >= asked + 2 {
+            Ok(())
+        } else {
+            Err(format!("{}", master.asked()))
+        }
+    })
+    .await;
+    master.say(Says::document(OTHER));
+    lookups.answers(AT_OTHER).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watchers_of_a_name_hear_of_every_change() {
+    use futures::StreamExt;
+
+    let master = Master::start(Says::document(ONE)).await;
+    let lookups = Lookups::start(json!({"masters": [master.address.to_string()]}));
+    lookups.answers(AT_ONE).await;
+    let url = format!("http://{}/v1/watch/hosts/web.marathon.mesos", lookups.http);
+    let answer = http().get(url).send().await.unwrap();
+    assert_eq!(answer.headers()["content-type"], "text/event-stream");
+    let mut frames = answer.bytes_stream();
+    let mut heard = String::new();
+    for address in [AT_ONE, AT_OTHER] {
+        while !heard.contains(address) {
+            let frame = frames.next().await.expect("the stream goes on").unwrap();
+            heard.push_str(&String::from_utf8_lossy(&frame));
+        }
+        master.say(Says::document(OTHER));
+    }
+    let due = |address| {
+        format!("event: changed\ndata: [{{\"host\":\"web.marathon.mesos.\",\"ip\":\"{address}\"}}]\n\n")
+    };
+    assert!(
+        heard.contains(&due(AT_ONE)) && heard.contains(&due(AT_OTHER)),
+        "{heard}"
+    );
+    // It ends with the daemon, not before and not after.
+    let (status, output) = lookups.daemon.interrupt();
+    assert!(status.success(), "{output}");
+    while let Some(frame) = frames.next().await {
+        frame.expect("a good end");
+    }
+}
+
+/// What an answer says is tagged, and asked for again with its tag it is not said again.
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_are_known_are_not_said_again() {
+    let master = Master::start(Says::document(ONE)).await;
+    let lookups = Lookups::start(json!({"masters": [master.address.to_string()], "refreshSeconds": 3600}));
+    lookups.answers(AT_ONE).await;
+    for path in [
+        "/v1/enumerate",
+        "/v1/axfr",
+        "/v1/hosts/web.marathon.mesos",
+        "/v1/services/_web._tcp.marathon.mesos",
+    ] {
+        let url = format!("http://{}{path}", lookups.http);
+        let answer = http().get(&url).send().await.unwrap();
+        let tag = answer.headers()["etag"].clone();
+        let body: Value = answer.json().await.unwrap();
+        assert!(body.to_string().contains("web"), "{path}: {body}");
+        let again = http()
+            .get(&url)
+            .header("If-None-Match", tag)
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(again.status(), 304, "{path}");
+    }
+    let url = format!("http://{}/v1/openapi.json", lookups.http);
+    let description: Value = http().get(url).send().await.unwrap().json().await.unwrap();
+    assert!(description["paths"].get("/v1/watch/hosts/{host}").is_some());
+}
+
+#[test]
+fn a_leader_that_nobody_names_in_time_ends_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = json!({
+        "zk": format!("zk://127.0.0.1:{}/mesos", free_port()), "zkDetectionTimeout": 1, "port": 0, "httpport": 0,
+        "listener": "127.0.0.1", "HTTPListener": "127.0.0.1", "externalon": false,
+    });
+    fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+    // The file's usual name.
+    let mut daemon = Transom::start(dir.path(), ["discovery", "-v=1"]);
+    assert_eq!(daemon.wait().code(), Some(1));
+    assert!(
+        daemon.output().contains("ZkDetectionTimeout"),
+        "{}",
+        daemon.output()
+    );
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let dir = tempfile::tempdir().unwrap();
+    let config = json!({
+        "masters": ["127.0.0.1:1"], "port": 0, "httpport": port, "listener": "127.0.0.1",
+        "HTTPListener": "127.0.0.1", "externalon": false,
+    });
+    fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+    let mut daemon = Transom::start(dir.path(), ["discovery"]);
+    assert_eq!(daemon.wait().code(), Some(1));
+    assert!(daemon.output().contains(&port.to_string()), "{}", daemon.output());
+}
+
+#[test]
+fn a_file_becomes_toml_that_means_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = json!({
+        "zk": "zk://ops:hunter2@h:2181/mesos", "masters": ["10.0.0.1:5050"], "domain": "Example", "ttl": 20,
+        "port": 8053, "zoneResolvers": {"weave": ["10.0.0.9"]}, "mesosAuthentication": "basic",
+        "mesosCredentials": {"principal": "p", "secret": "hunter2"}, "bogus": 1,
+    });
+    fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+    let mut import = Transom::start(dir.path(), ["config", "import", "config.json"]);
+    assert!(import.wait().success(), "{}", import.output());
+    let printed = import.output();
+    assert!(!printed.contains("hunter2"), "{printed}");
+    assert!(printed.contains("# `bogus` is no key"), "{printed}");
+    fs::write(dir.path().join("transom.toml"), printed + "\n").unwrap();
+    let mut check = Transom::start(
+        dir.path(),
+        ["config", "check", "--config", "transom.toml", "--output", "json"],
+    );
+    assert!(check.wait().success(), "{}", check.output());
+    let rows: Vec<Value> = serde_json::from_str(&check.output()).unwrap();
+    let value = |key: &str| {
+        let row = rows
+            .iter()
+            .find(|row| row["key"] == key)
+            .unwrap_or_else(|| panic!("no {key}"));
+        serde_json::from_str::<Value>(row["value"].as_str().unwrap()).unwrap()
+    };
+    for (key, due) in [
+        ("discovery.domain", json!("example")),
+        ("discovery.ttl", json!(20)),
+        ("discovery.port", json!(8053)),
+        ("discovery.resolvers", json!(["8.8.8.8"])),
+        ("discovery.zone_resolvers.weave", json!(["10.0.0.9"])),
+        ("cluster.username", json!("p")),
+        ("cluster.until_zookeeper", json!(["10.0.0.1:5050"])),
+        ("cluster.detection_timeout_seconds", json!(30)),
+    ] {
+        assert_eq!(value(key), due, "{key}");
+    }
+    let mut wrong = Transom::start(dir.path(), ["config", "import", "transom.toml"]);
+    assert_eq!(wrong.wait().code(), Some(2), "{}", wrong.output());
+    assert!(
+        wrong.output().contains("expected a JSON object"),
+        "{}",
+        wrong.output()
+    );
+}
