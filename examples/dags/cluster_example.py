@@ -30,7 +30,8 @@ with DAG("cluster_example", schedule=None, params={"seconds": 5}, tags=["cluster
     container = ClusterOperator(
         task_id="container",
         image="alpine:3.20",
-        command=["/bin/sh", "-c", "echo this is run {{ run_id }}, and it's \"quoted\""],
+        # Arguments reach the container as they are: no shell takes them apart.
+        command=["/bin/echo", "this is run {{ run_id }}, and it's \"quoted\""],
         cpus=0.1,
         mem_limit="32m",
         poll_interval=0.5,

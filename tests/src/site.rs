@@ -46,11 +46,17 @@ impl Cluster {
         }
     }
 
+    /// What the agents write down of tasks that begin and end.
+    pub fn journals(&self) -> Vec<PathBuf> {
+        let agents = fs::read_dir(self.dir.join("agents")).expect("agents").flatten();
+        agents.map(|agent| agent.path().join("journal.jsonl")).collect()
+    }
+
     /// What the agents wrote down of launches: task id to how often.
     pub fn launches(&self) -> BTreeMap<String, usize> {
         let mut launches = BTreeMap::new();
-        for agent in fs::read_dir(self.dir.join("agents")).expect("agents").flatten() {
-            let Ok(journal) = fs::read_to_string(agent.path().join("journal.jsonl")) else {
+        for journal in self.journals() {
+            let Ok(journal) = fs::read_to_string(journal) else {
                 continue;
             };
             for line in journal.lines() {

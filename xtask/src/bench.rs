@@ -13,14 +13,15 @@ use crate::components;
 use crate::steps::{cargo, root, step, target};
 
 /// Name, which is its target's too, and package. All need the feature `bench` and the components.
-const BENCHES: [(&str, &str); 4] = [
+const BENCHES: [(&str, &str); 5] = [
     ("discovery", "transom-discovery"),
     ("scheduler", "transom-scheduler"),
     ("leader", "transom-scheduler"),
     ("plugins", "transom-tests"),
+    ("workflow", "transom-tests"),
 ];
 /// Those that start the daemon.
-const WITH_A_DAEMON: [&str; 1] = ["plugins"];
+const WITH_A_DAEMON: [&str; 2] = ["plugins", "workflow"];
 
 /// Builds, measures, prints.
 pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {

@@ -45,7 +45,7 @@ enum Xtask {
     },
     /// Runs a benchmark and prints its figures with the machine's and the commit's as one JSON document.
     Bench {
-        /// Which: `scheduler`, `leader`, `plugins`.
+        /// Which: `discovery`, `scheduler`, `leader`, `plugins`, `workflow`.
         name: String,
         /// Cargo's profile; `bench` is the release profile.
         #[arg(long, default_value = "bench")]

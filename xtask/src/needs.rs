@@ -8,6 +8,8 @@ use anyhow::{Context, bail, ensure};
 
 use crate::steps::root;
 
+mod airflow;
+
 /// A program that tests start, the file that shows that it is there, and the package it comes from.
 const NEEDS: [(&str, &[&str], &str); 5] = [
     // The server itself; installing the package `redis-server` would also start one.
@@ -29,7 +31,8 @@ const REGISTRY: &str = "docker-registry";
 /// Installs what is missing where that is possible, else says what to install.
 pub(crate) fn install() -> anyhow::Result<()> {
     install_servers()?;
-    unpack_registry()
+    unpack_registry()?;
+    airflow::install()
 }
 
 fn unpack_registry() -> anyhow::Result<()> {

@@ -62,7 +62,8 @@ class StandIn:
 
     def answer(self, method: str, path: str, query: dict):
         if path == "/v0/events":
-            since = int(query["since"][0])
+            last = max([0, *(event["number"] for event in self.events)])
+            since = last if query["since"] == ["last"] else int(query["since"][0])
             told = [event for event in self.events if event["number"] > since]
             return 200, {
                 "events": told,

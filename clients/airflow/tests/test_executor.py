@@ -114,15 +114,15 @@ def test_a_workload_that_is_refused_fails_and_one_that_finds_nobody_stays(execut
 
 
 def test_tasks_are_adopted_by_the_id_of_their_try(executor, daemon):
-    daemon.states("TASK_RUNNING", None)
-    known, stranger = Workload(1).ti, Workload(2).ti
-    told(daemon, ("airflow.001", "TASK_FINISHED"))
-    executor._cursor = 99
-    assert executor.try_adopt_task_instances([known, stranger]) == [stranger]
-    assert executor.running == {known.key}
+    daemon.states("TASK_RUNNING", None, "TASK_FINISHED")
+    runs, stranger, ended = (Workload(number).ti for number in (1, 2, 3))
+    assert executor.try_adopt_task_instances([runs, stranger, ended]) == [stranger]
+    assert executor.running == {runs.key}
     # What ended while nobody looked is told.
+    assert executor.event_buffer[ended.key][0] == TaskInstanceState.SUCCESS
+    told(daemon, ("airflow.001", "TASK_FINISHED"))
     executor.sync()
-    assert executor.event_buffer[known.key][0] == TaskInstanceState.SUCCESS
+    assert executor.event_buffer[runs.key][0] == TaskInstanceState.SUCCESS
 
 
 def test_a_task_is_not_run_twice_because_the_daemon_is_away(executor, daemon):

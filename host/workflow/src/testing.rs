@@ -355,6 +355,7 @@ pub(crate) struct Site {
     config: Config,
     token: CancellationToken,
     running: Option<JoinHandle<crate::Result<()>>>,
+    _elected: watch::Sender<Standing>,
     _dir: Option<tempfile::TempDir>,
 }
 
@@ -376,7 +377,7 @@ impl Site {
     fn over(mut config: Config, store: Arc<dyn Store>, scheduler: Arc<Scripted>) -> Self {
         config.defaults.image = Some("default:1".to_owned());
         let token = CancellationToken::new();
-        let (_, standing) = watch::channel(Standing::Here);
+        let (elected, standing) = watch::channel(Standing::Here);
         let matcher = Arc::new(Colons::default());
         let (router, mut role) = start::assemble(
             config.clone(),
@@ -402,6 +403,7 @@ impl Site {
             config,
             token,
             running: Some(running),
+            _elected: elected,
             _dir: None,
         }
     }

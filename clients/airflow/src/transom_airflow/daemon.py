@@ -1,7 +1,7 @@
 """The daemon's workflow port, over HTTP.
 
-Every call has a deadline and raises what `requests` raises: `ConnectionError` and `Timeout` when nobody is there,
-`HTTPError` for an answer that is an error, `ValueError` for one that is no JSON.
+Every call has a deadline and raises what `requests` raises: `ConnectionError` and `Timeout` when nobody is
+there, `HTTPError` for an answer that is an error, `ValueError` for one that is no JSON.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Daemon:
         """Ends a job."""
         self._ask("DELETE", self._path(task_id))
 
-    def events(self, since: int, wait: int = 0) -> dict[str, Any]:
-        """What changed after `since`: `events`, `next` and `anew`."""
+    def events(self, since: int | str, wait: int = 0) -> dict[str, Any]:
+        """What changed after `since`: `events`, `next` and `anew`; with `"last"` only where to begin."""
         answer = self._ask("GET", "/v0/events", params={"since": since, "wait": wait})
         return cast("dict[str, Any]", answer.json())
 

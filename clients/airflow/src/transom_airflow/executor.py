@@ -49,16 +49,23 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
     def start(self) -> None:
         """Nothing is asked of the daemon yet: it may still be on its way."""
         self.daemon = Daemon()
-        self._cursor = 0
+        self._cursor: int | None = None
         self._keys: dict[str, TaskInstanceKey] = {}
         self._unsure: set[str] = set()
         self._away = False
+
+    def _place(self) -> int:
+        """Where to go on among the daemon's events. Known before any task is, so that no state is missed."""
+        if self._cursor is None:
+            self._cursor = int(self.daemon.events("last")["next"])
+        return self._cursor
 
     def _process_workloads(self, workloads: Sequence[workloads.All]) -> None:
         for workload in workloads:
             key = workload.ti.key
             task_id = job_id(workload.ti)
             try:
+                self._place()
                 self.daemon.queue(self.body(workload))
             except AWAY as error:
                 # It stays queued here, and is handed over again.
@@ -112,7 +119,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         try:
             self._look_up_unsure()
             while True:
-                page = self.daemon.events(self._cursor)
+                page = self.daemon.events(self._place())
                 for event in page["events"]:
                     self._told(event["task_id"], event["state"], event.get("message", ""))
                 self._cursor = page["next"]
@@ -144,27 +151,37 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         strangers = []
         for ti in tis:
             task_id = job_id(ti)
+            self._keys[task_id] = ti.key
+            self.running.add(ti.key)
             try:
-                known = self.daemon.task(task_id) is not None
+                self._place()
+                status = self.daemon.task(task_id)
             except (requests.RequestException, ValueError) as error:
                 # A task that may well run is not run a second time: it is looked up when the daemon is back.
                 self._say_away(error)
                 self._unsure.add(task_id)
-                known = True
-            if known:
-                self._keys[task_id] = ti.key
-                self.running.add(ti.key)
-            else:
+                continue
+            if status is None:
+                del self._keys[task_id]
+                self.running.discard(ti.key)
                 strangers.append(ti)
-        if self._keys:
-            # What ended meanwhile is told again.
-            self._cursor = 0
+            else:
+                self._told_status(task_id, status)
         return strangers
+
+    def _told_status(self, task_id: str, status: dict[str, Any]) -> None:
+        """What a look-up says, as if it were an event."""
+        told = status["status"]
+        self._told(task_id, told["state"], told.get("message", ""))
 
     def _look_up_unsure(self) -> None:
         for task_id in list(self._unsure):
-            if self.daemon.task(task_id) is None:
+            self._place()
+            status = self.daemon.task(task_id)
+            if status is None:
                 self._told(task_id, "TASK_LOST", "the daemon does not know this task")
+            else:
+                self._told_status(task_id, status)
             self._unsure.discard(task_id)
 
     def revoke_task(self, *, ti: TaskInstance) -> None:

@@ -2,7 +2,7 @@
 //!
 //! Each job is told of once, with its last state: who asks rarely misses states in between and never the last one. `next`
 //! is where to go on; it stays good when the daemon is started again. `anew` says that it is not (the store is another
-//! one), and that everything is told from the beginning.
+//! one), and that everything is told from the beginning. `since=last` tells nothing but where to begin.
 
 use std::time::Duration;
 
@@ -25,6 +25,10 @@ const LIMIT: u64 = 1_000;
 const HIGHEST_LIMIT: u64 = 10_000;
 
 pub(super) async fn get(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
+    if query.text("since") == Some("last") {
+        let page = api.0.table.since(*api.0.table.watch().borrow(), 1);
+        return Ok(shown(&page));
+    }
     let since = Number(query.number("since", u64::MAX)?.unwrap_or_default());
     let wait = query.number("wait", LONGEST_WAIT)?.unwrap_or(WAIT);
     let limit = query.number("limit", HIGHEST_LIMIT)?.unwrap_or(LIMIT).max(1);
@@ -37,11 +41,11 @@ pub(super) async fn get(State(api): State<Api>, query: Query) -> Result<Response
         if !page.changes.is_empty() || page.anew {
             return Ok(shown(&page));
         }
-        let changed = api
+        let told = api
             .0
             .stopping
             .run_until_cancelled(timeout_at(deadline, changes.changed()));
-        if !matches!(changed.await, Some(Ok(Ok(())))) {
+        if !matches!(told.await, Some(Ok(Ok(())))) {
             return Ok(shown(&page));
         }
     }

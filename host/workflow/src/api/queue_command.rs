@@ -18,12 +18,9 @@ const NO_COMMAND: &str = "Expecting command in queue_command call";
 
 /// Answers `Ok` when the job is stored.
 pub(super) async fn post(State(api): State<Api>, body: Bytes) -> Result<Response, ApiError> {
-    let body = match Json::<Value>::parse(&body)? {
-        Value::Object(body) => body,
-        _ => {
-            let detail = ApiError::detail("/", ["expected an object"]);
-            return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid JSON").details(vec![detail]));
-        }
+    let Value::Object(body) = Json::<Value>::parse(&body)? else {
+        let detail = ApiError::detail("/", ["expected an object"]);
+        return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid JSON").details(vec![detail]));
     };
     let Some(read) = model::read(&body, &api.0.config.defaults) else {
         return Ok((StatusCode::BAD_REQUEST, plain(NO_COMMAND)).into_response());

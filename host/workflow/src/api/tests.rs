@@ -192,6 +192,8 @@ async fn changes_are_told_when_they_come() {
         (&waited["events"][0]["task_id"], &waited["events"][0]["state"]),
         (&json!("a"), &json!("TASK_STAGING"))
     );
+    let last = site.get("/v0/events?since=last").await.json();
+    assert_eq!((&last["events"], &last["next"]), (&json!([]), &waited["next"]));
     // From another life.
     let anew = site.get("/v0/events?since=9007199254740991&wait=20").await.json();
     assert_eq!(
@@ -272,8 +274,10 @@ async fn ids_may_have_odd_characters() {
         .await;
     let task = site.scheduler.wanted(1).await.remove(0);
     site.scheduler.launch(task.as_str()).await;
-    let path = "/v0/task/airflow.d%2F1%20%C3%BC%3F%23%25.t";
-    let seen: Value = site.get(path).await.json();
+    site.scheduler.update(task.as_str(), TaskState::Running, None);
+    let encoded = "airflow.d%2F1%20%C3%BC%3F%23%25.t";
+    let seen = site.until(encoded, "TASK_RUNNING").await;
     assert_eq!(seen["status"]["task_id"]["value"], id);
-    assert_eq!(site.get(&format!("{path}/log")).await.status, StatusCode::OK);
+    let log = site.get(&format!("/v0/task/{encoded}/log")).await;
+    assert_eq!(log.status, StatusCode::OK);
 }

@@ -18,7 +18,7 @@ impl Core {
                 self.follow(record);
             }
             Event::Registered { framework_id, .. } => {
-                tracing::info!(%framework_id, "the framework is registered")
+                tracing::info!(%framework_id, "the framework is registered");
             }
             Event::Reregistered { .. } => tracing::info!("the framework is registered again"),
             Event::Disconnected => tracing::info!("the cluster manager cannot be reached; jobs wait"),

@@ -164,13 +164,13 @@ pub(crate) fn start(
         loop {
             tokio::select! {
                 () = token.cancelled() => break,
-                event = events.next() => match event {
-                    Some(event) => core.event(&event),
-                    None => {
+                event = events.next() => {
+                    let Some(event) = event else {
                         tracing::info!("the scheduler has stopped, so jobs are no longer managed");
                         break;
-                    }
-                },
+                    };
+                    core.event(&event);
+                }
                 Some(tasks) = dropped.recv() => core.dropped(&tasks),
                 Some(ended) = settled.recv() => core.ended.extend(ended),
                 Ok(permit) = demands_in.reserve(), if !core.demands.is_empty() => {

@@ -1,0 +1,204 @@
+//! Figures of the workflow job, measured from outside on the real binary and the embedded cluster: one JSON document.
+//!
+//! Run by `cargo xtask bench workflow`.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    missing_docs,
+    reason = "a benchmark that fails may panic, and prints its figures"
+)]
+
+mod client;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use serde_json::{Value, json};
+use transom_tests::site::Site;
+
+use client::Jobs;
+
+/// A job that runs nothing, and fits beside many others.
+fn job(id: &str) -> Value {
+    json!({"workflow_task_id": id, "command": ["true"], "cpus": 0.05, "mem_limit": 8, "disk": 1})
+}
+
+/// A job that waits: no agent is like this.
+fn waiting(id: &str) -> Value {
+    json!({"workflow_task_id": id, "command": ["true"], "attributes": ["nobody:ever"]})
+}
+
+/// Jobs that are measured one after the other for a latency.
+const ONE_BY_ONE: usize = 200;
+/// Jobs that are measured together for a rate.
+const TOGETHER: usize = 2_000;
+/// Ended jobs whose memory is measured.
+const ENDED: usize = 100_000;
+
+const SECTION: &str = "[workflow]\nport = 0\ncontainers = false\nmax_jobs = 200000\n";
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let figures = runtime.block_on(measure());
+    println!("{figures:#}");
+}
+
+async fn measure() -> Value {
+    let site = Site::start_with(SECTION).await;
+    let jobs = Jobs::new(format!("http://{}", site.addresses["workflow"]));
+    eprintln!("jobs per second");
+    let rate = rate(&jobs).await;
+    eprintln!("from an update to its being visible");
+    let visible = visible(&jobs, &site).await;
+    eprintln!("look-ups");
+    let look_ups = look_ups(&jobs).await;
+    let mut latencies = BTreeMap::new();
+    let mut queued = 0;
+    for waiting_jobs in [1, 100, 10_000] {
+        eprintln!("latency with {waiting_jobs} waiting jobs");
+        jobs.queue_all((queued..waiting_jobs).map(|number| waiting(&format!("waits{number}"))))
+            .await;
+        queued = waiting_jobs;
+        latencies.insert(waiting_jobs.to_string(), latency(&jobs, waiting_jobs).await);
+    }
+    site.cluster.stop_after(site.daemon);
+    eprintln!("memory");
+    json!({
+        "jobs_per_second": rate,
+        "update_to_visible_ms": visible,
+        "look_ups_per_second": look_ups,
+        "latency_ms_by_waiting_jobs": latencies,
+        "memory": memory().await,
+    })
+}
+
+/// From the first one's queueing to the last one's end.
+async fn rate(jobs: &Jobs) -> f64 {
+    let since = jobs.last().await;
+    let begun = Instant::now();
+    let queueing = jobs.queue_all((0..TOGETHER).map(|number| job(&format!("rate{number}"))));
+    let (ended, ()) = tokio::join!(jobs.ended(since, TOGETHER), queueing);
+    let finished = ended
+        .values()
+        .filter(|(state, _)| state == "TASK_FINISHED")
+        .count();
+    assert_eq!(finished, TOGETHER, "not every job finished");
+    TOGETHER as f64 / begun.elapsed().as_secs_f64()
+}
+
+/// From the agent's own note of a job's end to the moment when a client that polls has it.
+async fn visible(jobs: &Jobs, site: &Site) -> Value {
+    let mut seen = BTreeMap::new();
+    for number in 0..ONE_BY_ONE {
+        let since = jobs.last().await;
+        let id = format!("visible{number}");
+        jobs.queue(&job(&id)).await;
+        seen.extend(jobs.ended(since, 1).await);
+    }
+    let exits = exits(site);
+    let mut took: Vec<f64> = seen
+        .iter()
+        .filter_map(|(id, (_, at))| Some((at - exits.get(id)?) * 1000.0))
+        .collect();
+    quantiles(&mut took)
+}
+
+/// When each task ended, as the agents noted it: in seconds since 1970.
+fn exits(site: &Site) -> BTreeMap<String, f64> {
+    let mut exits = BTreeMap::new();
+    for journal in site.cluster.journals() {
+        let text = fs::read_to_string(journal).unwrap_or_default();
+        for line in text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        {
+            if let ("exit", Some(task), Some(at)) = (
+                line["event"].as_str().unwrap_or_default(),
+                line["task"].as_str(),
+                line["at"].as_f64(),
+            ) {
+                exits.insert(task.to_owned(), at);
+            }
+        }
+    }
+    exits
+}
+
+/// By four clients at once.
+async fn look_ups(jobs: &Jobs) -> f64 {
+    let begun = Instant::now();
+    let limit = Duration::from_secs(3);
+    let clients = (0..4).map(|_| async {
+        let mut count = 0_u64;
+        while begun.elapsed() < limit {
+            jobs.state("rate1").await;
+            count += 1;
+        }
+        count
+    });
+    let counts: Vec<u64> = futures::stream::iter(clients).buffer_unordered(4).collect().await;
+    counts.iter().sum::<u64>() as f64 / begun.elapsed().as_secs_f64()
+}
+
+/// How long a request to queue takes, and how long until the job has finished.
+async fn latency(jobs: &Jobs, mark: usize) -> Value {
+    let (mut answered, mut finished) = (Vec::new(), Vec::new());
+    for number in 0..ONE_BY_ONE {
+        let since = jobs.last().await;
+        let begun = Instant::now();
+        jobs.queue(&job(&format!("latency{mark}-{number}"))).await;
+        answered.push(begun.elapsed().as_secs_f64() * 1000.0);
+        jobs.ended(since, 1).await;
+        finished.push(begun.elapsed().as_secs_f64() * 1000.0);
+    }
+    json!({"answered": quantiles(&mut answered), "finished": quantiles(&mut finished)})
+}
+
+/// What ended jobs take. They end by themselves, as they may not wait.
+async fn memory() -> Value {
+    let site = Site::start_with(SECTION).await;
+    let jobs = Jobs::new(format!("http://{}", site.addresses["workflow"]));
+    let pid = site.daemon.as_ref().expect("a daemon").pid();
+    let before = resident(pid);
+    let since = jobs.last().await;
+    let bodies = (0..ENDED).map(|number| {
+        let mut body = waiting(&format!("airflow.some_dag.some_task.{number}"));
+        body["max_wait"] = json!(0);
+        body
+    });
+    let (ended, ()) = tokio::join!(jobs.ended(since, ENDED), jobs.queue_all(bodies));
+    let after = resident(pid);
+    site.cluster.stop_after(site.daemon);
+    json!({"ended_jobs": ended.len(), "resident_mib_before": before, "resident_mib": after})
+}
+
+/// Megabytes of a process.
+fn resident(pid: u32) -> f64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a status");
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .expect("a size");
+    let kib: f64 = line
+        .split_whitespace()
+        .nth(1)
+        .expect("a number")
+        .parse()
+        .expect("a number");
+    kib / 1024.0
+}
+
+fn quantiles(values: &mut [f64]) -> Value {
+    values.sort_by(f64::total_cmp);
+    let at = |share: f64| {
+        let index = ((values.len() as f64 * share).ceil() as usize).clamp(1, values.len().max(1)) - 1;
+        values.get(index).copied()
+    };
+    json!({"count": values.len(), "p50": at(0.5), "p99": at(0.99), "max": at(1.0)})
+}
