@@ -114,8 +114,8 @@ pub(crate) fn apply(zone: &Zone, to: MadeFrom, changes: Changes, serial: u32, ke
     for (line, by) in differs {
         for _ in 0..by.unsigned_abs() {
             match (&line, by > 0) {
-                (Line::Record(record), true) => edit.put(record.clone()),
-                (Line::Record(record), false) => edit.take(record.clone()),
+                (Line::Record(record), true) => edit.put(record),
+                (Line::Record(record), false) => edit.take(record),
                 (Line::Pointer(name, ip), true) => edit.put_name(*ip, name),
                 (Line::Pointer(name, ip), false) => edit.take_name(*ip, name),
             }
@@ -134,7 +134,7 @@ fn anew(to: MadeFrom, serial: u32) -> Zone {
     };
     let mut edit = Edit::of(&nothing);
     let skipped = turn(&changes, &to, |line| match line {
-        Line::Record(record) => edit.put(record),
+        Line::Record(record) => edit.put(&record),
         Line::Pointer(name, ip) => edit.put_name(ip, &name),
     });
     edit.skip(0, skipped);

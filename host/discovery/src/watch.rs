@@ -308,11 +308,11 @@ impl Watch {
         };
         let large = changes.is_large();
         let kept = self.kept;
-        let make = move || Arc::new(changes::apply(&from, to, changes, serial, kept));
+        let making = move || Arc::new(changes::apply(&from, to, changes, serial, kept));
         let made = if large {
-            tokio::task::spawn_blocking(make).await
+            tokio::task::spawn_blocking(making).await
         } else {
-            Ok(make())
+            Ok(making())
         };
         match made {
             Ok(zone) => {

@@ -36,13 +36,16 @@ pub struct Zone {
     /// Names with records, and those that only have names below them.
     nodes: Map<Arc<str>, Node>,
     /// Names of an address, where reverse lookups are on: how often each was put.
-    names: Map<IpAddr, Arc<[(Arc<str>, u32)]>>,
+    names: Map<IpAddr, Named>,
     /// What the records are made from, for listing them.
     made_from: MadeFrom,
     journal: Journal,
     records: usize,
     skipped: u64,
 }
+
+/// Names, and how often each was put.
+type Named = Arc<[(Arc<str>, u32)]>;
 
 /// What a zone's records are made from.
 #[derive(Clone, Debug)]
@@ -178,7 +181,7 @@ impl Edit {
     }
 
     /// Puts a record, once more if it is there.
-    pub(crate) fn put(&mut self, record: Record) {
+    pub(crate) fn put(&mut self, record: &Record) {
         let (node, new) = self.node(&record.name);
         node.ttl = record.ttl;
         if node.put(record.value.clone()) {
@@ -191,7 +194,7 @@ impl Edit {
     }
 
     /// Takes a record out, once.
-    pub(crate) fn take(&mut self, record: Record) {
+    pub(crate) fn take(&mut self, record: &Record) {
         let Some(node) = self.zone.nodes.get_mut(&*record.name) else {
             return;
         };
@@ -202,7 +205,7 @@ impl Edit {
                 self.zone.nodes.remove(&*record.name);
                 self.shrink(&record.name);
             }
-            self.step.removed.push(record);
+            self.step.removed.push(record.clone());
         }
     }
 

@@ -301,28 +301,28 @@ fn a_task_has_records_while_it_runs() {
             state,
         })
     };
-    let changed = || Effect::Task("F".into(), "web.0".into());
+    let task_changed = || Effect::Task("F".into(), "web.0".into());
     let mut kept = make(&cluster, &HashMap::new(), &rules());
     let steps = [
         (
             Event::TaskAdded(Box::new(wire_task(TaskState::Staging))),
-            changed(),
+            task_changed(),
             false,
         ),
         (update(TaskState::Starting), Effect::Same, false),
-        (update(TaskState::Running), changed(), true),
+        (update(TaskState::Running), task_changed(), true),
         (update(TaskState::Running), Effect::Same, true),
         (Event::Heartbeat, Effect::Same, true),
-        (update(TaskState::Killing), changed(), false),
-        (update(TaskState::Running), changed(), true),
-        (update(TaskState::Killed), changed(), false),
+        (update(TaskState::Killing), task_changed(), false),
+        (update(TaskState::Running), task_changed(), true),
+        (update(TaskState::Killed), task_changed(), false),
         (update(TaskState::Running), Effect::Same, false),
         (
             Event::TaskAdded(Box::new(wire_task(TaskState::Running))),
-            changed(),
+            task_changed(),
             true,
         ),
-        (update(TaskState::Unreachable), changed(), false),
+        (update(TaskState::Unreachable), task_changed(), false),
     ];
     for (n, (event, effect, runs)) in steps.into_iter().enumerate() {
         assert_eq!(cluster.apply(&event), effect, "step {n}");

@@ -42,7 +42,7 @@ impl Builder {
     }
 
     fn put(&mut self, name: &str, value: Value) {
-        self.0.put(Record {
+        self.0.put(&Record {
             name: name.into(),
             value,
             ttl: 60,

@@ -73,9 +73,9 @@ fn a_change_is_a_new_zone_and_leaves_nothing_behind() {
         ttl: 60,
     };
     let mut edit = Edit::of(&before);
-    edit.put(record("deep.in.new.mesos.", 9));
-    edit.put(record("new.mesos.", 9));
-    edit.take(record("web.fw.mesos.", 1));
+    edit.put(&record("deep.in.new.mesos.", 9));
+    edit.put(&record("new.mesos.", 9));
+    edit.take(&record("web.fw.mesos.", 1));
     let between = edit.done(before.made_from().clone(), 8, 100);
     assert!(matches!(before.find("new.mesos."), Found::Nothing));
     assert!(matches!(between.find("in.new.mesos."), Found::Branch));
@@ -83,9 +83,9 @@ fn a_change_is_a_new_zone_and_leaves_nothing_behind() {
     assert_eq!((between.records(), between.serial()), (6, 8));
 
     let mut edit = Edit::of(&between);
-    edit.take(record("web.fw.mesos.", 1));
-    edit.take(record("deep.in.new.mesos.", 9));
-    edit.take(record("deep.in.new.mesos.", 9));
+    edit.take(&record("web.fw.mesos.", 1));
+    edit.take(&record("deep.in.new.mesos.", 9));
+    edit.take(&record("deep.in.new.mesos.", 9));
     let after = edit.done(before.made_from().clone(), 9, 100);
     assert!(matches!(after.find("in.new.mesos."), Found::Nothing));
     assert!(matches!(after.find("web.fw.mesos."), Found::Nothing));

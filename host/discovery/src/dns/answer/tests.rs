@@ -128,12 +128,12 @@ fn questions_get_the_right_kind_of_answer() {
 
 #[test]
 fn addresses_lead_back_to_names() {
+    use RecordType as T;
+    use ResponseCode::{NXDomain, NoError};
     let config = || Config {
         reverse_dns_on: true,
         ..Config::default()
     };
-    use RecordType as T;
-    use ResponseCode::{NXDomain, NoError};
     for (name, kind, code, answers, authority) in [
         ("4.0.0.10.in-addr.arpa.", T::PTR, NoError, "PTR", ""),
         ("4.0.0.10.IN-ADDR.arpa.", T::ANY, NoError, "PTR", ""),

@@ -34,6 +34,10 @@ fn code(handler: &Handler, zone: Option<&Arc<Zone>>, query: &Message) -> Respons
 
 #[test]
 fn what_is_no_lookup_is_refused() {
+    use DNSClass::{ANY, CH, HS, IN, NONE};
+    use RecordType as T;
+    use ResponseCode::{NXDomain, NotImp, Refused, ServFail};
+
     let handler = handler();
     let zone = Arc::new(Builder::new().build(7));
     let query = |class, kind, op_code| {
@@ -43,9 +47,6 @@ fn what_is_no_lookup_is_refused() {
         query.add_query(question);
         query
     };
-    use DNSClass::{ANY, CH, HS, IN, NONE};
-    use RecordType as T;
-    use ResponseCode::{NXDomain, NotImp, Refused, ServFail};
     for (class, kind, op_code, expected) in [
         (IN, T::A, OpCode::Query, NXDomain),
         (CH, T::A, OpCode::Query, Refused),

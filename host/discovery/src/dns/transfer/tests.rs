@@ -38,13 +38,13 @@ fn zone() -> Arc<Zone> {
     builder.service("_odd._tcp.fw.mesos.", &"web-1.fw.mesos.".into(), 70000);
     let before = builder.build(7);
     let mut edit = Edit::of(&before);
-    edit.take(zone::Record {
+    edit.take(&zone::Record {
         value: Value::Address([0, 0, 0, 3].into()),
         ..record("web-3.fw.mesos.", 0)
     });
-    edit.put(record("new.mesos.", 1));
-    edit.put(record("new.mesos.", 2));
-    edit.put(record("elsewhere.", 2));
+    edit.put(&record("new.mesos.", 1));
+    edit.put(&record("new.mesos.", 2));
+    edit.put(&record("elsewhere.", 2));
     Arc::new(edit.done(before.made_from().clone(), 8, 100))
 }
 
