@@ -89,7 +89,7 @@ pub(crate) struct Watch {
     changes: Changes,
     /// When a zone is due, if one is.
     due: Option<Instant>,
-    /// How long the last zone took to make: as long is waited before the next one.
+    /// How long the last zone took to make: as long is waited before the next one that is made from nothing.
     took: Duration,
 }
 
@@ -210,13 +210,21 @@ impl Watch {
         cluster.masters = masters.iter().map(ToString::to_string).collect();
         let served = self.shared.zone.load_full();
         if let Some(zone) = &served {
-            let drift = Changes::between(&self.cluster, &cluster).len();
+            let (model, seen, zone) = (self.cluster.clone(), cluster.clone(), Arc::clone(zone));
+            let comparing = move || {
+                let drift = Changes::between(&model, &seen).len();
+                // Against the zone, not the model: what is about to change anyway is in both.
+                (drift, Changes::between(&zone.made_from().cluster, &seen))
+            };
+            // All of a large cluster takes its time.
+            let Ok((drift, since)) = tokio::task::spawn_blocking(comparing).await else {
+                // Only when the runtime ends.
+                return;
+            };
             if drift > 0 {
                 tracing::debug!(drift, "entries were not as the stream had told");
                 self.metrics.drift.inc_by(drift as u64);
             }
-            // Against the zone, not the model: what is about to change anyway is in both.
-            let since = Changes::between(&zone.made_from().cluster, &cluster);
             if !self.changes.is_everything() {
                 self.changes = since;
             }
@@ -255,8 +263,13 @@ impl Watch {
     }
 
     fn changed(&mut self) {
-        self.due
-            .get_or_insert_with(|| Instant::now() + GATHER.max(self.took));
+        // What is made anew takes long, and is not made again and again; a change is not.
+        let wait = if self.changes.is_everything() {
+            GATHER.max(self.took)
+        } else {
+            GATHER
+        };
+        self.due.get_or_insert_with(|| Instant::now() + wait);
     }
 
     /// Where there is no stream: everything, once. Whether it could be had.
