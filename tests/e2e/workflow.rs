@@ -299,7 +299,7 @@ async fn an_operator_in_a_shell() {
     assert!(output.contains("it waited for longer than 7 s"), "{output}");
     workflow.shows("waits", "TASK_KILLED").await;
     let (success, output) =
-        workflow.operator(&["--id", "long", "--run-timeout", "0.5", "--", "sleep", "1000"]);
+        workflow.operator(&["--id", "long", "--running-timeout", "0.5", "--", "sleep", "1000"]);
     assert!(
         !success && output.contains("it ran for longer than 0.5 s"),
         "{output}"

@@ -352,7 +352,7 @@ async fn a_whole_airflow_runs_the_example_and_its_next_scheduler_adopts_the_task
     site.cluster.stop_after(site.daemon);
 }
 
-/// SQLite keeps ids without hyphens.
+/// The database keeps ids without hyphens.
 fn uuid(text: &str) -> String {
     let digits = text.replace('-', "");
     format!(

@@ -121,7 +121,7 @@ mod tests {
             (TaskState::Unknown, Shown::Lost),
             (other, Shown::Starting),
         ];
-        let grace = Duration::from_secs(60);
+        let grace = Duration::from_mins(1);
         for (state, expected) in cases {
             assert_eq!(
                 shown(Shown::Starting, &state, at(0), at(0), grace),
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn unreachable_shows_after_a_grace() {
-        let grace = Duration::from_secs(60);
+        let grace = Duration::from_mins(1);
         for (now, expected) in [
             (0, Shown::Running),
             (59, Shown::Running),

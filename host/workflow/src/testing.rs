@@ -356,7 +356,8 @@ pub(crate) struct Site {
     token: CancellationToken,
     running: Option<JoinHandle<crate::Result<()>>>,
     _elected: watch::Sender<Standing>,
-    _dir: Option<tempfile::TempDir>,
+    /// Where the store is; gone with the last site over it.
+    dir: Option<tempfile::TempDir>,
 }
 
 impl Site {
@@ -370,7 +371,7 @@ impl Site {
             .await
             .unwrap();
         let mut site = Self::over(config, store, Scripted::new());
-        site._dir = Some(dir);
+        site.dir = Some(dir);
         site
     }
 
@@ -404,7 +405,7 @@ impl Site {
             token,
             running: Some(running),
             _elected: elected,
-            _dir: None,
+            dir: None,
         }
     }
 
@@ -419,7 +420,7 @@ impl Site {
             Arc::clone(&self.store),
             Arc::clone(&self.scheduler),
         );
-        next._dir = self._dir.take();
+        next.dir = self.dir.take();
         next
     }
 

@@ -56,7 +56,7 @@ impl Dev {
         overrides.set("cluster.master", master.to_string());
         let (settings, _) = config::load(Some(&file), overrides).context(Misconfigured)?;
 
-        let outcome = self.serve(settings, master, token).await;
+        let outcome = Box::pin(self.serve(settings, master, token)).await;
         cluster_token.cancel();
         cluster.stopped().await;
         outcome

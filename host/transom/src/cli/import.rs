@@ -125,10 +125,10 @@ fn imported(text: &str, file: &Path) -> anyhow::Result<String> {
     document.insert("workflow".to_owned(), Value::Table(table));
     let mut printed = format!("# From section [{name}] of {}.\n", file.display());
     if !left.is_empty() {
-        printed.push_str(&format!(
-            "# Left aside, as nothing here is called so: {}.\n",
-            left.join(", ")
-        ));
+        printed += "# Left aside, as nothing here is called so: ";
+        printed += &left.join(", ");
+        printed += ".
+";
     }
     printed.push_str(&toml::to_string_pretty(&document)?);
     Ok(printed)

@@ -50,8 +50,8 @@ enum Command {
 impl CommandLine {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         match self.command {
-            Command::Serve(command) => command.run().await,
-            Command::Dev(command) => command.run().await,
+            Command::Serve(command) => Box::pin(command.run()).await,
+            Command::Dev(command) => Box::pin(command.run()).await,
             Command::Discovery(command) => command.run().await,
             Command::Cluster(command) => command.run().await,
             Command::Config(command) => command.run(),

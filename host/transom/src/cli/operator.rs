@@ -26,7 +26,7 @@ pub(super) enum OperatorCommand {
 
 /// Queues one job, follows it to its end, and prints its states and what it writes.
 ///
-/// Ends with 0 on TASK_FINISHED. Ctrl-C, and running out of time, kill the job.
+/// Ends with 0 on `TASK_FINISHED`. Ctrl-C, and running out of time, kill the job.
 #[derive(Debug, Args)]
 pub(super) struct Run {
     /// Where the daemon's workflow port is.
@@ -82,7 +82,7 @@ pub(super) struct Run {
     startup_timeout: f64,
     /// Seconds that it may run; without end when left out.
     #[arg(long)]
-    run_timeout: Option<f64>,
+    running_timeout: Option<f64>,
     /// Does not print what the job writes.
     #[arg(long)]
     no_log: bool,
@@ -145,7 +145,7 @@ impl Run {
             why: None,
         };
         let end = tokio::select! {
-            end = follow.to_the_end() => end?,
+            end = follow.follow_up() => end?,
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted?;
                 End::GivenUp("interrupted".to_owned())
@@ -203,7 +203,7 @@ impl Run {
 }
 
 impl Follow<'_> {
-    async fn to_the_end(&mut self) -> anyhow::Result<End> {
+    async fn follow_up(&mut self) -> anyhow::Result<End> {
         let body = self.run.body(&self.id)?;
         let pause = seconds("--poll-interval", self.run.poll_interval)?;
         let mut away = false;
@@ -249,7 +249,7 @@ impl Follow<'_> {
 
     fn too_late(&self) -> String {
         if self.running {
-            let limit = self.run.run_timeout.unwrap_or_default();
+            let limit = self.run.running_timeout.unwrap_or_default();
             return format!("it ran for longer than {limit} s");
         }
         let waits = self
@@ -283,7 +283,7 @@ impl Follow<'_> {
             self.running = true;
             let limit = self
                 .run
-                .run_timeout
+                .running_timeout
                 .and_then(|limit| Duration::try_from_secs_f64(limit).ok());
             self.deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         }

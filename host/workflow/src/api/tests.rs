@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use http::{Method, StatusCode};
-use serde_json::{Value, json};
+use serde_json::json;
 use transom_cluster::v1::TaskState;
 
 use crate::testing::{Answer, Site};

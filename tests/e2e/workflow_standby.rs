@@ -1,0 +1,136 @@
+//! Several daemons on one store: one runs the jobs, the others pass requests on to it, and one of them takes over when it is
+//! gone, with every job.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test ends by panicking"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use transom_tests::process::Transom;
+use transom_tests::redis::Redis;
+use transom_tests::site::{Cluster, addresses, copy_components};
+use transom_tests::{eventually, http};
+
+/// Credentials, and nobody who is trusted: what a daemon passes on has to be let in by the other one.
+const SECTION: &str = "[workflow]\nport = 0\ncontainers = false\ntrusted_networks = []\n\
+                       api_username = \"user\"\napi_password = \"password\"\n";
+
+struct Daemon {
+    process: Transom,
+    addresses: BTreeMap<String, SocketAddr>,
+    http: reqwest::Client,
+}
+
+impl Daemon {
+    fn start(dir: &Path, name: &str, master: SocketAddr, store: SocketAddr) -> Daemon {
+        let file = format!("{name}.toml");
+        let configuration = format!(
+            "[log]\nformat = \"json\"\n[cluster]\nmaster = \"{master}\"\n\
+             [store]\nserver = \"{store}\"\nlease_seconds = 2\n\
+             [plugins]\ndir = \"plugins\"\n[admin]\nport = 0\n{SECTION}"
+        );
+        fs::write(dir.join(&file), configuration).expect("written");
+        let mut process = Transom::start(dir, ["serve", "--config", file.as_str()]);
+        let addresses = addresses(&mut process);
+        Daemon {
+            process,
+            addresses,
+            http: http(),
+        }
+    }
+
+    /// Waits until it is ready, leading or standing by.
+    async fn ready(&self, leading: bool) {
+        let ready = format!("http://{}/ready", self.addresses["admin"]);
+        eventually(&format!("a daemon that is ready, leading: {leading}"), || async {
+            let answer = self.http.get(&ready).send().await;
+            let answer = answer.map_err(|error| error.to_string())?;
+            let seen: Value = answer.json().await.map_err(|error| error.to_string())?;
+            if seen["ready"] == true && seen["workflow"] == true && seen["leading"] == leading {
+                Ok(())
+            } else {
+                Err(seen.to_string())
+            }
+        })
+        .await;
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.addresses["workflow"])
+    }
+
+    async fn queue(&self, id: &str, command: Value) {
+        let body = json!({"workflow_task_id": id, "command": command, "cpus": 0.1, "mem_limit": 16});
+        let request = self.http.post(self.url("/v0/queue_command")).json(&body);
+        let answer = request.basic_auth("user", Some("password")).send().await;
+        let answer = answer.expect("an answer");
+        let (status, text) = (answer.status().as_u16(), answer.text().await.expect("a text"));
+        assert_eq!((status, text.as_str()), (200, "Ok"));
+    }
+
+    async fn shows(&self, id: &str, state: &str) {
+        eventually(&format!("{id} to show {state}"), || async {
+            let request = self.http.get(self.url(&format!("/v0/task/{id}")));
+            let answer = request.basic_auth("user", Some("password")).send().await;
+            let answer = answer.map_err(|error| error.to_string())?;
+            let seen = answer.text().await.map_err(|error| error.to_string())?;
+            if seen.contains(state) { Ok(()) } else { Err(seen) }
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_go_on_under_another_daemon() {
+    let dir = tempfile::tempdir().expect("a directory");
+    copy_components(&dir.path().join("plugins"));
+    let (cluster, redis) = (Cluster::start(dir.path()), Redis::start(dir.path()));
+    let first = Daemon::start(dir.path(), "first", cluster.master, redis.address);
+    first.ready(true).await;
+    let second = Daemon::start(dir.path(), "second", cluster.master, redis.address);
+    second.ready(false).await;
+
+    // Passed on, also what takes credentials; without them nobody is let in.
+    let refused = second
+        .http
+        .get(second.url("/v0/queue"))
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(refused.status().as_u16(), 401);
+    let flag = dir.path().join("go");
+    let until = format!("while [ ! -e {} ]; do sleep 0.05; done", flag.display());
+    second.queue("runs", json!(["/bin/sh", "-c", until])).await;
+    second.shows("runs", "TASK_RUNNING").await;
+    first.shows("runs", "TASK_RUNNING").await;
+    second.queue("killed", json!(["sleep", "1000"])).await;
+    second.shows("killed", "TASK_RUNNING").await;
+    let kill = second.http.delete(second.url("/v0/task/killed"));
+    let killed = kill
+        .basic_auth("user", Some("password"))
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(killed.status().as_u16(), 200);
+    second.shows("killed", "TASK_KILLED").await;
+
+    first.process.kill();
+    second.ready(true).await;
+    second.shows("runs", "TASK_RUNNING").await;
+    second.shows("killed", "TASK_KILLED").await;
+    fs::write(&flag, "").expect("written");
+    second.shows("runs", "TASK_FINISHED").await;
+    second.queue("after", json!(["true"])).await;
+    second.shows("after", "TASK_FINISHED").await;
+    let launches = cluster.launches();
+    let expected = ["after", "killed", "runs"].map(|id| (id.to_owned(), 1));
+    assert_eq!(launches, BTreeMap::from(expected));
+    cluster.stop_after(Some(second.process));
+}
