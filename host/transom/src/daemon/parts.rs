@@ -74,6 +74,8 @@ pub(super) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transo
     let tls = tls(section)?;
     // Also where it is not used: what is wrong with a file is said at once.
     tls.check()?;
+    let usual = transom_cluster::Config::default();
+    let state_timeout = Duration::from_secs(section.state_timeout_seconds);
     Ok(transom_cluster::Config {
         masters: masters(&section.master)?,
         until_zookeeper: section.until_zookeeper.clone(),
@@ -85,8 +87,10 @@ pub(super) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transo
             .map(|file| service_account(file, &tls))
             .transpose()?,
         tls: section.ssl.then_some(tls),
-        state_timeout: Duration::from_secs(section.state_timeout_seconds),
-        ..transom_cluster::Config::default()
+        state_timeout,
+        // Who is not waited for longer is not waited for longer with anything.
+        call_timeout: usual.call_timeout.min(state_timeout),
+        ..usual
     })
 }
 
