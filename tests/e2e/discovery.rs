@@ -123,7 +123,7 @@ struct Lookups {
 }
 
 impl Lookups {
-    fn start(keys: Value) -> Lookups {
+    fn start(keys: &Value) -> Lookups {
         let dir = tempfile::tempdir().unwrap();
         let mut config = json!({
             "refreshSeconds": 1, "port": 0, "httpport": 0, "listener": "127.0.0.1", "HTTPListener": "127.0.0.1",
@@ -177,7 +177,7 @@ const AT_OTHER: &str = "10.0.0.11";
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_known_is_answered_whatever_the_master_says() {
     let master = Master::start(Says::document(ONE).with_status(503)).await;
-    let lookups = Lookups::start(json!({"masters": [master.address.to_string()]}));
+    let lookups = Lookups::start(&json!({"masters": [master.address.to_string()]}));
     assert_eq!(lookups.web().await.0, ResponseCode::ServFail);
     assert_eq!(lookups.status("/v1/hosts/leader.mesos").await, 503);
     assert_eq!(lookups.status("/v1/version").await, 200);
@@ -186,7 +186,7 @@ async fn what_is_known_is_answered_whatever_the_master_says() {
     for trouble in [
         Says::document(OTHER).with_status(500),
         Says::document("{\"leader\": "),
-        Says::document(json!({"slaves": [], "frameworks": []})),
+        Says::document(r#"{"slaves": [], "frameworks": []}"#),
         Says::document(""),
         Says::document(OTHER).with_status(401),
     ] {
@@ -215,50 +215,40 @@ async fn what_is_known_is_answered_whatever_the_master_says() {
 /// Each of these ended mesos-dns, or stopped its updates for good.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_odd_entry_stops_nothing() {
-    type Change = fn(&mut Value);
-    let changes: [Change; 9] = [
-        |it| it["slaves"].as_array_mut().unwrap().push(json!({"id": "x"})),
-        |it| {
-            it["slaves"]
-                .as_array_mut()
-                .unwrap()
-                .push(json!({"id": "x", "pid": "garbage"}))
-        },
-        |it| {
-            it["slaves"]
-                .as_array_mut()
-                .unwrap()
-                .push(json!({"id": "x", "pid": "slave(1)@no.such.invalid:5051"}))
-        },
-        |it| it["slaves"].as_array_mut().unwrap().push(json!(null)),
-        |it| {
-            it["frameworks"]
-                .as_array_mut()
-                .unwrap()
-                .push(json!({"id": "y", "name": "y", "pid": "garbage", "tasks": []}))
-        },
-        |it| {
-            it["frameworks"]
-                .as_array_mut()
-                .unwrap()
-                .push(json!({"id": "y", "hostname": "no.such.invalid", "tasks": null}))
-        },
-        |it| it["frameworks"][0]["tasks"][0]["resources"]["ports"] = json!("31000"),
-        |it| {
-            it["frameworks"][0]["tasks"]
-                .as_array_mut()
-                .unwrap()
-                .push(json!({"id": 5, "state": []}))
-        },
-        |it| it["leader"] = json!("master@localhost:15050"),
+    // Where it goes, and what it is: one more of a list, or in place of what is there.
+    let odd = [
+        ("/slaves/-", json!({"id": "x"})),
+        ("/slaves/-", json!({"id": "x", "pid": "garbage"})),
+        (
+            "/slaves/-",
+            json!({"id": "x", "pid": "slave(1)@no.such.invalid:5051"}),
+        ),
+        ("/slaves/-", json!(null)),
+        (
+            "/frameworks/-",
+            json!({"id": "y", "name": "y", "pid": "garbage", "tasks": []}),
+        ),
+        (
+            "/frameworks/-",
+            json!({"id": "y", "hostname": "no.such.invalid", "tasks": null}),
+        ),
+        ("/frameworks/0/tasks/0/resources/ports", json!("31000")),
+        ("/frameworks/0/tasks/-", json!({"id": 5, "state": []})),
+        ("/leader", json!("master@localhost:15050")),
     ];
     let master = Master::start(Says::document(ONE)).await;
-    let lookups = Lookups::start(json!({"masters": [master.address.to_string()]}));
-    for change in changes {
+    let lookups = Lookups::start(&json!({"masters": [master.address.to_string()]}));
+    for (place, entry) in odd {
         for (document, address) in [(ONE, AT_ONE), (OTHER, AT_OTHER)] {
             let mut document: Value = serde_json::from_str(document).unwrap();
-            change(&mut document);
-            master.say(Says::document(&document));
+            match place.strip_suffix("/-") {
+                Some(list) => {
+                    let list = document.pointer_mut(list).and_then(Value::as_array_mut);
+                    list.unwrap().push(entry.clone());
+                }
+                None => *document.pointer_mut(place).unwrap() = entry.clone(),
+            }
+            master.say(Says::document(document.to_string()));
             lookups.answers(address).await;
         }
     }
@@ -269,7 +259,7 @@ async fn a_master_by_its_name_that_wants_credentials_is_followed() {
     let mut says = Says::document(ONE);
     says.wants = Some("Basic ZG5zOnMzY3JldA==".into());
     let master = Master::start(says).await;
-    let lookups = Lookups::start(json!({
+    let lookups = Lookups::start(&json!({
         "masters": [format!("localhost:{}", master.address.port())], "mesosAuthentication": "basic",
         "mesosCredentials": {"principal": "dns", "secret": "s3cret"},
     }));
@@ -293,7 +283,7 @@ async fn the_leader_is_asked_at_the_port_of_the_list() {
     let follower = Master::start_at(second, Says::document(Master::led_by(ONE, third.ip()))).await;
     let leader = Master::start_at(third, Says::document(Master::led_by(OTHER, third.ip()))).await;
     let masters = [first, second, third].map(|master| master.to_string());
-    let lookups = Lookups::start(json!({"masters": masters}));
+    let lookups = Lookups::start(&json!({"masters": masters}));
     lookups.answers(AT_OTHER).await;
     assert!(follower.asked() > 0, "the first that answers is asked first");
     // Nobody says who leads now.
@@ -315,7 +305,7 @@ async fn the_leader_is_asked_at_the_port_of_the_list() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_master_is_not_waited_for_longer_than_said() {
     let master = Master::start(Says::document(ONE)).await;
-    let lookups = Lookups::start(json!({"masters": [master.address.to_string()], "stateTimeoutSeconds": 1}));
+    let lookups = Lookups::start(&json!({"masters": [master.address.to_string()], "stateTimeoutSeconds": 1}));
     lookups.answers(AT_ONE).await;
     let mut silent = Says::document(ONE);
     silent.silent = true;
@@ -338,7 +328,7 @@ async fn watchers_of_a_name_hear_of_every_change() {
     use futures::StreamExt;
 
     let master = Master::start(Says::document(ONE)).await;
-    let lookups = Lookups::start(json!({"masters": [master.address.to_string()]}));
+    let lookups = Lookups::start(&json!({"masters": [master.address.to_string()]}));
     lookups.answers(AT_ONE).await;
     let url = format!("http://{}/v1/watch/hosts/web.marathon.mesos", lookups.http);
     let answer = http().get(url).send().await.unwrap();
@@ -371,7 +361,7 @@ async fn watchers_of_a_name_hear_of_every_change() {
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_are_known_are_not_said_again() {
     let master = Master::start(Says::document(ONE)).await;
-    let lookups = Lookups::start(json!({"masters": [master.address.to_string()], "refreshSeconds": 3600}));
+    let lookups = Lookups::start(&json!({"masters": [master.address.to_string()], "refreshSeconds": 3600}));
     lookups.answers(AT_ONE).await;
     for path in [
         "/v1/enumerate",

@@ -23,11 +23,11 @@ pub struct Says {
 
 impl Says {
     /// A document, as it should be.
-    pub fn document(body: impl ToString) -> Says {
+    pub fn document(body: impl Into<String>) -> Says {
         Says {
             status: 200,
             headers: Vec::new(),
-            body: body.to_string(),
+            body: body.into(),
             wants: None,
             silent: false,
         }
@@ -106,14 +106,11 @@ async fn converse(stream: TcpStream, says: Arc<Mutex<Says>>, asked: Arc<Mutex<us
             (_, false) => (401, Vec::new(), String::new()),
             (false, true) => (404, Vec::new(), "there is nothing else".to_owned()),
         };
-        let headers: String = headers
-            .iter()
-            .map(|(name, value)| format!("{name}: {value}\r\n"))
-            .collect();
-        let answer = format!(
-            "HTTP/1.1 {status} Said\r\nContent-Length: {}\r\n{headers}\r\n{body}",
-            body.len()
-        );
+        let mut head = format!("HTTP/1.1 {status} Said\r\nContent-Length: {}\r\n", body.len());
+        for (name, value) in headers {
+            head.extend([name, ": ", &value, "\r\n"]);
+        }
+        let answer = head + "\r\n" + &body;
         if stream.write_all(answer.as_bytes()).await.is_err() {
             return;
         }

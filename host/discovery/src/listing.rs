@@ -10,6 +10,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use transom_cluster::{FrameworkId, TaskId};
 
+use crate::cluster::Ordered;
 use crate::records::{Line, Made, of_task};
 use crate::zone::{Service, Value, Zone};
 
@@ -99,7 +100,7 @@ impl Lister {
     /// A framework's tasks in their order.
     pub fn tasks(&self, framework: &FrameworkId) -> Vec<TaskId> {
         let tasks = self.zone.made_from().cluster.tasks.get(framework);
-        let tasks = tasks.into_iter().flat_map(|tasks| tasks.iter());
+        let tasks = tasks.into_iter().flat_map(Ordered::iter);
         tasks.map(|(id, _)| id.clone()).collect()
     }
 

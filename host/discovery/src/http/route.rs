@@ -180,7 +180,9 @@ fn encoded(path: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte) {
             text.push(char::from(byte));
         } else {
-            text.push_str(&format!("%{byte:02X}"));
+            const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+            let digit = |value: u8| char::from(DIGITS[usize::from(value & 15)]);
+            text.extend(['%', digit(byte >> 4), digit(byte)]);
         }
     }
     text
