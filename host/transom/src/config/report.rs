@@ -79,7 +79,7 @@ fn mask(value: &str) -> String {
 pub(crate) fn toml(mut import: Import) -> anyhow::Result<String> {
     let mut text = String::new();
     for note in &import.notes {
-        text += &format!("# {note}\n");
+        text.extend(["# ", note, "\n"]);
     }
     if import.cluster.password.take().is_some() {
         text += "# The password is not printed: set TRANSOM_CLUSTER_PASSWORD, or `password` in [cluster].\n";
