@@ -32,7 +32,7 @@ fn waiting(id: &str) -> Value {
 }
 
 /// Jobs that are measured one after the other for a latency.
-const ONE_BY_ONE: usize = 200;
+const ONE_BY_ONE: usize = 100;
 /// Jobs that are measured together for a rate.
 const TOGETHER: usize = 2_000;
 /// Ended jobs whose memory is measured.

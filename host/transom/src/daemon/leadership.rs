@@ -21,6 +21,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// A job that a framework is run for.
 pub(super) trait Job: Send {
+    /// How often offers are called back at most; `None`: as the scheduler sees fit.
+    const REVIVE: Option<Duration> = None;
+
     /// What is done while another daemon leads; until dropped.
     fn stand_by(&mut self) -> impl Future<Output = Infallible> + Send;
 
@@ -53,6 +56,9 @@ impl Job for transom_apps::Role {
 }
 
 impl Job for transom_workflow::Role {
+    /// Tasks of a workflow are short, and somebody waits for each.
+    const REVIVE: Option<Duration> = Some(Duration::from_millis(200));
+
     async fn stand_by(&mut self) -> Infallible {
         transom_workflow::Role::stand_by(self).await
     }
@@ -156,15 +162,15 @@ impl<J: Job> Framework<J> {
     /// Scheduler and apps, until `stop` is cancelled; both have ended when it returns.
     async fn lead(&mut self, term: &Term, stop: &CancellationToken) -> anyhow::Result<()> {
         let parts = stop.child_token();
-        let (scheduler, events) = transom_scheduler::Config::new(
+        let mut config = transom_scheduler::Config::new(
             self.cluster.mandated(Arc::new(Leased(term.tenure()))),
             self.info.clone(),
             term.fence(),
             self.prefix.clone(),
             self.plugins.clone(),
-        )
-        .start(self.metrics.clone(), parts.clone())
-        .await?;
+        );
+        config.revive_interval = J::REVIVE.unwrap_or(config.revive_interval);
+        let (scheduler, events) = config.start(self.metrics.clone(), parts.clone()).await?;
         let outcome = self
             .role
             .lead(
