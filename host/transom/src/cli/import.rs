@@ -175,7 +175,7 @@ fn ini(text: &str) -> Sections {
                 .and_then(|key| sections.get_mut(&section)?.get_mut(key))
         {
             value.push('\n');
-            value.push_str(trimmed);
+            value.push_str(&unescaped(trimmed));
             continue;
         }
         if let Some(name) = trimmed.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
@@ -184,7 +184,7 @@ fn ini(text: &str) -> Sections {
             last = None;
         } else if let Some(at) = trimmed.find(['=', ':']) {
             let key = trimmed[..at].trim().to_ascii_lowercase();
-            let value = trimmed[at + 1..].trim().replace("%%", "%");
+            let value = unescaped(trimmed[at + 1..].trim());
             sections
                 .entry(section.clone())
                 .or_default()
@@ -193,6 +193,11 @@ fn ini(text: &str) -> Sections {
         }
     }
     sections
+}
+
+/// Python's reader takes a percent sign for the beginning of something else.
+fn unescaped(text: &str) -> String {
+    text.replace("%%", "%")
 }
 
 #[cfg(test)]
