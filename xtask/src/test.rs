@@ -20,7 +20,7 @@ pub(crate) fn run(quick: bool, arguments: &[String]) -> anyhow::Result<()> {
                 "--all-targets",
                 // Benchmarks are behind a feature, and nothing else looks at them.
                 "--features",
-                "transom-scheduler/bench,transom-tests/bench",
+                "transom-discovery/bench,transom-scheduler/bench,transom-tests/bench",
                 "--quiet",
                 "--",
                 "-D",

@@ -27,7 +27,7 @@ pub(crate) async fn measure(site: &Site, load: &Load) -> Value {
 
     let before = usage::cpu(site.pid());
     come_and_go(site, "cost", CHANGED).await;
-    let used = usage::cpu(site.pid()) - before;
+    let used = usage::cpu(site.pid()).saturating_sub(before);
 
     let updating = come_and_go(site, "beside", u32::MAX);
     let asked = load.queries("a", "udp", site.dns(), site.pid());
@@ -47,14 +47,14 @@ async fn until_answered(site: &Site, n: u32) -> Duration {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.connect(site.dns()).await.unwrap();
     let name = format!("event-{n}");
-    let question = query(&format!("{name}.marathon.mesos."), RecordType::A)
+    let packet = query(&format!("{name}.marathon.mesos."), RecordType::A)
         .to_vec()
         .unwrap();
     let start = Instant::now();
     site.master.send(&added(&name, n, "TASK_RUNNING")).await;
     let mut answer = [0; 512];
     loop {
-        socket.send(&question).await.unwrap();
+        socket.send(&packet).await.unwrap();
         let size = socket.recv(&mut answer).await.unwrap();
         // The number of answers.
         if answer[..size][7] > 0 {

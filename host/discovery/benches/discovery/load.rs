@@ -24,7 +24,7 @@ impl Load {
     pub(crate) fn new(names: &Names, seconds: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let write = |file: &str, lines: Vec<String>| {
-            std::fs::write(dir.path().join(file), lines.join("\n") + "\n").unwrap()
+            std::fs::write(dir.path().join(file), lines.join("\n") + "\n").unwrap();
         };
         let asked = |names: &[String], kind: &str| {
             let step = (names.len() / MOST).max(1);
@@ -68,7 +68,7 @@ impl Load {
             .output()
             .await
             .expect("dnsperf starts: is the Debian package `dnsperf` there?");
-        let used = usage::cpu(pid) - before;
+        let used = usage::cpu(pid).saturating_sub(before);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         // The last number of the line, but for shares in brackets.
         let number = |label: &str| -> f64 {
@@ -103,7 +103,7 @@ impl Load {
             .output()
             .await
             .expect("wrk starts: is the Debian package `wrk` there?");
-        let used = usage::cpu(pid) - before;
+        let used = usage::cpu(pid).saturating_sub(before);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let line = text.lines().find(|line| line.starts_with("Requests/sec:"));
         let per_second: f64 = line.and_then(|line| line[13..].trim().parse().ok()).unwrap();

@@ -83,7 +83,7 @@ impl Site {
         let document = json!({"leader": "master@127.0.0.1:5050", "slaves": [], "frameworks": []});
         let master = Master::start(Says {
             document: Some(document),
-            snapshot: Some(snapshot(all)),
+            snapshot: Some(snapshot(&all)),
             ..Says::default()
         })
         .await;
@@ -194,7 +194,7 @@ pub(crate) fn named(name: &str, n: u32, state: &str) -> Value {
     })
 }
 
-fn snapshot(tasks: Vec<Value>) -> Value {
+fn snapshot(tasks: &[Value]) -> Value {
     let agent = |n: u32| {
         json!({
             "agent_info": {"hostname": "a", "id": {"value": format!("c1d2-S{n}")}}, "active": true,
