@@ -47,14 +47,14 @@ async fn until_answered(site: &Site, n: u32) -> Duration {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.connect(site.dns()).await.unwrap();
     let name = format!("event-{n}");
-    let packet = query(&format!("{name}.marathon.mesos."), RecordType::A)
+    let asking = query(&format!("{name}.marathon.mesos."), RecordType::A)
         .to_vec()
         .unwrap();
     let start = Instant::now();
     site.master.send(&added(&name, n, "TASK_RUNNING")).await;
     let mut answer = [0; 512];
     loop {
-        socket.send(&packet).await.unwrap();
+        socket.send(&asking).await.unwrap();
         let size = socket.recv(&mut answer).await.unwrap();
         // The number of answers.
         if answer[..size][7] > 0 {
