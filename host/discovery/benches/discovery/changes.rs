@@ -55,9 +55,9 @@ async fn until_answered(site: &Site, n: u32) -> Duration {
     let mut answer = [0; 512];
     loop {
         socket.send(&asking).await.unwrap();
-        let size = socket.recv(&mut answer).await.unwrap();
+        let length = socket.recv(&mut answer).await.unwrap();
         // The number of answers.
-        if answer[..size][7] > 0 {
+        if answer[..length][7] > 0 {
             return start.elapsed();
         }
         tokio::time::sleep(Duration::from_micros(200)).await;
