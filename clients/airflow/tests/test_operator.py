@@ -11,7 +11,8 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
-from transom_airflow.operator import ClusterOperator, Follow, Limits
+from transom_airflow.follow import Follow, Limits
+from transom_airflow.operator import ClusterOperator
 
 FIXTURES = Path(__file__).parents[3] / "tests" / "fixtures" / "workflow"
 

@@ -159,13 +159,6 @@ impl Default for Tls {
     }
 }
 
-impl Tls {
-    /// Whether certificates and keys can be read, for who does not use them at once. Fails with [`Error::Config`].
-    pub fn check(&self) -> Result<()> {
-        crate::http::check_tls(self)
-    }
-}
-
 impl Config {
     pub(crate) fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }

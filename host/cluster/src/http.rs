@@ -344,13 +344,15 @@ fn with_tls(mut builder: reqwest::ClientBuilder, tls: &Tls) -> Result<reqwest::C
     })
 }
 
-/// Whether certificates and keys can be read.
-pub(crate) fn check_tls(tls: &Tls) -> Result<()> {
-    // Fails when a provider is there already, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    // The system's authorities are not looked at, only what was given.
-    let builder = reqwest::Client::builder().no_proxy().tls_certs_only([]);
-    build(with_tls(builder, tls)?).map(drop)
+impl Tls {
+    /// Whether certificates and keys can be read, for who does not use them at once. Fails with [`Error::Config`].
+    pub fn check(&self) -> Result<()> {
+        // Fails when a provider is there already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // The system's authorities are not looked at, only what was given.
+        let builder = reqwest::Client::builder().no_proxy().tls_certs_only([]);
+        build(with_tls(builder, self)?).map(drop)
+    }
 }
 
 fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client> {

@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
-use url::Url;
+use url::{Position, Url};
 
 /// How long a login is good for.
 const GOOD_FOR: Duration = Duration::from_hours(1);
@@ -131,7 +131,7 @@ impl Login {
     }
 
     fn address(&self) -> String {
-        crate::http::address(&self.endpoint)
+        self.endpoint[..Position::BeforePath].to_owned()
     }
 
     async fn log_in(&self) -> Result<HeaderValue> {

@@ -8,6 +8,7 @@
 
 pub mod access;
 mod answer;
+mod client;
 pub mod connection;
 pub mod forward;
 mod handler;

@@ -2,6 +2,7 @@
 //!
 //! All of it is mesos-dns's, character by character: clients have such names written down.
 
+use hickory_proto::rr::Name;
 use sha1::{Digest, Sha1};
 
 /// Which labels are made.
@@ -82,6 +83,16 @@ pub fn hash5(task_id: &str) -> String {
 /// What follows the last dash of an agent's id, in lower case.
 pub fn agent_tail(agent_id: &str) -> String {
     agent_id.rsplit('-').next().unwrap_or_default().to_lowercase()
+}
+
+/// A name as DNS carries it, whatever characters it has; none when a label is empty or longer than 63 bytes, or the whole
+/// longer than 255.
+pub fn wire_name(name: &str) -> Option<Name> {
+    let labels = name.strip_suffix('.')?.split('.');
+    if labels.clone().any(str::is_empty) {
+        return None;
+    }
+    Name::from_labels(labels.map(str::as_bytes)).ok()
 }
 
 #[cfg(test)]

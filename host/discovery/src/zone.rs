@@ -4,8 +4,6 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hickory_proto::rr::Name;
-
 mod journal;
 mod node;
 
@@ -308,16 +306,6 @@ impl Edit {
         }
         name.split_once('.').map(|(_, above)| above)
     }
-}
-
-/// A name as DNS carries it, whatever characters it has; none when a label is empty or longer than 63 bytes, or the whole
-/// longer than 255.
-pub fn wire_name(name: &str) -> Option<Name> {
-    let labels = name.strip_suffix('.')?.split('.');
-    if labels.clone().any(str::is_empty) {
-        return None;
-    }
-    Name::from_labels(labels.map(str::as_bytes)).ok()
 }
 
 #[cfg(test)]

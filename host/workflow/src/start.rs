@@ -1,6 +1,6 @@
 //! Putting the job together, and the handle to it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
@@ -217,10 +217,4 @@ pub(crate) fn assemble(
         stopping,
     })));
     Ok((router, role))
-}
-
-/// Whether an address belongs to one of the networks.
-pub(crate) fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
-    let address = address.to_canonical();
-    networks.iter().any(|network| network.contains(&address))
 }

@@ -9,7 +9,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from .daemon import Daemon
-from .operator import Follow, Limits
+from .follow import Follow, Limits
 
 
 class ClusterTrigger(BaseTrigger):  # type: ignore[misc]

@@ -50,7 +50,7 @@ impl Config {
         self.soa_mname = dotted(&self.soa_mname);
         self.soa_rname = dotted(&self.soa_rname.replace('@', "."));
         for (key, name) in [("soa_mname", &self.soa_mname), ("soa_rname", &self.soa_rname)] {
-            if name != "." && crate::zone::wire_name(name).is_none() {
+            if name != "." && crate::labels::wire_name(name).is_none() {
                 return Err(wrong(key)("must be a domain name, as in `ns1.mesos`"));
             }
         }
@@ -71,14 +71,6 @@ impl Config {
             return Err(wrong("weight_label")("is empty; name a label, or leave it out"));
         }
         Ok(self)
-    }
-
-    /// With the machine's own name servers where names are looked up elsewhere and none is named for it.
-    pub(crate) fn with_system_resolvers(mut self) -> Self {
-        if self.external_on && self.resolvers.is_empty() {
-            self.resolvers = super::system::resolvers();
-        }
-        self
     }
 
     fn check_tls(&self) -> Result<()> {

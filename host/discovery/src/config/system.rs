@@ -2,13 +2,24 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use super::Config;
 use super::check::{DNS_PORT, resolver};
 
 /// Where systems keep them.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
+impl Config {
+    /// With the machine's own name servers where names are looked up elsewhere and none is named for it.
+    pub(crate) fn with_system_resolvers(mut self) -> Self {
+        if self.external_on && self.resolvers.is_empty() {
+            self.resolvers = resolvers();
+        }
+        self
+    }
+}
+
 /// The machine's name servers, less those that are this machine, which would only ask back.
-pub(crate) fn resolvers() -> Vec<SocketAddr> {
+fn resolvers() -> Vec<SocketAddr> {
     match std::fs::read_to_string(RESOLV_CONF) {
         Ok(text) => named(&text, &addresses()),
         Err(error) => {

@@ -12,7 +12,8 @@ use rand::seq::{IndexedRandom, SliceRandom};
 
 use super::quick::{ADDITIONAL_TARGETS, Prepared, write_name};
 use crate::Config;
-use crate::zone::{Found, Node, Service, Zone, wire_name};
+use crate::labels::wire_name;
+use crate::zone::{Found, Node, Service, Zone};
 
 /// Numbers and names that are the same in every answer.
 #[derive(Clone, Debug)]

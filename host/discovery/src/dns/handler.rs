@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::access::Recursion;
 use super::answer::{Answer, Terms, answer};
+use super::client::{Client, Transport};
 use super::connection::{Reply, Respond};
 use super::forward::{self, Begun, Forwarder};
 use super::limit::{self, Class, Limiter, Verdict};
@@ -26,20 +27,6 @@ const UDP_SIZES: (u16, u16) = (512, 1232);
 
 /// In the third octet of a message.
 const TRUNCATED: u8 = 2;
-
-/// How a packet came, and its answer goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Transport {
-    Udp,
-    Tcp,
-}
-
-/// Who asks, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Client {
-    pub(super) ip: IpAddr,
-    pub(super) over: Transport,
-}
 
 /// What becomes of a packet, with the answer at hand if there is one.
 #[derive(Debug)]

@@ -11,10 +11,11 @@ use hickory_proto::rr::{RData, Record, RecordType};
 use ipnet::IpNet;
 
 use super::answer::Terms;
-use super::handler::{Client, Transport};
+use super::client::{Client, Transport};
 use super::wire;
 use crate::Config;
-use crate::zone::{self, Node, Service, Value, Zone, wire_name};
+use crate::labels::wire_name;
+use crate::zone::{self, Node, Service, Value, Zone};
 
 /// Records of one message: with the longest names there are it still fits.
 const RECORDS: usize = 120;

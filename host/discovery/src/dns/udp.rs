@@ -18,8 +18,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::client::{Client, Transport};
 use super::connection::Reply;
-use super::handler::{Client, Handler, Transport};
+use super::handler::Handler;
 
 /// More than any query has; the rest of a longer one is lost, and it is answered as one that cannot be read.
 const LARGEST: usize = 4096;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::testing::Builder;
-use super::{Edit, Found, Record, Value, Zone, wire_name};
+use super::{Edit, Found, Record, Value, Zone};
+use crate::labels::wire_name;
 
 fn zone() -> Zone {
     let mut builder = Builder::new();

@@ -7,6 +7,7 @@ mod load;
 mod mesos_dns;
 mod names;
 mod report;
+mod secret;
 mod settings;
 mod workflow;
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::settings::Secret;
+use super::secret::Secret;
 
 /// The section. Keys are the specification's; those without a counterpart there are ours.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -8,7 +8,7 @@
 //!
 //! The published operator sends no credentials, which is why trusted networks need none to queue and look up.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::Next;
@@ -16,11 +16,11 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, Method, StatusCode, header};
+use ipnet::IpNet;
 use ring::digest;
 
 use super::{Api, plain};
 use crate::config::Credentials;
-use crate::start::is_within;
 
 /// What upstream says, whatever is wrong.
 const TEXT: &str = "Unauthorized Access";
@@ -108,6 +108,12 @@ fn shown(headers: &HeaderMap) -> Option<Vec<u8>> {
 pub(super) fn authorization(credentials: &Credentials) -> String {
     let text = format!("{}:{}", credentials.username, credentials.password);
     format!("Basic {}", STANDARD.encode(text))
+}
+
+/// Whether an address belongs to one of the networks.
+fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    networks.iter().any(|network| network.contains(&address))
 }
 
 #[cfg(test)]

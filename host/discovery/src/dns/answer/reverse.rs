@@ -5,7 +5,8 @@ use hickory_proto::rr::rdata::PTR;
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 
 use super::{Answer, Terms};
-use crate::zone::{Zone, wire_name};
+use crate::labels::wire_name;
+use crate::zone::Zone;
 
 /// The zones, and the length of a whole address in them.
 const ZONES: [&str; 2] = ["in-addr.arpa.", "ip6.arpa."];

@@ -9,8 +9,9 @@ use hickory_proto::rr::RecordType;
 
 use super::{Answer, Terms, answer};
 use crate::Config;
+use crate::labels::wire_name;
+use crate::zone::Zone;
 use crate::zone::testing::Builder;
-use crate::zone::{Zone, wire_name};
 
 fn zone() -> Zone {
     let mut zone = Builder::new();

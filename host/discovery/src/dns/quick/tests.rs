@@ -9,15 +9,16 @@ use prometheus_client::registry::Registry;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::super::client::{Client, Transport};
 use super::super::connection::Reply;
 use super::super::forward;
-use super::super::handler::{Client, Considered, Handler, Transport};
+use super::super::handler::{Considered, Handler};
 use super::*;
 use crate::Config;
+use crate::labels::wire_name;
 use crate::metrics::Metrics;
 use crate::shared::Shared;
 use crate::zone::testing::Builder;
-use crate::zone::wire_name;
 
 fn client(over: Transport) -> Client {
     let ip = [10, 0, 0, 1].into();
