@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 
+use super::{apt, is_root};
 use crate::steps::{step, target};
 
 /// What tests start, and what looks after our own distribution.
@@ -49,15 +50,30 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 
+/// A Python that this Airflow runs on, installed where that is possible.
 fn python() -> anyhow::Result<&'static str> {
-    let found = PYTHONS.into_iter().find(|name| {
-        let says = "import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info < (3, 14))";
-        let outcome = Command::new(name).args(["-c", says]).output();
-        outcome.is_ok_and(|output| output.status.success())
-    });
-    ensure!(
-        found.is_some(),
-        "tests run Airflow, which takes a Python from 3.10 to 3.13 with its module venv: apt-get install -y python3-venv"
-    );
-    found.context("no Python")
+    let usable = || {
+        PYTHONS.into_iter().find(|name| {
+            let says = "import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info < (3, 14))";
+            let outcome = Command::new(name).args(["-c", says]).output();
+            outcome.is_ok_and(|output| output.status.success())
+        })
+    };
+    if let Some(found) = usable() {
+        return Ok(found);
+    }
+    if is_root() {
+        apt(&["update", "-qq"])?;
+        apt(&[
+            "install",
+            "-y",
+            "-qq",
+            "--no-install-recommends",
+            "python3",
+            "python3-venv",
+        ])?;
+    }
+    usable().context(
+        "tests run Airflow, which takes a Python from 3.10 to 3.13 with its module venv: apt-get install -y python3-venv",
+    )
 }
