@@ -355,10 +355,9 @@ async fn a_registry_that_is_away_takes_nothing_away() {
     })
     .await;
     let trouble = status.source.unwrap().trouble.unwrap();
-    assert!(
-        trouble.contains("is not reached") && trouble.contains("refused"),
-        "{trouble}"
-    );
+    // A connection of the pull before it may still have been open, and be closed in the middle of this one.
+    let why = trouble.contains("refused") || trouble.contains("closed");
+    assert!(trouble.contains("is not reached") && why, "{trouble}");
     assert_eq!((status.state, status.refusal), (State::Serving, None));
     assert!(site.look("odd", "{}", None).await.is_ok());
 
