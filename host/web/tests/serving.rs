@@ -338,7 +338,7 @@ async fn metrics_are_open_metrics() {
     assert!(
         answer
             .to_ascii_lowercase()
-            .contains("Content-Type: application/openmetrics-text; version=1.0.0"),
+            .contains("content-type: application/openmetrics-text; version=1.0.0"),
         "{answer}"
     );
     server.stop().await;
