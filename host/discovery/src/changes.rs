@@ -110,7 +110,7 @@ pub(crate) fn apply(zone: &Zone, to: MadeFrom, changes: Changes, serial: u32, ke
     let mut differs: HashMap<Line, i64> = HashMap::new();
     let before = turn(&changes, from, |line| *differs.entry(line).or_default() -= 1);
     let now = turn(&changes, &to, |line| *differs.entry(line).or_default() += 1);
-    let mut edit = Edit::of(zone);
+    let mut edit = Edit::of(zone, kept);
     for (line, by) in differs {
         for _ in 0..by.unsigned_abs() {
             match (&line, by > 0) {
@@ -122,7 +122,7 @@ pub(crate) fn apply(zone: &Zone, to: MadeFrom, changes: Changes, serial: u32, ke
         }
     }
     edit.skip(before, now);
-    edit.done(to, serial, kept)
+    edit.done(to, serial)
 }
 
 /// A zone from nothing. Those who follow by transfers have to begin again.
@@ -132,13 +132,13 @@ fn anew(to: MadeFrom, serial: u32) -> Zone {
         masters: true,
         ..Changes::between(&nothing.made_from().cluster, &to.cluster)
     };
-    let mut edit = Edit::of(&nothing);
+    let mut edit = Edit::of(&nothing, 0);
     let skipped = turn(&changes, &to, |line| match line {
         Line::Record(record) => edit.put(&record),
         Line::Pointer(name, ip) => edit.put_name(ip, &name),
     });
     edit.skip(0, skipped);
-    edit.done(to, serial, 0)
+    edit.done(to, serial)
 }
 
 /// With an agent or a framework, the records of its tasks may change.

@@ -167,26 +167,40 @@ impl Zone {
 pub(crate) struct Edit {
     zone: Zone,
     step: Step,
+    /// Records of the last changes that are remembered.
+    kept: usize,
+    /// Whether any record is another one.
+    changed: bool,
 }
 
 impl Edit {
-    /// Begins a change of a zone, which goes on serving.
-    pub(crate) fn of(zone: &Zone) -> Self {
+    /// Begins a change of a zone, which goes on serving. Steps of up to `kept` records altogether are remembered.
+    pub(crate) fn of(zone: &Zone, kept: usize) -> Self {
         Self {
             zone: zone.clone(),
             step: Step::default(),
+            kept,
+            changed: false,
         }
     }
 
     /// Puts a record, once more if it is there.
     pub(crate) fn put(&mut self, record: &Record) {
-        let (node, new) = self.node(&record.name);
+        let mut new = None;
+        let node = match self.zone.nodes.get_mut(&*record.name) {
+            Some(node) => node,
+            None => new.insert(Node::default()),
+        };
         node.ttl = record.ttl;
         if node.put(record.value.clone()) {
             self.zone.records += 1;
-            self.step.added.push(record.clone());
+            self.changed = true;
+            if self.kept > 0 {
+                self.step.added.push(record.clone());
+            }
         }
-        if new {
+        if let Some(node) = new {
+            self.zone.nodes.insert(Arc::clone(&record.name), node);
             self.grow(&record.name);
         }
     }
@@ -203,7 +217,10 @@ impl Edit {
                 self.zone.nodes.remove(&*record.name);
                 self.shrink(&record.name);
             }
-            self.step.removed.push(record.clone());
+            self.changed = true;
+            if self.kept > 0 {
+                self.step.removed.push(record.clone());
+            }
         }
     }
 
@@ -245,40 +262,30 @@ impl Edit {
         self.zone.skipped = self.zone.skipped.saturating_sub(before) + now;
     }
 
-    /// The zone after the change; where no record is another one, its serial stays. Steps of up to `kept` records altogether
-    /// are remembered.
-    pub(crate) fn done(mut self, made_from: MadeFrom, serial: u32, kept: usize) -> Zone {
+    /// The zone after the change; where no record is another one, its serial stays.
+    pub(crate) fn done(mut self, made_from: MadeFrom, serial: u32) -> Zone {
         self.zone.made_from = made_from;
-        if self.zone.serial == 0 || !self.step.is_empty() {
+        if self.zone.serial == 0 || self.changed {
             self.step.from = self.zone.serial;
             self.step.to = serial;
-            self.zone.journal.push(self.step, kept);
+            self.zone.journal.push(self.step, self.kept);
             self.zone.serial = serial;
         }
         self.zone
-    }
-
-    fn node(&mut self, name: &Arc<str>) -> (&mut Node, bool) {
-        let new = !self.zone.nodes.contains_key(&**name);
-        let node = self.zone.nodes.entry(Arc::clone(name)).or_default();
-        (node, new)
     }
 
     /// A name that was not there is: so are those above it, up to the apex.
     fn grow(&mut self, name: &str) {
         let mut rest = name;
         while let Some(above) = self.above(rest) {
-            let above: Arc<str> = above.into();
-            let (node, new) = self.node(&above);
-            node.grow_below();
-            if !new {
+            if let Some(node) = self.zone.nodes.get_mut(above) {
+                node.grow_below();
                 return;
             }
-            // What is new has a name above it too; the text is the zone's own from now on.
-            let Some(at) = name.len().checked_sub(above.len()) else {
-                return;
-            };
-            rest = &name[at..];
+            let mut node = Node::default();
+            node.grow_below();
+            self.zone.nodes.insert(above.into(), node);
+            rest = above;
         }
     }
 
@@ -286,16 +293,15 @@ impl Edit {
     fn shrink(&mut self, name: &str) {
         let mut rest = name;
         while let Some(above) = self.above(rest) {
-            let at = name.len() - above.len();
-            let Some(node) = self.zone.nodes.get_mut(&name[at..]) else {
+            let Some(node) = self.zone.nodes.get_mut(above) else {
                 return;
             };
             node.shrink_below();
             if !node.is_gone() {
                 return;
             }
-            self.zone.nodes.remove(&name[at..]);
-            rest = &name[at..];
+            self.zone.nodes.remove(above);
+            rest = above;
         }
     }
 

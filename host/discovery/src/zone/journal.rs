@@ -18,11 +18,6 @@ pub struct Step {
 }
 
 impl Step {
-    /// Whether nothing changed.
-    pub(super) fn is_empty(&self) -> bool {
-        self.removed.is_empty() && self.added.is_empty()
-    }
-
     fn records(&self) -> usize {
         // One more, so that a step without records is not for nothing.
         1 + self.removed.len() + self.added.len()

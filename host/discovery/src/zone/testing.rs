@@ -15,7 +15,7 @@ pub(crate) struct Builder(Edit);
 impl Builder {
     /// Without records.
     pub(crate) fn new() -> Self {
-        Self(Edit::of(&Zone::empty(Arc::new(rules()))))
+        Self(Edit::of(&Zone::empty(Arc::new(rules())), 0))
     }
 
     /// Puts an address.
@@ -52,7 +52,7 @@ impl Builder {
     /// The zone.
     pub(crate) fn build(self, serial: u32) -> Zone {
         let made_from = Zone::empty(Arc::new(rules())).made_from().clone();
-        self.0.done(made_from, serial, 0)
+        self.0.done(made_from, serial)
     }
 }
 

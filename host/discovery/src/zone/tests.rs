@@ -73,21 +73,21 @@ fn a_change_is_a_new_zone_and_leaves_nothing_behind() {
         value: Value::Address([10, 0, 0, last].into()),
         ttl: 60,
     };
-    let mut edit = Edit::of(&before);
+    let mut edit = Edit::of(&before, 100);
     edit.put(&record("deep.in.new.mesos.", 9));
     edit.put(&record("new.mesos.", 9));
     edit.take(&record("web.fw.mesos.", 1));
-    let between = edit.done(before.made_from().clone(), 8, 100);
+    let between = edit.done(before.made_from().clone(), 8);
     assert!(matches!(before.find("new.mesos."), Found::Nothing));
     assert!(matches!(between.find("in.new.mesos."), Found::Branch));
     assert!(between.node("web.fw.mesos.").is_some(), "it was put twice");
     assert_eq!((between.records(), between.serial()), (6, 8));
 
-    let mut edit = Edit::of(&between);
+    let mut edit = Edit::of(&between, 100);
     edit.take(&record("web.fw.mesos.", 1));
     edit.take(&record("deep.in.new.mesos.", 9));
     edit.take(&record("deep.in.new.mesos.", 9));
-    let after = edit.done(before.made_from().clone(), 9, 100);
+    let after = edit.done(before.made_from().clone(), 9);
     assert!(matches!(after.find("in.new.mesos."), Found::Nothing));
     assert!(matches!(after.find("web.fw.mesos."), Found::Nothing));
     assert!(

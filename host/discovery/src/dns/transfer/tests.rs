@@ -37,7 +37,7 @@ fn zone() -> Arc<Zone> {
     builder.address(&format!("{}.mesos.", "x".repeat(64)), [10, 0, 0, 9].into());
     builder.service("_odd._tcp.fw.mesos.", &"web-1.fw.mesos.".into(), 70000);
     let before = builder.build(7);
-    let mut edit = Edit::of(&before);
+    let mut edit = Edit::of(&before, 100);
     edit.take(&zone::Record {
         value: Value::Address([0, 0, 0, 3].into()),
         ..record("web-3.fw.mesos.", 0)
@@ -45,7 +45,7 @@ fn zone() -> Arc<Zone> {
     edit.put(&record("new.mesos.", 1));
     edit.put(&record("new.mesos.", 2));
     edit.put(&record("elsewhere.", 2));
-    Arc::new(edit.done(before.made_from().clone(), 8, 100))
+    Arc::new(edit.done(before.made_from().clone(), 8))
 }
 
 fn request(apex: &str, kind: RecordType, serial: Option<u32>) -> Message {
