@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transom_scheduler::{Event, Scheduler};
+use transom_scheduler::{Event, Launcher, Scheduler};
 use transom_store::Store;
 
 use crate::bus::{self, Bus};
@@ -19,7 +19,7 @@ use crate::core::command::Command;
 use crate::core::mirror::{CatchUp, Mirror};
 use crate::core::snapshot::Snapshot;
 use crate::core::{self, Parts, Stored};
-use crate::seams::{Launcher, Policies};
+use crate::seams::Policies;
 use crate::{Config, Result};
 
 /// Requests that may wait for the core.

@@ -33,11 +33,11 @@ use transom_plugins::events::{Decision, Event as BusEvent, OpenError, Query};
 use transom_plugins::matcher::{Condition, ConditionError};
 use transom_plugins::probe::{Failure, Kind, Outcome, Reason, Request, Runner};
 use transom_plugins::{CallError, Change};
-use transom_scheduler::{AgentPlace, Connection, Event, Phase, TaskRecord, Tasks, Waiting, Wanted};
+use transom_scheduler::{AgentPlace, Connection, Event, Launcher, Phase, TaskRecord, Tasks, Waiting, Wanted};
 use transom_store::Standing;
 
 use crate::role::{Role, Sides};
-use crate::seams::{Launcher, Policies, View};
+use crate::seams::{Policies, View};
 use crate::{Apps, Config};
 
 /// No wait in a test takes longer.

@@ -9,14 +9,13 @@ use futures::stream::BoxStream;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transom_scheduler::{Event, Scheduler};
+use transom_scheduler::{Event, Launcher, Scheduler};
 use transom_store::Store;
 
 use crate::core::command::Command;
 use crate::core::{self, Parts, Stored};
 use crate::launch::Book;
 use crate::metrics::Metrics;
-use crate::seams::Launcher;
 use crate::table::Table;
 use crate::{Config, Result};
 

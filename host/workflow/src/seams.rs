@@ -1,52 +1,12 @@
-//! What the job needs of the scheduler, the plugins and the agents, as traits: the real ones here, scripted ones in tests.
+//! What the job needs of the plugins and the agents, as traits: the real ones here, scripted ones in tests.
 
 use std::fmt::Debug;
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use transom_cluster::agent::{Agents, Part};
 use transom_cluster::{AgentId, Client, FrameworkId, TaskId};
 use transom_plugins::matcher::{Condition, ConditionError};
 use transom_plugins::{CallError, Plugins};
-use transom_scheduler::{Connection, Scheduler, Tasks, Waiting, Wanted};
-
-/// The scheduler's side: tasks.
-#[async_trait]
-pub(crate) trait Launcher: Debug + Send + Sync {
-    async fn want(&self, tasks: Vec<Wanted>) -> transom_scheduler::Result<()>;
-    async fn release(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()>;
-    async fn forget(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()>;
-    fn tasks(&self) -> Arc<Tasks>;
-    fn waiting(&self) -> Vec<Waiting>;
-    fn connection(&self) -> Connection;
-}
-
-#[async_trait]
-impl Launcher for Scheduler {
-    async fn want(&self, tasks: Vec<Wanted>) -> transom_scheduler::Result<()> {
-        Scheduler::want(self, tasks).await
-    }
-
-    async fn release(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()> {
-        Scheduler::release(self, tasks, None).await
-    }
-
-    async fn forget(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()> {
-        Scheduler::forget(self, tasks).await
-    }
-
-    fn tasks(&self) -> Arc<Tasks> {
-        Scheduler::tasks(self)
-    }
-
-    fn waiting(&self) -> Vec<Waiting> {
-        Scheduler::waiting(self)
-    }
-
-    fn connection(&self) -> Connection {
-        Scheduler::connection(self)
-    }
-}
 
 /// The attribute matcher's side: whether conditions can be understood.
 #[async_trait]

@@ -26,11 +26,12 @@ use transom_cluster::{AgentId, FrameworkId, TaskId};
 use transom_plugins::CallError;
 use transom_plugins::matcher::{Condition, ConditionError};
 use transom_scheduler::{
-    AgentPlace, Connection, Event, Phase, Placement, Reason, Reasons, TaskRecord, Tasks, Waiting, Wanted,
+    AgentPlace, Connection, Event, Launcher, Phase, Placement, Reason, Reasons, TaskRecord, Tasks, Waiting,
+    Wanted,
 };
 use transom_store::{Standing, Store};
 
-use crate::seams::{Cluster, Launcher, Matcher};
+use crate::seams::{Cluster, Matcher};
 use crate::{Config, start};
 
 /// No wait in a test takes longer.
@@ -231,7 +232,7 @@ impl Launcher for Scripted {
         Ok(())
     }
 
-    async fn release(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()> {
+    async fn release(&self, tasks: Vec<TaskId>, _: Option<Duration>) -> transom_scheduler::Result<()> {
         let mut inner = self.inner.lock().unwrap();
         for task in tasks {
             inner.wanted.remove(&task);

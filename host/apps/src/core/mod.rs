@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transom_scheduler::{Event, RunSpec, Wanted};
+use transom_scheduler::{Event, Launcher, RunSpec, Wanted};
 use transom_store::Store;
 
 use crate::Result;
@@ -37,7 +37,6 @@ use crate::deploy::machine::{self, Directive, Seen};
 use crate::deploy::{ActionKind, Deployment};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
-use crate::seams::Launcher;
 use crate::task::{is_ours, run_spec};
 use crate::time::Moment;
 use command::{Command, Report};

@@ -10,9 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::TaskId;
-use transom_scheduler::Wanted;
-
-use crate::seams::Launcher;
+use transom_scheduler::{Launcher, Wanted};
 
 /// Pause after a demand that was not taken.
 const PAUSE: Duration = Duration::from_millis(500);

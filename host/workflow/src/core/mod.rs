@@ -22,7 +22,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::TaskId;
-use transom_scheduler::{Event, Tasks, Wanted};
+use transom_scheduler::{Event, Launcher, Tasks, Wanted};
 use transom_store::Store;
 
 use crate::Result;
@@ -31,7 +31,6 @@ use crate::ids::{JobId, Number};
 use crate::launch::{Book, Live, Sorter};
 use crate::metrics::Metrics;
 use crate::model::Request;
-use crate::seams::Launcher;
 use crate::state::Shown;
 use crate::table::Table;
 use command::{Command, Refusal, Reply};

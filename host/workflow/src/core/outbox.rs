@@ -11,11 +11,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::TaskId;
-use transom_scheduler::Wanted;
+use transom_scheduler::{Launcher, Wanted};
 
 use super::Ended;
 use super::persist::{JobRecord, Shelf};
-use crate::seams::Launcher;
 
 /// Pause after something that was not taken.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -65,7 +64,7 @@ pub(super) async fn demand(
         if release.is_empty() {
             continue;
         }
-        insist(&token, "release", || scheduler.release(release.clone())).await;
+        insist(&token, "release", || scheduler.release(release.clone(), None)).await;
         // What is launched has a record before it is released: records are shown before the next demand is taken.
         let tasks = scheduler.tasks();
         let gone: Vec<TaskId> = release
