@@ -11,7 +11,7 @@
 //! * `core`: one actor that owns apps, instances and deployments; readers see snapshots. `task`: how an instance becomes a task.
 //! * `checks`: looks at running instances, through check-probe components only. `bus`: events, filtered by the events component.
 //! * `role`: leading and standing by. `core::mirror`: what a daemon that stands by shows.
-//! * `api`: HTTP, a file for each resource. `seams`: scheduler and plugins as traits, so that tests can script them.
+//! * `api`: HTTP, a file for each resource. `seams`: the plugins as traits, so that tests can script them.
 //!
 //! # Promises
 //!
