@@ -3,8 +3,10 @@
 //! The stream pushes changes, but not all of them: an agent that becomes unreachable or is marked gone is told only
 //! through its tasks' updates. A watcher that must be right asks for the whole state from time to time.
 
+mod snapshot;
 mod types;
 
+pub use snapshot::Snapshot;
 pub use types::{
     Agent, DrainConfig, DrainInfo, Event, Executor, Framework, GetAgents, GetExecutors, GetFrameworks,
     GetState, GetTasks, TaskUpdated,
@@ -28,6 +30,35 @@ pub struct Stream {
 impl Stream {
     pub(crate) fn new(records: RecordStream) -> Self {
         Self { records }
+    }
+
+    /// Reads on to the snapshot that the stream begins with, and tells it entry by entry, on a thread for such work; none
+    /// when the master has ended the stream before. An entry that cannot be read is left out, and that is told.
+    ///
+    /// Fails as [`next`](Self::next); when dropped, the snapshot may be lost.
+    pub async fn snapshot<S: Snapshot + Send + 'static>(&mut self, mut into: S) -> Result<Option<S>> {
+        while let Some(record) = self.records.next().await? {
+            let reading = tokio::task::spawn_blocking(move || {
+                let told = snapshot::read(&record, &mut into)?;
+                Ok((into, told))
+            });
+            let told;
+            // A panic goes on here; otherwise reading ends early only with the runtime.
+            (into, told) = match reading.await {
+                Ok(read) => read?,
+                Err(error) => match error.try_into_panic() {
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    Err(_) => return Ok(None),
+                },
+            };
+            if let Some(told) = told {
+                if let Some(interval) = interval(told.interval) {
+                    self.records.expect_every(interval);
+                }
+                return Ok(Some(into));
+            }
+        }
+        Ok(None)
     }
 
     /// The next event; none when the master has ended the stream. Fails, and may be dropped, exactly as

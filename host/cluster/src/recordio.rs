@@ -10,6 +10,9 @@ use bytes::{Buf, Bytes, BytesMut};
 /// The longest length line that is looked at: the digits of `u64::MAX`.
 const LENGTH_DIGITS: usize = 20;
 
+/// Bytes of a record whose memory is not kept for the next ones.
+const LARGE: usize = 64 << 10;
+
 /// Cuts a stream of bytes into records.
 #[derive(Debug)]
 pub struct Decoder {
@@ -62,6 +65,10 @@ impl Decoder {
         }
         self.expected = None;
         let record = self.buffer.split_to(length).freeze();
+        if length > LARGE {
+            // What came behind it would keep its memory for as long as the stream lives.
+            self.buffer = BytesMut::from(&self.buffer[..]);
+        }
         Ok(Some(record))
     }
 
@@ -213,6 +220,19 @@ mod tests {
         let mut decoder = Decoder::new(u64::MAX);
         assert_eq!(decoder.push(b"1000000000000\nx").count(), 0);
         assert!(decoder.buffer.capacity() < 1_000_000);
+    }
+
+    #[test]
+    fn the_memory_of_a_large_record_is_given_back() {
+        let mut decoder = Decoder::new(u64::MAX);
+        let stream = [encode(&vec![b'x'; 4 << 20]), encode(b"two"), b"5\nthr".to_vec()].concat();
+        let records: Vec<_> = decoder.push(&stream).map(Result::unwrap).collect();
+        assert_eq!(records[1], "two");
+        assert!(decoder.buffer.capacity() < LARGE, "{}", decoder.buffer.capacity());
+        assert_eq!(
+            decoder.push(b"ee").map(Result::unwrap).collect::<Vec<_>>(),
+            ["three"]
+        );
     }
 
     #[test]

@@ -165,9 +165,9 @@ async fn the_last_leader_stays_while_zookeeper_is_away_and_an_expired_session_is
     // Back without any memory of sessions or nodes.
     server.stop().await;
     server.forget();
+    assert_eq!(client.leader().unwrap().node, first);
     server.start_again().await;
     let masters = server.client().await;
-    assert_eq!(client.leader().unwrap().node, first);
     create_path(&masters, "/mesos", Acls::anyone_all()).await;
     // Another master, whose registration has a number that was there before.
     create(&masters, "/mesos/x_", b"", Acls::anyone_all()).await;

@@ -95,6 +95,34 @@ pub fn wire_name(name: &str) -> Option<Name> {
     Name::from_labels(labels.map(str::as_bytes)).ok()
 }
 
+/// The length of a name in wire form; none when DNS cannot carry it.
+pub(crate) fn wire_length(name: &str) -> Option<usize> {
+    let bytes = name.as_bytes();
+    if bytes.len() > 254 || bytes.last() != Some(&b'.') {
+        return None;
+    }
+    let mut label = 0;
+    for byte in bytes {
+        if *byte == b'.' {
+            if label == 0 || label > 63 {
+                return None;
+            }
+            label = 0;
+        } else {
+            label += 1;
+        }
+    }
+    Some(bytes.len() + 1)
+}
+
+/// Writes a name that DNS can carry.
+pub(crate) fn write_name(name: &str, out: &mut Vec<u8>) {
+    for label in name.as_bytes().split(|byte| *byte == b'.') {
+        out.push(label.len() as u8);
+        out.extend_from_slice(label);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)] // Tests: a failure is their answer.

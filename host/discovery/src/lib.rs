@@ -12,8 +12,6 @@
 //! leaves the last good zone in service, for ever if need be, and the metrics say how old it is; before the first one
 //! DNS answers SERVFAIL and HTTP 503. One entry that makes no sense is left out and counted, it never stops the others.
 //!
-//! Not here yet: forwarding (names outside the domain are REFUSED), reverse lookups, zone transfers.
-//!
 //! How it fails: [`Config::start`] fails on settings that make no sense and on ports that are taken. Afterwards nothing
 //! ends it but its token; trouble with the cluster manager is retried and logged once when it begins and ends.
 

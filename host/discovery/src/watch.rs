@@ -360,15 +360,9 @@ impl Watch {
 async fn open(client: Client) -> Result<Opened, Lost> {
     let begin = async {
         let mut stream = client.watch().await.map_err(Lost::Cluster)?;
-        loop {
-            match stream.next().await.map_err(Lost::Cluster)? {
-                Some(Event::Subscribed(state)) => {
-                    return Ok((stream, crate::cluster::operator::read(&state)));
-                }
-                Some(_) => {}
-                None => return Err(Lost::Ended),
-            }
-        }
+        let snapshot = stream.snapshot(Cluster::default()).await;
+        let cluster = snapshot.map_err(Lost::Cluster)?.ok_or(Lost::Ended)?;
+        Ok((stream, cluster))
     };
     let (stream, mut cluster) = timeout(SNAPSHOT_WITHIN, begin)
         .await

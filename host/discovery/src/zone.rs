@@ -6,13 +6,17 @@ use std::sync::Arc;
 
 mod journal;
 mod node;
+mod ready;
+mod versions;
 
 pub use journal::{Journal, Step};
 pub use node::{Node, Service, Value};
+pub(crate) use ready::{MOST_TARGETS, Ready};
 
 use crate::cluster::Cluster;
 use crate::map::Map;
 use crate::rules::{Hosts, Rules};
+use crate::zone::versions::Versions;
 
 /// A record and its name, which is lower case where DNS is to find it, with its trailing dot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +37,8 @@ pub struct Zone {
     serial: u32,
     /// Names with records, and those that only have names below them.
     nodes: Map<Arc<str>, Node>,
+    /// How often addresses changed.
+    versions: Versions,
     /// Names of an address, where reverse lookups are on: how often each was put.
     names: Map<IpAddr, Named>,
     /// What the records are made from, for listing them.
@@ -74,6 +80,7 @@ impl Zone {
             suffix: format!(".{}.", rules.domain).into(),
             serial: 0,
             nodes: Map::default(),
+            versions: Versions::default(),
             names: Map::default(),
             made_from: MadeFrom {
                 cluster: Cluster::default(),
@@ -191,10 +198,10 @@ impl Edit {
             Some(node) => node,
             None => new.insert(Node::default()),
         };
-        node.ttl = record.ttl;
+        node.set_ttl(record.ttl);
         if node.put(record.value.clone()) {
             self.zone.records += 1;
-            self.changed = true;
+            self.is_another(record);
             if self.kept > 0 {
                 self.step.added.push(record.clone());
             }
@@ -217,10 +224,18 @@ impl Edit {
                 self.zone.nodes.remove(&*record.name);
                 self.shrink(&record.name);
             }
-            self.changed = true;
+            self.is_another(record);
             if self.kept > 0 {
                 self.step.removed.push(record.clone());
             }
+        }
+    }
+
+    /// A record is there that was not, or the other way round.
+    fn is_another(&mut self, record: &Record) {
+        self.changed = true;
+        if let Value::Address(_) = record.value {
+            self.zone.versions.bump(&record.name);
         }
     }
 

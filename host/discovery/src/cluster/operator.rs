@@ -1,6 +1,6 @@
 //! The model from the operator stream: a snapshot first, then one event after the other.
 
-use transom_cluster::operator::{Agent, Event, Framework as WireFramework, GetState, TaskUpdated};
+use transom_cluster::operator::{Agent, Event, Framework as WireFramework, Snapshot, TaskUpdated};
 use transom_cluster::v1::{FrameworkInfo, Task as WireTask, TaskState, TaskStatus};
 use transom_cluster::{AgentId, FrameworkId, TaskId};
 
@@ -26,26 +26,23 @@ pub enum Effect {
     Everything,
 }
 
-/// Reads the snapshot that the stream begins with. It does not say who leads.
-pub fn read(state: &GetState) -> Cluster {
-    let mut cluster = Cluster {
-        skipped: state.left_out,
-        ..Cluster::default()
-    };
-    for agent in state.get_agents.iter().flat_map(|agents| &agents.agents) {
-        cluster.put_agent(agent);
+/// The snapshot that the stream begins with. It does not say who leads.
+impl Snapshot for Cluster {
+    fn agent(&mut self, agent: &Agent) {
+        self.put_agent(agent);
     }
-    for framework in state
-        .get_frameworks
-        .iter()
-        .flat_map(|frameworks| &frameworks.frameworks)
-    {
-        cluster.put_framework(framework);
+
+    fn framework(&mut self, framework: &WireFramework) {
+        self.put_framework(framework);
     }
-    for task in state.get_tasks.iter().flat_map(|tasks| &tasks.tasks) {
-        cluster.put_task(task);
+
+    fn task(&mut self, task: &WireTask) {
+        self.put_task(task);
     }
-    cluster
+
+    fn unreadable(&mut self) {
+        self.skipped += 1;
+    }
 }
 
 impl Cluster {
@@ -56,8 +53,20 @@ impl Cluster {
                 *self = Self {
                     leader: self.leader.take(),
                     masters: std::mem::take(&mut self.masters),
-                    ..read(state)
+                    skipped: state.left_out,
+                    ..Self::default()
                 };
+                let lists = (&state.get_agents, &state.get_frameworks, &state.get_tasks);
+                let (agents, frameworks, tasks) = lists;
+                agents
+                    .iter()
+                    .flat_map(|it| &it.agents)
+                    .for_each(|it| self.agent(it));
+                frameworks
+                    .iter()
+                    .flat_map(|it| &it.frameworks)
+                    .for_each(|it| self.framework(it));
+                tasks.iter().flat_map(|it| &it.tasks).for_each(|it| self.task(it));
                 Effect::Everything
             }
             Event::TaskAdded(task) => self.put_task(task),
@@ -103,7 +112,11 @@ impl Cluster {
         if wire.state.is_terminal() {
             return self.remove_task(&wire.framework_id, &wire.task_id);
         }
-        let task = read_task(wire);
+        let mut task = read_task(wire);
+        // One text for all tasks of an agent.
+        if let Some(agent) = self.agents.key(&task.agent) {
+            task.agent = agent.clone();
+        }
         let tasks = self.tasks.entry(wire.framework_id.clone()).or_default();
         let old = tasks.insert(wire.task_id.clone(), task.clone());
         let relevant = task.matters() || old.as_ref().is_some_and(Task::matters);

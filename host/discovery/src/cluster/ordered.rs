@@ -60,6 +60,11 @@ impl<K: Clone + Eq + Hash, V: Clone> Ordered<K, V> {
         self.values.get(self.places.get(key)?).map(|entry| &entry.1)
     }
 
+    /// A key as it was first put.
+    pub fn key(&self, key: &K) -> Option<&K> {
+        self.values.get(self.places.get(key)?).map(|entry| &entry.0)
+    }
+
     /// The value of a key, to be changed.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let entry = self.values.get_mut(self.places.get(key)?)?;

@@ -10,10 +10,10 @@ use hickory_proto::rr::rdata::{A, AAAA, NS, SOA, SRV};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use rand::seq::{IndexedRandom, SliceRandom};
 
-use super::quick::{ADDITIONAL_TARGETS, Prepared, write_name};
+use super::quick::Prepared;
 use crate::Config;
-use crate::labels::wire_name;
-use crate::zone::{Found, Node, Service, Zone};
+use crate::labels::{wire_name, write_name};
+use crate::zone::{Found, MOST_TARGETS, Node, Service, Zone};
 
 /// Numbers and names that are the same in every answer.
 #[derive(Clone, Debug)]
@@ -229,7 +229,7 @@ fn services(zone: &Zone, node: &Node, name: &Name) -> Answer {
             .answers
             .push(Record::from_rdata(name.clone(), node.ttl(), RData::SRV(srv)));
         // What comes after would never fit beside its service records.
-        if seen.len() < ADDITIONAL_TARGETS && !seen.contains(&&service.target) {
+        if seen.len() < MOST_TARGETS && !seen.contains(&&service.target) {
             seen.push(&service.target);
             answer.additional.extend(one_of_each(zone, &service.target));
         }

@@ -7,10 +7,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use rand::Rng;
 
-use crate::zone::{Found, Node, Zone};
+use crate::labels::{wire_length, write_name};
+use crate::zone::{Found, MOST_TARGETS, Node, Ready, Zone};
 
-/// Targets that get their addresses sent along, at most.
-pub(super) const ADDITIONAL_TARGETS: usize = 64;
 const HEADER: usize = 12;
 const TYPE_A: u16 = 1;
 const TYPE_SOA: u16 = 6;
@@ -250,7 +249,38 @@ impl Writer<'_> {
     /// Services, another one first each time, with an address or two of each target beside them. What DNS cannot carry is
     /// left out.
     fn services(&mut self, zone: &Zone, node: &Node) {
-        let mut targets: [(&str, u16); ADDITIONAL_TARGETS] = [("", 0); ADDITIONAL_TARGETS];
+        let ready = node.with_ready(zone, |ready| self.ready(ready));
+        if ready != Some(true) {
+            self.one_by_one(zone, node);
+        }
+    }
+
+    /// Services that are there in wire form. Nothing is written where they do not all fit.
+    fn ready(&mut self, ready: &Ready) -> bool {
+        if !self.fits(ready.answers_length()) {
+            return false;
+        }
+        let first = rand::rng().random_range(0..ready.answers());
+        let answers_at = self.out.len() - self.start;
+        for part in ready.answers_from(first) {
+            self.out.extend_from_slice(part);
+        }
+        self.answers += ready.answers() as u16;
+        for (target, record) in ready.addresses() {
+            // Beyond what a pointer reaches nothing is sent along.
+            let at = answers_at + ready.target_at(target, first);
+            if at < 0x4000 && self.fits(record.len()) {
+                let owner = self.out.len();
+                self.out.extend_from_slice(record);
+                self.out[owner..owner + 2].copy_from_slice(&(0xc000 | at as u16).to_be_bytes());
+                self.additional += 1;
+            }
+        }
+        true
+    }
+
+    fn one_by_one(&mut self, zone: &Zone, node: &Node) {
+        let mut targets: [(&str, u16); MOST_TARGETS] = [("", 0); MOST_TARGETS];
         let mut seen = 0;
         for service in rotated(node.srv()) {
             let Ok(port) = u16::try_from(service.port) else {
@@ -274,7 +304,7 @@ impl Writer<'_> {
             let known = targets[..seen]
                 .iter()
                 .any(|(target, _)| *target == &*service.target);
-            if seen < ADDITIONAL_TARGETS && !known {
+            if seen < MOST_TARGETS && !known {
                 // Beyond what a pointer reaches nothing is sent along.
                 let Some(pointer) = u16::try_from(at).ok().filter(|at| *at < 0x4000) else {
                     continue;
@@ -369,34 +399,6 @@ fn read_name(packet: &[u8]) -> Option<(Text, usize)> {
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-/// The length of a name in wire form; none when DNS cannot carry it.
-pub(super) fn wire_length(name: &str) -> Option<usize> {
-    let bytes = name.as_bytes();
-    if bytes.len() > 254 || bytes.last() != Some(&b'.') {
-        return None;
-    }
-    let mut label = 0;
-    for byte in bytes {
-        if *byte == b'.' {
-            if label == 0 || label > 63 {
-                return None;
-            }
-            label = 0;
-        } else {
-            label += 1;
-        }
-    }
-    Some(bytes.len() + 1)
-}
-
-/// Writes a name that DNS can carry.
-pub(super) fn write_name(name: &str, out: &mut Vec<u8>) {
-    for label in name.as_bytes().split(|byte| *byte == b'.') {
-        out.push(label.len() as u8);
-        out.extend_from_slice(label);
-    }
 }
 
 #[cfg(test)]

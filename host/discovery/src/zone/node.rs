@@ -3,6 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use super::Zone;
+use super::ready::{Kept, MOST_TARGETS, Ready};
+
 /// Where a service is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Service {
@@ -29,7 +32,7 @@ pub struct Node {
     /// How many names there are right below this one.
     below: u32,
     /// How long they may be kept, in seconds.
-    pub(super) ttl: u32,
+    ttl: u32,
     held: Held,
 }
 
@@ -41,7 +44,8 @@ enum Held {
     A(Ipv4Addr, u32),
     Aaaa(Ipv6Addr, u32),
     Srv(Service, u32),
-    Several(Box<Several>),
+    /// Shared by the zones that do not change them.
+    Several(Arc<Several>),
 }
 
 /// Records in the order they came.
@@ -52,6 +56,8 @@ struct Several {
     srv: Vec<Service>,
     /// Those that were put more than once, and how often beyond the first time.
     again: Vec<(Value, u32)>,
+    /// Services in wire form, once they were asked for.
+    ready: Kept,
 }
 
 impl Node {
@@ -87,6 +93,27 @@ impl Node {
         self.ttl
     }
 
+    /// Lets its records be kept so long.
+    pub(super) fn set_ttl(&mut self, ttl: u32) {
+        if self.ttl != ttl {
+            self.ttl = ttl;
+            if let Held::Several(several) = &mut self.held {
+                Arc::make_mut(several).ready = Kept::default();
+            }
+        }
+    }
+
+    /// Does something with the services in wire form, where they have one: there is more than one and there are not very many,
+    /// and no target has a choice of addresses.
+    pub(crate) fn with_ready<T>(&self, zone: &Zone, then: impl FnOnce(&Ready) -> T) -> Option<T> {
+        match &self.held {
+            Held::Several(several) if (2..=MOST_TARGETS).contains(&several.srv.len()) => {
+                several.ready.with(zone, self, then)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether it has records of its own.
     pub fn has_records(&self) -> bool {
         !matches!(self.held, Held::Nothing)
@@ -119,11 +146,11 @@ impl Node {
             (Held::A(ip, times), Value::Address(IpAddr::V4(same))) if ip == same => *times += 1,
             (Held::Aaaa(ip, times), Value::Address(IpAddr::V6(same))) if ip == same => *times += 1,
             (Held::Srv(service, times), Value::Service(same)) if service == same => *times += 1,
-            (Held::Several(several), _) => return several.put(value),
+            (Held::Several(several), _) => return Arc::make_mut(several).put(value),
             _ => {
                 let mut several = Several::of(std::mem::take(&mut self.held));
                 let new = several.put(value);
-                self.held = Held::Several(Box::new(several));
+                self.held = Held::Several(Arc::new(several));
                 return new;
             }
         }
@@ -137,6 +164,7 @@ impl Node {
             (Held::Aaaa(ip, times), Value::Address(IpAddr::V6(same))) if ip == same => times,
             (Held::Srv(service, times), Value::Service(same)) if service == same => times,
             (Held::Several(several), _) => {
+                let several = Arc::make_mut(several);
                 let gone = several.take(value);
                 if several.is_empty() {
                     self.held = Held::Nothing;
@@ -159,7 +187,7 @@ impl Several {
         let mut several = Self::default();
         let (value, times) = match held {
             Held::Nothing => return several,
-            Held::Several(several) => return *several,
+            Held::Several(several) => return Arc::unwrap_or_clone(several),
             Held::A(ip, times) => (Value::Address(ip.into()), times),
             Held::Aaaa(ip, times) => (Value::Address(ip.into()), times),
             Held::Srv(service, times) => (Value::Service(service), times),
@@ -172,6 +200,7 @@ impl Several {
     }
 
     fn put(&mut self, value: Value) -> bool {
+        self.ready = Kept::default();
         let new = match &value {
             Value::Address(IpAddr::V4(ip)) => push(&mut self.a, ip),
             Value::Address(IpAddr::V6(ip)) => push(&mut self.aaaa, ip),
@@ -187,6 +216,7 @@ impl Several {
     }
 
     fn take(&mut self, value: &Value) -> bool {
+        self.ready = Kept::default();
         if let Some(place) = self.again.iter().position(|(again, _)| again == value) {
             self.again[place].1 -= 1;
             if self.again[place].1 == 0 {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
-use hickory_proto::rr::{Name, Record, RecordType};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
 use prometheus_client::registry::Registry;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -19,6 +19,7 @@ use crate::labels::wire_name;
 use crate::metrics::Metrics;
 use crate::shared::Shared;
 use crate::zone::testing::Builder;
+use crate::zone::{Edit, Service, Value};
 
 fn client(over: Transport) -> Client {
     let ip = [10, 0, 0, 1].into();
@@ -251,6 +252,139 @@ fn whatever_comes_nothing_breaks_and_no_answer_is_too_long() {
                 Message::from_vec(&out).unwrap().metadata.response_code,
                 ResponseCode::BADVERS
             );
+        }
+    }
+}
+
+/// Each answer of an SRV lookup as `port target: address`, the first one first; all of them have the addresses they need.
+fn services(zone: &Zone, prepared: &Prepared, packet: &[u8]) -> Vec<String> {
+    let mut out = Vec::new();
+    let question = Question::read(packet).unwrap();
+    question.answer(zone, prepared, Room::Stream, &mut out).unwrap();
+    let message = Message::from_vec(&out).unwrap();
+    let answers = message.answers.iter().map(|record| {
+        let RData::SRV(srv) = &record.data else {
+            panic!("{record:?}");
+        };
+        let of_target = message.additionals.iter().filter(|it| it.name == srv.target);
+        let ips: Vec<_> = of_target.map(|it| format!("{} {}", it.data, it.ttl)).collect();
+        format!("{} {}: {}", srv.port, srv.target, ips.join(", "))
+    });
+    answers.collect()
+}
+
+#[test]
+fn services_are_told_with_their_targets_addresses_whichever_comes_first() {
+    let (handler, mut random) = (handler(Config::default()), StdRng::seed_from_u64(6));
+    let mut builder = Builder::new();
+    let name = "_web._tcp.fw.mesos.";
+    for n in 0..5_u8 {
+        // Names of different lengths.
+        let target: Arc<str> = format!("web{}.fw.mesos.", "x".repeat(n.into())).into();
+        builder.service(name, &target, 100 + u32::from(n));
+        builder.address(&target, [10, 0, 0, n].into());
+        if n == 2 {
+            builder.address(&target, "2001:db8::2".parse().unwrap());
+            builder.service(name, &target, 70000);
+            builder.service(name, &target, 200);
+        }
+    }
+    let zone = builder.build(1);
+    let packet = query(&wire_name(name).unwrap(), RecordType::SRV, None, &mut random);
+    let expected: BTreeSet<String> = [
+        "100 web.fw.mesos.: 10.0.0.0 60",
+        "101 webx.fw.mesos.: 10.0.0.1 60",
+        "102 webxx.fw.mesos.: 10.0.0.2 60, 2001:db8::2 60",
+        "200 webxx.fw.mesos.: 10.0.0.2 60, 2001:db8::2 60",
+        "103 webxxx.fw.mesos.: 10.0.0.3 60",
+        "104 webxxxx.fw.mesos.: 10.0.0.4 60",
+    ]
+    .map(Into::into)
+    .into();
+    let mut firsts = BTreeSet::new();
+    for _ in 0..200 {
+        let told = services(&zone, handler.prepared(), &packet);
+        firsts.insert(told[0].clone());
+        assert_eq!(told.into_iter().collect::<BTreeSet<_>>(), expected);
+    }
+    assert_eq!(firsts, expected);
+}
+
+#[test]
+fn services_follow_what_changes_of_them_and_of_their_targets() {
+    let (handler, mut random) = (handler(Config::default()), StdRng::seed_from_u64(7));
+    let name = "_web._tcp.fw.mesos.";
+    let packet = query(&wire_name(name).unwrap(), RecordType::SRV, None, &mut random);
+    let record = |name: &str, value: Value, ttl| crate::zone::Record {
+        name: name.into(),
+        value,
+        ttl,
+    };
+    let address = |name: &str, last, ttl| record(name, Value::Address([10, 0, 0, last].into()), ttl);
+    let service = |target: &str, port, ttl| {
+        let target = target.into();
+        record(
+            name,
+            Value::Service(Service {
+                target,
+                port,
+                weight: 1,
+            }),
+            ttl,
+        )
+    };
+    let (a, b) = ("a.fw.mesos.", "b.fw.mesos.");
+    let mut zone = Builder::new().build(1);
+    // (goes, comes, told)
+    let steps = [
+        (
+            vec![],
+            vec![address(a, 1, 60), service(a, 1, 60), service(b, 2, 60)],
+            ["1 a.fw.mesos.: 10.0.0.1 60", "2 b.fw.mesos.: "],
+        ),
+        (
+            vec![],
+            vec![address(b, 2, 60)],
+            ["1 a.fw.mesos.: 10.0.0.1 60", "2 b.fw.mesos.: 10.0.0.2 60"],
+        ),
+        (
+            vec![address(a, 1, 60)],
+            vec![address(a, 3, 60)],
+            ["1 a.fw.mesos.: 10.0.0.3 60", "2 b.fw.mesos.: 10.0.0.2 60"],
+        ),
+        (
+            vec![address(b, 2, 60)],
+            vec![address(b, 2, 30)],
+            ["1 a.fw.mesos.: 10.0.0.3 60", "2 b.fw.mesos.: 10.0.0.2 30"],
+        ),
+        (
+            vec![service(a, 1, 60)],
+            vec![service(a, 9, 60)],
+            ["2 b.fw.mesos.: 10.0.0.2 30", "9 a.fw.mesos.: 10.0.0.3 60"],
+        ),
+        (
+            vec![address(a, 3, 60)],
+            vec![],
+            ["2 b.fw.mesos.: 10.0.0.2 30", "9 a.fw.mesos.: "],
+        ),
+    ];
+    for (serial, (goes, comes, expected)) in (2..).zip(steps) {
+        let before = zone.clone();
+        let was = services(&before, handler.prepared(), &packet);
+        let mut edit = Edit::of(&zone, 0);
+        goes.iter().for_each(|record| edit.take(record));
+        comes.iter().for_each(|record| edit.put(record));
+        zone = edit.done(zone.made_from().clone(), serial);
+        for _ in 0..3 {
+            let mut told = services(&zone, handler.prepared(), &packet);
+            told.sort();
+            assert_eq!(told, expected);
+            // The zone before goes on saying what it said, to those who still have it.
+            let mut still = services(&before, handler.prepared(), &packet);
+            still.sort();
+            let mut was = was.clone();
+            was.sort();
+            assert_eq!(still, was);
         }
     }
 }
