@@ -372,8 +372,12 @@ fn services_follow_what_changes_of_them_and_of_their_targets() {
         let before = zone.clone();
         let was = services(&before, handler.prepared(), &packet);
         let mut edit = Edit::of(&zone, 0);
-        goes.iter().for_each(|record| edit.take(record));
-        comes.iter().for_each(|record| edit.put(record));
+        for record in &goes {
+            edit.take(record);
+        }
+        for record in &comes {
+            edit.put(record);
+        }
         zone = edit.done(zone.made_from().clone(), serial);
         for _ in 0..3 {
             let mut told = services(&zone, handler.prepared(), &packet);
