@@ -1,0 +1,193 @@
+//! The operator stream: its first event as a whole and entry by entry.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests fail by panicking"
+)]
+
+mod support;
+
+use serde_json::json;
+use std::time::Duration;
+use support::{Server, Step, chunk, document, record_chunk, recorded, stream_head};
+use transom_cluster::{AgentId, Client, Config, Error, TaskId, operator};
+
+fn client(masters: &[&str]) -> Client {
+    Client::new(Config {
+        masters: masters.iter().map(|&master| master.to_owned()).collect(),
+        ..Config::default()
+    })
+    .unwrap()
+}
+
+#[tokio::test]
+async fn the_operator_stream_needs_no_stream_id_and_tells_its_interval() {
+    let server = Server::master(|asked| {
+        assert_eq!(
+            (asked.line.as_str(), asked.json()),
+            ("POST /api/v1", json!({"type": "SUBSCRIBE"}))
+        );
+        let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n";
+        let event = json!({"type": "SUBSCRIBED", "subscribed": {
+            "get_state": {"get_agents": {}}, "heartbeat_interval_seconds": 0.1,
+        }});
+        vec![
+            Step::Say([head.to_vec(), record_chunk(&event)].concat()),
+            Step::Silence,
+        ]
+    })
+    .await;
+    let mut events = client(&[&server.name()]).watch().await.unwrap();
+    let Some(operator::Event::Subscribed(state)) = events.next().await.unwrap() else {
+        panic!("not subscribed")
+    };
+    assert!(state.get_agents.is_some() && state.get_tasks.is_none());
+    let error = events.next().await.unwrap_err();
+    assert!(
+        matches!(error, Error::Silent { for_, .. } if for_ == Duration::from_millis(250)),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_recorded_operator_stream_is_read() {
+    let server = Server::master(|_| {
+        vec![
+            Step::Trickle(recorded("1-main/15-operator-subscribe.http.bin"), 11),
+            Step::Close,
+        ]
+    })
+    .await;
+    let mut events = client(&[&server.name()]).watch().await.unwrap();
+    let mut seen = 0;
+    while let Ok(Some(_)) = events.next().await {
+        seen += 1;
+    }
+    let path = support::recordings().join("1-main/15-operator-subscribe.events.json");
+    assert_eq!(seen, document(&path).as_array().unwrap().len());
+}
+
+/// What a snapshot told, entry by entry.
+#[derive(Default)]
+struct Seen {
+    agents: Vec<Option<AgentId>>,
+    frameworks: Vec<String>,
+    tasks: Vec<(TaskId, String)>,
+    unreadable: u32,
+}
+
+impl operator::Snapshot for Seen {
+    fn agent(&mut self, agent: &operator::Agent) {
+        self.agents.push(agent.agent_info.id.clone());
+    }
+
+    fn framework(&mut self, framework: &operator::Framework) {
+        self.frameworks.push(framework.framework_info.name.clone());
+    }
+
+    fn task(&mut self, task: &transom_cluster::v1::Task) {
+        self.tasks.push((task.task_id.clone(), task.name.clone()));
+    }
+
+    fn unreadable(&mut self) {
+        self.unreadable += 1;
+    }
+}
+
+/// A master whose stream begins with this record, and goes on with heartbeats' silence.
+async fn beginning_with(record: Vec<u8>) -> Server {
+    Server::master(move |_| {
+        let record = transom_cluster::recordio::encode(&record);
+        vec![Step::Say([stream_head(), chunk(&record)].concat()), Step::Silence]
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_snapshot_is_told_entry_by_entry_and_one_that_cannot_be_read_hides_no_other() {
+    let task = |id: &str, name: &str| {
+        json!({
+            "name": name, "task_id": {"value": id}, "framework_id": {"value": "f"}, "agent_id": {"value": "a"},
+            "state": "TASK_RUNNING",
+        })
+    };
+    let snapshot = json!({"type": "SUBSCRIBED", "subscribed": {
+        "get_state": {
+            "get_tasks": {"tasks": [task("t-1", "one"), {"name": 7}, task("t-2", "NAME")], "completed_tasks": [task("t-0", "old")]},
+            "get_frameworks": {"frameworks": [{"framework_info": {"user": "u", "name": "fw"}}, null]},
+            "get_agents": {"agents": [{"agent_info": {"hostname": "h", "id": {"value": "a"}}}]},
+        },
+        "heartbeat_interval_seconds": 0.1,
+    }});
+    // One name is no text.
+    let record = snapshot.to_string().replace("NAME", "\u{1}").into_bytes();
+    let record: Vec<u8> = record
+        .iter()
+        .map(|byte| if *byte == 1 { 0xff } else { *byte })
+        .collect();
+    let server = beginning_with(record).await;
+    let mut events = client(&[&server.name()]).watch().await.unwrap();
+    let seen = events.snapshot(Seen::default()).await.unwrap().unwrap();
+    assert_eq!(seen.agents, [Some(AgentId::from("a"))]);
+    assert_eq!(seen.frameworks, ["fw"]);
+    assert_eq!(
+        seen.tasks,
+        [
+            (TaskId::from("t-1"), "one".to_owned()),
+            (TaskId::from("t-2"), "\u{fffd}".to_owned())
+        ]
+    );
+    assert_eq!(seen.unreadable, 2);
+    // The interval counts.
+    let error = events.next().await.unwrap_err();
+    assert!(
+        matches!(error, Error::Silent { for_, .. } if for_ == Duration::from_millis(250)),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_snapshot_is_an_error() {
+    let server = beginning_with(b"{\"type\": \"SUBSCRIBED\", \"subscribed\": [".to_vec()).await;
+    let mut events = client(&[&server.name()]).watch().await.unwrap();
+    let error = events.snapshot(Seen::default()).await.map(|_| ()).unwrap_err();
+    assert!(matches!(error, Error::Decode { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_recorded_snapshot_is_told_as_the_first_event_has_it() {
+    let server = Server::master(|_| {
+        let recording = recorded("8-http/failover-operator.http.bin");
+        vec![Step::Trickle(recording, 1000), Step::Close]
+    })
+    .await;
+    let client = client(&[&server.name()]);
+    let Some(operator::Event::Subscribed(state)) = client.watch().await.unwrap().next().await.unwrap() else {
+        panic!("not subscribed")
+    };
+    let seen = client
+        .watch()
+        .await
+        .unwrap()
+        .snapshot(Seen::default())
+        .await
+        .unwrap()
+        .unwrap();
+    let agents: Vec<_> = state
+        .get_agents
+        .iter()
+        .flat_map(|it| &it.agents)
+        .map(|it| it.agent_info.id.clone())
+        .collect();
+    let frameworks = state.get_frameworks.iter().flat_map(|it| &it.frameworks);
+    let frameworks: Vec<_> = frameworks.map(|it| it.framework_info.name.clone()).collect();
+    let tasks = state.get_tasks.iter().flat_map(|it| &it.tasks);
+    let tasks: Vec<_> = tasks.map(|it| (it.task_id.clone(), it.name.clone())).collect();
+    assert_eq!((agents.len(), frameworks.len(), tasks.len()), (1, 1, 1));
+    assert_eq!(
+        (seen.agents, seen.frameworks, seen.tasks, seen.unreadable),
+        (agents, frameworks, tasks, 0)
+    );
+}
