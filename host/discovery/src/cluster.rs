@@ -82,19 +82,19 @@ pub struct Framework {
     pub endpoint: Option<Endpoint>,
 }
 
-/// A task that has not ended.
+/// A task that has not ended. There may be very many, so it is small.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Task {
     /// Its name as given.
-    pub name: String,
+    pub name: Box<str>,
     /// Where it runs.
     pub agent: AgentId,
     /// Whether it is running: only then does it have records.
     pub running: bool,
     /// Ports on the agent that are its own, each range from first to last.
-    pub ports: Vec<(u64, u64)>,
+    pub ports: Box<[(u64, u64)]>,
     /// How it wants to be found.
-    pub discovery: Option<Discovery>,
+    pub discovery: Option<Box<Discovery>>,
     /// Its own addresses, as of the newest status that said it runs.
     pub addresses: Addresses,
     /// Whether it is about to run: it is being staged, or is starting.
@@ -106,6 +106,8 @@ pub struct Task {
     /// Its id, where another task of the framework has the same one: it is then known by something else.
     pub twin: Option<TaskId>,
 }
+
+const _: () = assert!(size_of::<Task>() <= 144);
 
 impl Task {
     /// Its id: the one that it is known by, but for twins.

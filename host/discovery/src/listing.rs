@@ -119,7 +119,7 @@ impl Lister {
         });
         let seen = &mut self.seen;
         Some(ListedTask {
-            name: task.name.clone(),
+            name: task.name.to_string(),
             id: task.id(id).to_string(),
             records: records
                 .filter(|record| seen.insert(fingerprint(record)))

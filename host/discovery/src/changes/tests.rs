@@ -48,13 +48,13 @@ fn disturbed(cluster: &Cluster, random: &mut StdRng) -> Cluster {
             _ => {
                 let ip: IpAddr = [10, 9, 0, random.random_range(0..3)].into();
                 let task = Task {
-                    name: ["web", "db", "web.db"][random.random_range(0..3)].to_owned(),
+                    name: ["web", "db", "web.db"][random.random_range(0..3)].into(),
                     agent: agent_id,
                     running: random.random_ratio(3, 4),
-                    ports: vec![(31000, random.random_range(30999..31002))],
+                    ports: Box::new([(31000, random.random_range(30999..31002))]),
                     discovery: None,
                     addresses: Addresses {
-                        netinfo: vec![ip],
+                        netinfo: Box::new([ip]),
                         ..Addresses::default()
                     },
                     about_to_run: random.random(),

@@ -11,11 +11,11 @@ const MESOS: &str = "MesosContainerizer.NetworkSettings.IPAddress";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     /// From the container's networks.
-    pub netinfo: Vec<IpAddr>,
+    pub netinfo: Box<[IpAddr]>,
     /// From labels of the Docker containerizer.
-    pub docker: Vec<IpAddr>,
+    pub docker: Box<[IpAddr]>,
     /// From labels of the cluster's own containerizer.
-    pub mesos: Vec<IpAddr>,
+    pub mesos: Box<[IpAddr]>,
 }
 
 /// The parts of a status that matter here, whichever API it came by.
@@ -116,7 +116,7 @@ mod tests {
             labels,
             container: None,
         };
-        let docker = |statuses: &[Status<'_>]| Addresses::newest(statuses.iter().copied()).docker;
+        let docker = |statuses: &[Status<'_>]| Addresses::newest(statuses.iter().copied()).docker.into_vec();
         assert_eq!(
             docker(&[status(&running, 1.0, &one), status(&running, 2.0, &two)]),
             [IpAddr::from([10, 0, 0, 2])]

@@ -265,12 +265,16 @@ fn read_task(task: &WireTask<'_>, skipped: &mut u64) -> Task {
         .as_ref()
         .and_then(|resources| resources.ports.as_deref());
     Task {
-        name: task.name.clone().unwrap_or_default(),
+        name: task.name.as_deref().unwrap_or_default().into(),
         agent: AgentId::from(task.slave_id.as_deref().unwrap_or_default()),
         running: state == TaskState::Running,
         about_to_run: is_about_to_run(&state),
-        ports: port_ranges(ports.unwrap_or_default()),
-        discovery: task.discovery.as_ref().and_then(|info| discovery(info, skipped)),
+        ports: port_ranges(ports.unwrap_or_default()).into(),
+        discovery: task
+            .discovery
+            .as_ref()
+            .and_then(|info| discovery(info, skipped))
+            .map(Box::new),
         addresses: Addresses::newest(newest),
         healthy: newest_health(
             statuses

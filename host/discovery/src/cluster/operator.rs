@@ -218,13 +218,17 @@ fn read_task(task: &WireTask) -> Task {
     let ports = task.resources.iter().filter(|resource| resource.name == "ports");
     let labels = task.labels.iter().flat_map(|labels| &labels.labels);
     Task {
-        name: task.name.clone(),
+        name: task.name.as_str().into(),
         agent: task.agent_id.clone(),
         running: task.state == TaskState::Running,
         ports: ports
             .flat_map(transom_cluster::v1::Resource::port_ranges)
             .collect(),
-        discovery: task.discovery.as_ref().and_then(Discovery::from_wire),
+        discovery: task
+            .discovery
+            .as_ref()
+            .and_then(Discovery::from_wire)
+            .map(Box::new),
         addresses: Addresses::newest(task.statuses.iter().map(status)),
         about_to_run: is_about_to_run(&task.state),
         healthy: newest_health(

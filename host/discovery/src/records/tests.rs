@@ -383,7 +383,7 @@ fn a_site_decides_which_tasks_have_records_and_what_they_weigh() {
         name: "web".into(),
         agent: "c1-S0".into(),
         running,
-        ports: vec![(31000, 31000)],
+        ports: Box::new([(31000, 31000)]),
         discovery: None,
         addresses: crate::cluster::Addresses::default(),
         about_to_run,
