@@ -25,13 +25,22 @@ const PATIENCE: Duration = Duration::from_mins(6);
 
 /// Where `cargo xtask test` puts Airflow: `TRANSOM_AIRFLOW`, or beside what is built.
 fn airflow() -> PathBuf {
-    if let Some(path) = std::env::var_os("TRANSOM_AIRFLOW") {
+    environment("TRANSOM_AIRFLOW", "airflow")
+}
+
+/// The same of the oldest Airflow that our operator is for.
+fn airflow_2() -> PathBuf {
+    environment("TRANSOM_AIRFLOW_2", "airflow-2")
+}
+
+fn environment(variable: &str, name: &str) -> PathBuf {
+    if let Some(path) = std::env::var_os(variable) {
         return path.into();
     }
     let executable = std::env::current_exe().expect("the test's own path");
     executable
         .ancestors()
-        .map(|dir| dir.join("python/airflow"))
+        .map(|dir| dir.join("python").join(name))
         .find(|path| path.join("bin/airflow").exists())
         .expect("no Airflow found: `cargo xtask test` gets everything that tests need")
 }
@@ -42,7 +51,11 @@ fn root() -> PathBuf {
 
 /// A program of the environment that knows nothing of this machine's own set-up.
 fn python(home: &Path, program: &str) -> Command {
-    let bin = airflow().join("bin");
+    python_of(&airflow(), home, program)
+}
+
+fn python_of(environment: &Path, home: &Path, program: &str) -> Command {
+    let bin = environment.join("bin");
     let mut command = Command::new(bin.join(program));
     command
         .env_clear()
@@ -84,9 +97,8 @@ async fn the_published_operator_runs_as_it_is() {
     let text = tokio::task::spawn_blocking(move || output(&mut command))
         .await
         .expect("it ends");
-    let outcomes: BTreeMap<String, String> = text
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+    let outcomes: BTreeMap<String, String> = lines(&text)
+        .into_iter()
         .map(|line| {
             let word = |name: &str| line[name].as_str().expect("a text").to_owned();
             (word("case"), word("outcome"))
@@ -114,6 +126,69 @@ async fn the_published_operator_runs_as_it_is() {
         .filter(|task| task.starts_with("airflow.published.list"))
         .count();
     assert_eq!(list, 2, "{launches:?}");
+    site.cluster.stop_after(site.daemon);
+}
+
+/// What was written as one JSON object a line.
+fn lines(text: &str) -> Vec<Value> {
+    text.lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_operator_runs_in_the_oldest_airflow_that_it_is_for() {
+    let site = Site::start_with(SECTION).await;
+    let home = tempfile::tempdir().expect("a directory");
+    let url = format!("http://{}", site.addresses["workflow"]);
+    let text = tokio::task::spawn_blocking(move || {
+        let command = |program: &str| {
+            let mut command = python_of(&airflow_2(), home.path(), program);
+            command.env("AIRFLOW__CLUSTER__OPERATOR_API_URL", &url);
+            command
+        };
+        output(command("airflow").args(["db", "migrate"]));
+        output(command("python").arg(root().join("tests/airflow/operator_2.py")))
+    })
+    .await
+    .expect("it ends");
+    let told = lines(&text);
+    let about = |key: &str, value: &str| {
+        let found = told.iter().find(|line| line[key] == value);
+        found
+            .cloned()
+            .unwrap_or_else(|| panic!("no {key} {value}:\n{text}"))
+    };
+    let run = about("run", "failed");
+    assert!(
+        run["version"]
+            .as_str()
+            .is_some_and(|version| version.starts_with("2.10.")),
+        "{run}"
+    );
+    for (task, state) in [
+        ("finishes", "success"),
+        ("look", "success"),
+        ("deferred", "success"),
+        ("fails", "failed"),
+        ("deferred_fails", "failed"),
+        ("waits", "failed"),
+    ] {
+        assert_eq!(about("task", task)["state"], state, "{task}:\n{text}");
+    }
+    about("pulled", "TASK_FINISHED");
+    // Why it failed is said: by the daemon, and by what it waited for.
+    for expected in [
+        "finished in state TASK_FAILED",
+        "Command exited with status 4",
+        "it waits:",
+        "`gpu:true`",
+    ] {
+        assert!(text.contains(expected), "{expected}:\n{text}");
+    }
+    // One container for each, but for the one that had no place.
+    let launches = site.cluster.launches();
+    assert_eq!(launches.values().sum::<usize>(), 4, "{launches:?}");
     site.cluster.stop_after(site.daemon);
 }
 

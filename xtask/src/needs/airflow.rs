@@ -1,4 +1,5 @@
-//! A workflow engine and its clients, in a Python environment of their own: `target/python/airflow`.
+//! A workflow engine and its clients, in Python environments of their own: `target/python/airflow`, and `airflow-2` with the
+//! oldest version that our operator is for.
 
 use std::fs;
 use std::path::Path;
@@ -9,53 +10,94 @@ use anyhow::Context;
 use super::{apt, is_root};
 use crate::steps::{step, target};
 
-/// What tests start, and what looks after our own distribution.
-const PACKAGES: [&str; 6] = [
-    "apache-airflow==3.3.2",
-    "avmesos-airflow-provider==0.4.0",
-    "mypy>=1.18,<3",
-    "pytest>=8,<10",
-    "ruff>=0.14,<1",
-    "types-requests",
-];
-/// Pythons that this Airflow runs on, the best known first.
+/// Names of Pythons, the one that Airflow is best known to run on first.
 const PYTHONS: [&str; 5] = ["python3.11", "python3.12", "python3.13", "python3.10", "python3"];
 
-/// Makes the environment, unless it is there and as it should be.
+/// An environment: its folder's name, what is in it, and which minor versions of Python 3 do for it.
+struct Wanted {
+    name: &'static str,
+    packages: &'static [&'static str],
+    /// Exact versions of what the packages need, where the newest ones would not do.
+    constraints: Option<&'static str>,
+    pythons: std::ops::RangeInclusive<u32>,
+}
+
+const WANTED: [Wanted; 2] = [
+    // What tests start, and what looks after our own distribution.
+    Wanted {
+        name: "airflow",
+        packages: &[
+            "apache-airflow==3.3.2",
+            "avmesos-airflow-provider==0.4.0",
+            "mypy>=1.18,<3",
+            "pytest>=8,<10",
+            "ruff>=0.14,<1",
+            "types-requests",
+        ],
+        constraints: None,
+        pythons: 10..=13,
+    },
+    // The oldest Airflow that the operator is for. It is no longer looked after, so what it needs has to stay as it was.
+    Wanted {
+        name: "airflow-2",
+        packages: &["apache-airflow==2.10.5"],
+        constraints: Some(include_str!("airflow-2.10.txt")),
+        pythons: 10..=12,
+    },
+];
+
+/// Makes the environments, unless they are there and as they should be.
 pub(super) fn install() -> anyhow::Result<()> {
-    let dir = target().join("python/airflow");
-    let (done, wanted) = (dir.join("packages"), PACKAGES.join("\n"));
-    if fs::read_to_string(&done).is_ok_and(|found| found == wanted) {
+    WANTED.iter().try_for_each(make)
+}
+
+fn make(wanted: &Wanted) -> anyhow::Result<()> {
+    let dir = target().join("python").join(wanted.name);
+    let done = dir.join("packages");
+    let mut stamp = wanted.packages.join("\n");
+    if let Some(constraints) = wanted.constraints {
+        stamp = format!("{stamp}\n\n{constraints}");
+    }
+    if fs::read_to_string(&done).is_ok_and(|found| found == stamp) {
         return Ok(());
     }
-    let python = python()?;
+    let python = python(&wanted.pythons)?;
     // What is left of another version would get in the way.
     if dir.exists() {
         fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
     }
     step(
-        "an environment for Airflow",
+        &format!("an environment for {}", wanted.name),
         Command::new(python).args(["-m", "venv"]).arg(&dir),
     )?;
+    let mut pip = Command::new(dir.join("bin/pip"));
+    pip.args(["install", "--quiet", "--disable-pip-version-check"])
+        .args(wanted.packages);
+    if let Some(constraints) = wanted.constraints {
+        let file = dir.join("constraints.txt");
+        write(&file, constraints)?;
+        pip.arg("--constraint").arg(file);
+    }
     step(
-        "Airflow for the tests (about 300 MB)",
-        Command::new(dir.join("bin/pip"))
-            .args(["install", "--quiet", "--disable-pip-version-check"])
-            .args(PACKAGES),
+        &format!("{} for the tests (about 300 MB)", wanted.packages[0]),
+        &mut pip,
     )?;
-    write(&done, &wanted)
+    write(&done, &stamp)
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 
-/// A Python that this Airflow runs on, installed where that is possible.
-fn python() -> anyhow::Result<&'static str> {
+/// A Python of one of these minor versions, installed where that is possible.
+fn python(versions: &std::ops::RangeInclusive<u32>) -> anyhow::Result<&'static str> {
+    let (first, last) = (versions.start(), versions.end());
     let usable = || {
         PYTHONS.into_iter().find(|name| {
-            let says = "import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info < (3, 14))";
-            let outcome = Command::new(name).args(["-c", says]).output();
+            let says = format!(
+                "import sys, venv, ensurepip; sys.exit(not (3, {first}) <= sys.version_info[:2] <= (3, {last}))"
+            );
+            let outcome = Command::new(name).args(["-c", &says]).output();
             outcome.is_ok_and(|output| output.status.success())
         })
     };
@@ -73,7 +115,10 @@ fn python() -> anyhow::Result<&'static str> {
             "python3-venv",
         ])?;
     }
-    usable().context(
-        "tests run Airflow, which takes a Python from 3.10 to 3.13 with its module venv: apt-get install -y python3-venv",
-    )
+    usable().with_context(|| {
+        format!(
+            "tests run Airflow, which takes a Python from 3.{first} to 3.{last} with its module venv: apt-get install -y \
+             python3-venv"
+        )
+    })
 }
