@@ -22,6 +22,7 @@ class Workload:
             run_id="r",
             try_number=1,
             map_index=-1,
+            priority_weight=7,
             **{"executor_config": None, **more},
         )
 
@@ -72,6 +73,7 @@ def test_a_workload_reaches_the_daemon_whole_and_without_secrets(executor, daemo
         "map_index": -1,
     }
     assert body["executor_config"] == config
+    assert body["priority"] == 7
     assert body["environment"]["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://api/execution/"
     assert body["environment"]["MINE"] == "1"
     assert "secret" not in json.dumps(body)

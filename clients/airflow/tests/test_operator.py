@@ -107,6 +107,8 @@ def test_runs_have_ids_of_their_own(daemon):
         operator().execute({"ti": SimpleNamespace(id=f"00{number}")})
     first, second = (asked["json"]["airflow_task_id"] for asked in daemon.asked("POST"))
     assert (first, second) == ("airflow.d1.t1.001", "airflow.d1.t1.002")
+    # Without a weight of the try's own it is the task's.
+    assert [it["json"]["priority"] for it in daemon.asked("POST")] == [1, 1]
     old = SimpleNamespace(run_id="manual__2026-11-20T00:00:00+00:00", try_number=1, map_index=-1)
     operator().execute({"ti": old})
     path = daemon.asked("GET")[-1]["path"]

@@ -123,6 +123,7 @@ fn wanted(specs: u32, conditions: impl Fn(u32) -> Vec<Condition>) -> Vec<Wanted>
             id: format!("bench.{n}").as_str().into(),
             spec: Arc::clone(spec),
             not_before: None,
+            priority: 0,
         })
         .collect()
 }

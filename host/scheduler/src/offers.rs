@@ -84,16 +84,28 @@ pub(crate) enum Ask {
     Suppress,
 }
 
-/// Decides when to revive and suppress: reviving at most once per interval, suppressing after an interval
-/// without demand.
+/// Decides when to revive and suppress.
+///
+/// A revival calls back offers that were refused, and the master looks at every agent for it. For what waits because it
+/// has found no place, that is done at most once per interval. What was just wanted has not been put to any offer yet and
+/// calls them back at once, as long as that pays: after each such revival that nothing was launched upon, the next one
+/// waits longer, up to the interval. So the number of revivals follows that of launches, and not that of wishes.
+/// Suppressed is after an interval without demand.
 #[derive(Debug)]
 pub(crate) struct Appetite {
     interval: Duration,
     suppressed: bool,
     wanted: bool,
+    /// Something is wanted that no offer has been tried for.
+    fresh: bool,
+    /// Revivals since the last launch.
+    in_vain: u32,
     last_revive: Option<Instant>,
     idle_since: Option<Instant>,
 }
+
+/// Revivals in vain before the whole interval has to pass; each one before it halves what has to.
+const MOST_IN_VAIN: u32 = 5;
 
 impl Appetite {
     pub(crate) fn new(interval: Duration) -> Self {
@@ -101,6 +113,8 @@ impl Appetite {
             interval,
             suppressed: false,
             wanted: false,
+            fresh: false,
+            in_vain: 0,
             last_revive: None,
             idle_since: None,
         }
@@ -108,13 +122,24 @@ impl Appetite {
 
     /// A new subscription gets all offers by itself.
     pub(crate) fn subscribed(&mut self, now: Instant) {
-        (self.suppressed, self.wanted, self.idle_since) = (false, false, None);
-        self.last_revive = Some(now);
+        (self.suppressed, self.wanted, self.fresh, self.idle_since) = (false, false, false, None);
+        // Its offers are on their way, as after a revival.
+        (self.in_vain, self.last_revive) = (1, Some(now));
     }
 
     /// Something may fit now that did not before: offers refused earlier are wanted again.
     pub(crate) fn whet(&mut self) {
         self.wanted = true;
+    }
+
+    /// The same for something that was just wanted.
+    pub(crate) fn whet_for_new(&mut self) {
+        (self.wanted, self.fresh) = (true, true);
+    }
+
+    /// Offers were of use.
+    pub(crate) fn fed(&mut self) {
+        self.in_vain = 0;
     }
 
     /// What to ask now, `hungry` meaning that some task may be launched at once.
@@ -123,13 +148,14 @@ impl Appetite {
             self.idle_since = None;
             self.wanted |= self.suppressed;
             if self.wanted && self.revivable().is_none_or(|at| at <= now) {
-                (self.wanted, self.suppressed) = (false, false);
+                (self.wanted, self.suppressed, self.fresh) = (false, false, false);
+                self.in_vain = self.in_vain.saturating_add(1).min(MOST_IN_VAIN);
                 self.last_revive = Some(now);
                 return Some(Ask::Revive);
             }
             return None;
         }
-        self.wanted = false;
+        (self.wanted, self.fresh) = (false, false);
         let since = *self.idle_since.get_or_insert(now);
         if !self.suppressed && now >= since + self.interval {
             self.suppressed = true;
@@ -157,7 +183,12 @@ impl Appetite {
     }
 
     fn revivable(&self) -> Option<Instant> {
-        self.last_revive.map(|last| last + self.interval)
+        let pause = match self.in_vain {
+            0 if self.fresh => Duration::ZERO,
+            in_vain if self.fresh => self.interval / 2_u32.pow(MOST_IN_VAIN - in_vain.min(MOST_IN_VAIN)),
+            _ => self.interval,
+        };
+        self.last_revive.map(|last| last + pause)
     }
 }
 
@@ -195,6 +226,36 @@ mod tests {
             }
             assert_eq!(appetite.ask(hungry, second(at)), expected, "second {at}");
         }
+    }
+
+    #[test]
+    fn what_is_new_calls_offers_back_at_once_as_long_as_that_pays() {
+        let start = Instant::now();
+        let after = |ms: u64| start + Duration::from_millis(ms);
+        let mut appetite = Appetite::new(Duration::from_millis(160));
+        appetite.subscribed(start);
+        appetite.fed();
+        // One after the other, each of them launched: nobody waits for an interval.
+        for ms in [1, 2, 3] {
+            appetite.whet_for_new();
+            assert_eq!(appetite.ask(true, after(ms)), Some(Ask::Revive), "after {ms} ms");
+            appetite.fed();
+            // A place that was left is no hurry.
+            appetite.whet();
+            assert_eq!(appetite.ask(true, after(ms)), None);
+            assert_eq!(appetite.next(), Some(after(ms + 160)));
+            assert_eq!(appetite.ask(false, after(ms)), None);
+        }
+        // Nothing comes of them: each waits longer than the one before, up to the interval.
+        let mut revived = Vec::new();
+        for ms in 10..1000 {
+            appetite.whet_for_new();
+            revived.extend(appetite.ask(true, after(ms)).map(|_| ms));
+        }
+        assert_eq!(revived, [10, 20, 40, 80, 160, 320, 480, 640, 800, 960]);
+        appetite.fed();
+        appetite.whet_for_new();
+        assert_eq!(appetite.ask(true, after(1000)), Some(Ask::Revive));
     }
 
     #[test]

@@ -3,36 +3,67 @@
 //! All that waits is put to the same offers, in one pass. A pass may take several rounds, and what is wanted meanwhile
 //! belongs to it too. One that was cut short is followed by one that begins where it was cut, so that nobody waits for
 //! ever behind others who find no place.
+//!
+//! Higher priorities are served first, and those of one priority in the order in which they were wanted. So that nobody
+//! waits for ever behind a stream of higher ones either, those who have waited for [`LONG`] are first in one pass in
+//! [`SHARE`], by age alone.
 
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use transom_cluster::TaskId;
 
 use crate::{Reason, Reasons, RunSpec, Waiting, Wanted};
 
+/// Passes that launched something, of which one goes by age if somebody needs it.
+const SHARE: u32 = 4;
+/// How long one of a lower priority waits before that.
+const LONG: Duration = Duration::from_mins(1);
+
+/// A place in the queue; what comes first is the least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    priority: Reverse<i32>,
+    number: u64,
+}
+
 #[derive(Debug)]
 struct Queued {
     wanted: Wanted,
     since: Timestamp,
-    turn: u64,
+    turn: Turn,
     /// The last pass in which a place was looked for.
     tried_in: u64,
 }
 
-/// The queue. First come, first served; tasks that share a specification are served together, at the turn of
-/// the first.
+/// The queue. Tasks that share a specification and a priority are served together, at the turn of the first.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     tasks: HashMap<TaskId, Queued>,
-    turns: BTreeMap<u64, TaskId>,
+    turns: BTreeMap<Turn, TaskId>,
     next: u64,
     /// Counted from 1.
     pass: u64,
-    /// Whose turn it was when the last round was cut short; 0 if it was not.
-    cut_at: u64,
+    /// Whose turn it was when the last round was cut short.
+    cut_at: Option<Turn>,
+    /// This pass goes by age alone.
+    by_age: bool,
+    /// Passes that launched something since the last one by age that did.
+    by_priority: u32,
     specs: HashMap<String, Known>,
+}
+
+impl Queued {
+    fn waits_for_long(&self, now: Timestamp) -> bool {
+        let waited = Duration::try_from(now.duration_since(self.since)).unwrap_or_default();
+        waited >= LONG && is_ready(&self.wanted, now)
+    }
 }
 
 /// What is kept of a run spec while any of its tasks waits.
@@ -50,7 +81,9 @@ pub(crate) struct Lot {
     /// What is wanted: tasks, or groups.
     pub(crate) ids: Vec<TaskId>,
     /// The first one's.
-    turn: u64,
+    turn: Turn,
+    /// A place has been looked for before, in another pass, for one of them.
+    tried: bool,
 }
 
 /// How one run spec fared in a round.
@@ -68,19 +101,27 @@ impl Queue {
     pub(crate) fn push(&mut self, wanted: Wanted, now: Timestamp) {
         let id = wanted.id.clone();
         self.specs.entry(wanted.spec.id.clone()).or_default().tasks += 1;
+        let priority = Reverse(wanted.priority);
         if let Some(queued) = self.tasks.get_mut(&id) {
             let before = std::mem::replace(&mut queued.wanted, wanted);
             queued.tried_in = 0;
+            self.turns.remove(&queued.turn);
+            queued.turn.priority = priority;
+            self.turns.insert(queued.turn, id);
             self.let_go(&before.spec.id);
             return;
         }
-        self.turns.insert(self.next, id.clone());
+        let turn = Turn {
+            priority,
+            number: self.next,
+        };
+        self.turns.insert(turn, id.clone());
         self.tasks.insert(
             id,
             Queued {
                 wanted,
                 since: now,
-                turn: self.next,
+                turn,
                 tried_in: 0,
             },
         );
@@ -112,14 +153,32 @@ impl Queue {
     }
 
     /// There are other offers.
-    pub(crate) fn begin_pass(&mut self) {
+    pub(crate) fn begin_pass(&mut self, now: Timestamp) {
         self.pass += 1;
+        self.by_age = self.by_priority + 1 >= SHARE && self.is_anyone_overtaken(now);
+    }
+
+    /// Whether somebody waits for long, and others go before who need not have come before.
+    fn is_anyone_overtaken(&self, now: Timestamp) -> bool {
+        let first = self.turns.first_key_value().map(|(turn, _)| turn.priority);
+        let last = self.turns.last_key_value().map(|(turn, _)| turn.priority);
+        let overtaken = |queued: &Queued| Some(queued.turn.priority) != first && queued.waits_for_long(now);
+        first != last && self.tasks.values().any(overtaken)
+    }
+
+    /// Something was launched in this pass.
+    pub(crate) fn launched(&mut self) {
+        self.by_priority = if self.by_age {
+            0
+        } else {
+            self.by_priority.saturating_add(1)
+        };
     }
 
     /// Whoever is tried next, also if it is in another pass, it begins with this lot; with the first one if there is
     /// none.
     pub(crate) fn go_on_with(&mut self, lot: Option<&Lot>) {
-        self.cut_at = lot.map_or(0, |lot| lot.turn);
+        self.cut_at = lot.map(|lot| lot.turn);
     }
 
     /// A place was looked for.
@@ -134,27 +193,44 @@ impl Queue {
     /// Those that may be launched now and have not been tried in this pass.
     pub(crate) fn ready(&self, now: Timestamp) -> Vec<Lot> {
         let mut lots: Vec<Lot> = Vec::new();
-        let mut known: HashMap<*const RunSpec, usize> = HashMap::new();
+        let mut known: HashMap<(*const RunSpec, Option<Reverse<i32>>), usize> = HashMap::new();
         let untried = |queued: &&Queued| queued.tried_in != self.pass || self.pass == 0;
         for queued in self
-            .in_turn()
+            .in_order(now)
+            .into_iter()
             .filter(untried)
             .filter(|queued| is_ready(&queued.wanted, now))
         {
             let spec = &queued.wanted.spec;
-            let at = *known.entry(Arc::as_ptr(spec)).or_insert_with(|| {
+            let aged = self.by_age && queued.waits_for_long(now);
+            let class = (!aged).then_some(queued.turn.priority);
+            let at = *known.entry((Arc::as_ptr(spec), class)).or_insert_with(|| {
                 lots.push(Lot {
                     spec: Arc::clone(spec),
                     ids: Vec::new(),
                     turn: queued.turn,
+                    tried: false,
                 });
                 lots.len() - 1
             });
             lots[at].ids.push(queued.wanted.id.clone());
+            lots[at].tried |= queued.tried_in != 0;
         }
-        let before_the_cut = lots.partition_point(|lot| lot.turn < self.cut_at);
-        lots.rotate_left(before_the_cut);
+        self.go_on(&mut lots);
         lots
+    }
+
+    /// Puts those first that the last round had no time for, but for the ones of a higher priority that are new.
+    fn go_on(&self, lots: &mut [Lot]) {
+        let Some(cut) = self.cut_at.filter(|_| !self.by_age) else {
+            return;
+        };
+        let before_the_cut = lots.partition_point(|lot| lot.turn < cut);
+        let is_urgent = |lot: &Lot| !lot.tried && lot.turn.priority < cut.priority;
+        // Stable, so that each part stays in order.
+        lots[..before_the_cut].sort_by_key(|lot| !is_urgent(lot));
+        let urgent = lots[..before_the_cut].partition_point(is_urgent);
+        lots[urgent..].rotate_left(before_the_cut - urgent);
     }
 
     pub(crate) fn has_ready(&self, now: Timestamp) -> bool {
@@ -234,6 +310,19 @@ impl Queue {
         })
     }
 
+    /// As they are served in this pass. If it goes by age: first those who have waited for long, the others as always.
+    fn in_order(&self, now: Timestamp) -> Vec<&Queued> {
+        let mut all: Vec<&Queued> = self.in_turn().collect();
+        if self.by_age {
+            // Stable: the others stay as they stood.
+            all.sort_by_key(|queued| {
+                let aged = queued.waits_for_long(now);
+                (!aged, if aged { queued.turn.number } else { 0 })
+            });
+        }
+        all
+    }
+
     fn in_turn(&self) -> impl Iterator<Item = &Queued> {
         self.turns.values().filter_map(|task| self.tasks.get(task))
     }
@@ -241,131 +330,4 @@ impl Queue {
 
 fn is_ready(wanted: &Wanted, now: Timestamp) -> bool {
     wanted.not_before.is_none_or(|at| at <= now)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{spec, wanted};
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
-    }
-
-    #[test]
-    fn lots_share_a_spec_and_keep_their_turn() {
-        let (a, b) = (Arc::new(spec("/a")), Arc::new(spec("/b")));
-        let mut queue = Queue::default();
-        for (id, spec) in [("1", &a), ("2", &b), ("3", &a)] {
-            queue.push(wanted(id, spec), at(1));
-        }
-        let mut later = wanted("4", &b);
-        later.not_before = Some(at(10));
-        queue.push(later, at(1));
-        let names = |lots: Vec<Lot>| -> Vec<(String, Vec<String>)> {
-            let ids = |lot: &Lot| lot.ids.iter().map(ToString::to_string).collect();
-            lots.iter().map(|lot| (lot.spec.id.clone(), ids(lot))).collect()
-        };
-        let strings = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let expected = [
-            ("/a".to_owned(), strings(&["1", "3"])),
-            ("/b".to_owned(), strings(&["2"])),
-        ];
-        assert_eq!(names(queue.ready(at(9))), expected);
-        assert_eq!(queue.next_ready(at(9)), Some(at(10)));
-        assert_eq!(names(queue.ready(at(10)))[1].1, strings(&["2", "4"]));
-        assert_eq!(queue.next_ready(at(10)), None);
-        queue.remove(&"1".into());
-        assert_eq!(names(queue.ready(at(9)))[0], ("/b".to_owned(), strings(&["2"])));
-    }
-
-    #[test]
-    fn a_pass_tries_everything_once_and_goes_on_where_the_last_one_was_cut() {
-        let mut queue = Queue::default();
-        for id in ["a", "b", "c", "d"] {
-            queue.push(wanted(id, &Arc::new(spec(id))), at(1));
-        }
-        let names = |queue: &Queue| -> String {
-            let lots = queue.ready(at(2)).into_iter();
-            lots.map(|lot| lot.spec.id.clone()).collect()
-        };
-        let try_one = |queue: &mut Queue| {
-            let lot = queue.ready(at(2)).remove(0);
-            queue.tried(&lot);
-        };
-        assert_eq!(names(&queue), "abcd");
-        queue.begin_pass();
-        try_one(&mut queue);
-        try_one(&mut queue);
-        assert_eq!(names(&queue), "cd", "each once");
-        queue.push(wanted("e", &Arc::new(spec("e"))), at(2));
-        queue.push(wanted("a", &Arc::new(spec("A"))), at(2));
-        assert_eq!(names(&queue), "Acde", "what is wanted meanwhile is tried too");
-        try_one(&mut queue);
-        let cut = queue.ready(at(2)).remove(0);
-        queue.go_on_with(Some(&cut));
-
-        queue.begin_pass();
-        assert_eq!(names(&queue), "cdeAb", "all, but those that were left first");
-        while !queue.ready(at(2)).is_empty() {
-            try_one(&mut queue);
-        }
-        queue.go_on_with(None);
-        queue.begin_pass();
-        assert_eq!(names(&queue), "Abcde", "in turn again");
-    }
-
-    #[test]
-    fn reasons_belong_to_the_run_spec_until_its_last_task_is_gone() {
-        let a = Arc::new(spec("/a"));
-        let mut queue = Queue::default();
-        queue.push(wanted("1", &a), at(1));
-        let mut later = wanted("2", &a);
-        later.not_before = Some(at(10));
-        queue.push(later, at(2));
-        let last = |waiting: &Waiting| waiting.reasons.last.clone();
-        let only = |reason| BTreeMap::from([(reason, 1)]);
-
-        let waiting = queue.snapshot(None, at(5));
-        assert_eq!(
-            (last(&waiting[0]), last(&waiting[1])),
-            (only(Reason::NoOffers), only(Reason::Backoff))
-        );
-        for _ in 0..2 {
-            let reasons = BTreeMap::from([(Reason::InsufficientCpus, 3)]);
-            queue.note(
-                "/a",
-                Finding {
-                    reasons,
-                    offers: 4,
-                    refused_offers: 3,
-                    ..Finding::default()
-                },
-            );
-        }
-        let waiting = queue.snapshot(None, at(5));
-        assert_eq!(last(&waiting[0]), BTreeMap::from([(Reason::InsufficientCpus, 3)]));
-        assert_eq!(last(&waiting[1]), only(Reason::Backoff));
-        let reasons = &waiting[1].reasons;
-        assert_eq!(
-            (reasons.rounds, reasons.total_offers, reasons.total_refused_offers),
-            (2, 8, 6)
-        );
-        assert_eq!(reasons.total, BTreeMap::from([(Reason::InsufficientCpus, 6)]));
-        for standing in [Reason::Disconnected, Reason::StoreUnavailable] {
-            assert!(
-                queue
-                    .snapshot(Some(standing), at(5))
-                    .iter()
-                    .all(|waiting| last(waiting) == only(standing))
-            );
-        }
-
-        queue.remove(&"1".into());
-        assert_eq!(queue.snapshot(None, at(10))[0].reasons.rounds, 2);
-        queue.remove(&"2".into());
-        queue.note("/a", Finding::default());
-        queue.push(wanted("3", &a), at(5));
-        assert_eq!(queue.snapshot(None, at(5))[0].reasons.rounds, 0);
-    }
 }

@@ -102,6 +102,7 @@ pub(crate) fn wanted(id: &str, spec: &Arc<RunSpec>) -> Wanted {
         id: id.into(),
         spec: Arc::clone(spec),
         not_before: None,
+        priority: 0,
     }
 }
 

@@ -23,6 +23,10 @@ pub struct Wanted {
     pub spec: Arc<RunSpec>,
     /// No launch before this moment (a job's backoff); `None`: at once.
     pub not_before: Option<Timestamp>,
+    /// Offers are put to those with the highest one first, and to those of one priority in the order in which they
+    /// were wanted. It slows lower ones down and keeps none of them waiting for ever: those that have waited for a
+    /// minute are first, by age alone, in one pass over the offers in four.
+    pub priority: i32,
 }
 
 /// What an instance needs and where it may go.

@@ -110,6 +110,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             ],
             "environment": environment,
             "executor_config": config,
+            "priority": ti.priority_weight,
             # Its token is no longer good then.
             "max_wait": conf.getfloat("scheduler", "task_queued_timeout", fallback=600.0),
         }

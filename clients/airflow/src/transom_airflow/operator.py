@@ -121,7 +121,7 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
         self._cluster_task = task_id
         self.log_url = daemon.log_url(task_id)
         begun = time.time()
-        self._queue(daemon, task_id, begun)
+        self._queue(daemon, self.body(task_id, self.priority(context)), begun)
         if self.deferrable:
             from .trigger import ClusterTrigger  # noqa: PLC0415
 
@@ -162,7 +162,15 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
         own = getattr(ti, "id", None) or f"{ti.run_id}.{ti.try_number}.{ti.map_index}"
         return f"{base}.{own}"
 
-    def body(self, task_id: str) -> dict[str, Any]:
+    def priority(self, context: Any) -> int | None:
+        """The weight of this try, or the task's own where a try has none (Airflow 3)."""
+        ti = (context or {}).get("ti")
+        if ti is None:
+            return None
+        weight = getattr(ti, "priority_weight", None)
+        return int(self.priority_weight if weight is None else weight)
+
+    def body(self, task_id: str, priority: int | None = None) -> dict[str, Any]:
         """What the daemon is asked to run."""
         command = self.command
         if command is None:
@@ -185,17 +193,19 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
             value = getattr(self, key)
             if value is not None:
                 body[key] = value
+        if priority is not None:
+            body["priority"] = priority
         return body
 
     def limits(self, begun: float) -> Limits:
         """When what has to have happened."""
         return Limits(begun, self.startup_timeout, self.waiting_timeout, self.running_timeout)
 
-    def _queue(self, daemon: Daemon, task_id: str, begun: float) -> None:
-        limits = self.limits(begun)
+    def _queue(self, daemon: Daemon, body: dict[str, Any], begun: float) -> None:
+        task_id, limits = body["airflow_task_id"], self.limits(begun)
         while True:
             try:
-                daemon.queue(self.body(task_id))
+                daemon.queue(body)
                 return
             except AWAY as error:
                 if limits.passed(None):

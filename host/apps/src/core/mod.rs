@@ -123,6 +123,7 @@ impl AppState {
             id: instance.task(),
             spec: Arc::clone(&self.spec),
             not_before,
+            priority: 0,
         }
     }
 

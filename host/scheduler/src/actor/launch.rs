@@ -35,7 +35,7 @@ impl Actor {
             return;
         }
         if self.pool.pass_since().is_none() {
-            self.queue.begin_pass();
+            self.queue.begin_pass(now);
         }
         let lots = self.queue.ready(now);
         if lots.is_empty() {
@@ -66,7 +66,12 @@ impl Actor {
                 break;
             }
         }
-        self.launch(caller, round.into_planned(), now).await;
+        let planned = round.into_planned();
+        if !planned.is_empty() {
+            self.queue.launched();
+            self.appetite.fed();
+        }
+        self.launch(caller, planned, now).await;
         let next = left.next();
         self.queue.go_on_with(next);
         let in_time = self.pool.pass_since().is_none_or(|since| since.elapsed() < PASS);

@@ -338,7 +338,7 @@ impl Actor {
                 self.queue.push(wanted, now);
             }
         }
-        self.appetite.whet();
+        self.appetite.whet_for_new();
         self.waiting_changed = true;
         Ok(())
     }

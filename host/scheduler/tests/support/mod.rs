@@ -334,6 +334,7 @@ impl Job {
             id: self.task(slot),
             spec: Arc::clone(&self.spec),
             not_before: None,
+            priority: 0,
         };
         self.scheduler.want(vec![wanted]).await.unwrap();
     }

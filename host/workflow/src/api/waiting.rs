@@ -1,5 +1,6 @@
 //! What waits: `/v0/queue`, with the reasons, and `/v0/dags`, as autoscalers poll it.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ struct Entry {
     waiting: Option<Waiting>,
 }
 
-/// All that wait, the oldest first.
+/// All that wait, in the order in which they are served: the highest priority first, then the oldest.
 fn waiting(api: &Api) -> Result<Vec<Entry>, Refusal> {
     let scheduler = Arc::clone(&api.lead()?.scheduler);
     let mut known: HashMap<TaskId, Waiting> = scheduler
@@ -47,7 +48,8 @@ fn waiting(api: &Api) -> Result<Vec<Entry>, Refusal> {
             waiting: known.remove(&task),
         })
         .collect();
-    entries.sort_by(|a, b| (a.live.queued_at, &a.live.id).cmp(&(b.live.queued_at, &b.live.id)));
+    let turn = |entry: &Entry| (Reverse(entry.live.spec.priority), entry.live.queued_at);
+    entries.sort_by(|a, b| (turn(a), &a.live.id).cmp(&(turn(b), &b.live.id)));
     Ok(entries)
 }
 
@@ -81,6 +83,7 @@ fn entry_shown(api: &Api, entry: &Entry, now: Timestamp) -> Value {
         "disk": live.spec.disk,
         "gpus": live.spec.gpus,
         "attributes": conditions,
+        "priority": live.spec.priority,
         "key": live.spec.key,
         "reason": why.shown(),
     })

@@ -363,6 +363,7 @@ impl Core {
             id: task.clone(),
             spec,
             not_before: None,
+            priority: run.spec.priority,
         });
     }
 

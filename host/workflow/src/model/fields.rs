@@ -104,6 +104,26 @@ impl<'a> Fields<'a> {
         })
     }
 
+    /// A whole number, also as text.
+    pub(super) fn whole(&mut self, names: &[&str]) -> Option<i32> {
+        self.read(names, |value| {
+            let found = match value {
+                Value::Number(number) => number.as_i64(),
+                Value::String(text) => text.trim().parse().ok(),
+                _ => None,
+            };
+            found
+                .and_then(|number| i32::try_from(number).ok())
+                .ok_or_else(|| {
+                    format!(
+                        "is {value}; expected a whole number from {} to {}",
+                        i32::MIN,
+                        i32::MAX
+                    )
+                })
+        })
+    }
+
     /// Names and texts; numbers and truth values count as the texts they are written with.
     pub(super) fn texts(&mut self, names: &[&str]) -> BTreeMap<String, String> {
         let Some((path, value)) = self.get(names) else {

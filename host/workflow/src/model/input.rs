@@ -110,6 +110,7 @@ fn spec(fields: &mut Fields<'_>, executor_config: Map<String, Value>, defaults: 
         ports: ports(fields),
         labels: fields.texts(&["labels"]),
         container_sock: container_sock(fields, defaults),
+        priority: fields.whole(&["priority"]).unwrap_or(0),
         max_wait: fields.number(&["max_wait"], 0.0),
         max_runtime: fields.number(&["max_runtime"], 0.001),
         kill_grace: fields.number(&["kill_grace"], 0.0),

@@ -23,7 +23,7 @@ fn the_operators_bodies_are_read() {
         "airflow_task_id": "airflow.d1.t1", "container_type": "DOCKER", "image": "alpine:3.20", "force_pull": false,
         "environment": {"A": "b", "N": 1, "T": true}, "attributes": ["gpu:true"], "volumes": ["/a:/b:ro"],
         "command": ["/bin/sh", "-c", "echo 'it is' \"so\""], "mem_limit": "1g", "cpus": 0.5, "disk": 10,
-        "network_mode": "bridge", "user": "1000", "something": "else",
+        "network_mode": "bridge", "user": "1000", "priority": 5, "something": "else",
     });
     let request = read_with(&body, &defaults()).unwrap();
     assert_eq!(request.id.unwrap().as_str(), "airflow.d1.t1");
@@ -37,6 +37,7 @@ fn the_operators_bodies_are_read() {
         ])
     );
     assert_eq!((spec.cpus, spec.mem, spec.disk), (0.5, 1024.0, 10.0));
+    assert_eq!(spec.priority, 5);
     assert_eq!(spec.environment["N"], "1");
     assert_eq!(spec.environment["T"], "true");
     assert!(!spec.force_pull && spec.volumes[0].read_only);
@@ -50,7 +51,7 @@ fn what_is_left_out_is_the_configurations() {
     let spec = request.spec;
     assert_eq!(spec.command, Command::Args(Vec::new()));
     assert_eq!((spec.cpus, spec.mem, spec.disk), (0.1, 256.0, 1000.0));
-    assert!(spec.force_pull);
+    assert!(spec.force_pull && spec.priority == 0);
     assert_eq!((spec.image, spec.user, spec.network_mode), (None, None, None));
 }
 
@@ -160,6 +161,17 @@ fn mistakes_field_by_field() {
             "/container_sock",
             "no container_sock",
         ),
+        (
+            json!({"command": [], "priority": 1.5}),
+            "/priority",
+            "is 1.5; expected a whole number",
+        ),
+        (
+            json!({"command": [], "priority": 2_147_483_648_u64}),
+            "/priority",
+            "to 2147483647",
+        ),
+        (json!({"command": [], "priority": "high"}), "/priority", "whole"),
         (
             json!({"command": [], "workflow_key": {"dag_id": "d"}}),
             "/workflow_key",

@@ -32,6 +32,9 @@ pub(crate) struct Spec {
     pub(crate) labels: BTreeMap<String, String>,
     /// Whether the configured container socket is mounted.
     pub(crate) container_sock: bool,
+    /// Places are offered to those with the highest one first.
+    #[serde(default)]
+    pub(crate) priority: i32,
     /// Seconds after which a job that has no place yet is given up.
     pub(crate) max_wait: Option<f64>,
     /// Seconds that it may run, counted by its agent.
