@@ -8,15 +8,20 @@ mod session;
 pub use session::CommandResult;
 
 use crate::error::{Error, Result};
-use crate::http::{AGENT, Http, Request};
+use crate::http::{AGENT, Http, Request, answer};
 use crate::ids::{ContainerId, ExecutorId, FrameworkId};
 use crate::v1::CommandInfo;
 use crate::v1::Offer;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 use std::fmt;
 use std::time::Duration;
 use url::Url;
+
+const READ_FILE: &str = "READ_FILE";
 
 /// Where an agent's HTTP API is.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -92,6 +97,28 @@ pub struct Part {
     pub offset: u64,
 }
 
+/// A part of a file, byte for byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// The bytes, whatever they stand for.
+    pub data: Vec<u8>,
+    /// How long the whole file is.
+    pub size: u64,
+}
+
+#[derive(Deserialize)]
+struct ReadFile {
+    read_file: Encoded,
+}
+
+/// `data` in base64; left out, as by agents that leave out what is empty, it is empty.
+#[derive(Deserialize)]
+struct Encoded {
+    size: u64,
+    #[serde(default)]
+    data: String,
+}
+
 /// A client of agents. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Agents {
@@ -119,6 +146,29 @@ impl Agents {
         let (offset, length) = (offset.to_string(), length.to_string());
         let query = [("path", path), ("offset", &offset), ("length", &length)];
         self.get(&agent.into(), "/files/read", &query).await
+    }
+
+    /// As [`Agents::read`], byte for byte: what is not UTF-8, and a character of which only a part is there, stays as it is.
+    pub async fn read_bytes(
+        &self,
+        agent: impl Into<Endpoint>,
+        path: &str,
+        offset: u64,
+        length: u64,
+    ) -> Result<Chunk> {
+        let url = self.url(&agent.into(), "/api/v1", &[])?;
+        let place = json!({"path": path, "offset": offset, "length": length});
+        let body = json!({"type": READ_FILE, "read_file": place});
+        let request = Request::post(url.clone(), AGENT, READ_FILE, &body)?;
+        let ReadFile { read_file } = self.http.ask(&request).await?;
+        let data = STANDARD.decode(&read_file.data).map_err(|_| {
+            let what = <serde_json::Error as serde::de::Error>::custom("`data` is not base64");
+            Error::decode(answer(&url, READ_FILE), what)
+        })?;
+        Ok(Chunk {
+            data,
+            size: read_file.size,
+        })
     }
 
     /// How long a file is.

@@ -219,12 +219,15 @@ async fn files_are_listed_and_read_as_recorded() {
             }
             "GET /files/read?path=%2Fstdout&offset=-1" => "1-main/06-agent-files-read-size.raw",
             "GET /files/read?path=%2Fnope&offset=0&length=1" => "1-main/06-agent-files-read-missing.raw",
+            "POST /api/v1" => "1-main/06-agent-v1-READ_FILE.raw",
             other => panic!("asked for {other}"),
         };
         vec![Step::Say(recorded(file))]
     })
     .await;
     let (agents, at) = (agents(), endpoint(&server));
+    let chunk = agents.read_bytes(at.clone(), "/stdout", 0, 1000).await.unwrap();
+    assert_eq!((chunk.data.as_slice(), chunk.size), (&b"out\n"[..], 4));
     let files = agents.browse(at.clone(), "/a b/&c").await.unwrap();
     assert!(
         files

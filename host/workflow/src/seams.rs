@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use transom_cluster::agent::{Agents, Part};
+use transom_cluster::agent::Agents;
 use transom_cluster::{AgentId, Client, FrameworkId, TaskId};
 use transom_plugins::matcher::{Condition, ConditionError};
 use transom_plugins::{CallError, Plugins};
@@ -27,7 +27,7 @@ pub(crate) trait Cluster: Debug + Send + Sync {
     /// Host name and port of an agent that the master knows.
     async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<(String, u16)>>;
 
-    /// A part of a file in a task's sandbox, and how long the whole file is.
+    /// A part of a file in a task's sandbox. `offset`: `None` for the end.
     async fn read(
         &self,
         agent: &(String, u16),
@@ -36,7 +36,16 @@ pub(crate) trait Cluster: Debug + Send + Sync {
         file: &str,
         offset: Option<u64>,
         length: u64,
-    ) -> transom_cluster::Result<(Part, u64)>;
+    ) -> transom_cluster::Result<Piece>;
+}
+
+/// A part of a file, in bytes.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) data: Vec<u8>,
+    pub(crate) offset: u64,
+    /// How long the whole file is.
+    pub(crate) size: u64,
 }
 
 /// A master and its agents.
@@ -75,13 +84,19 @@ impl Cluster for Real {
         file: &str,
         offset: Option<u64>,
         length: u64,
-    ) -> transom_cluster::Result<(Part, u64)> {
+    ) -> transom_cluster::Result<Piece> {
         // The executor of a task that is launched alone has the task's id.
         let sandbox = transom_cluster::agent::sandbox(framework, &task.as_str().into());
         let path = format!("{sandbox}/{file}");
-        let size = self.agents.size(agent, &path).await?;
-        let offset = offset.unwrap_or_else(|| size.saturating_sub(length));
-        let part = self.agents.read(agent, &path, offset, length).await?;
-        Ok((part, size))
+        let offset = match offset {
+            Some(offset) => offset,
+            None => self.agents.size(agent, &path).await?.saturating_sub(length),
+        };
+        let read = self.agents.read_bytes(agent, &path, offset, length).await?;
+        Ok(Piece {
+            data: read.data,
+            offset,
+            size: read.size,
+        })
     }
 }

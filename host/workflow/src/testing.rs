@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
+use bytes::Bytes;
 use futures::StreamExt;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
@@ -20,7 +21,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
-use transom_cluster::agent::Part;
 use transom_cluster::v1::{ContainerStatus, TaskInfo, TaskState, TaskStatus};
 use transom_cluster::{AgentId, FrameworkId, TaskId};
 use transom_plugins::CallError;
@@ -31,7 +31,7 @@ use transom_scheduler::{
 };
 use transom_store::{Standing, Store};
 
-use crate::seams::{Cluster, Matcher};
+use crate::seams::{Cluster, Matcher, Piece};
 use crate::{Config, start};
 
 /// No wait in a test takes longer.
@@ -318,6 +318,9 @@ impl Matcher for Colons {
     }
 }
 
+/// What a job called `binary` wrote to stdout: characters that pages cut in two, and bytes that are none.
+pub(crate) const BINARY: &[u8] = b"\xc3\xa4\xc3\xb6\xc3\xbc\xe2\x82\xac\xff\x00\xfe\xf0\x9f\x98\x80 end\n";
+
 /// One agent, and what a task wrote there.
 #[derive(Debug)]
 pub(crate) struct OneAgent;
@@ -336,14 +339,18 @@ impl Cluster for OneAgent {
         file: &str,
         offset: Option<u64>,
         length: u64,
-    ) -> transom_cluster::Result<(Part, u64)> {
+    ) -> transom_cluster::Result<Piece> {
         let text = format!("{file} of {task} of {framework} on {}:{}\n", agent.0, agent.1);
-        let size = text.len() as u64;
+        let written = match (task.as_str(), file) {
+            ("binary", "stdout") => BINARY,
+            _ => text.as_bytes(),
+        };
+        let size = written.len() as u64;
         let offset = offset.unwrap_or(size.saturating_sub(length)).min(size);
         // A few bytes at a time, as agents give pages.
         let end = (offset + length.min(7)).min(size);
-        let data = text[offset as usize..end as usize].to_owned();
-        Ok((Part { data, offset }, size))
+        let data = written[offset as usize..end as usize].to_vec();
+        Ok(Piece { data, offset, size })
     }
 }
 
@@ -455,7 +462,8 @@ impl Site {
         Answer {
             status: head.status,
             headers: head.headers,
-            text: String::from_utf8(body.to_vec()).unwrap(),
+            text: String::from_utf8_lossy(&body).into_owned(),
+            body,
         }
     }
 
@@ -493,6 +501,7 @@ pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
+    pub(crate) body: Bytes,
 }
 
 impl Answer {

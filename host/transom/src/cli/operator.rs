@@ -324,16 +324,16 @@ impl Follow<'_> {
     /// What was written since the last look. An agent that cannot be asked is asked at the next one.
     async fn print(&mut self) {
         for (index, stream) in ["stdout", "stderr"].into_iter().enumerate() {
-            while let Some((text, next)) = self.api.log(&self.id, stream, self.printed[index]).await {
+            while let Some((data, next)) = self.api.log(&self.id, stream, self.printed[index]).await {
                 if next <= self.printed[index] {
                     break;
                 }
                 self.printed[index] = next;
                 // Whoever reads this may have gone; the job goes on.
                 let _ = if index == 0 {
-                    std::io::stdout().write_all(text.as_bytes())
+                    std::io::stdout().write_all(&data)
                 } else {
-                    std::io::stderr().write_all(text.as_bytes())
+                    std::io::stderr().write_all(&data)
                 };
             }
         }

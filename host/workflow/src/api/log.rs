@@ -1,7 +1,8 @@
 //! `GET /v0/task/{id}/log`: what a job wrote, from its sandbox.
 //!
 //! `?stream=stdout` (or `stderr`) with `offset` and `length` gives a part of one stream, and the header
-//! `Transom-Next-Offset` where to go on. Without `stream`: the ends of both, one after the other.
+//! `Transom-Next-Offset` where to go on. Without `stream`: the ends of both, one after the other. All of it byte for byte, whatever
+//! was written: parts that follow one another are the whole, also where a character lies across two of them.
 
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
@@ -34,10 +35,10 @@ pub(super) async fn get(
     let offset = query.number("offset", u64::MAX)?;
     match query.text("stream") {
         Some(stream @ ("stdout" | "stderr")) => {
-            let (text, next) = read(&api, &view, stream, offset.or(Some(0)), length).await?;
+            let (data, next) = read(&api, &view, stream, offset.or(Some(0)), length).await?;
             Ok((
                 [(header::CONTENT_TYPE, TEXT.to_owned()), (NEXT, next.to_string())],
-                text,
+                data,
             )
                 .into_response())
         }
@@ -45,9 +46,10 @@ pub(super) async fn get(
             "The parameter 'stream' is '{other}'; expected stdout or stderr"
         ))),
         None => {
-            let (stdout, _) = read(&api, &view, "stdout", None, length).await?;
+            let (mut both, _) = read(&api, &view, "stdout", None, length).await?;
             let (stderr, _) = read(&api, &view, "stderr", None, length).await?;
-            Ok(([(header::CONTENT_TYPE, TEXT)], stdout + &stderr).into_response())
+            both.extend(stderr);
+            Ok(([(header::CONTENT_TYPE, TEXT)], both).into_response())
         }
     }
 }
@@ -59,7 +61,7 @@ async fn read(
     stream: &str,
     offset: Option<u64>,
     length: u64,
-) -> Result<(String, u64), ApiError> {
+) -> Result<(Vec<u8>, u64), ApiError> {
     let Some(agent) = &view.agent else {
         return Err(ApiError::not_found(format!(
             "The job '{}' was not launched, so it has written nothing",
@@ -68,29 +70,29 @@ async fn read(
     };
     let framework = api.lead()?.scheduler.connection().framework_id;
     let framework = framework.ok_or_else(|| unavailable("The framework is not registered yet."))?;
-    let (mut text, mut at) = (String::new(), offset);
+    let (mut data, mut at) = (Vec::new(), offset);
     for _ in 0..MOST_PARTS {
-        let left = length.saturating_sub(text.len() as u64);
-        let part = api
+        let left = length.saturating_sub(data.len() as u64);
+        let piece = api
             .0
             .cluster
             .read(agent, &framework, &view.task, stream, at, left)
             .await;
-        let (part, size) = match part {
-            Ok(part) => part,
+        let piece = match piece {
+            Ok(piece) => piece,
             // Nothing was written, or the agent has tidied up.
             Err(Error::Refused { status: 404, .. }) => break,
             Err(error) => return Err(unreadable(&error)),
         };
-        let next = part.offset + part.data.len() as u64;
-        let over = part.data.is_empty() || next >= size;
-        text.push_str(&part.data);
+        let next = piece.offset + piece.data.len() as u64;
+        let over = piece.data.is_empty() || next >= piece.size;
+        data.extend(piece.data);
         at = Some(next);
-        if over || text.len() as u64 >= length {
+        if over || data.len() as u64 >= length {
             break;
         }
     }
-    Ok((text, at.unwrap_or_default()))
+    Ok((data, at.unwrap_or_default()))
 }
 
 fn unreadable(error: &Error) -> ApiError {

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use serde_json::json;
 use transom_cluster::v1::TaskState;
 
-use crate::testing::{Answer, Site};
+use crate::testing::{Answer, BINARY, Site};
 use crate::{Config, Credentials};
 
 /// `user:password`
@@ -168,11 +168,12 @@ async fn raw(site: &Site, body: &str) -> Answer {
     let peer = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
     request.extensions_mut().insert(ConnectInfo(peer));
     let (head, body) = site.router.clone().oneshot(request).await.unwrap().into_parts();
-    let text = body.collect().await.unwrap().to_bytes();
+    let body = body.collect().await.unwrap().to_bytes();
     Answer {
         status: head.status,
         headers: head.headers,
-        text: String::from_utf8(text.to_vec()).unwrap(),
+        text: String::from_utf8_lossy(&body).into_owned(),
+        body,
     }
 }
 
@@ -264,6 +265,39 @@ async fn what_a_job_wrote() {
     assert_eq!(bad.status, StatusCode::BAD_REQUEST);
     let site = site.restart().await;
     assert_eq!(site.get("/v0/task/a/log").await.text, both.text);
+}
+
+#[tokio::test]
+async fn what_a_job_wrote_is_counted_and_given_in_bytes() {
+    let site = Site::start().await;
+    site.queue(json!({"workflow_task_id": "binary", "command": ["true"]}))
+        .await;
+    site.scheduler.launch("binary").await;
+    site.scheduler.update("binary", TaskState::Running, None);
+    site.until("binary", "TASK_RUNNING").await;
+    // Whatever the parts' length, together they are what was written: nothing lost, nothing twice.
+    for length in [1, 2, 3, 5, 7, 8, 1000] {
+        let (mut whole, mut offset) = (Vec::new(), 0);
+        while offset < BINARY.len() {
+            let path = format!("/v0/task/binary/log?stream=stdout&offset={offset}&length={length}");
+            let part = site.get(&path).await;
+            let next: usize = part.header("transom-next-offset").unwrap().parse().unwrap();
+            assert_eq!(next - offset, part.body.len(), "{length}");
+            whole.extend_from_slice(&part.body);
+            offset = next;
+        }
+        assert_eq!(whole, BINARY, "{length}");
+    }
+    // At its end there is nothing more, and the place stays.
+    let end = BINARY.len();
+    let path = format!("/v0/task/binary/log?stream=stdout&offset={end}");
+    let over = site.get(&path).await;
+    assert_eq!(
+        (over.body.len(), over.header("transom-next-offset")),
+        (0, Some(end.to_string().as_str()))
+    );
+    let both = site.get("/v0/task/binary/log?length=4").await;
+    assert_eq!(&both.body[..4], &BINARY[end - 4..]);
 }
 
 #[tokio::test]

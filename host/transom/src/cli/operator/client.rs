@@ -82,7 +82,7 @@ impl Api {
     }
 
     /// What a stream has from `offset`, and where it goes on; `None`: nothing to be had now.
-    pub(super) async fn log(&self, id: &str, stream: &str, offset: u64) -> Option<(String, u64)> {
+    pub(super) async fn log(&self, id: &str, stream: &str, offset: u64) -> Option<(Vec<u8>, u64)> {
         let request = self.request(Method::GET, &["task", id, "log"]).ok()?;
         let (offset, length) = (offset.to_string(), LENGTH.to_string());
         let query = [("stream", stream), ("offset", &offset), ("length", &length)];
@@ -92,7 +92,7 @@ impl Api {
         }
         let next = answer.headers().get("transom-next-offset")?;
         let next = next.to_str().ok()?.parse().ok()?;
-        Some((answer.text().await.ok()?, next))
+        Some((answer.bytes().await.ok()?.to_vec(), next))
     }
 
     async fn text(&self, request: RequestBuilder) -> Result<String, Failure> {
