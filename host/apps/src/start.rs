@@ -10,14 +10,14 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_plugins::Plugins;
-use transom_scheduler::Connection;
+use transom_scheduler::Job;
 use transom_store::{Standing, Store};
 use transom_web::{Forwarder, Limits, Listener};
 
 use crate::api::{self, Api, Shared};
 use crate::core::mirror::Mirror;
 use crate::core::snapshot::Snapshot;
-use crate::role::{Lead, Metrics, Role};
+use crate::role::{Metrics, Role};
 use crate::seams::Policies;
 use crate::{Config, Error, Result};
 
@@ -26,44 +26,8 @@ const SYNCS: usize = 256;
 /// Upstream's name for what tells who passed a request on.
 const VIA: HeaderName = HeaderName::from_static("x-marathon-via");
 
-/// The job, as others see it. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Apps {
-    addr: SocketAddr,
-    lead: Arc<ArcSwapOption<Lead>>,
-    standing: watch::Receiver<Standing>,
-    tracker: TaskTracker,
-    token: CancellationToken,
-}
-
-impl Apps {
-    /// Where the HTTP port really listens.
-    pub fn addr(&self) -> SocketAddr {
-        self.addr
-    }
-
-    /// Whether requests can be answered and carried out: by this daemon, when it leads and its framework is subscribed,
-    /// or by another one that is known to lead.
-    pub fn ready(&self) -> bool {
-        if self.token.is_cancelled() {
-            return false;
-        }
-        match self.connection() {
-            Some(connection) => connection.connected,
-            None => matches!(*self.standing.borrow(), Standing::Elsewhere(_)),
-        }
-    }
-
-    /// How the framework's subscription stands; `None` while this daemon does not lead.
-    pub fn connection(&self) -> Option<Connection> {
-        self.lead.load().as_ref().map(|lead| lead.scheduler.connection())
-    }
-
-    /// Returns when the port is no longer served; cancel the token given at the start first.
-    pub async fn stopped(&self) {
-        self.tracker.wait().await;
-    }
-}
+/// The job, as others see it.
+pub type Apps = Job;
 
 /// The job with its port taken: its address is known, nothing is served yet.
 #[derive(Debug)]
@@ -167,13 +131,8 @@ impl Bound {
             }
         });
         tracker.close();
-        let apps = Apps {
-            addr,
-            lead,
-            standing,
-            tracker,
-            token,
-        };
+        let look = move || lead.load().as_ref().map(|lead| lead.scheduler.connection());
+        let apps = Job::new(addr, look, standing, tracker, token);
         Ok((apps, role))
     }
 }

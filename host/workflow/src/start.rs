@@ -13,14 +13,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::Client;
 use transom_plugins::Plugins;
-use transom_scheduler::Connection;
+use transom_scheduler::Job;
 use transom_store::Standing;
 use transom_web::{Forwarder, Limits, Listener};
 
 use crate::api::{self, Api, Shared};
 use crate::launch::Book;
 use crate::metrics::Metrics;
-use crate::role::{Lead, Role};
+use crate::role::Role;
 use crate::seams::{Cluster, Matcher, Real};
 use crate::table::Table;
 use crate::{Config, Error, Result};
@@ -30,44 +30,8 @@ const VIA: HeaderName = HeaderName::from_static("x-transom-workflow-via");
 /// Bytes of a body: a workload with everything that belongs to it is some kilobytes.
 const MAX_BODY: usize = 1 << 20;
 
-/// The job, as others see it. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Workflow {
-    addr: SocketAddr,
-    lead: Arc<ArcSwapOption<Lead>>,
-    standing: watch::Receiver<Standing>,
-    tracker: TaskTracker,
-    token: CancellationToken,
-}
-
-impl Workflow {
-    /// Where the HTTP port really listens.
-    pub fn addr(&self) -> SocketAddr {
-        self.addr
-    }
-
-    /// Whether jobs can be queued and launched: by this daemon, when it leads and its framework is subscribed, or by
-    /// another one that is known to lead.
-    pub fn ready(&self) -> bool {
-        if self.token.is_cancelled() {
-            return false;
-        }
-        match self.connection() {
-            Some(connection) => connection.connected,
-            None => matches!(*self.standing.borrow(), Standing::Elsewhere(_)),
-        }
-    }
-
-    /// How the framework's subscription stands; `None` while this daemon does not lead.
-    pub fn connection(&self) -> Option<Connection> {
-        self.lead.load().as_ref().map(|lead| lead.scheduler.connection())
-    }
-
-    /// Returns when the port is no longer served; cancel the token given at the start first.
-    pub async fn stopped(&self) {
-        self.tracker.wait().await;
-    }
-}
+/// The job, as others see it.
+pub type Workflow = Job;
 
 /// The job with its port taken: its address is known, nothing is served yet.
 #[derive(Debug)]
@@ -170,13 +134,8 @@ impl Bound {
             }
         });
         tracker.close();
-        let workflow = Workflow {
-            addr,
-            lead,
-            standing,
-            tracker,
-            token,
-        };
+        let look = move || lead.load().as_ref().map(|lead| lead.scheduler.connection());
+        let workflow = Job::new(addr, look, standing, tracker, token);
         Ok((workflow, role))
     }
 }
