@@ -132,10 +132,7 @@ impl Agents {
 
 /// The agent's place as an offer shows it.
 fn place_of(offer: &v1::Offer) -> AgentPlace {
-    let fault_domain = offer
-        .domain
-        .as_ref()
-        .and_then(|domain| domain.fault_domain.as_ref());
+    let (region, zone) = fault_domain(offer.domain.as_ref());
     let endpoint = offer.url.as_ref().and_then(|url| {
         let host = url.address.ip.clone().or_else(|| url.address.hostname.clone())?;
         Some((host, url.address.port))
@@ -143,9 +140,32 @@ fn place_of(offer: &v1::Offer) -> AgentPlace {
     AgentPlace {
         id: offer.agent_id.clone(),
         hostname: offer.hostname.clone(),
-        region: fault_domain.map(|domain| domain.region.name.clone()),
-        zone: fault_domain.map(|domain| domain.zone.name.clone()),
+        region,
+        zone,
         endpoint,
+    }
+}
+
+/// Region and zone.
+fn fault_domain(domain: Option<&v1::DomainInfo>) -> (Option<String>, Option<String>) {
+    let known = domain.and_then(|domain| domain.fault_domain.as_ref());
+    known
+        .map(|known| (known.region.name.clone(), known.zone.name.clone()))
+        .unzip()
+}
+
+/// An agent as the matcher sees it, offered or not, by what the master says of it. `handle`: any number that no other one
+/// in the same fleet has.
+pub fn as_matched(handle: u32, info: &v1::AgentInfo) -> Agent {
+    let (region, zone) = fault_domain(info.domain.as_ref());
+    Agent {
+        handle,
+        id: info.id.as_ref().map_or_else(String::new, ToString::to_string),
+        hostname: info.hostname.clone(),
+        region,
+        zone,
+        attributes: info.attributes.iter().filter_map(attribute).collect(),
+        extra: Vec::new(),
     }
 }
 

@@ -85,6 +85,7 @@ mod transition;
 mod waiting;
 mod wanted;
 
+pub use agents::as_matched;
 pub use config::Config;
 pub use error::{Error, Result};
 pub use event::{Event, Events};

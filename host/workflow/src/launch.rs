@@ -5,7 +5,7 @@
 
 mod container;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -94,6 +94,8 @@ pub(crate) struct Sorter {
     known: HashMap<Needs, Arc<RunSpec>>,
     sweep_at: usize,
     made: u64,
+    /// Sorts with conditions were made since this was asked for.
+    news: bool,
 }
 
 /// Below this it is not worth looking for sorts that nobody needs any more.
@@ -106,7 +108,27 @@ impl Sorter {
             known: HashMap::new(),
             sweep_at: FEW,
             made: 0,
+            news: false,
         }
+    }
+
+    /// Whether there are conditions that there were not when this was asked before.
+    pub(crate) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
+    }
+
+    /// The conditions of jobs that wait, each list once.
+    pub(crate) fn waiting_for(&self) -> BTreeSet<&Vec<String>> {
+        // Whoever waits has a part in the run spec: it goes when the job is launched.
+        let waits = |(_, spec): &(&Needs, &Arc<RunSpec>)| Arc::strong_count(spec) > 1;
+        let with_conditions = |needs: &&Needs| !needs.conditions.is_empty();
+        self.known
+            .iter()
+            .filter(waits)
+            .map(|(needs, _)| needs)
+            .filter(with_conditions)
+            .map(|needs| &needs.conditions)
+            .collect()
     }
 
     /// What a job is an instance of.
@@ -120,6 +142,7 @@ impl Sorter {
             return Arc::clone(known);
         }
         self.made += 1;
+        self.news |= !needs.conditions.is_empty();
         let ports = needs
             .ports
             .iter()

@@ -7,6 +7,7 @@
 //!
 //! * `model`: what a job is, and how a body becomes one. `state`: what clients see of the cluster's states. `launch`: how a job
 //!   becomes a task. `reason`: why one waits. All of it pure, with tables of cases as tests.
+//! * `survey`: which conditions no active agent satisfies, offered or not.
 //! * `core`: one actor that owns the jobs that have not ended. `table`: what readers see, which is changed and never waited for.
 //! * `role`: leading and standing by. `api`: HTTP, a file for each resource. `seams`: the other sides as traits, so that
 //!   tests can script them.
@@ -58,6 +59,7 @@ mod role;
 mod seams;
 mod start;
 mod state;
+mod survey;
 mod table;
 #[cfg(test)]
 mod testing;

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 use transom_scheduler::{Reason, Reasons};
 
-/// One word for programs, a sentence for people, and the conditions that no agent on offer satisfies.
+use crate::survey::Standing;
+
+/// One word for programs, a sentence for people, and the conditions that no active agent satisfies.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Why {
     pub(crate) code: &'static str,
@@ -27,35 +29,60 @@ pub(crate) fn unknown() -> Why {
     }
 }
 
-/// What the last round found. `conditions`: those of the job, in the order in which they were asked.
-pub(crate) fn why(reasons: &Reasons, conditions: &[String]) -> Why {
-    let unmet: Vec<String> = reasons
-        .last_conditions
-        .iter()
-        .filter(|(_, refused)| reasons.last_offers > 0 && **refused >= reasons.last_offers)
-        .filter_map(|(index, _)| conditions.get(*index as usize).cloned())
-        .collect();
-    let mut sentences: Vec<String> = reasons
-        .last
-        .iter()
-        .filter(|(reason, _)| **reason != Reason::UnfulfilledCondition)
-        .map(|(reason, count)| sentence(*reason, *count, reasons.last_offers))
-        .collect();
-    sentences.extend(refusals(reasons, conditions));
+/// What the last round found. `conditions`: those of the job, in the order in which they were asked. `standing`: how all active
+/// agents stand to them, where that is known.
+pub(crate) fn why(reasons: &Reasons, conditions: &[String], standing: Option<&Standing>) -> Why {
+    let unmet = standing.map_or_else(Vec::new, |standing| standing.unmet.clone());
+    let mut sentences: Vec<String> = standing.map(nobody).unwrap_or_default();
+    sentences.extend(
+        reasons
+            .last
+            .iter()
+            .filter(|(reason, _)| **reason != Reason::UnfulfilledCondition)
+            .map(|(reason, count)| sentence(*reason, *count, reasons.last_offers)),
+    );
+    sentences.extend(refusals(reasons, conditions, &unmet));
     sentences.extend(reasons.message.clone());
-    let code = reasons.last.iter().max_by_key(|(_, count)| **count);
     if sentences.is_empty() {
         sentences.push("no offer has been tried yet".to_owned());
     }
+    let last = reasons.last.iter().max_by_key(|(_, count)| **count);
+    let last = last.map_or(Reason::NoOffers, |(reason, _)| *reason);
+    // What stands in the way of everything comes first, and then what no agent could do whatever it offers.
+    let of_all = [
+        Reason::Disconnected,
+        Reason::MatcherUnavailable,
+        Reason::StoreUnavailable,
+    ];
+    let hopeless = standing.is_some_and(|standing| standing.fitting == 0);
+    let code = if hopeless && !of_all.contains(&last) {
+        Reason::UnfulfilledCondition
+    } else {
+        last
+    };
     Why {
-        code: code.map_or(Reason::NoOffers, |(reason, _)| *reason).as_str(),
+        code: code.as_str(),
         message: sentences.join("; "),
         unmet,
     }
 }
 
-/// What each condition refused.
-fn refusals(reasons: &Reasons, conditions: &[String]) -> Vec<String> {
+/// What no active agent does.
+fn nobody(standing: &Standing) -> Vec<String> {
+    let in_all = agents(standing.agents);
+    if standing.unmet.is_empty() {
+        let together = format!("no active agent satisfies all conditions at once ({in_all} in the cluster)");
+        return (standing.fitting == 0).then_some(together).into_iter().collect();
+    }
+    let each = standing.unmet.iter();
+    each.map(|condition| {
+        format!("no active agent satisfies the condition `{condition}` ({in_all} in the cluster)")
+    })
+    .collect()
+}
+
+/// What each condition refused, but for those of which it is said already.
+fn refusals(reasons: &Reasons, conditions: &[String], said: &[String]) -> Vec<String> {
     let named = |index: &u32| {
         conditions
             .get(*index as usize)
@@ -64,6 +91,11 @@ fn refusals(reasons: &Reasons, conditions: &[String]) -> Vec<String> {
     let mut told: Vec<String> = reasons
         .last_conditions
         .iter()
+        .filter(|(index, _)| {
+            conditions
+                .get(**index as usize)
+                .is_none_or(|condition| !said.contains(condition))
+        })
         .map(|(index, refused)| {
             if reasons.last_offers > 0 && *refused >= reasons.last_offers {
                 format!(
@@ -140,24 +172,17 @@ mod tests {
     #[test]
     fn reasons_in_words() {
         let conditions = ["gpu:true".to_owned(), "rack:r1".to_owned()];
-        for (reasons, code, expected, unmet) in [
-            (
-                Reasons::default(),
-                "NoOffers",
-                "no offer has been tried yet",
-                vec![],
-            ),
+        for (reasons, code, expected) in [
+            (Reasons::default(), "NoOffers", "no offer has been tried yet"),
             (
                 reasons(&[(Reason::Disconnected, 1)], &[], None),
                 "Disconnected",
                 "the framework is not registered with the cluster manager; the daemon keeps trying",
-                vec![],
             ),
             (
                 reasons(&[(Reason::UnfulfilledCondition, 3)], &[(0, 3)], None),
                 "UnfulfilledCondition",
                 "no agent on offer satisfies the condition `gpu:true` (3 agents looked at)",
-                vec!["gpu:true"],
             ),
             (
                 reasons(
@@ -167,7 +192,6 @@ mod tests {
                 ),
                 "UnfulfilledCondition",
                 "not enough CPU on 1 of 3 offers; 2 agents refused by the condition `rack:r1`",
-                vec![],
             ),
             (
                 reasons(
@@ -177,16 +201,79 @@ mod tests {
                 ),
                 "MatcherUnavailable",
                 "the attribute matcher cannot be asked; no plugin `attributes`",
-                vec![],
             ),
             (
                 reasons(&[(Reason::UnfulfilledCondition, 3)], &[(0, 1)], None),
                 "UnfulfilledCondition",
                 "1 agent refused by the condition `gpu:true`; 2 agents refused by the attribute matcher",
-                vec![],
             ),
         ] {
-            let why = why(&reasons, &conditions);
+            let why = why(&reasons, &conditions, None);
+            assert_eq!((why.code, why.message.as_str()), (code, expected));
+            assert_eq!(why.unmet, Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn what_no_active_agent_does_is_told_whatever_is_on_offer() {
+        let conditions = ["gpu:true".to_owned(), "rack:r1".to_owned()];
+        let refused = reasons(&[(Reason::UnfulfilledCondition, 3)], &[(0, 3)], None);
+        let short = reasons(&[(Reason::InsufficientCpus, 3)], &[], None);
+        let away = reasons(&[(Reason::Disconnected, 1)], &[], None);
+        for (reasons, fitting, unmet, code, expected) in [
+            // Said once.
+            (
+                &refused,
+                0,
+                vec!["gpu:true"],
+                "UnfulfilledCondition",
+                "no active agent satisfies the condition `gpu:true` (5 agents in the cluster)",
+            ),
+            // Those that do offer nothing now: that is no condition's fault.
+            (
+                &refused,
+                1,
+                vec![],
+                "UnfulfilledCondition",
+                "no agent on offer satisfies the condition `gpu:true` (3 agents looked at)",
+            ),
+            // Those that do not might still lack other things.
+            (
+                &short,
+                0,
+                vec!["rack:r1"],
+                "UnfulfilledCondition",
+                "no active agent satisfies the condition `rack:r1` (5 agents in the cluster); not enough CPU on 3 of 3 offers",
+            ),
+            (
+                &short,
+                0,
+                vec![],
+                "UnfulfilledCondition",
+                "no active agent satisfies all conditions at once (5 agents in the cluster); not enough CPU on 3 of 3 offers",
+            ),
+            (
+                &short,
+                2,
+                vec![],
+                "InsufficientCpus",
+                "not enough CPU on 3 of 3 offers",
+            ),
+            (
+                &away,
+                0,
+                vec!["gpu:true"],
+                "Disconnected",
+                "no active agent satisfies the condition `gpu:true` (5 agents in the cluster); the framework is not \
+                 registered with the cluster manager; the daemon keeps trying",
+            ),
+        ] {
+            let standing = Standing {
+                agents: 5,
+                fitting,
+                unmet: unmet.iter().map(|text| (*text).to_owned()).collect(),
+            };
+            let why = why(reasons, &conditions, Some(&standing));
             assert_eq!((why.code, why.message.as_str()), (code, expected));
             assert_eq!(why.unmet, unmet);
         }

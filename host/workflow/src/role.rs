@@ -16,6 +16,8 @@ use crate::core::command::Command;
 use crate::core::{self, Parts, Stored};
 use crate::launch::Book;
 use crate::metrics::Metrics;
+use crate::seams::{Cluster, Matcher};
+use crate::survey::{self, Sorts, Survey};
 use crate::table::Table;
 use crate::{Config, Result};
 
@@ -27,6 +29,7 @@ const COMMANDS: usize = 4096;
 pub(crate) struct Lead {
     pub(crate) core: mpsc::Sender<Command>,
     pub(crate) scheduler: Arc<dyn Launcher>,
+    pub(crate) survey: Arc<Survey>,
 }
 
 /// The one place from which the job is run.
@@ -36,6 +39,8 @@ pub struct Role {
     pub(crate) table: Arc<Table>,
     pub(crate) book: Arc<Book>,
     pub(crate) metrics: Metrics,
+    pub(crate) matcher: Arc<dyn Matcher>,
+    pub(crate) cluster: Arc<dyn Cluster>,
     pub(crate) lead: Arc<ArcSwapOption<Lead>>,
     /// Told when `lead` changes.
     pub(crate) turns: watch::Sender<()>,
@@ -79,6 +84,15 @@ impl Role {
         let token = token.child_token();
         let tracker = TaskTracker::new();
         let (commands_in, commands) = mpsc::channel(COMMANDS);
+        let survey = Arc::new(Survey::default());
+        let (sorts, sorts_now) = watch::channel(Sorts::default());
+        tracker.spawn(survey::keep(
+            Arc::clone(&survey),
+            Arc::clone(&self.cluster),
+            Arc::clone(&self.matcher),
+            sorts_now,
+            token.clone(),
+        ));
         let parts = Parts {
             scheduler: Arc::clone(&scheduler),
             events,
@@ -87,11 +101,13 @@ impl Role {
             book: Arc::clone(&self.book),
             config: self.config.clone(),
             metrics: self.metrics.clone(),
+            sorts,
         };
         let core = core::start(stored, parts, &tracker, token.clone());
         self.turn(Some(Lead {
             core: commands_in,
             scheduler,
+            survey,
         }));
         core.await;
         self.turn(None);

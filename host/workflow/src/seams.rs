@@ -5,13 +5,25 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use transom_cluster::agent::Agents;
 use transom_cluster::{AgentId, Client, FrameworkId, TaskId};
-use transom_plugins::matcher::{Condition, ConditionError};
+use transom_plugins::matcher::{Agent, Candidate, Condition, ConditionError, Fleet, Task, Verdict};
 use transom_plugins::{CallError, Plugins};
+
+use crate::survey::candidates;
 
 /// The attribute matcher's side: whether conditions can be understood.
 #[async_trait]
 pub(crate) trait Matcher: Debug + Send + Sync {
     async fn check(&self, conditions: &[Condition]) -> Result<Vec<ConditionError>, CallError>;
+
+    /// Judges these agents, whose handles are their places in the list.
+    fn jury(&self, agents: Vec<Agent>) -> Box<dyn Jury>;
+}
+
+/// The attribute matcher with some agents before it.
+#[async_trait]
+pub(crate) trait Jury: Send {
+    /// For each agent, whether the task may go there.
+    async fn judge(&mut self, task: &Task) -> Result<Vec<Verdict>, CallError>;
 }
 
 #[async_trait]
@@ -19,11 +31,34 @@ impl Matcher for Plugins {
     async fn check(&self, conditions: &[Condition]) -> Result<Vec<ConditionError>, CallError> {
         Plugins::check_conditions(self, conditions).await
     }
+
+    fn jury(&self, agents: Vec<Agent>) -> Box<dyn Jury> {
+        let candidates = candidates(u32::try_from(agents.len()).unwrap_or(u32::MAX));
+        // No home region: the conditions alone are asked about.
+        let mut fleet = self.fleet(None);
+        fleet.update(agents, Vec::new());
+        Box::new(Convened { fleet, candidates })
+    }
+}
+
+struct Convened {
+    fleet: Fleet,
+    candidates: Vec<Candidate>,
+}
+
+#[async_trait]
+impl Jury for Convened {
+    async fn judge(&mut self, task: &Task) -> Result<Vec<Verdict>, CallError> {
+        self.fleet.judge(task, &self.candidates).await
+    }
 }
 
 /// The cluster's side beside the framework: its agents, and files in their sandboxes.
 #[async_trait]
 pub(crate) trait Cluster: Debug + Send + Sync {
+    /// All agents that may be given tasks, as the matcher sees them: their handles are their places in the list.
+    async fn agents(&self) -> transom_cluster::Result<Vec<Agent>>;
+
     /// Host name and port of an agent that the master knows.
     async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<(String, u16)>>;
 
@@ -64,6 +99,17 @@ impl Real {
 
 #[async_trait]
 impl Cluster for Real {
+    async fn agents(&self) -> transom_cluster::Result<Vec<Agent>> {
+        let answer = self.client.get_agents().await?;
+        let active = answer.agents.iter().filter(|agent| {
+            agent.active != Some(false) && agent.deactivated != Some(true) && agent.drain_info.is_none()
+        });
+        let described = (0..).zip(active);
+        Ok(described
+            .map(|(handle, agent)| transom_scheduler::as_matched(handle, &agent.agent_info))
+            .collect())
+    }
+
     async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<(String, u16)>> {
         let answer = self.client.get_agents().await?;
         Ok(answer

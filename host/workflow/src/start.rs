@@ -159,6 +159,8 @@ pub(crate) fn assemble(
         table: Arc::clone(&table),
         book: Arc::clone(&book),
         metrics: Metrics::register(registry),
+        matcher: Arc::clone(&matcher),
+        cluster: Arc::clone(&cluster),
         lead: Arc::clone(&lead),
         turns,
     };

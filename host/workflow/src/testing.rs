@@ -24,14 +24,14 @@ use tower::ServiceExt;
 use transom_cluster::v1::{ContainerStatus, TaskInfo, TaskState, TaskStatus};
 use transom_cluster::{AgentId, FrameworkId, TaskId};
 use transom_plugins::CallError;
-use transom_plugins::matcher::{Condition, ConditionError};
+use transom_plugins::matcher::{Agent, Attribute, AttributeValue, Condition, ConditionError, Task, Verdict};
 use transom_scheduler::{
     AgentPlace, Connection, Event, Launcher, Phase, Placement, Reason, Reasons, TaskRecord, Tasks, Waiting,
     Wanted,
 };
 use transom_store::{Standing, Store};
 
-use crate::seams::{Cluster, Matcher, Piece};
+use crate::seams::{Cluster, Jury, Matcher, Piece};
 use crate::{Config, start};
 
 /// No wait in a test takes longer.
@@ -316,6 +316,33 @@ impl Matcher for Colons {
         };
         Ok(errors.map(error).collect())
     }
+
+    fn jury(&self, agents: Vec<Agent>) -> Box<dyn Jury> {
+        Box::new(Attributes(agents))
+    }
+}
+
+/// An agent satisfies a condition when it has the attribute.
+struct Attributes(Vec<Agent>);
+
+#[async_trait]
+impl Jury for Attributes {
+    async fn judge(&mut self, task: &Task) -> Result<Vec<Verdict>, CallError> {
+        let has = |agent: &Agent, condition: &Condition| {
+            let text = |attribute: &Attribute| match &attribute.value {
+                AttributeValue::Text(value) => format!("{}:{value}", attribute.name),
+                _ => String::new(),
+            };
+            let mut texts = agent.attributes.iter().map(text);
+            matches!(condition, Condition::Expression(wanted) if texts.any(|text| text == *wanted))
+        };
+        let judge = |agent: &Agent| {
+            let mut conditions = (0..).zip(&task.conditions);
+            let refused = conditions.find(|(_, condition)| !has(agent, condition));
+            refused.map_or(Verdict::Fits, |(index, _)| Verdict::Refused(index))
+        };
+        Ok(self.0.iter().map(judge).collect())
+    }
 }
 
 /// What a job called `binary` wrote to stdout: characters that pages cut in two, and bytes that are none.
@@ -327,6 +354,21 @@ pub(crate) struct OneAgent;
 
 #[async_trait]
 impl Cluster for OneAgent {
+    async fn agents(&self) -> transom_cluster::Result<Vec<Agent>> {
+        Ok(vec![Agent {
+            handle: 0,
+            id: "a1".to_owned(),
+            hostname: "h1".to_owned(),
+            region: None,
+            zone: None,
+            attributes: vec![Attribute {
+                name: "rack".to_owned(),
+                value: AttributeValue::Text("r1".to_owned()),
+            }],
+            extra: Vec::new(),
+        }])
+    }
+
     async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<(String, u16)>> {
         Ok((id.as_str() == "a1").then(|| ("h1".to_owned(), 5051)))
     }

@@ -210,23 +210,45 @@ async fn changes_are_told_when_they_come() {
 async fn what_waits_is_told_with_the_reason() {
     let site = Site::start_with(with_credentials()).await;
     let key = json!({"dag_id": "d", "task_id": "t", "run_id": "r", "try_number": 1});
-    let waits = json!({"workflow_task_id": "a", "command": ["true"], "attributes": ["gpu:true"], "airflow_key": key,
-        "executor_config": {"cpus": 2, "mem_limit": "512m"}});
-    site.queue(waits).await;
+    let waits = json!({"workflow_task_id": "a", "command": ["true"], "attributes": ["rack:r1", "gpu:true"],
+        "airflow_key": key, "executor_config": {"cpus": 2, "mem_limit": "512m"}, "priority": 1});
+    let first = json!({"workflow_task_id": "first", "command": ["true"], "priority": 2});
     site.queue(json!({"workflow_task_id": "b", "command": ["true"]}))
         .await;
     site.queue(json!({"workflow_task_id": "c", "command": ["true"]}))
         .await;
-    site.scheduler.wanted(3).await;
+    site.queue(waits).await;
+    site.queue(first).await;
+    let wanted = site.scheduler.wanted(4).await;
+    assert_eq!(wanted.len(), 4);
     site.scheduler.launch("c").await;
+    // In the order in which places are offered.
     let queue = site.get("/v0/queue").await.json();
-    assert_eq!(queue["count"], 2, "{queue}");
-    let first = &queue["queue"][0];
-    assert_eq!(first["task_id"], "a");
+    let ids: Vec<&str> = queue["queue"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["task_id"].as_str().unwrap())
+        .collect();
+    assert_eq!((ids, &queue["count"]), (vec!["first", "a", "b"], &json!(3)));
+    assert_eq!(queue["queue"][1]["priority"], 1);
+    // All agents were looked at, on offer or not.
+    let deadline = tokio::time::Instant::now() + crate::testing::PATIENCE;
+    let first = loop {
+        let queue = site.get("/v0/queue?task_id=a").await.json();
+        if queue["queue"][0]["reason"]["unmet"] != json!([]) {
+            break queue["queue"][0].clone();
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{queue}");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    };
     assert_eq!(first["reason"]["code"], "UnfulfilledCondition");
     assert_eq!(first["reason"]["unmet"], json!(["gpu:true"]));
     let message = first["reason"]["message"].as_str().unwrap();
-    assert!(message.contains("`gpu:true`"), "{message}");
+    assert!(
+        message.contains("no active agent satisfies the condition `gpu:true` (1 agent in the cluster)"),
+        "{message}"
+    );
     let one = site.get("/v0/queue?task_id=b").await.json();
     assert_eq!(one["queue"].as_array().unwrap().len(), 1);
     // Autoscalers see tasks of DAGs, and only those that wait.

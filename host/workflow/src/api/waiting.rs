@@ -17,6 +17,7 @@ use super::{Api, json};
 use crate::core::command::Refusal;
 use crate::launch::{self, Live};
 use crate::model::{Spec, megabytes};
+use crate::survey::Survey;
 use crate::{python, reason};
 
 const LIMIT: u64 = 1_000;
@@ -57,22 +58,24 @@ fn waiting(api: &Api) -> Result<Vec<Entry>, Refusal> {
 pub(super) async fn queue(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
     let limit = query.number("limit", HIGHEST_LIMIT)?.unwrap_or(LIMIT);
     let (now, entries) = (Timestamp::now(), waiting(&api)?);
+    let survey = Arc::clone(&api.lead()?.survey);
     let wanted = query.text("task_id");
     let chosen = entries
         .iter()
         .filter(|entry| wanted.is_none_or(|id| entry.live.id.as_str() == id));
     let shown: Vec<Value> = chosen
         .take(limit as usize)
-        .map(|entry| entry_shown(&api, entry, now))
+        .map(|entry| entry_shown(&api, &survey, entry, now))
         .collect();
     Ok(Json(json!({"count": entries.len(), "queue": shown})).into_response())
 }
 
-fn entry_shown(api: &Api, entry: &Entry, now: Timestamp) -> Value {
+fn entry_shown(api: &Api, survey: &Survey, entry: &Entry, now: Timestamp) -> Value {
     let live = &entry.live;
     let conditions = launch::conditions(&live.spec, &api.0.config.defaults);
+    let standing = survey.of(&conditions);
     let why = entry.waiting.as_ref().map_or_else(reason::unknown, |waiting| {
-        reason::why(&waiting.reasons, &conditions)
+        reason::why(&waiting.reasons, &conditions, standing.as_ref())
     });
     json!({
         "task_id": live.id,

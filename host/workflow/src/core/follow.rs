@@ -124,6 +124,7 @@ impl Core {
         }
         self.forget_old(now).await;
         self.count();
+        self.say_what_is_waited_for();
     }
 
     /// Here and not aside, so that no run gets an id whose record is about to be taken out.

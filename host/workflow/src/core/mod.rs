@@ -17,7 +17,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -32,6 +32,7 @@ use crate::launch::{Book, Live, Sorter};
 use crate::metrics::Metrics;
 use crate::model::Request;
 use crate::state::Shown;
+use crate::survey::Sorts;
 use crate::table::Table;
 use command::{Command, Refusal, Reply};
 use outbox::{Demands, Leftovers};
@@ -58,6 +59,7 @@ pub(crate) struct Parts {
     pub(crate) book: Arc<Book>,
     pub(crate) config: Config,
     pub(crate) metrics: Metrics,
+    pub(crate) sorts: watch::Sender<Sorts>,
 }
 
 /// What was stored, read back before anything starts.
@@ -101,6 +103,8 @@ struct Core {
     last: Number,
     demands: Demands,
     leftovers: Leftovers,
+    /// What jobs wait for.
+    sorts: watch::Sender<Sorts>,
 }
 
 /// Starts the core; it ends with `token`, or when the scheduler has stopped. The future returns when it has ended.
@@ -118,6 +122,7 @@ pub(crate) fn start(
         book,
         config,
         metrics,
+        sorts,
     } = parts;
     let sorter = Sorter::new(Arc::clone(&book), Arc::new(config.defaults.clone()));
     let mut core = Core {
@@ -135,8 +140,10 @@ pub(crate) fn start(
         last: Number::before(stored.term),
         demands: Demands::default(),
         leftovers: Leftovers::default(),
+        sorts,
     };
     core.rebuild(stored.records, &scheduler.tasks());
+    core.say_what_is_waited_for();
     let (demands_in, demands) = mpsc::channel(OUTBOX);
     let (leftovers_in, leftovers) = mpsc::channel(OUTBOX);
     let (dropped_in, mut dropped) = mpsc::channel(OUTBOX);
@@ -264,6 +271,21 @@ impl Core {
             // Whoever asked may have gone.
             let _ = reply.send(outcome);
         }
+        if self.sorter.take_news() {
+            self.say_what_is_waited_for();
+        }
+    }
+
+    /// Tells the survey which conditions waiting jobs have.
+    fn say_what_is_waited_for(&self) {
+        let now = self.sorter.waiting_for();
+        self.sorts.send_if_modified(|sorts| {
+            let same = sorts.iter().eq(now.iter().copied());
+            if !same {
+                *sorts = now.into_iter().cloned().collect();
+            }
+            !same
+        });
     }
 
     async fn queue(&mut self, jobs: Vec<(Box<Request>, Reply<JobId>)>) {
