@@ -11,7 +11,7 @@
 //! * An intent is in the store before the offer is accepted, so no task of ours is ever launched that a
 //!   restart would not know. What became of an intent is asked of the cluster (reconciliation), never
 //!   guessed, and no intent is accepted twice.
-//! * A status is in the store before it is acknowledged, and acknowledged before the job hears of it. A
+//! * A status is in the store before the job hears of it, and before it is acknowledged. A
 //!   repeated status (same `uuid`) is acknowledged again and not told again.
 //! * Events are never dropped: while the job takes none, none are read from the cluster.
 //! * The attribute matcher decides where a task may run. Without it nothing is launched, and

@@ -1,7 +1,7 @@
 //! The actor: the one owner of queue, offers, agents and records.
 //!
 //! It works in turns. A turn takes in what is there (commands, news of the cluster, a change of the matcher,
-//! the passing of time) and then settles: statuses are stored and acknowledged ([`updates`]), kills and
+//! the passing of time) and then settles: statuses are stored, told and acknowledged ([`updates`]), kills and
 //! questions that are due are sent ([`upkeep`]), what waits is matched, for no longer than a round may take,
 //! and launched ([`launch`]), offers left over are declined, and at last snapshots and events go out. Calls to
 //! store, master and matcher are made one after the other within the turn (independent ones side by side); each
@@ -421,8 +421,8 @@ impl Actor {
         }
     }
 
-    /// Readers see everything before the job hears of it.
-    fn publish(&mut self) {
+    /// Readers see everything that an event tells of before the job hears of it.
+    fn publish_what_is_told(&mut self) {
         if !Arc::ptr_eq(&self.shared.tasks.load(), self.ledger.records()) {
             self.metrics.records.set(count(self.ledger.records().len()));
             self.shared.tasks.store(Arc::clone(self.ledger.records()));
@@ -430,6 +430,11 @@ impl Actor {
         if **self.shared.connection.load() != self.connection {
             self.shared.connection.store(Arc::new(self.connection.clone()));
         }
+    }
+
+    /// The same, and what waits.
+    fn publish(&mut self) {
+        self.publish_what_is_told();
         let now = Timestamp::now();
         if self.next_ready.is_some_and(|at| at <= now) {
             // A backoff has ended, and that is demand: what was refused meanwhile is wanted back.

@@ -1,4 +1,4 @@
-//! Statuses: stored, then acknowledged, then told.
+//! Statuses: stored, then told and acknowledged.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -64,8 +64,11 @@ impl Actor {
             self.meet_stray(status);
         }
         let statuses = self.statuses_taken(&outcome.too_early);
-        self.acknowledge(&statuses).await;
         self.outbox.extend(outcome.events);
+        // It is stored, so it may be told; the master, which is answered next, may take its time.
+        self.publish_what_is_told();
+        self.deliver();
+        self.acknowledge(&statuses).await;
     }
 
     /// Applies the statuses to copies of the records, in order.
