@@ -11,9 +11,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
-use transom_tests::process::Transom;
+use transom_tests::process::{Transom, binary};
 use transom_tests::redis::Redis;
 use transom_tests::site::{Cluster, addresses, copy_components};
 use transom_tests::{eventually, http};
@@ -26,15 +27,34 @@ struct Daemon {
     process: Transom,
     addresses: BTreeMap<String, SocketAddr>,
     http: reqwest::Client,
+    scheme: &'static str,
+}
+
+/// Writes a certificate for this machine and its key, and returns the certificate.
+fn certify(dir: &Path) -> reqwest::Certificate {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let names = vec!["127.0.0.1".to_owned()];
+    let params = rcgen::CertificateParams::new(names).expect("names");
+    let certificate = params.self_signed(&key).expect("a certificate");
+    fs::write(dir.join("key.pem"), key.serialize_pem()).expect("written");
+    fs::write(dir.join("cert.pem"), certificate.pem()).expect("written");
+    reqwest::Certificate::from_pem(certificate.pem().as_bytes()).expect("PEM")
 }
 
 impl Daemon {
-    fn start(dir: &Path, name: &str, master: SocketAddr, store: SocketAddr) -> Daemon {
+    fn start(
+        dir: &Path,
+        name: &str,
+        master: SocketAddr,
+        store: SocketAddr,
+        trusted: Option<&reqwest::Certificate>,
+    ) -> Daemon {
         let file = format!("{name}.toml");
         let configuration = format!(
             "[log]\nformat = \"json\"\n[cluster]\nmaster = \"{master}\"\n\
              [store]\nserver = \"{store}\"\nlease_seconds = 2\n\
-             [plugins]\ndir = \"plugins\"\n[admin]\nport = 0\n{SECTION}"
+             [plugins]\ndir = \"plugins\"\n[admin]\nport = 0\n{SECTION}{}",
+            trusted.map_or("", |_| "tls_certificate = \"cert.pem\"\ntls_key = \"key.pem\"\n")
         );
         fs::write(dir.join(&file), configuration).expect("written");
         let mut process = Transom::start(dir, ["serve", "--config", file.as_str()]);
@@ -42,7 +62,14 @@ impl Daemon {
         Daemon {
             process,
             addresses,
-            http: http(),
+            http: trusted.map_or_else(http, |certificate| {
+                reqwest::Client::builder()
+                    .no_proxy()
+                    .tls_certs_only([certificate.clone()])
+                    .build()
+                    .expect("a client")
+            }),
+            scheme: trusted.map_or("http", |_| "https"),
         }
     }
 
@@ -63,7 +90,7 @@ impl Daemon {
     }
 
     fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.addresses["workflow"])
+        format!("{}://{}{path}", self.scheme, self.addresses["workflow"])
     }
 
     async fn queue(&self, id: &str, command: Value) {
@@ -89,12 +116,26 @@ impl Daemon {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_go_on_under_another_daemon() {
+    another_daemon(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_within_tls() {
+    another_daemon(true).await;
+}
+
+async fn another_daemon(tls: bool) {
     let dir = tempfile::tempdir().expect("a directory");
+    let _ = http();
+    let trusted = tls.then(|| certify(dir.path()));
+    let start = |name: &str, cluster: &Cluster, redis: &Redis| {
+        Daemon::start(dir.path(), name, cluster.master, redis.address, trusted.as_ref())
+    };
     copy_components(&dir.path().join("plugins"));
     let (cluster, redis) = (Cluster::start(dir.path()), Redis::start(dir.path()));
-    let first = Daemon::start(dir.path(), "first", cluster.master, redis.address);
+    let first = start("first", &cluster, &redis);
     first.ready(true).await;
-    let second = Daemon::start(dir.path(), "second", cluster.master, redis.address);
+    let second = start("second", &cluster, &redis);
     second.ready(false).await;
 
     // Passed on, also what takes credentials; without them nobody is let in.
@@ -129,8 +170,44 @@ async fn jobs_go_on_under_another_daemon() {
     second.shows("runs", "TASK_FINISHED").await;
     second.queue("after", json!(["true"])).await;
     second.shows("after", "TASK_FINISHED").await;
+    if tls {
+        // Nobody is answered who does not speak it.
+        let plain = second
+            .http
+            .get(second.url("/v0/task/after").replace("https:", "http:"));
+        assert!(plain.send().await.is_err());
+        operator_within_tls(dir.path(), &second);
+    }
     let launches = cluster.launches();
-    let expected = ["after", "killed", "runs"].map(|id| (id.to_owned(), 1));
-    assert_eq!(launches, BTreeMap::from(expected));
+    let expected = ["after", "killed", "operator", "runs"].map(|id| (id.to_owned(), 1));
+    let expected = expected.into_iter().filter(|(id, _)| tls || id != "operator");
+    assert_eq!(launches, expected.collect());
     cluster.stop_after(Some(second.process));
+}
+
+/// An operator that trusts the certificate, as the system's are trusted.
+fn operator_within_tls(dir: &Path, daemon: &Daemon) {
+    let mut command = Command::new(binary());
+    command
+        .args([
+            "operator",
+            "run",
+            "--url",
+            &daemon.url(""),
+            "--poll-interval",
+            "0.1",
+        ])
+        .args([
+            "--username",
+            "user",
+            "--password",
+            "password",
+            "--id",
+            "operator",
+            "--",
+            "true",
+        ])
+        .env("SSL_CERT_FILE", dir.join("cert.pem"));
+    let output = command.output().expect("it starts");
+    assert!(output.status.success(), "{output:?}");
 }

@@ -151,6 +151,7 @@ impl Daemon {
             let info = parts::workflow_framework(section, settings.cluster.principal.clone());
             let (job, framework) = ground
                 .start_workflow(port, info, &cluster, &plugins, &mut registry, &token)
+                .await
                 .context(Unavailable)?;
             addresses.workflow = Some(job.addr());
             workflow = Some(job);
@@ -367,7 +368,7 @@ impl Ground {
     }
 
     /// Starts the workflow; what runs its framework is to be spawned.
-    fn start_workflow(
+    async fn start_workflow(
         &self,
         port: transom_workflow::Bound,
         info: v1::FrameworkInfo,
@@ -378,13 +379,14 @@ impl Ground {
     ) -> anyhow::Result<(Workflow, Framework<transom_workflow::Role>)> {
         let prefix = self.workflow_prefix.clone();
         let election = self.election(&prefix, &port.advertised());
-        let (workflow, role) = port.start(
+        let started = port.start(
             plugins.clone(),
             cluster.clone(),
             election.standing(),
             registry,
             token.child_token(),
-        )?;
+        );
+        let (workflow, role) = started.await?;
         let framework = Framework {
             election,
             role,

@@ -58,6 +58,7 @@ pub struct Forwarder {
     http: reqwest::Client,
     via: HeaderName,
     own: HeaderValue,
+    scheme: &'static str,
 }
 
 impl Forwarder {
@@ -66,21 +67,41 @@ impl Forwarder {
     /// # Errors
     /// [`Error::Forwarder`] when `own` is no text for a header.
     pub fn new(via: HeaderName, own: &str) -> Result<Self> {
+        Self::trusting(via, own, None)
+    }
+
+    /// The same to daemons that speak TLS, whose certificates are one of `issuers` (PEM) or issued by one.
+    ///
+    /// # Errors
+    /// [`Error::Forwarder`] when `own` is no text for a header, or `issuers` has no certificates.
+    pub fn secured(via: HeaderName, own: &str, issuers: &[u8]) -> Result<Self> {
+        Self::trusting(via, own, Some(issuers))
+    }
+
+    fn trusting(via: HeaderName, own: &str, issuers: Option<&[u8]>) -> Result<Self> {
         // Fails when a provider is there already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| Error::Forwarder {
             own: own.to_owned(),
             source,
         };
+        let trusted = issuers.map_or(Ok(Vec::new()), reqwest::Certificate::from_pem_bundle);
+        let trusted = trusted.map_err(|error| failed(error.into()))?;
         let http = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT)
-            .tls_certs_only([])
+            .tls_certs_only(trusted)
             .build()
             .map_err(|error| failed(error.into()))?;
         let own = HeaderValue::from_str(own).map_err(|error| failed(error.into()))?;
-        Ok(Self { http, via, own })
+        let scheme = if issuers.is_some() { "https" } else { "http" };
+        Ok(Self {
+            http,
+            via,
+            own,
+            scheme,
+        })
     }
 
     /// Passes a request on to `leader` (host and port) and returns its answer.
@@ -103,7 +124,7 @@ impl Forwarder {
         headers.append(self.via.clone(), self.own.clone());
         let sending = self
             .http
-            .request(head.method.clone(), format!("http://{leader}{path}"))
+            .request(head.method.clone(), format!("{}://{leader}{path}", self.scheme))
             .headers(headers)
             .body(body)
             .send();

@@ -5,10 +5,10 @@
 //! * [`Json`] reads bodies, [`ApiError`] is what a handler fails with: the error bodies that clients of the app API read.
 //! * [`Forwarder`] passes requests on to the daemon that leads, where several share a store.
 //! * [`metrics`] renders a registry.
-//!
+//! * A [`Certificate`] makes a port speak TLS, and nothing else.
 //! * [`trusted`] answers only the networks that the configuration names.
 //!
-//! What it does not do: no credentials, no TLS, no HTTP/2 yet; a job's own routes, texts and statuses stay with it.
+//! What it does not do: no credentials, no HTTP/2 yet; a job's own routes, texts and statuses stay with it.
 //!
 //! How it fails: binding is the only thing that returns an [`Error`]. Once a port serves, a broken connection ends alone
 //! and is logged at `debug`; running out of file descriptors pauses accepting for a moment and is logged as a warning.
@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod api_error;
+mod certificate;
 mod forward;
 mod json;
 mod layers;
@@ -26,6 +27,7 @@ mod stream;
 mod trusted;
 
 pub use api_error::ApiError;
+pub use certificate::Certificate;
 pub use forward::{Forwarder, Unforwarded};
 pub use json::Json;
 pub use layers::layers;
@@ -62,6 +64,14 @@ pub enum Error {
         /// What the system said.
         #[source]
         source: std::io::Error,
+    },
+    /// The certificate or its key cannot be used.
+    #[error("`{key}`: {what}")]
+    Certificate {
+        /// The setting: `tls_certificate` or `tls_key`.
+        key: &'static str,
+        /// What is wrong, and with which file.
+        what: String,
     },
     /// Requests cannot be passed on in this name.
     #[error("requests cannot be passed on in the name of {own:?}; check the configured hostname")]

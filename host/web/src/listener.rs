@@ -3,13 +3,14 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-use crate::{Error, Result};
+use crate::{Certificate, Error, Result};
 
 /// A TCP port that was taken and is not served yet. Connections made meanwhile wait until [`crate::serve`] takes it.
 #[derive(Debug)]
 pub struct Listener {
     pub(crate) name: &'static str,
     pub(crate) socket: TcpListener,
+    pub(crate) certificate: Option<Certificate>,
     addr: SocketAddr,
 }
 
@@ -23,12 +24,26 @@ impl Listener {
             let socket = TcpListener::bind(addr)?;
             socket.set_nonblocking(true)?;
             let addr = socket.local_addr()?;
-            Ok(Self { name, socket, addr })
+            Ok(Self {
+                name,
+                socket,
+                certificate: None,
+                addr,
+            })
         };
         bind().map_err(|source| match source.kind() {
             io::ErrorKind::AddrInUse => Error::Taken { name, addr },
             _ => Error::Bind { name, addr, source },
         })
+    }
+
+    /// Speaks TLS, and nothing else.
+    #[must_use]
+    pub fn with_certificate(self, certificate: Certificate) -> Self {
+        Self {
+            certificate: Some(certificate),
+            ..self
+        }
     }
 
     /// Where it listens, with the port it really has.

@@ -16,14 +16,18 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use crate::stream::until_stopped;
-use crate::{ApiError, Error, Listener, Result};
+use crate::{ApiError, Certificate, Error, Listener, Result};
 
 /// What a port puts up with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,13 +55,17 @@ impl Default for Limits {
 
 /// hyper reads heads into a buffer that cannot be smaller.
 const SMALLEST_HEAD: usize = 8192;
+/// For a TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Between two looks at the certificate's files.
+const LOOK: Duration = Duration::from_secs(10);
 /// Pause after an accept that failed for want of resources; retrying at once would only burn the processor.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves a router until `token` is cancelled: then no connection is accepted any more, idle ones are closed, event
 /// streams (`text/event-stream`) end, requests being answered get `grace` to finish, and what is left is cut.
 ///
-/// HTTP/1.0 and 1.1. Handlers find the client's address as [`ConnectInfo`]`<SocketAddr>`.
+/// HTTP/1.0 and 1.1, within TLS where the listener has a certificate. Handlers find the client's address as [`ConnectInfo`]`<SocketAddr>`.
 pub async fn serve(
     listener: Listener,
     router: Router,
@@ -66,9 +74,13 @@ pub async fn serve(
     grace: Duration,
 ) -> Result<()> {
     let (name, addr) = (listener.name, listener.local_addr());
+    let mut certificate = listener.certificate;
+    let acceptor = certificate.as_ref().map(Certificate::acceptor);
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let listener =
         TcpListener::from_std(listener.socket).map_err(|source| Error::Bind { name, addr, source })?;
-    tracing::info!(listener = name, %addr, "listening");
+    tracing::info!(listener = name, %addr, tls = acceptor.is_some(), "listening");
     let router = router
         .layer(middleware::from_fn(move |request: Request, next: Next| {
             refuse_large_body(limits.max_body, request, next)
@@ -81,13 +93,30 @@ pub async fn serve(
         let accepted = tokio::select! {
             () = token.cancelled() => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            _ = look.tick(), if certificate.is_some() => {
+                if let Some(certificate) = &mut certificate {
+                    certificate.look().await;
+                }
+                continue;
+            }
             accepted = accept(&listener, &slots) => accepted,
         };
         match accepted {
             Ok((stream, client, slot)) => {
-                let (router, token) = (router.clone(), token.clone());
+                let (router, acceptor, token) = (router.clone(), acceptor.clone(), token.clone());
                 connections.spawn(async move {
-                    connection(stream, client, router, limits, token).await;
+                    let Some(stream) = spoken_to(stream, client, limits, &token).await else {
+                        return;
+                    };
+                    match acceptor {
+                        None => connection(stream, client, router, limits, token).await,
+                        Some(acceptor) => {
+                            if let Some(stream) = shake_hands(stream, client, acceptor, limits, &token).await
+                            {
+                                connection(stream, client, router, limits, token).await;
+                            }
+                        }
+                    }
                     drop(slot);
                 });
             }
@@ -101,7 +130,7 @@ pub async fn serve(
     drop(listener);
 
     let all = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(grace, all).await.is_err() {
+    if timeout(grace, all).await.is_err() {
         tracing::info!(
             listener = name,
             left = connections.len(),
@@ -133,25 +162,59 @@ fn is_the_clients(error: &io::Error) -> bool {
     )
 }
 
-async fn connection(
+/// Waits for the first byte: hyper's own timer starts with it; who connects and says nothing is shown out here.
+async fn spoken_to(
     stream: TcpStream,
     client: SocketAddr,
-    router: Router,
     limits: Limits,
-    token: CancellationToken,
-) {
-    // hyper's own timer starts with the first byte; who connects and says nothing is shown out here.
+    token: &CancellationToken,
+) -> Option<TcpStream> {
     let mut first = [0];
-    let spoke = tokio::select! {
-        () = token.cancelled() => return,
-        spoke = tokio::time::timeout(limits.header_timeout, stream.peek(&mut first)) => spoke,
-    };
-    if !matches!(spoke, Ok(Ok(1..))) {
-        return;
+    let spoke = timeout(limits.header_timeout, stream.peek(&mut first));
+    if !matches!(token.run_until_cancelled(spoke).await?, Ok(Ok(1..))) {
+        return None;
     }
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%client, %error, "answers may be delayed by the system");
     }
+    Some(stream)
+}
+
+/// The same within TLS.
+async fn shake_hands(
+    stream: TcpStream,
+    client: SocketAddr,
+    acceptor: TlsAcceptor,
+    limits: Limits,
+    token: &CancellationToken,
+) -> Option<BufReader<TlsStream<TcpStream>>> {
+    let shaken = timeout(HANDSHAKE, acceptor.accept(stream));
+    let stream = match token.run_until_cancelled(shaken).await? {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%client, %error, "a TLS handshake failed");
+            return None;
+        }
+        Err(_) => {
+            tracing::debug!(%client, "a TLS handshake took too long");
+            return None;
+        }
+    };
+    let mut stream = BufReader::new(stream);
+    let spoke = timeout(limits.header_timeout, stream.fill_buf());
+    let spoke = matches!(token.run_until_cancelled(spoke).await?, Ok(Ok([_, ..])));
+    spoke.then_some(stream)
+}
+
+async fn connection<S>(
+    stream: S,
+    client: SocketAddr,
+    router: Router,
+    limits: Limits,
+    token: CancellationToken,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let stopping = token.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let mut request = request.map(Body::new);

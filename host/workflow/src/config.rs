@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -16,6 +17,9 @@ pub struct Config {
     pub port: u16,
     /// The name under which other daemons reach this one.
     pub hostname: String,
+    /// Certificate and key (PEM files) with which the port speaks TLS; `None`: it does not. Other daemons are to have one
+    /// that is the same or issued by a certificate in the same file.
+    pub tls: Option<(PathBuf, PathBuf)>,
     /// Asked for on every path where they are set; `/v0/dags` needs them in any case.
     pub credentials: Option<Credentials>,
     /// Networks whose requests may queue and look up without credentials; `None`: this machine.
@@ -126,6 +130,7 @@ impl Default for Config {
             listener: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 11000,
             hostname: "localhost".to_owned(),
+            tls: None,
             credentials: None,
             trusted_networks: None,
             prefix: "Airflow".to_owned(),

@@ -15,7 +15,7 @@ use transom_cluster::Client;
 use transom_plugins::Plugins;
 use transom_scheduler::Job;
 use transom_store::Standing;
-use transom_web::{Forwarder, Limits, Listener};
+use transom_web::{Certificate, Forwarder, Limits, Listener};
 
 use crate::api::{self, Api, Shared};
 use crate::launch::Book;
@@ -26,7 +26,9 @@ use crate::table::Table;
 use crate::{Config, Error, Result};
 
 /// Tells who passed a request on.
-const VIA: HeaderName = HeaderName::from_static("x-transom-workflow-via");
+pub(crate) const VIA: HeaderName = HeaderName::from_static("x-transom-workflow-via");
+/// What is spoken within TLS (ALPN).
+const HTTP: &[u8] = b"http/1.1";
 /// Bytes of a body: a workload with everything that belongs to it is some kilobytes.
 const MAX_BODY: usize = 1 << 20;
 
@@ -84,8 +86,8 @@ impl Bound {
     /// [stand by](Role::stand_by) or [lead](Role::lead) with. `standing` tells who leads.
     ///
     /// # Errors
-    /// [`Error::Web`] when the configured hostname is none.
-    pub fn start(
+    /// [`Error::Web`] when the configured hostname is none, or the certificate cannot be used.
+    pub async fn start(
         self,
         plugins: Plugins,
         cluster: Client,
@@ -100,9 +102,10 @@ impl Bound {
             registry,
             token,
         )
+        .await
     }
 
-    pub(crate) fn start_with(
+    pub(crate) async fn start_with(
         self,
         matcher: Arc<dyn Matcher>,
         cluster: Arc<dyn Cluster>,
@@ -113,6 +116,17 @@ impl Bound {
         let own = self.advertised();
         let Self { config, listener } = self;
         let addr = listener.local_addr();
+        let (listener, forwarder) = match &config.tls {
+            None => (listener, Forwarder::new(VIA, &own).map_err(Error::Web)?),
+            Some((certificate, key)) => {
+                let certificate = Certificate::read(certificate, key, HTTP)
+                    .await
+                    .map_err(Error::Web)?;
+                let issuers = certificate.issuers().await.map_err(Error::Web)?;
+                let forwarder = Forwarder::secured(VIA, &own, &issuers).map_err(Error::Web)?;
+                (listener.with_certificate(certificate), forwarder)
+            }
+        };
         if config.credentials.is_none() {
             tracing::info!(
                 "workflow: api_username and api_password are not set, so /v0/dags answers nobody and only trusted \
@@ -124,7 +138,15 @@ impl Bound {
             max_body: MAX_BODY,
             ..Limits::default()
         };
-        let (router, role) = assemble(config, &own, matcher, cluster, &standing, registry, token.clone())?;
+        let (router, role) = assemble(
+            config,
+            forwarder,
+            matcher,
+            cluster,
+            &standing,
+            registry,
+            token.clone(),
+        );
         let lead = Arc::clone(&role.lead);
         let tracker = TaskTracker::new();
         let stop = token.clone();
@@ -140,17 +162,16 @@ impl Bound {
     }
 }
 
-/// What answers requests, and what runs the jobs. `own`: host and port by which other daemons reach this one.
+/// What answers requests, and what runs the jobs.
 pub(crate) fn assemble(
     config: Config,
-    own: &str,
+    forwarder: Forwarder,
     matcher: Arc<dyn Matcher>,
     cluster: Arc<dyn Cluster>,
     standing: &watch::Receiver<Standing>,
     registry: &mut Registry,
     stopping: CancellationToken,
-) -> Result<(Router, Role)> {
-    let forwarder = Forwarder::new(VIA, own).map_err(Error::Web)?;
+) -> (Router, Role) {
     let (table, book) = (Arc::new(Table::new()), Arc::new(Book::default()));
     let lead = Arc::new(ArcSwapOption::empty());
     let (turns, turned) = watch::channel(());
@@ -177,5 +198,5 @@ pub(crate) fn assemble(
         forwarder,
         stopping,
     })));
-    Ok((router, role))
+    (router, role)
 }

@@ -30,6 +30,7 @@ use transom_scheduler::{
     Wanted,
 };
 use transom_store::{Standing, Store};
+use transom_web::Forwarder;
 
 use crate::seams::{Cluster, Jury, Matcher, Piece};
 use crate::{Config, start};
@@ -432,14 +433,13 @@ impl Site {
         let matcher = Arc::new(Colons::default());
         let (router, mut role) = start::assemble(
             config.clone(),
-            "localhost:1",
+            Forwarder::new(start::VIA, "localhost:1").unwrap(),
             Arc::clone(&matcher) as Arc<dyn Matcher>,
             Arc::new(OneAgent),
             &standing,
             &mut Registry::default(),
             token.clone(),
-        )
-        .unwrap();
+        );
         let events = scheduler.attach();
         let events = futures::stream::unfold(events, |mut events| async {
             events.recv().await.map(|event| (event, events))

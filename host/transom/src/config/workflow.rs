@@ -1,6 +1,7 @@
 //! `[workflow]`: a workflow engine's tasks as containers (specification, part D).
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,9 @@ pub(crate) struct Workflow {
     /// Networks such as `10.0.0.0/8` whose requests may queue and look up without credentials. This machine's, unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) trusted_networks: Option<Vec<IpNet>>,
+    /// PEM files with which the port speaks TLS: each needs the other.
+    pub(crate) tls_certificate: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
     pub(crate) api_username: Option<String>,
     pub(crate) api_password: Option<Secret>,
     /// Where operators are told to ask; nothing the daemon itself uses.
@@ -90,6 +94,8 @@ impl Default for Workflow {
             port: 11000,
             hostname: String::new(),
             trusted_networks: None,
+            tls_certificate: None,
+            tls_key: None,
             api_username: None,
             api_password: None,
             operator_api_url: None,
@@ -145,6 +151,10 @@ impl Workflow {
             }
         }
         let pairs = [
+            (
+                ("tls_certificate", self.tls_certificate.is_some()),
+                ("tls_key", self.tls_key.is_some()),
+            ),
             (
                 ("api_username", self.api_username.is_some()),
                 ("api_password", self.api_password.is_some()),
@@ -229,7 +239,7 @@ mod tests {
     #[test]
     fn everything_that_is_missing_is_told_at_once() {
         let section: Workflow = toml::from_str(
-            "authenticate = true\napi_username = \"u\"\ncontainer_volume_dag_container_path = \"/dags\"\n\
+            "authenticate = true\ntls_key = \"key.pem\"\napi_username = \"u\"\ncontainer_volume_dag_container_path = \"/dags\"\n\
              listener = \"0.0.0.0\"\ntask_cpu = 0.0\n",
         )
         .expect("a section");
@@ -240,6 +250,7 @@ mod tests {
             [
                 "workflow.default_principal",
                 "workflow.default_secret",
+                "workflow.tls_certificate",
                 "workflow.api_password",
                 "workflow.container_volume_dag_name",
                 "workflow.hostname",

@@ -317,6 +317,7 @@ pub(super) fn workflow_cluster(
 }
 
 pub(super) fn workflow_config(section: &config::Workflow) -> transom_workflow::Config {
+    let tls = section.tls_certificate.clone().zip(section.tls_key.clone());
     let credentials = section.api_username.clone().zip(section.api_password.as_ref());
     let volume = |name: &Option<String>, path: &Option<String>| name.clone().zip(path.clone());
     let volumes = [
@@ -337,6 +338,7 @@ pub(super) fn workflow_config(section: &config::Workflow) -> transom_workflow::C
         listener: section.listener,
         port: section.port,
         hostname: workflow_hostname(section),
+        tls,
         credentials: credentials.map(|(username, password)| transom_workflow::Credentials {
             username,
             password: password.reveal().to_owned(),

@@ -1,51 +1,17 @@
-//! The certificate that DNS over TLS shows, and its key.
+//! The certificate that DNS over TLS shows.
 
-use std::hash::{BuildHasher, RandomState};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
-use arc_swap::ArcSwap;
-use rustls::ServerConfig;
-use rustls::crypto::{CryptoProvider, ring};
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{Error, Result};
 
 /// What the protocol is called in a handshake (RFC 7858, section 3.1, as registered with IANA).
 const ALPN: &[u8] = b"dot";
-/// Bytes of a file at most; chains and keys have a few thousand.
-const LARGEST: u64 = 1 << 20;
 
 /// A chain of certificates and the key to its first, from two PEM files.
 #[derive(Debug)]
-pub struct Certificate {
-    files: Files,
-    /// What the files had when they were looked at last.
-    seen: u64,
-    shown: Arc<Shown>,
-    config: Arc<ServerConfig>,
-}
-
-#[derive(Debug)]
-struct Files {
-    certificate: PathBuf,
-    key: PathBuf,
-    hasher: RandomState,
-}
-
-/// The one that new connections are shown.
-#[derive(Debug)]
-struct Shown(ArcSwap<CertifiedKey>);
-
-impl ResolvesServerCert for Shown {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.load_full())
-    }
-}
+pub struct Certificate(transom_web::Certificate);
 
 impl Certificate {
     /// Reads the files: `certificate` begins with the server's own, the rest of the chain follows.
@@ -53,128 +19,23 @@ impl Certificate {
     /// # Errors
     /// [`Error::Config`] when a file cannot be read, has nothing of its kind, or the key is another's.
     pub async fn read(certificate: &Path, key: &Path) -> Result<Self> {
-        let files = Files {
-            certificate: certificate.to_owned(),
-            key: key.to_owned(),
-            hasher: RandomState::new(),
-        };
-        let (seen, texts) = files.texts().await?;
-        let provider = Arc::new(ring::default_provider());
-        let shown = Arc::new(Shown(ArcSwap::from_pointee(files.parsed(&texts, &provider)?)));
-        let versions = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let versions = versions.map_err(|error| wrong("tls_certificate", error.to_string()))?;
-        let mut config = versions
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::clone(&shown) as _);
-        config.alpn_protocols = vec![ALPN.to_vec()];
-        Ok(Self {
-            files,
-            seen,
-            shown,
-            config: Arc::new(config),
+        let read = transom_web::Certificate::read(certificate, key, ALPN).await;
+        read.map(Self).map_err(|error| match error {
+            transom_web::Error::Certificate { key, what } => Error::Config { key, what },
+            other => Error::Config {
+                key: "tls_certificate",
+                what: other.to_string(),
+            },
         })
     }
 
     /// Shakes hands with whatever is shown at the time.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(Arc::clone(&self.config))
+        self.0.acceptor()
     }
 
-    /// Looks whether the files have changed. What they have then is shown from now on, if it can be used; if not, that is
-    /// logged once for each change.
+    /// Looks whether the files have changed.
     pub(super) async fn look(&mut self) {
-        let looked = match self.files.texts().await {
-            Ok((seen, _)) if seen == self.seen => return,
-            Ok((seen, texts)) => {
-                self.seen = seen;
-                self.files.parsed(&texts, self.config.crypto_provider())
-            }
-            // Nothing that any file's text has, so that it is looked at again when it is back.
-            Err(_) if self.seen == 0 => return,
-            Err(error) => {
-                self.seen = 0;
-                Err(error)
-            }
-        };
-        match looked {
-            Ok(certified) => {
-                self.shown.0.store(Arc::new(certified));
-                tracing::info!(file = %self.files.certificate.display(), "a new certificate is shown");
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the certificate has changed and cannot be used; the one before it is still shown");
-            }
-        }
+        self.0.look().await;
     }
-}
-
-/// What the two files have.
-struct Texts {
-    certificate: Vec<u8>,
-    key: Vec<u8>,
-}
-
-impl Files {
-    /// Their texts, and what tells them from others without keeping the key.
-    async fn texts(&self) -> Result<(u64, Texts)> {
-        let texts = Texts {
-            certificate: read("tls_certificate", &self.certificate).await?,
-            key: read("tls_key", &self.key).await?,
-        };
-        let seen = self.hasher.hash_one((&texts.certificate, &texts.key)) | 1;
-        Ok((seen, texts))
-    }
-
-    fn parsed(&self, texts: &Texts, provider: &CryptoProvider) -> Result<CertifiedKey> {
-        let unusable = |key, file: &Path, what: &str| wrong(key, format!("{}: {what}", file.display()));
-        let chain: std::result::Result<Vec<_>, _> =
-            CertificateDer::pem_slice_iter(&texts.certificate).collect();
-        let chain = chain.map_err(|error| {
-            unusable(
-                "tls_certificate",
-                &self.certificate,
-                &format!("is no PEM file: {error}"),
-            )
-        })?;
-        if chain.is_empty() {
-            let what = "has no certificate; expected PEM, the server's own first";
-            return Err(unusable("tls_certificate", &self.certificate, what));
-        }
-        // What is wrong is not quoted: it may be part of the key.
-        let key = PrivateKeyDer::from_pem_slice(&texts.key).map_err(|_| {
-            unusable(
-                "tls_key",
-                &self.key,
-                "has no private key; expected one in PEM, not encrypted",
-            )
-        })?;
-        CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => {
-                let file = self.certificate.display();
-                unusable("tls_key", &self.key, &format!("is not the key of {file}"))
-            }
-            error => unusable(
-                "tls_certificate",
-                &self.certificate,
-                &format!("cannot be used: {error}"),
-            ),
-        })
-    }
-}
-
-async fn read(key: &'static str, file: &Path) -> Result<Vec<u8>> {
-    let unreadable = |error| wrong(key, format!("{} cannot be read: {error}", file.display()));
-    let size = tokio::fs::metadata(file).await.map_err(unreadable)?.len();
-    if size > LARGEST {
-        let what = format!(
-            "{} has {size} bytes; expected a PEM file of less than {LARGEST}",
-            file.display()
-        );
-        return Err(wrong(key, what));
-    }
-    tokio::fs::read(file).await.map_err(unreadable)
-}
-
-fn wrong(key: &'static str, what: String) -> Error {
-    Error::Config { key, what }
 }

@@ -1,0 +1,168 @@
+//! A port that speaks TLS, over real sockets on loopback.
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{ConnectInfo, Request};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::HeaderName;
+use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use transom_web::{ApiError, Certificate, Error, Forwarder, Limits, Listener, serve};
+
+const GRACE: Duration = Duration::from_secs(5);
+const LIMITS: Limits = Limits {
+    max_body: 1 << 20,
+    max_head: 64 << 10,
+    header_timeout: Duration::from_millis(300),
+    max_connections: 16,
+};
+
+/// Certificate and key in two files, and the certificate as PEM.
+fn certify() -> (TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let certificate = rcgen::CertificateParams::new(names)
+        .unwrap()
+        .self_signed(&key)
+        .unwrap();
+    std::fs::write(dir.path().join("key.pem"), key.serialize_pem()).unwrap();
+    std::fs::write(dir.path().join("cert.pem"), certificate.pem()).unwrap();
+    (dir, certificate.pem())
+}
+
+async fn read(dir: &TempDir) -> transom_web::Result<Certificate> {
+    let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    Certificate::read(&certificate, &key, b"http/1.1").await
+}
+
+struct Server {
+    addr: SocketAddr,
+    token: CancellationToken,
+    task: JoinHandle<transom_web::Result<()>>,
+}
+
+impl Server {
+    fn start(certificate: Certificate, router: Router) -> Self {
+        let listener = Listener::bind("secured", ([127, 0, 0, 1], 0).into()).unwrap();
+        let (addr, token) = (listener.local_addr(), CancellationToken::new());
+        let listener = listener.with_certificate(certificate);
+        let task = tokio::spawn(serve(listener, router, LIMITS, token.clone(), GRACE));
+        Self { addr, token, task }
+    }
+
+    async fn stop(self) {
+        self.token.cancel();
+        self.task.await.unwrap().unwrap();
+    }
+}
+
+/// A client that trusts one certificate, or none.
+fn client(trusted: Option<&str>) -> reqwest::Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let trusted = trusted.map(|pem| reqwest::Certificate::from_pem(pem.as_bytes()).unwrap());
+    reqwest::Client::builder()
+        .no_proxy()
+        .tls_certs_only(trusted)
+        .build()
+        .unwrap()
+}
+
+fn hello() -> Router {
+    Router::new().route(
+        "/",
+        get(async |ConnectInfo(peer): ConnectInfo<SocketAddr>| format!("hello {}", peer.ip())),
+    )
+}
+
+#[tokio::test]
+async fn a_port_with_a_certificate_speaks_tls_and_nothing_else() {
+    let (dir, pem) = certify();
+    let server = Server::start(read(&dir).await.unwrap(), hello());
+    let url = |scheme: &str| format!("{scheme}://{}/", server.addr);
+    let trusting = client(Some(&pem));
+    for _ in 0..2 {
+        let answer = trusting.get(url("https")).send().await.unwrap();
+        assert_eq!(answer.text().await.unwrap(), "hello 127.0.0.1");
+    }
+    // Who knows nothing of it does not talk to it, and who does not speak TLS gets no answer.
+    assert!(client(None).get(url("https")).send().await.is_err());
+    assert!(trusting.get(url("http")).send().await.is_err());
+    // Who connects and says nothing is shown out.
+    let mut silent = TcpStream::connect(server.addr).await.unwrap();
+    let mut rest = Vec::new();
+    let shown_out = tokio::time::timeout(Duration::from_secs(10), silent.read_to_end(&mut rest)).await;
+    assert_eq!(shown_out.unwrap().unwrap(), 0);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn requests_are_passed_on_within_tls() {
+    let (dir, pem) = certify();
+    let leader = Server::start(read(&dir).await.unwrap(), hello());
+    let certificate = read(&dir).await.unwrap();
+    let issuers = certificate.issuers().await.unwrap();
+    let via = HeaderName::from_static("x-via");
+    let passing_on = |forwarder: Forwarder, leader: SocketAddr| {
+        Router::new().fallback(async move |request: Request| -> Response {
+            let (head, _) = request.into_parts();
+            match forwarder
+                .forward(&leader.to_string(), &head, bytes::Bytes::new())
+                .await
+            {
+                Ok(response) => response,
+                Err(error) => ApiError::from(error).into_response(),
+            }
+        })
+    };
+    let secured = Forwarder::secured(via.clone(), "own:1", &issuers).unwrap();
+    let standby = Server::start(certificate, passing_on(secured, leader.addr));
+    let url = format!("https://{}/", standby.addr);
+    let answer = client(Some(&pem)).get(&url).send().await.unwrap();
+    assert_eq!(
+        (answer.status().as_u16(), answer.text().await.unwrap().as_str()),
+        (200, "hello 127.0.0.1")
+    );
+    standby.stop().await;
+
+    // To one that shows another certificate nothing is said.
+    let (other, _) = certify();
+    let strangers = read(&other).await.unwrap().issuers().await.unwrap();
+    let wary = Forwarder::secured(via.clone(), "own:1", &strangers).unwrap();
+    let standby = Server::start(read(&dir).await.unwrap(), passing_on(wary, leader.addr));
+    let url = format!("https://{}/", standby.addr);
+    let answer = client(Some(&pem)).get(&url).send().await.unwrap();
+    assert_eq!(answer.status().as_u16(), 502);
+    standby.stop().await;
+    leader.stop().await;
+    assert!(matches!(
+        Forwarder::secured(via, "own:1", b"-----BEGIN CERTIFICATE-----\n"),
+        Err(Error::Forwarder { .. })
+    ));
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_certificate_is_told() {
+    let (dir, _) = certify();
+    let (other, _) = certify();
+    let replace = |file: &str, with: &std::path::Path| {
+        std::fs::copy(with, dir.path().join(file)).unwrap();
+    };
+    let told = async |expected: &str| {
+        let error = read(&dir).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    replace("key.pem", &other.path().join("key.pem"));
+    told("is not the key of").await;
+    replace("key.pem", &dir.path().join("cert.pem"));
+    told("`tls_key`").await;
+    std::fs::remove_file(dir.path().join("cert.pem")).unwrap();
+    told("cannot be read").await;
+}
