@@ -8,6 +8,7 @@
 //! | `GET /v0/events` | [`events`] |
 //! | `GET /v0/queue`, `GET /v0/dags` | [`waiting`] |
 //! | `GET /v0/agent/{id}` | [`agent`] |
+//! | `GET /v0/openapi.json` | here |
 //!
 //! Look-ups are answered from what the core shows and never wait for it. A daemon that does not lead passes requests on
 //! ([`standby`]). Who may ask is decided in [`auth`] alone, statuses of refusals in [`error`].
@@ -30,7 +31,7 @@ use arc_swap::ArcSwapOption;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use bytes::Bytes;
 use http::header;
 use ipnet::IpNet;
@@ -90,16 +91,30 @@ fn job_id(text: &str) -> Result<JobId, Refusal> {
     JobId::parse(text).map_err(|_| Refusal::Stranger(text.to_owned()))
 }
 
+/// What `/v0/openapi.json` answers.
+const OPEN_API: &str = include_str!("../../openapi.json");
+
+/// All paths, and who answers there.
+fn paths() -> [(&'static str, MethodRouter<Api>); 8] {
+    [
+        ("/v0/queue_command", post(queue_command::post)),
+        ("/v0/task/{id}", get(task::get).delete(task::delete)),
+        ("/v0/task/{id}/log", get(log::get)),
+        ("/v0/events", get(events::get)),
+        ("/v0/queue", get(waiting::queue)),
+        ("/v0/dags", get(waiting::dags)),
+        ("/v0/agent/{id}", get(agent::get)),
+        ("/v0/openapi.json", get(async || json(OPEN_API.into()))),
+    ]
+}
+
 /// All routes.
 pub(crate) fn router(api: &Api) -> Router {
-    let routes = Router::new()
-        .route("/v0/queue_command", post(queue_command::post))
-        .route("/v0/task/{id}", get(task::get).delete(task::delete))
-        .route("/v0/task/{id}/log", get(log::get))
-        .route("/v0/events", get(events::get))
-        .route("/v0/queue", get(waiting::queue))
-        .route("/v0/dags", get(waiting::dags))
-        .route("/v0/agent/{id}", get(agent::get))
+    let routes = paths()
+        .into_iter()
+        .fold(Router::new(), |router, (path, answers)| {
+            router.route(path, answers)
+        })
         .layer(from_fn_with_state(api.clone(), standby::pass_on))
         .layer(from_fn_with_state(api.clone(), auth::ask_for_credentials))
         .with_state(api.clone());

@@ -1,5 +1,6 @@
 //! The calls, as clients see them.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use http::{Method, StatusCode};
@@ -174,6 +175,59 @@ async fn raw(site: &Site, body: &str) -> Answer {
         headers: head.headers,
         text: String::from_utf8_lossy(&body).into_owned(),
         body,
+    }
+}
+
+#[tokio::test]
+async fn the_document_has_every_call_and_no_other() {
+    let site = Site::start_with(with_credentials()).await;
+    let document = site.get("/v0/openapi.json").await.json();
+    let documented = document["paths"].as_object().unwrap();
+    let paths: BTreeSet<&str> = super::paths().into_iter().map(|(path, _)| path).collect();
+    assert_eq!(
+        documented.keys().map(String::as_str).collect::<BTreeSet<_>>(),
+        paths
+    );
+    let known = |path: &str, method: &Method| documented[path].get(method.as_str().to_lowercase()).is_some();
+    for path in paths {
+        for method in [
+            Method::GET,
+            Method::POST,
+            Method::PUT,
+            Method::PATCH,
+            Method::DELETE,
+        ] {
+            let asked = format!("{}?wait=0", path.replace("{id}", "none"));
+            let answer = site
+                .ask_from([127, 0, 0, 1], method.clone(), &asked, None, Some(KNOWN))
+                .await;
+            let possible = answer.status != StatusCode::METHOD_NOT_ALLOWED;
+            assert_eq!(known(path, &method), possible, "{method} {path}: {answer:?}");
+            if possible {
+                // How it was answered is described as well.
+                let status = answer.status.as_str();
+                let responses = &documented[path][method.as_str().to_lowercase()]["responses"];
+                assert!(responses.get(status).is_some(), "{method} {path}: {status}");
+            }
+        }
+    }
+    // The fields of a job are those that are read: each is wrong when it is of another kind.
+    let fields = document["components"]["schemas"]["Job"]["properties"]
+        .as_object()
+        .unwrap();
+    for (name, schema) in fields {
+        let mut body = json!({"command": ["true"]});
+        body[name] = json!({"not": ["what", "is", "expected"]});
+        if schema["type"] == "object" {
+            body[name] = json!(["not what is expected"]);
+        }
+        let refused = site.ask(Method::POST, "/v0/queue_command", Some(body)).await;
+        assert_eq!(
+            refused.status,
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "{name}: {refused:?}"
+        );
+        assert!(refused.text.contains(name), "{refused:?}");
     }
 }
 
