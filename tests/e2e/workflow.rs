@@ -6,6 +6,9 @@
     reason = "a test ends by panicking"
 )]
 
+#[path = "workflow_site.rs"]
+mod workflow_site;
+
 use std::fs;
 use std::path::Path;
 
@@ -13,104 +16,8 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use transom_tests::eventually;
 use transom_tests::process::Transom;
-use transom_tests::site::Site;
 
-const SECTION: &str =
-    "[workflow]\nport = 0\ncontainers = false\napi_username = \"user\"\napi_password = \"password\"\n";
-
-struct Workflow {
-    site: Site,
-    scratch: tempfile::TempDir,
-}
-
-impl Workflow {
-    async fn start() -> Self {
-        Self {
-            site: Site::start_with(SECTION).await,
-            scratch: tempfile::tempdir().expect("a directory"),
-        }
-    }
-
-    fn base(&self) -> String {
-        format!("http://{}", self.site.addresses["workflow"])
-    }
-
-    fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.base())
-    }
-
-    fn flag(&self, name: &str) -> String {
-        self.scratch.path().join(name).display().to_string()
-    }
-
-    /// A command that runs until a file is there.
-    fn until(&self, flag: &str) -> Value {
-        json!([
-            "/bin/sh",
-            "-c",
-            format!("while [ ! -e {} ]; do sleep 0.05; done", self.flag(flag))
-        ])
-    }
-
-    fn raise(&self, flag: &str) {
-        fs::write(self.flag(flag), "").expect("written");
-    }
-
-    async fn queue(&self, body: Value) {
-        let answer = self.site.http.post(self.url("/v0/queue_command")).json(&body);
-        let answer = answer.send().await.expect("an answer");
-        let (status, text) = (answer.status(), answer.text().await.expect("a body"));
-        assert_eq!((status, text.as_str()), (StatusCode::OK, "Ok"));
-    }
-
-    async fn shows(&self, id: &str, state: &str) -> Value {
-        eventually(&format!("{id} to show {state}"), || async {
-            let seen = self.site.get(&self.url(&format!("/v0/task/{id}"))).await?;
-            if seen["status"]["state"] == state {
-                Ok(seen)
-            } else {
-                Err(seen.to_string())
-            }
-        })
-        .await
-    }
-
-    async fn log(&self, id: &str) -> String {
-        let answer = self.site.http.get(self.url(&format!("/v0/task/{id}/log")));
-        answer
-            .send()
-            .await
-            .expect("an answer")
-            .text()
-            .await
-            .expect("a text")
-    }
-
-    /// `transom operator run`, to its end: whether it succeeded, and what it wrote.
-    fn operator(&self, arguments: &[&str]) -> (bool, String) {
-        let mut run = self.operator_begun(arguments);
-        let status = run.wait();
-        (status.success(), run.output())
-    }
-
-    fn operator_begun(&self, arguments: &[&str]) -> Transom {
-        let base = self.base();
-        let fixed = ["operator", "run", "--url", &base, "--poll-interval", "0.1"];
-        let with_credentials = ["--username", "user", "--password", "password"];
-        let all: Vec<&str> = [&fixed[..], &with_credentials, arguments].concat();
-        Transom::start(self.scratch.path(), all)
-    }
-
-    fn launches(&self, id: &str) -> usize {
-        let launches = self.site.cluster.launches();
-        let of_job = |task: &str| task == id || task.starts_with(&format!("{id}."));
-        launches
-            .iter()
-            .filter(|(task, _)| of_job(task))
-            .map(|(_, times)| times)
-            .sum()
-    }
-}
+use workflow_site::Workflow;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_from_queue_to_end() {
@@ -293,7 +200,8 @@ async fn an_operator_in_a_shell() {
     let (success, output) = workflow.operator(&waits);
     assert!(!success);
     assert!(
-        output.contains("waits: no agent on offer satisfies the condition `gpu:true`"),
+        output
+            .contains("waits: no active agent satisfies the condition `gpu:true` (3 agents in the cluster)"),
         "{output}"
     );
     assert!(output.contains("it waited for longer than 7 s"), "{output}");

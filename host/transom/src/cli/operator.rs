@@ -71,6 +71,9 @@ pub(super) struct Run {
     /// Who to be within the container.
     #[arg(long)]
     user: Option<String>,
+    /// Places are offered to jobs of a higher one first.
+    #[arg(long, allow_negative_numbers = true)]
+    priority: Option<i32>,
     /// Pulls the image again.
     #[arg(long)]
     force_pull: bool,
@@ -193,6 +196,7 @@ impl Run {
             ("disk", json!(self.disk)),
             ("network_mode", json!(self.network_mode)),
             ("user", json!(self.user)),
+            ("priority", json!(self.priority)),
         ] {
             if !value.is_null() {
                 body[name] = value;
@@ -308,7 +312,13 @@ impl Follow<'_> {
         if !self.running && self.asked_why.elapsed() >= WHY.max(pause) {
             self.ask_why().await;
         }
-        Ok(self.is_late().then(|| End::GivenUp(self.too_late())))
+        if !self.is_late() {
+            return Ok(None);
+        }
+        if !self.running {
+            self.ask_why().await;
+        }
+        Ok(Some(End::GivenUp(self.too_late())))
     }
 
     /// Why it waits, where that is news.

@@ -1,0 +1,107 @@
+//! A cluster and a daemon that runs jobs, as the tests of the workflow job ask them.
+#![allow(dead_code, reason = "not every test asks everything")]
+
+use std::fs;
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use transom_tests::eventually;
+use transom_tests::process::Transom;
+use transom_tests::site::Site;
+
+const SECTION: &str =
+    "[workflow]\nport = 0\ncontainers = false\napi_username = \"user\"\napi_password = \"password\"\n";
+
+pub(crate) struct Workflow {
+    pub(crate) site: Site,
+    pub(crate) scratch: tempfile::TempDir,
+}
+
+impl Workflow {
+    pub(crate) async fn start() -> Self {
+        Self {
+            site: Site::start_with(SECTION).await,
+            scratch: tempfile::tempdir().expect("a directory"),
+        }
+    }
+
+    pub(crate) fn base(&self) -> String {
+        format!("http://{}", self.site.addresses["workflow"])
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base())
+    }
+
+    pub(crate) fn flag(&self, name: &str) -> String {
+        self.scratch.path().join(name).display().to_string()
+    }
+
+    /// A command that runs until a file is there.
+    pub(crate) fn until(&self, flag: &str) -> Value {
+        json!([
+            "/bin/sh",
+            "-c",
+            format!("while [ ! -e {} ]; do sleep 0.05; done", self.flag(flag))
+        ])
+    }
+
+    pub(crate) fn raise(&self, flag: &str) {
+        fs::write(self.flag(flag), "").expect("written");
+    }
+
+    pub(crate) async fn queue(&self, body: Value) {
+        let answer = self.site.http.post(self.url("/v0/queue_command")).json(&body);
+        let answer = answer.send().await.expect("an answer");
+        let (status, text) = (answer.status(), answer.text().await.expect("a body"));
+        assert_eq!((status, text.as_str()), (StatusCode::OK, "Ok"));
+    }
+
+    pub(crate) async fn shows(&self, id: &str, state: &str) -> Value {
+        eventually(&format!("{id} to show {state}"), || async {
+            let seen = self.site.get(&self.url(&format!("/v0/task/{id}"))).await?;
+            if seen["status"]["state"] == state {
+                Ok(seen)
+            } else {
+                Err(seen.to_string())
+            }
+        })
+        .await
+    }
+
+    pub(crate) async fn log(&self, id: &str) -> String {
+        let answer = self.site.http.get(self.url(&format!("/v0/task/{id}/log")));
+        answer
+            .send()
+            .await
+            .expect("an answer")
+            .text()
+            .await
+            .expect("a text")
+    }
+
+    /// `transom operator run`, to its end: whether it succeeded, and what it wrote.
+    pub(crate) fn operator(&self, arguments: &[&str]) -> (bool, String) {
+        let mut run = self.operator_begun(arguments);
+        let status = run.wait();
+        (status.success(), run.output())
+    }
+
+    pub(crate) fn operator_begun(&self, arguments: &[&str]) -> Transom {
+        let base = self.base();
+        let fixed = ["operator", "run", "--url", &base, "--poll-interval", "0.1"];
+        let with_credentials = ["--username", "user", "--password", "password"];
+        let all: Vec<&str> = [&fixed[..], &with_credentials, arguments].concat();
+        Transom::start(self.scratch.path(), all)
+    }
+
+    pub(crate) fn launches(&self, id: &str) -> usize {
+        let launches = self.site.cluster.launches();
+        let of_job = |task: &str| task == id || task.starts_with(&format!("{id}."));
+        launches
+            .iter()
+            .filter(|(task, _)| of_job(task))
+            .map(|(_, times)| times)
+            .sum()
+    }
+}

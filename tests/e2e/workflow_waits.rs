@@ -1,0 +1,328 @@
+//! Jobs that wait: who is served first, why one waits, and the ways in which following one fails.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test ends by panicking"
+)]
+
+#[path = "workflow_site.rs"]
+mod workflow_site;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use transom_tests::eventually;
+use transom_tests::process::Transom;
+
+use workflow_site::Workflow;
+
+/// Fills all agents: three jobs, each of which ends at a flag of its own, `go0` to `go2`.
+async fn fill(workflow: &Workflow) {
+    for number in 0..3 {
+        let command = workflow.until(&format!("go{number}"));
+        workflow
+            .queue(json!({"workflow_task_id": format!("fills{number}"), "command": command, "cpus": 4}))
+            .await;
+    }
+    for number in 0..3 {
+        workflow.shows(&format!("fills{number}"), "TASK_RUNNING").await;
+    }
+}
+
+async fn reason(workflow: &Workflow, id: &str) -> Result<Value, String> {
+    let path = format!("/v0/queue?task_id={id}");
+    let queue = workflow.site.get(&workflow.url(&path)).await?;
+    Ok(queue["queue"][0]["reason"].clone())
+}
+
+/// Waits until the reason why a job waits is as wished.
+async fn waits_because(workflow: &Workflow, id: &str, wished: impl Fn(&Value) -> bool) -> Value {
+    eventually(&format!("the reason why {id} waits"), || async {
+        let reason = reason(workflow, id).await?;
+        if wished(&reason) {
+            Ok(reason)
+        } else {
+            Err(reason.to_string())
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn higher_priorities_are_served_first() {
+    let workflow = Workflow::start().await;
+    fill(&workflow).await;
+    for (id, priority) in [("low", -1), ("first", 0), ("high", 9), ("second", 0)] {
+        let command = workflow.until(&format!("end-{id}"));
+        let body = json!({"workflow_task_id": id, "command": command, "cpus": 4, "priority": priority});
+        workflow.queue(body).await;
+    }
+    let queue = workflow
+        .site
+        .get(&workflow.url("/v0/queue"))
+        .await
+        .expect("a queue");
+    let entries = queue["queue"].as_array().expect("a list");
+    let shown: Vec<(&str, i64)> = entries
+        .iter()
+        .map(|entry| {
+            (
+                entry["task_id"].as_str().expect("a text"),
+                entry["priority"].as_i64().expect("a number"),
+            )
+        })
+        .collect();
+    let order = ["high", "first", "second", "low"];
+    assert_eq!(shown, [("high", 9), ("first", 0), ("second", 0), ("low", -1)]);
+    // One place after the other comes free.
+    for (number, id) in order.into_iter().enumerate() {
+        workflow.raise(&match number {
+            0..3 => format!("go{number}"),
+            _ => "end-high".to_owned(),
+        });
+        workflow.shows(id, "TASK_RUNNING").await;
+        for waits in &order[number + 1..] {
+            workflow.shows(waits, "TASK_STAGING").await;
+        }
+    }
+    workflow.site.cluster.stop_after(workflow.site.daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_that_are_full_are_not_said_to_lack_what_they_have() {
+    let workflow = Workflow::start().await;
+    fill(&workflow).await;
+    for (id, attributes) in [
+        ("busy", json!(["rack:R2"])),
+        ("nowhere", json!(["rack:r2", "gpu:true"])),
+        ("never-both", json!(["rack:r1", "rack:r2"])),
+    ] {
+        let body = json!({"workflow_task_id": id, "command": ["true"], "attributes": attributes});
+        workflow.queue(body).await;
+    }
+    // None of them makes an offer now, and yet it is known what they have.
+    let nowhere = waits_because(&workflow, "nowhere", |reason| reason["unmet"] != json!([])).await;
+    assert_eq!(nowhere["unmet"], json!(["gpu:true"]));
+    assert_eq!(nowhere["code"], "UnfulfilledCondition");
+    let message = nowhere["message"].as_str().expect("a text");
+    assert!(
+        message.contains("`gpu:true` (3 agents in the cluster)"),
+        "{message}"
+    );
+    let both = waits_because(&workflow, "never-both", |reason| {
+        reason["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("all conditions at once"))
+    })
+    .await;
+    assert_eq!(both["unmet"], json!([]));
+    let busy = reason(&workflow, "busy").await.expect("a reason");
+    assert_eq!(busy["unmet"], json!([]), "{busy}");
+    assert!(
+        !busy["message"]
+            .as_str()
+            .expect("a text")
+            .contains("no active agent"),
+        "{busy}"
+    );
+    workflow.raise("go1");
+    workflow.raise("go0");
+    workflow.raise("go2");
+    workflow.shows("busy", "TASK_FINISHED").await;
+    workflow.site.cluster.stop_after(workflow.site.daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_text_is_read_in_parts_as_it_was_written() {
+    let workflow = Workflow::start().await;
+    // Characters of several bytes, and bytes that are none.
+    let script = "printf 'gr\\303\\274\\303\\237e \\342\\202\\254 \\377\\000\\376 end'";
+    let body = json!({"workflow_task_id": "binary", "command": ["/bin/sh", "-c", script]});
+    workflow.queue(body).await;
+    workflow.shows("binary", "TASK_FINISHED").await;
+    let written = b"gr\xc3\xbc\xc3\x9fe \xe2\x82\xac \xff\x00\xfe end";
+    for length in [1, 3, 1000] {
+        let (mut whole, mut offset) = (Vec::new(), 0);
+        while offset < written.len() {
+            let path = format!("/v0/task/binary/log?stream=stdout&offset={offset}&length={length}");
+            let part = workflow
+                .site
+                .http
+                .get(workflow.url(&path))
+                .send()
+                .await
+                .expect("an answer");
+            assert_eq!(part.status(), StatusCode::OK);
+            let next = part.headers()["transom-next-offset"].to_str().expect("a text");
+            offset = next.parse().expect("a number");
+            whole.extend(part.bytes().await.expect("a body"));
+            assert_eq!(whole.len(), offset);
+        }
+        assert_eq!(whole, written, "{length}");
+    }
+    workflow.site.cluster.stop_after(workflow.site.daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_it_waited_for_is_said_when_it_is_given_up() {
+    let workflow = Workflow::start().await;
+    let (success, output) = workflow.operator(&["--startup-timeout", "2", "--cpus", "100", "--", "true"]);
+    assert!(
+        !success && output.contains("it waited for longer than 2 s (not enough CPU on"),
+        "{output}"
+    );
+    // Nobody leads the cluster: the job is taken in, and waits.
+    let (success, output) = {
+        let base = workflow.base();
+        let Workflow { site, scratch } = workflow;
+        site.cluster.stop();
+        let arguments = [
+            "operator",
+            "run",
+            "--url",
+            &base,
+            "--poll-interval",
+            "0.1",
+            "--startup-timeout",
+            "2",
+        ];
+        let credentials = ["--username", "user", "--password", "password", "--", "true"];
+        let mut run = Transom::start(scratch.path(), [&arguments[..], &credentials].concat());
+        let status = run.wait();
+        let output = run.output();
+        let (stopped, said) = site.daemon.expect("a daemon").interrupt();
+        assert!(stopped.success(), "{said}");
+        (status.success(), output)
+    };
+    assert!(
+        !success && output.contains("the framework is not registered with the cluster manager"),
+        "{output}"
+    );
+}
+
+/// Answers each GET of a task with the next of some answers, the last one for ever, and takes every job.
+fn stand_in(queue: &'static str, answers: Vec<String>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    // Ends with the test's process.
+    thread::spawn(move || {
+        let mut answers = answers.into_iter().peekable();
+        for stream in listener.incoming().flatten() {
+            let line = request(&stream);
+            let answer = if line.starts_with("POST ") {
+                queue.to_owned()
+            } else if line.starts_with("GET /v0/task/") && !line.contains("/log") {
+                let next = answers.next_if(|_| true).unwrap_or_default();
+                if answers.peek().is_none() {
+                    answers = vec![next.clone()].into_iter().peekable();
+                }
+                next
+            } else {
+                "404 Not Found\n{}".to_owned()
+            };
+            let (status, body) = answer.split_once('\n').expect("a status");
+            let length = body.len();
+            let mut stream = stream;
+            // Whoever asked may have gone.
+            let _ = write!(
+                stream,
+                "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            );
+        }
+    });
+    address
+}
+
+/// Reads a request to its end; its first line.
+fn request(stream: &TcpStream) -> String {
+    let mut reader = BufReader::new(stream);
+    let (mut first, mut length) = (String::new(), 0);
+    reader.read_line(&mut first).expect("a line");
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).expect("a line");
+        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().expect("a number");
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+    }
+    reader.take(length).read_to_end(&mut Vec::new()).expect("a body");
+    first
+}
+
+#[test]
+fn every_way_of_failing_is_an_exit_code_and_a_sentence() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let state = |state: &str| {
+        let status = json!({"status": {"task_id": {"value": "x"}, "state": state, "message": "so it was"}});
+        format!("200 OK\n{status}")
+    };
+    let ok = "200 OK\nOk";
+    let mut cases = vec![
+        (
+            "500 Internal Server Error\nno",
+            vec![state("TASK_RUNNING")],
+            "was not queued",
+        ),
+        (
+            "401 Unauthorized\nUnauthorized Access",
+            vec![state("TASK_RUNNING")],
+            "Unauthorized Access",
+        ),
+        (
+            ok,
+            vec!["500 Internal Server Error\n{}".to_owned()],
+            "cannot be looked up: 500",
+        ),
+        (
+            ok,
+            vec!["200 OK\n<html>".to_owned()],
+            "cannot be looked up: the answer is no JSON",
+        ),
+        (
+            ok,
+            vec!["200 OK\nnull".to_owned()],
+            "it waited for longer than 1 s",
+        ),
+        (ok, vec![state("TASK_STAGING")], "it waited for longer than 1 s"),
+    ];
+    for failing in [
+        "TASK_FAILED",
+        "TASK_ERROR",
+        "TASK_KILLED",
+        "TASK_LOST",
+        "TASK_UNREACHABLE",
+        "TASK_GONE",
+    ] {
+        cases.push((
+            ok,
+            vec![state("TASK_STARTING"), state("TASK_RUNNING"), state(failing)],
+            failing,
+        ));
+    }
+    for (queue, answers, expected) in cases {
+        let told = format!("{queue:?} {answers:?}");
+        let url = format!("http://{}", stand_in(queue, answers));
+        let arguments = [
+            "operator",
+            "run",
+            "--url",
+            &url,
+            "--poll-interval",
+            "0.05",
+            "--startup-timeout",
+            "1",
+        ];
+        let mut run = Transom::start(dir.path(), [&arguments[..], &["--no-log", "--", "true"]].concat());
+        let status = run.wait();
+        let output = run.output();
+        assert_eq!(status.code(), Some(1), "{told}: {output}");
+        assert!(output.contains(expected), "{told}: {output}");
+    }
+}
