@@ -2,16 +2,19 @@
 //! oldest version that our operator is for.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 
 use super::{apt, is_root};
 use crate::steps::{step, target};
 
 /// Names of Pythons, the one that Airflow is best known to run on first.
 const PYTHONS: [&str; 5] = ["python3.11", "python3.12", "python3.13", "python3.10", "python3"];
+
+/// A file in each environment that is finished.
+const DONE: &str = "packages";
 
 /// An environment: its folder's name, what is in it, and which minor versions of Python 3 do for it.
 struct Wanted {
@@ -46,43 +49,65 @@ const WANTED: [Wanted; 2] = [
     },
 ];
 
-/// Makes the environments, unless they are there and as they should be.
+/// Makes the environments, unless they are there and as they should be. Side by side: most of the time is spent waiting
+/// for packages.
 pub(super) fn install() -> anyhow::Result<()> {
-    WANTED.iter().try_for_each(make)
+    let mut missing = Vec::new();
+    for wanted in WANTED.iter().filter(|wanted| !wanted.is_there()) {
+        missing.push((wanted, python(&wanted.pythons)?));
+    }
+    std::thread::scope(|scope| {
+        let made: Vec<_> = missing
+            .into_iter()
+            .map(|(wanted, python)| scope.spawn(move || wanted.make(python)))
+            .collect();
+        made.into_iter()
+            .try_for_each(|made| made.join().map_err(|_| anyhow!("an environment was not made"))?)
+    })
 }
 
-fn make(wanted: &Wanted) -> anyhow::Result<()> {
-    let dir = target().join("python").join(wanted.name);
-    let done = dir.join("packages");
-    let mut stamp = wanted.packages.join("\n");
-    if let Some(constraints) = wanted.constraints {
-        stamp = format!("{stamp}\n\n{constraints}");
+impl Wanted {
+    fn dir(&self) -> PathBuf {
+        target().join("python").join(self.name)
     }
-    if fs::read_to_string(&done).is_ok_and(|found| found == stamp) {
-        return Ok(());
+
+    /// What a finished environment says of itself.
+    fn stamp(&self) -> String {
+        let packages = self.packages.join("\n");
+        match self.constraints {
+            Some(constraints) => format!("{packages}\n\n{constraints}"),
+            None => packages,
+        }
     }
-    let python = python(&wanted.pythons)?;
-    // What is left of another version would get in the way.
-    if dir.exists() {
-        fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+
+    fn is_there(&self) -> bool {
+        fs::read_to_string(self.dir().join(DONE)).is_ok_and(|found| found == self.stamp())
     }
-    step(
-        &format!("an environment for {}", wanted.name),
-        Command::new(python).args(["-m", "venv"]).arg(&dir),
-    )?;
-    let mut pip = Command::new(dir.join("bin/pip"));
-    pip.args(["install", "--quiet", "--disable-pip-version-check"])
-        .args(wanted.packages);
-    if let Some(constraints) = wanted.constraints {
-        let file = dir.join("constraints.txt");
-        write(&file, constraints)?;
-        pip.arg("--constraint").arg(file);
+
+    fn make(&self, python: &str) -> anyhow::Result<()> {
+        let dir = self.dir();
+        // What is left of another version would get in the way.
+        if dir.exists() {
+            fs::remove_dir_all(&dir).with_context(|| format!("removing {}", dir.display()))?;
+        }
+        step(
+            &format!("an environment for {}", self.name),
+            Command::new(python).args(["-m", "venv"]).arg(&dir),
+        )?;
+        let mut pip = Command::new(dir.join("bin/pip"));
+        pip.args(["install", "--quiet", "--disable-pip-version-check"])
+            .args(self.packages);
+        if let Some(constraints) = self.constraints {
+            let file = dir.join("constraints.txt");
+            write(&file, constraints)?;
+            pip.arg("--constraint").arg(file);
+        }
+        step(
+            &format!("{} for the tests (about 300 MB)", self.packages[0]),
+            &mut pip,
+        )?;
+        write(&dir.join(DONE), &self.stamp())
     }
-    step(
-        &format!("{} for the tests (about 300 MB)", wanted.packages[0]),
-        &mut pip,
-    )?;
-    write(&done, &stamp)
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
