@@ -9,6 +9,12 @@ use serde_json::Value;
 /// Requests on their way at once.
 const SIDE_BY_SIDE: usize = 32;
 
+/// Now, in seconds since 1970.
+pub(crate) fn since_1970() -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.expect("a time").as_secs_f64()
+}
+
 /// A client.
 pub(crate) struct Jobs {
     http: reqwest::Client,
@@ -52,10 +58,7 @@ impl Jobs {
         let mut ended = BTreeMap::new();
         while ended.len() < count {
             let page = self.get(&format!("/v0/events?since={since}&wait=20")).await;
-            let now = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .expect("a time")
-                .as_secs_f64();
+            let now = since_1970();
             since = page["next"].as_u64().expect("a number");
             for event in page["events"].as_array().into_iter().flatten() {
                 let (id, state) = (&event["task_id"], event["state"].as_str().unwrap_or_default());

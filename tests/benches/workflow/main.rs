@@ -19,7 +19,7 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use transom_tests::site::Site;
 
-use client::Jobs;
+use client::{Jobs, since_1970};
 
 /// A job that runs nothing, and fits beside many others.
 fn job(id: &str) -> Value {
@@ -65,7 +65,8 @@ async fn measure() -> Value {
         jobs.queue_all((queued..waiting_jobs).map(|number| waiting(&format!("waits{number}"))))
             .await;
         queued = waiting_jobs;
-        latencies.insert(waiting_jobs.to_string(), latency(&jobs, waiting_jobs).await);
+        let figures = latency(&jobs, &site, waiting_jobs).await;
+        latencies.insert(waiting_jobs.to_string(), figures);
     }
     site.cluster.stop_after(site.daemon);
     eprintln!("memory");
@@ -101,7 +102,7 @@ async fn visible(jobs: &Jobs, site: &Site) -> Value {
         jobs.queue(&job(&id)).await;
         seen.extend(jobs.ended(since, 1).await);
     }
-    let exits = exits(site);
+    let exits = noted(site, "exit");
     let mut took: Vec<f64> = seen
         .iter()
         .filter_map(|(id, (_, at))| Some((at - exits.get(id)?) * 1000.0))
@@ -109,25 +110,23 @@ async fn visible(jobs: &Jobs, site: &Site) -> Value {
     quantiles(&mut took)
 }
 
-/// When each task ended, as the agents noted it: in seconds since 1970.
-fn exits(site: &Site) -> BTreeMap<String, f64> {
-    let mut exits = BTreeMap::new();
+/// When each task was launched, or ended, as the agents noted it: in seconds since 1970.
+fn noted(site: &Site, event: &str) -> BTreeMap<String, f64> {
+    let mut noted = BTreeMap::new();
     for journal in site.cluster.journals() {
         let text = fs::read_to_string(journal).unwrap_or_default();
         for line in text
             .lines()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         {
-            if let ("exit", Some(task), Some(at)) = (
-                line["event"].as_str().unwrap_or_default(),
-                line["task"].as_str(),
-                line["at"].as_f64(),
-            ) {
-                exits.insert(task.to_owned(), at);
+            if let (true, Some(task), Some(at)) =
+                (line["event"] == event, line["task"].as_str(), line["at"].as_f64())
+            {
+                noted.insert(task.to_owned(), at);
             }
         }
     }
-    exits
+    noted
 }
 
 /// By four clients at once.
@@ -146,18 +145,29 @@ async fn look_ups(jobs: &Jobs) -> f64 {
     counts.iter().sum::<u64>() as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// How long a request to queue takes, and how long until the job has finished.
-async fn latency(jobs: &Jobs, mark: usize) -> Value {
-    let (mut answered, mut finished) = (Vec::new(), Vec::new());
+/// How long a request to queue takes, how long until an agent has the job, and how long until the client knows that it has
+/// finished.
+async fn latency(jobs: &Jobs, site: &Site, mark: usize) -> Value {
+    let (mut answered, mut finished, mut asked) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..ONE_BY_ONE {
         let since = jobs.last().await;
-        let begun = Instant::now();
-        jobs.queue(&job(&format!("latency{mark}-{number}"))).await;
+        let (begun, id) = (Instant::now(), format!("latency{mark}-{number}"));
+        asked.push((id.clone(), since_1970()));
+        jobs.queue(&job(&id)).await;
         answered.push(begun.elapsed().as_secs_f64() * 1000.0);
         jobs.ended(since, 1).await;
         finished.push(begun.elapsed().as_secs_f64() * 1000.0);
     }
-    json!({"answered": quantiles(&mut answered), "finished": quantiles(&mut finished)})
+    let begun = noted(site, "launch");
+    let mut launched: Vec<f64> = asked
+        .iter()
+        .filter_map(|(id, at)| Some((begun.get(id)? - at) * 1000.0))
+        .collect();
+    json!({
+        "answered": quantiles(&mut answered),
+        "launched": quantiles(&mut launched),
+        "finished": quantiles(&mut finished),
+    })
 }
 
 /// What ended jobs take. They end by themselves, as they may not wait.
