@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
+from transom_airflow.daemon import Daemon
 from transom_airflow.follow import Follow, Limits
 from transom_airflow.operator import ClusterOperator
 
@@ -123,11 +125,35 @@ def test_a_daemon_that_is_away_is_waited_for_until_the_limit():
             operator(scheduler_url=url, startup_timeout=0.2).execute({})
 
 
+def test_a_daemon_that_goes_away_is_waited_for_until_the_limit(daemon):
+    daemon.states("TASK_RUNNING")
+    task = operator(startup_timeout=0.3)
+    follow = Follow(Daemon(), "t", task.limits(time.time()))
+    assert follow.look() is None
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        follow.daemon = Daemon(f"http://127.0.0.1:{free.getsockname()[1]}")
+        while (outcome := follow.look()) is None:
+            pass
+    assert outcome["kill"]
+    assert outcome["error"].startswith("Timed out waiting for Mesos task t (the daemon at http://127.0.0.1:")
+
+
 def test_a_task_that_waits_too_long_is_killed_and_says_what_it_waits_for(daemon):
     daemon.states("TASK_STAGING")
     with pytest.raises(AirflowException, match="it waits: no agent has room"):
         operator(startup_timeout=None, waiting_timeout=0.1).execute({})
     assert daemon.asked("DELETE")[0]["path"] == "/v0/task/airflow.d1.t1"
+
+
+def test_without_any_time_nothing_is_looked_at(daemon):
+    daemon.states("TASK_FINISHED")
+    with pytest.raises(AirflowException, match=r"^Timed out waiting for Mesos task airflow\.d1\.t1$"):
+        operator(startup_timeout=0).execute({})
+    assert [(it["method"], it["path"]) for it in daemon.requests] == [
+        ("POST", "/v0/queue_command"),
+        ("DELETE", "/v0/task/airflow.d1.t1"),
+    ]
 
 
 def test_limits():
@@ -207,8 +233,6 @@ def test_a_status_is_looked_at_once_more_after_the_daemon_was_away(daemon):
             if self.times == 1:
                 raise requests.exceptions.ConnectionError
             return self.real.task(task_id)
-
-    from transom_airflow.daemon import Daemon
 
     daemon.states("TASK_FINISHED")
     follow = Follow(Flaky(Daemon()), "t", Limits(0.0, None, None, None))

@@ -41,6 +41,10 @@ class Limits:
             return True
         return self.since is None and self.waiting is not None and now - self.begun >= self.waiting
 
+    def over_at_once(self) -> bool:
+        """Whether there is no time to look at all."""
+        return self.startup is not None and self.startup <= 0 and self.running is None
+
     def values(self) -> list[float | None]:
         """As `__init__` takes them."""
         return [self.begun, self.startup, self.waiting, self.running, self.since]
@@ -54,12 +58,14 @@ class Follow:
 
     def look(self) -> dict[str, Any] | None:
         """`None` while it goes on, else what became of it: `task_id`, `status`, `error`, `kill`."""
-        state = None
+        if self.limits.over_at_once():
+            return self._outcome(error=f"Timed out waiting for Mesos task {self.task_id}", kill=True)
+        state, away = None, None
         try:
             status = self.daemon.task(self.task_id) or {}
             state = status.get("status", {}).get("state")
-        except AWAY:
-            pass  # It keeps polling until its limit.
+        except AWAY as error:
+            away = error  # It keeps polling until its limit.
         except (requests.RequestException, ValueError, AttributeError) as error:
             return self._outcome(error=f"Unable to read Mesos task {self.task_id}: {error}")
         else:
@@ -70,6 +76,8 @@ class Follow:
         if self.limits.passed(state):
             why = self.daemon.why(self.task_id) if state == "TASK_STAGING" else None
             because = f" (it waits: {why})" if why else ""
+            if away is not None:
+                because = f" (the daemon at {self.daemon.url} cannot be reached: {away})"
             return self._outcome(error=f"Timed out waiting for Mesos task {self.task_id}{because}", kill=True)
         return None
 
