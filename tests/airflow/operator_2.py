@@ -1,4 +1,4 @@
-"""Runs our operator within a DAG of Airflow 2 against a daemon, and prints what became of each task as one JSON object a line."""
+"""Runs our operator within a DAG of Airflow 2, and prints what became of each task as one JSON object a line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ with DAG("two", schedule=None, start_date=datetime(2026, 1, 1)) as dag:
     finishes = ClusterOperator(
         task_id="finishes",
         # Rendered by Airflow, and unharmed by any shell.
-        command=["/bin/sh", "-c", 'test "$1" = "it\'s two" && test "$MARK" = é', "sh", "it's {{ dag.dag_id }}"],
+        command=[
+            "/bin/sh",
+            "-c",
+            'test "$1" = "it\'s two" && test "$MARK" = é',
+            "sh",
+            "it's {{ dag.dag_id }}",
+        ],
         environment={"MARK": "é"},
         **arguments,
     )
@@ -35,3 +41,8 @@ run = dag.test()
 print(json.dumps({"version": __version__, "run": str(run.state)}), flush=True)
 for ti in run.get_task_instances():
     print(json.dumps({"task": ti.task_id, "state": str(ti.state)}), flush=True)
+
+# As a web server asks, which has not run the operator itself.
+[link] = finishes.operator_extra_links
+finishes.log_url = None
+print(json.dumps({"link": link.get_link(finishes, ti_key=run.get_task_instance("finishes").key)}), flush=True)

@@ -177,6 +177,11 @@ async fn our_operator_runs_in_the_oldest_airflow_that_it_is_for() {
         assert_eq!(about("task", task)["state"], state, "{task}:\n{text}");
     }
     about("pulled", "TASK_FINISHED");
+    let link = told.iter().find_map(|line| line["link"].as_str());
+    assert!(
+        link.is_some_and(|link| link.contains("/v0/task/airflow.two.finishes.") && link.ends_with("/log")),
+        "{link:?}"
+    );
     // Why it failed is said: by the daemon, and by what it waited for.
     for expected in [
         "finished in state TASK_FAILED",

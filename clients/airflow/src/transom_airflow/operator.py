@@ -14,10 +14,17 @@ from .follow import Follow, Limits
 try:
     from airflow.sdk import BaseOperator, BaseOperatorLink
     from airflow.sdk.exceptions import AirflowException
+
+    KEPT: Any = None
 except ImportError:  # Airflow 2
     from airflow.exceptions import AirflowException
-    from airflow.models import BaseOperator
+    from airflow.models import BaseOperator, XCom
     from airflow.models.baseoperatorlink import BaseOperatorLink
+
+    KEPT = XCom
+
+#: Where Airflow 2 keeps a try's link for its web server; Airflow 3 does that by itself.
+LINK = "cluster_log"
 
 
 class LogLink(BaseOperatorLink):  # type: ignore[misc]
@@ -27,7 +34,10 @@ class LogLink(BaseOperatorLink):  # type: ignore[misc]
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         """The address, once the task was queued."""
-        return getattr(operator, "log_url", None) or ""
+        url = getattr(operator, "log_url", None)
+        if url is None and KEPT is not None:
+            url = KEPT.get_value(ti_key=ti_key, key=LINK)
+        return url or ""
 
 
 class ClusterOperator(BaseOperator):  # type: ignore[misc]
@@ -120,6 +130,8 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
         task_id = self.job_id(context)
         self._cluster_task = task_id
         self.log_url = daemon.log_url(task_id)
+        if KEPT is not None and context:
+            context["ti"].xcom_push(key=LINK, value=self.log_url)
         begun = time.time()
         self._queue(daemon, self.body(task_id, self.priority(context)), begun)
         if self.deferrable:
