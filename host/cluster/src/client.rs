@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::http::{Http, MASTER, Request, address, answer};
 use crate::lenient;
 use crate::mandate::Mandate;
-use crate::masters::{Candidates, LeaderChanges, Masters, Order};
+use crate::masters::{Candidates, LeaderChanges, MasterChanges, Masters, Order};
 use crate::operator::Answer;
 use crate::stream::{Opened, RecordStream};
 use crate::v1::FrameworkInfo;
@@ -106,6 +106,11 @@ impl Client {
     /// Changes of who leads from now on.
     pub fn leader_changes(&self) -> LeaderChanges {
         self.masters.changes()
+    }
+
+    /// Changes of which masters are registered from now on.
+    pub fn master_changes(&self) -> MasterChanges {
+        self.masters.registrations()
     }
 
     /// The configuration this client was made with.

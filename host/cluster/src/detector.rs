@@ -126,6 +126,13 @@ impl Detector {
         })
     }
 
+    /// Changes of who is registered from now on.
+    pub(crate) fn registrations(&self) -> Registrations {
+        let mut views = self.views.clone();
+        let known = views.borrow_and_update().masters.clone();
+        Registrations { views, known }
+    }
+
     /// Changes of who leads since `view` was current.
     pub(crate) fn changes_since(&self, view: &View) -> Changes {
         Changes {
@@ -164,6 +171,31 @@ impl Changes {
             let leader = self.next().await;
             if !leader.is_at(url) {
                 return leader;
+            }
+        }
+    }
+}
+
+/// Tells when other masters are registered, whoever leads.
+#[derive(Clone, Debug)]
+pub(crate) struct Registrations {
+    views: watch::Receiver<Arc<View>>,
+    /// Those told last.
+    known: Vec<Arc<Master>>,
+}
+
+impl Registrations {
+    /// The next other ones. While there are none, those known last are taken to lead on. Never, once the detector is closed.
+    /// Dropping this future loses nothing.
+    pub(crate) async fn next(&mut self) -> Vec<Arc<Master>> {
+        loop {
+            let masters = self.views.borrow_and_update().masters.clone();
+            if !masters.is_empty() && masters != self.known {
+                self.known.clone_from(&masters);
+                return masters;
+            }
+            if self.views.changed().await.is_err() {
+                return std::future::pending().await;
             }
         }
     }
@@ -228,6 +260,32 @@ mod tests {
         }
         drop(sender);
         assert_eq!(told(&mut changes, &at_a), None);
+    }
+
+    #[test]
+    fn other_registrations_are_news_and_none_are_not() {
+        let (a, b) = (master("info_1", 1), master("info_2", 2));
+        let sender = watch::Sender::new(view(std::slice::from_ref(&a)));
+        let mut registrations = Registrations {
+            views: sender.subscribe(),
+            known: vec![a.clone()],
+        };
+        let mut told = || {
+            let mut next = std::pin::pin!(registrations.next());
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            next.as_mut().poll(&mut context)
+        };
+        assert!(told().is_pending());
+        for (masters, news) in [
+            (vec![a.clone(), b.clone()], true),
+            (vec![], false),
+            (vec![a.clone(), b.clone()], false),
+            (vec![b.clone()], true),
+        ] {
+            sender.send_replace(view(&masters));
+            let now = told();
+            assert_eq!(now.is_ready(), news, "{now:?}");
+        }
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub(crate) struct Request {
     pub(crate) within: Option<Duration>,
     /// Whether a service account logs in anew for it, or uses the token it has.
     pub(crate) token: Token,
+    /// Sent on a connection of its own.
+    pub(crate) afresh: bool,
 }
 
 impl Request {
@@ -65,6 +67,7 @@ impl Request {
             acts: false,
             within: None,
             token: Token::Anew,
+            afresh: false,
         }
     }
 
@@ -83,6 +86,7 @@ impl Request {
             acts: false,
             within: None,
             token: Token::AsItIs,
+            afresh: false,
         })
     }
 
@@ -95,6 +99,13 @@ impl Request {
     /// The same, with its own time.
     pub(crate) fn within(mut self, limit: Duration) -> Self {
         self.within = Some(limit);
+        self
+    }
+
+    /// The same, on a connection of its own: what is asked once in a while is to reach who listens there now, and not who
+    /// was left behind with a connection from before.
+    pub(crate) fn afresh(mut self) -> Self {
+        self.afresh = true;
         self
     }
 
@@ -223,7 +234,12 @@ impl Http {
     /// A request that is answered with a document: all of it.
     pub(crate) async fn fetch(&self, request: &Request) -> Result<Bytes> {
         let deadline = Instant::now() + request.limit(&self.config);
-        let response = self.send(&self.calls, request, deadline).await?;
+        let client = if request.afresh {
+            &self.streams
+        } else {
+            &self.calls
+        };
+        let response = self.send(client, request, deadline).await?;
         self.accepted(request, response, deadline)
             .await?
             .read(deadline)

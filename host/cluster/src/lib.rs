@@ -46,5 +46,5 @@ pub use ids::{
     AgentId, ContainerId, ExecutorId, FrameworkId, OfferId, OperationId, ResourceProviderId, TaskId,
 };
 pub use mandate::Mandate;
-pub use masters::LeaderChanges;
+pub use masters::{LeaderChanges, MasterChanges};
 pub use scheduler::{Caller, Subscription};

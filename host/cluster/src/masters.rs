@@ -1,7 +1,7 @@
 //! Whom to ask: masters from a list, or those that ZooKeeper names, and in which order.
 
 use crate::config::{Config, Source};
-use crate::detector::{Changes, Detector, Master};
+use crate::detector::{Changes, Detector, Master, Registrations};
 use crate::error::{Error, Result};
 use crate::http::address;
 use std::sync::Arc;
@@ -135,6 +135,10 @@ impl Masters {
         )
     }
 
+    pub(crate) fn registrations(&self) -> MasterChanges {
+        MasterChanges(self.detector().map(Detector::registrations))
+    }
+
     pub(crate) async fn close(&self) {
         if let Some(detector) = self.detector() {
             detector.close().await;
@@ -179,6 +183,21 @@ impl LeaderChanges {
     pub async fn next(&mut self) -> Arc<Master> {
         match &mut self.0 {
             Some(changes) => changes.next().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Changes of which masters are registered, as ZooKeeper tells them, whoever of them leads.
+#[derive(Clone, Debug)]
+pub struct MasterChanges(Option<Registrations>);
+
+impl MasterChanges {
+    /// Waits for the next other list of masters, the leader first. Never returns when the masters are listed, or when the
+    /// client was closed. Dropping this future loses no change.
+    pub async fn next(&mut self) -> Vec<Arc<Master>> {
+        match &mut self.0 {
+            Some(registrations) => registrations.next().await,
             None => std::future::pending().await,
         }
     }

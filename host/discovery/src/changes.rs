@@ -41,6 +41,10 @@ impl Changes {
         self.frameworks.insert(framework);
     }
 
+    pub(crate) fn masters(&mut self) {
+        self.masters = true;
+    }
+
     pub(crate) fn all(&mut self) {
         self.everything = true;
     }

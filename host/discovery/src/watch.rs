@@ -18,7 +18,7 @@ use rand::Rng;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use transom_cluster::operator::{Event, Stream};
-use transom_cluster::{Client, Error, LeaderChanges};
+use transom_cluster::{Client, Error, LeaderChanges, MasterChanges};
 
 use crate::changes::{self, Changes};
 use crate::cluster::Cluster;
@@ -38,6 +38,8 @@ const LEADER_WITHIN: Duration = Duration::from_secs(10);
 const GATHER: Duration = Duration::from_millis(10);
 /// Records of the last changes that are remembered for incremental transfers.
 const KEPT: usize = 20_000;
+/// So long a master that has refused its stream is asked for nothing but its state document.
+const REFUSED_FOR: Duration = Duration::from_mins(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
@@ -75,6 +77,8 @@ pub(crate) struct Watch {
     client: Client,
     /// News of other leaders, where ZooKeeper tells them.
     leaders: LeaderChanges,
+    /// News of other masters, leading or not.
+    registered: MasterChanges,
     rules: Arc<Rules>,
     /// Records of the last changes that are remembered.
     kept: usize,
@@ -103,6 +107,7 @@ impl Watch {
     ) -> Self {
         Self {
             leaders: client.leader_changes(),
+            registered: client.master_changes(),
             client,
             rules: Arc::new(rules),
             kept: 0,
@@ -131,7 +136,14 @@ impl Watch {
     async fn follow_for_ever(&mut self) {
         let mut failures = 0;
         let mut again = false;
+        let mut refused: Option<Instant> = None;
         loop {
+            if refused.is_some_and(|until| Instant::now() < until) && self.read_document().await {
+                if self.idle(Instant::now() + self.refresh).await {
+                    refused = None;
+                }
+                continue;
+            }
             let lost = match open(self.client.clone()).await {
                 Ok(opened) => {
                     if again {
@@ -157,12 +169,14 @@ impl Watch {
             failures += 1;
             // A stream that broke is opened again at once; where that does not help the document may still be had.
             let has_document = (failures > 1 || !lost.is_transient()) && self.read_document().await;
-            let wait = if has_document && !lost.is_transient() {
+            let polling = has_document && !lost.is_transient();
+            let wait = if polling {
                 self.refresh
             } else {
                 pause(failures).min(self.refresh)
             };
-            self.idle(Instant::now() + wait).await;
+            let moved = self.idle(Instant::now() + wait).await;
+            refused = (polling && !moved).then(|| Instant::now() + REFUSED_FOR);
         }
     }
 
@@ -182,6 +196,7 @@ impl Watch {
                 },
                 () = sleep_until(self.due.unwrap_or_else(Instant::now)), if self.due.is_some() => self.publish().await,
                 differs = self.names.answered() => if differs { self.found() },
+                _ = self.registered.next() => self.enlist(),
                 () = sleep_until(refresh), if second.is_none() => second = Some(Box::pin(open(self.client.clone()))),
                 opened = async { match second.as_mut() { Some(opening) => opening.await, None => std::future::pending().await } } => {
                     second = None;
@@ -206,8 +221,7 @@ impl Watch {
     /// A full comparison: what differs was not told, or not understood.
     async fn compare(&mut self, mut cluster: Cluster) {
         self.shared.confirmed.touch();
-        let masters = self.client.registered_masters();
-        cluster.masters = masters.iter().map(ToString::to_string).collect();
+        cluster.masters = self.registered_now();
         let served = self.shared.zone.load_full();
         if let Some(zone) = &served {
             let (model, seen, zone) = (self.cluster.clone(), cluster.clone(), Arc::clone(zone));
@@ -256,6 +270,21 @@ impl Watch {
         self.changed();
     }
 
+    /// Other masters are registered.
+    fn enlist(&mut self) {
+        // Before the cluster was heard of there is nothing to change.
+        if self.shared.zone.load().is_some() {
+            self.cluster.masters = self.registered_now();
+            self.changes.masters();
+            self.changed();
+        }
+    }
+
+    fn registered_now(&self) -> Vec<String> {
+        let masters = self.client.registered_masters();
+        masters.iter().map(ToString::to_string).collect()
+    }
+
     fn skip(&mut self, error: &Error) {
         tracing::warn!(error = chain(error), "an event of the cluster is left out");
         self.cluster.skipped += 1;
@@ -287,17 +316,19 @@ impl Watch {
         }
     }
 
-    /// Waits, while names that were asked for may still come, and no longer than until there is another leader.
-    async fn idle(&mut self, until: Instant) {
+    /// Waits, while names that were asked for may still come, and no longer than until there is another leader. Whether
+    /// there is one.
+    async fn idle(&mut self, until: Instant) -> bool {
         loop {
             tokio::select! {
-                () = sleep_until(until) => return,
+                () = sleep_until(until) => return false,
                 leader = self.leaders.next() => {
                     tracing::info!(%leader, "another master leads; asking it");
-                    return;
+                    return true;
                 }
                 () = sleep_until(self.due.unwrap_or_else(Instant::now)), if self.due.is_some() => self.publish().await,
                 differs = self.names.answered() => if differs { self.found() },
+                _ = self.registered.next() => self.enlist(),
             }
         }
     }

@@ -93,7 +93,7 @@ impl Client {
     /// A document, and who gave it.
     async fn document_at<T: Document>(&self, url: Url) -> Result<(Url, T)> {
         let limit = self.config().state_timeout;
-        let request = |url| Ok(Request::get(url, MASTER, PATH).within(limit));
+        let request = |url| Ok(Request::get(url, MASTER, PATH).within(limit).afresh());
         let send: super::Exchange<Bytes> = |http: &Http, request| Box::pin(http.fetch(request));
         let (url, bytes) = self.follow(url, &request, send, super::Vetting::None).await?;
         // A large one takes seconds, in which this thread has better things to do.

@@ -190,9 +190,8 @@ impl Session {
                     }
                     SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
                         tracing::info!(zookeeper = %self.zookeeper, "ZooKeeper is back");
-                        // What has happened meanwhile comes through the watch, or nothing has.
-                        self.views.send_if_modified(|view| Arc::make_mut(view).trouble.take().is_some());
-                        continue;
+                        // What has happened meanwhile comes through the watch, if this server knows of it; a look is cheap.
+                        return Ok(());
                     }
                     ended => ended,
                 },
