@@ -4,6 +4,8 @@
 //! need is kept: the rest is skipped without being stored. So an entry that cannot be read is left out alone, and a large
 //! document costs little more than its own text.
 
+mod gaps;
+
 use std::collections::HashSet;
 
 use serde::Deserialize;
@@ -124,7 +126,9 @@ struct WireStatus {
     state: Option<TaskState>,
     timestamp: Option<f64>,
     healthy: Option<bool>,
+    #[serde(default, deserialize_with = "gaps::labels")]
     labels: Option<Vec<Label>>,
+    #[serde(default, deserialize_with = "gaps::container")]
     container_status: Option<ContainerStatus>,
 }
 

@@ -180,3 +180,35 @@ fn health_and_weights_are_kept() {
     );
     assert_eq!(of(json!([])).healthy, None);
 }
+
+#[test]
+fn what_is_missing_in_a_list_hides_nothing_beside_it() {
+    let addresses = json!([null, {"ip_address": null}, {"ip_address": "10.9.9.9"}]);
+    let status = json!({"state": "TASK_RUNNING", "timestamp": 1.0,
+        "labels": [null, {"value": "no key"}, {"key": "Docker.NetworkSettings.IPAddress"},
+            {"key": "Docker.NetworkSettings.IPAddress", "value": "10.8.8.8"}],
+        "container_status": {"network_infos": [null, {"ip_addresses": null}, {"ip_addresses": addresses},
+            {"ip_addresses": [], "ip_address": "10.7.7.7"}]}});
+    for (statuses, docker, netinfo) in [
+        (json!([status]), &["10.8.8.8"][..], &["10.9.9.9", "10.7.7.7"][..]),
+        (
+            json!([{"state": "TASK_RUNNING", "timestamp": 1.0, "labels": null, "container_status": null}]),
+            &[],
+            &[],
+        ),
+        (
+            json!([{"state": "TASK_RUNNING", "timestamp": 1.0, "container_status": {}}]),
+            &[],
+            &[],
+        ),
+    ] {
+        let task = json!({"id": "t", "state": "TASK_RUNNING", "statuses": statuses});
+        let found = cluster(&json!({"frameworks": [{"id": "F", "tasks": [task]}]}));
+        let task = found.tasks[&FrameworkId::from("F")].get(&TaskId::from("t"));
+        let addresses = &task.unwrap().addresses;
+        let texts = |ips: &[std::net::IpAddr]| ips.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(texts(&addresses.docker), docker);
+        assert_eq!(texts(&addresses.netinfo), netinfo);
+        assert_eq!(found.skipped, 0);
+    }
+}
