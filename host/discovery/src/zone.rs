@@ -1,6 +1,7 @@
 //! The zone: every name with its records, as lookups read it. Immutable; a change is a new zone, which shares with the one
 //! before it all that did not change, so that it costs as much as the change and no more.
 
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -178,6 +179,8 @@ pub(crate) struct Edit {
     kept: usize,
     /// Whether any record is another one.
     changed: bool,
+    /// Names whose records may be kept for another time than before, and what it was.
+    retimed: HashMap<Arc<str>, u32>,
 }
 
 impl Edit {
@@ -188,6 +191,7 @@ impl Edit {
             step: Step::default(),
             kept,
             changed: false,
+            retimed: HashMap::new(),
         }
     }
 
@@ -198,6 +202,13 @@ impl Edit {
             Some(node) => node,
             None => new.insert(Node::default()),
         };
+        if node.ttl() != record.ttl && node.has_records() {
+            self.changed = true;
+            self.zone.versions.bump(&record.name);
+            if self.kept > 0 {
+                self.retimed.entry(Arc::clone(&record.name)).or_insert(node.ttl());
+            }
+        }
         node.set_ttl(record.ttl);
         if node.put(record.value.clone()) {
             self.zone.records += 1;
@@ -280,6 +291,7 @@ impl Edit {
     /// The zone after the change; where no record is another one, its serial stays.
     pub(crate) fn done(mut self, made_from: MadeFrom, serial: u32) -> Zone {
         self.zone.made_from = made_from;
+        self.retime();
         if self.zone.serial == 0 || self.changed {
             self.step.from = self.zone.serial;
             self.step.to = serial;
@@ -287,6 +299,32 @@ impl Edit {
             self.zone.serial = serial;
         }
         self.zone
+    }
+
+    /// Remembers of names with another time that their records are other ones; those that are new anyway are remembered so.
+    fn retime(&mut self) {
+        let retimed = std::mem::take(&mut self.retimed);
+        let new: HashSet<Record> = if retimed.is_empty() {
+            HashSet::new()
+        } else {
+            self.step.added.iter().cloned().collect()
+        };
+        for (name, before) in retimed {
+            let Some(node) = self.zone.nodes.get(&*name).filter(|node| node.ttl() != before) else {
+                continue;
+            };
+            for value in node.values() {
+                let record = |ttl| Record {
+                    name: Arc::clone(&name),
+                    value: value.clone(),
+                    ttl,
+                };
+                if !new.contains(&record(node.ttl())) {
+                    self.step.removed.push(record(before));
+                    self.step.added.push(record(node.ttl()));
+                }
+            }
+        }
     }
 
     /// A name that was not there is: so are those above it, up to the apex.

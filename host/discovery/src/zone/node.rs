@@ -88,6 +88,14 @@ impl Node {
         }
     }
 
+    /// Everything that its records say.
+    pub(super) fn values(&self) -> impl Iterator<Item = Value> {
+        let a = self.a().iter().map(|ip| Value::Address((*ip).into()));
+        let aaaa = self.aaaa().iter().map(|ip| Value::Address((*ip).into()));
+        a.chain(aaaa)
+            .chain(self.srv().iter().cloned().map(Value::Service))
+    }
+
     /// How long its records may be kept, in seconds.
     pub fn ttl(&self) -> u32 {
         self.ttl

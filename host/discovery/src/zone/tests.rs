@@ -106,3 +106,42 @@ fn a_change_is_a_new_zone_and_leaves_nothing_behind() {
         [0, 2]
     );
 }
+
+#[test]
+fn another_time_is_another_zone() {
+    let before = zone();
+    let record = |last: u8, ttl| Record {
+        name: "web.fw.mesos.".into(),
+        value: Value::Address([10, 0, 0, last].into()),
+        ttl,
+    };
+    // As a framework's tasks get another time: whatever comes first, each record goes as it was and comes as it is.
+    for takes_first in [true, false] {
+        let mut edit = Edit::of(&before, 100);
+        for _ in 0..2 {
+            if takes_first {
+                edit.take(&record(1, 60));
+            }
+            edit.put(&record(1, 30));
+            if !takes_first {
+                edit.take(&record(1, 60));
+            }
+        }
+        edit.put(&record(2, 30));
+        let after = edit.done(before.made_from().clone(), 8);
+        assert_eq!(
+            (after.serial(), after.node("web.fw.mesos.").unwrap().ttl()),
+            (8, 30)
+        );
+        assert_eq!(after.records(), 5);
+        let steps: Vec<_> = after.journal().since(7).unwrap().collect();
+        assert_eq!(steps[0].removed, [record(1, 60)], "{takes_first}");
+        let added: std::collections::HashSet<_> = steps[0].added.iter().cloned().collect();
+        assert_eq!(added, [record(1, 30), record(2, 30)].into(), "{takes_first}");
+        assert_eq!(steps[0].added.len(), 2);
+    }
+    // The same time again is no news.
+    let mut edit = Edit::of(&before, 100);
+    edit.put(&record(1, 60));
+    assert_eq!(edit.done(before.made_from().clone(), 8).serial(), 7);
+}
