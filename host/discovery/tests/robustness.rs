@@ -173,6 +173,21 @@ async fn over_tcp(discovery: &Followed, kept: &mut Option<TcpStream>, packet: &[
         .await
         .unwrap();
     let size = timeout(LONG, stream.read_u16()).await.unwrap();
+    if packet.len() < 12 {
+        let mut reply = [0; 12];
+        timeout(LONG, stream.read_exact(&mut reply))
+            .await
+            .unwrap()
+            .unwrap();
+        let code = Message::from_vec(&reply).unwrap().metadata.response_code;
+        assert_eq!(
+            (size.unwrap(), code),
+            (12, ResponseCode::FormErr),
+            "{packet:02x?}"
+        );
+        assert_eq!(timeout(LONG, stream.read(&mut reply)).await.unwrap().unwrap(), 0);
+        return;
+    }
     if !is_answerable(packet) {
         assert!(size.is_err(), "{packet:02x?}");
         return;

@@ -17,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 pub enum Reply {
     /// Its answer was written.
     Written,
+    /// Its answer was written, and is the last one: it made no sense, and what comes behind it may make none either.
+    Last,
     /// It gets none: it is no request.
     Silence,
     /// The answer has to be waited for. It has deadlines of its own, and can be left to a task.
@@ -29,6 +31,7 @@ impl std::fmt::Debug for Reply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Written => "Written",
+            Self::Last => "Last",
             Self::Silence => "Silence",
             Self::Later(_) => "Later",
             Self::Messages(_) => "Messages",
@@ -96,7 +99,7 @@ pub async fn serve_connection<S, R>(
             deadline = Instant::now() + patience.ask_within;
             match answers.frame(|out| respond.respond(query, client, out)) {
                 Reply::Written => {}
-                Reply::Silence => open = false,
+                Reply::Last | Reply::Silence => open = false,
                 Reply::Later(answer) => later.push(answer),
                 Reply::Messages(mut next) => {
                     while let Some(message) = next() {
@@ -146,7 +149,7 @@ impl<W: AsyncWrite + Unpin> Answers<W> {
         self.bytes.extend_from_slice(&[0, 0]);
         let reply = write(&mut self.bytes);
         match u16::try_from(self.bytes.len() - start - 2) {
-            Ok(length) if matches!(reply, Reply::Written) => {
+            Ok(length) if matches!(reply, Reply::Written | Reply::Last) => {
                 self.bytes[start..start + 2].copy_from_slice(&length.to_be_bytes());
             }
             _ => self.bytes.truncate(start),

@@ -25,6 +25,9 @@ use crate::zone::Zone;
 /// What an answer over UDP may have without EDNS, and at most with it: larger ones are lost on some paths.
 const UDP_SIZES: (u16, u16) = (512, 1232);
 
+/// FORMERR for what is shorter than a header and has no id of its own.
+const NAMELESS: [u8; 12] = [0, 0, 0x80, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+
 /// In the third octet of a message.
 const TRUNCATED: u8 = 2;
 
@@ -173,7 +176,10 @@ impl Handler {
             Packet::Silence => return Considered::Silence,
             Packet::Unreadable(metadata) => {
                 self.count(&[], ResponseCode::FormErr);
-                return Considered::of(written(coded(&metadata, ResponseCode::FormErr), UDP_SIZES.0));
+                let mut response = coded(&metadata, ResponseCode::FormErr);
+                // Nothing of what cannot be read is repeated, but which message it was.
+                response.metadata.recursion_desired = false;
+                return Considered::of(written(response, UDP_SIZES.0));
             }
             Packet::Request(request) => request,
         };
@@ -320,6 +326,11 @@ impl Handler {
 
 impl Respond for Handler {
     fn respond(&self, packet: &[u8], client: SocketAddr, out: &mut Vec<u8>) -> Reply {
+        // Nobody else can have sent it on a connection, so there is somebody who waits.
+        if packet.len() < NAMELESS.len() {
+            out.extend_from_slice(&NAMELESS);
+            return Reply::Last;
+        }
         let client = Client {
             ip: client.ip().to_canonical(),
             over: Transport::Tcp,

@@ -179,7 +179,7 @@ impl Batch {
                 over: Transport::Udp,
             };
             match handler.reply(zone.as_ref(), &packet[..*size], asker, &mut self.answers) {
-                Reply::Written => {}
+                Reply::Written | Reply::Last => {}
                 // Transfers over UDP are one message.
                 Reply::Messages(mut next) => self.answers.extend(next().unwrap_or_default()),
                 Reply::Later(answer) => {

@@ -24,6 +24,10 @@ pub(super) fn read(packet: &[u8]) -> Packet {
     if header.metadata.message_type == MessageType::Response {
         return Packet::Silence;
     }
+    // What says of itself that it was cut is not all of a question.
+    if header.metadata.truncation {
+        return Packet::Unreadable(header.metadata);
+    }
     let message = could_hold(packet, &header).then(|| Message::from_vec(packet));
     match message {
         Some(Ok(message)) => Packet::Request(message),
@@ -190,6 +194,9 @@ mod tests {
         for size in 12..request.len() {
             assert!(matches!(read(&request[..size]), Packet::Unreadable(_)), "{size}");
         }
+        let mut cut = request.clone();
+        cut[2] |= 2;
+        assert!(matches!(read(&cut), Packet::Unreadable(_)));
         let answered = response(1, 0, 0, false).to_vec().unwrap();
         assert!(matches!(read(&answered), Packet::Silence));
         // 65535 of everything in a packet with nothing.

@@ -3,6 +3,7 @@
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::rdata::PTR;
 use hickory_proto::rr::{Name, RData, Record, RecordType};
+use ipnet::IpNet;
 
 use super::{Answer, Terms};
 use crate::labels::wire_name;
@@ -18,19 +19,25 @@ pub(super) fn answer(zone: &Zone, terms: &Terms, key: &str, name: &Name, kind: R
         above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
     })?;
     let mut answer = Answer::of(Vec::new());
-    if let Some(soa) = soa(zone, terms, apex) {
-        if key == apex && kind == RecordType::SOA {
-            answer.answers.push(soa);
-            return Some(answer);
-        }
-        answer.authority.push(soa);
+    if key == apex && matches!(kind, RecordType::SOA | RecordType::NS | RecordType::ANY) {
+        let mut record = match kind {
+            RecordType::NS => terms.ns(),
+            _ => terms.soa(zone),
+        };
+        record.name = name.clone();
+        answer.answers.push(record);
+        return Some(answer);
     }
-    // Names between the apex and an address exist, as far as anybody can tell.
-    let whole = name
-        .parse_arpa_name()
-        .ok()
-        .filter(|net| net.prefix_len() == net.max_prefix_len());
-    let Some(net) = whole else { return Some(answer) };
+    answer.authority.extend(soa(zone, terms, apex));
+    // Names between the apex and an address exist, as far as anybody can tell; what is part of no address does not.
+    let labels = key.strip_suffix(apex).unwrap_or_default();
+    let Some(net) = parsed(apex, labels) else {
+        answer.code = ResponseCode::NXDomain;
+        return Some(answer);
+    };
+    if net.prefix_len() < net.max_prefix_len() {
+        return Some(answer);
+    }
     match zone.name_of(net.addr()).and_then(wire_name) {
         Some(found) if matches!(kind, RecordType::PTR | RecordType::ANY) => {
             let ttl = zone.made_from().rules.ttl;
@@ -43,6 +50,30 @@ pub(super) fn answer(zone: &Zone, terms: &Terms, key: &str, name: &Name, kind: R
             Some(answer)
         }
     }
+}
+
+/// The address, or the beginning of one, that the labels below an apex are; their last one comes first.
+fn parsed(apex: &str, labels: &str) -> Option<IpNet> {
+    let labels = labels.split_terminator('.').rev();
+    let (mut octets, mut length) = ([0_u8; 16], 0);
+    if apex == ZONES[0] {
+        for label in labels {
+            let octet: u8 = label.parse().ok()?;
+            // As it is written in such names: `07` and `+7` are nobody's.
+            (octet.to_string() == label && length < 4).then_some(())?;
+            octets[length] = octet;
+            length += 1;
+        }
+        let [a, b, c, d, ..] = octets;
+        return IpNet::new([a, b, c, d].into(), 8 * length as u8).ok();
+    }
+    for label in labels {
+        let digit = u8::from_str_radix(label, 16).ok()?;
+        (label.len() == 1 && length < 32).then_some(())?;
+        octets[length / 2] |= digit << (4 * (1 - length % 2));
+        length += 1;
+    }
+    IpNet::new(octets.into(), 4 * length as u8).ok()
 }
 
 /// The reverse zone's SOA record: the domain's under another name.

@@ -145,6 +145,19 @@ fn addresses_lead_back_to_names() {
         ("10.in-addr.arpa.", T::PTR, NoError, "", "SOA"),
         ("in-addr.arpa.", T::SOA, NoError, "SOA", ""),
         ("ip6.arpa.", T::PTR, NoError, "", "SOA"),
+        ("in-addr.arpa.", T::NS, NoError, "NS", ""),
+        ("ip6.arpa.", T::ANY, NoError, "SOA", ""),
+        ("0.in-addr.arpa.", T::PTR, NoError, "", "SOA"),
+        ("f.ip6.arpa.", T::A, NoError, "", "SOA"),
+        // Of no address.
+        ("256.0.0.10.in-addr.arpa.", T::PTR, NXDomain, "", "SOA"),
+        ("04.0.0.10.in-addr.arpa.", T::PTR, NXDomain, "", "SOA"),
+        ("+4.0.0.10.in-addr.arpa.", T::PTR, NXDomain, "", "SOA"),
+        ("web.in-addr.arpa.", T::PTR, NXDomain, "", "SOA"),
+        ("x.4.0.0.10.in-addr.arpa.", T::PTR, NXDomain, "", "SOA"),
+        ("1.4.0.0.10.in-addr.arpa.", T::PTR, NXDomain, "", "SOA"),
+        ("g.ip6.arpa.", T::PTR, NXDomain, "", "SOA"),
+        ("10.ip6.arpa.", T::PTR, NXDomain, "", "SOA"),
     ] {
         let found = outline(&asked(config(), name, kind).unwrap());
         let expected = (code, true, answers.to_owned(), authority.to_owned());
@@ -153,6 +166,8 @@ fn addresses_lead_back_to_names() {
     let six = "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa.";
     let found = asked(config(), six, T::PTR).unwrap();
     assert_eq!(found.answers[0].data.to_string(), "six.fw.mesos.");
+    let longer = outline(&asked(config(), &format!("1.{six}"), T::PTR).unwrap());
+    assert_eq!(longer.0, NXDomain);
     assert!(asked(config(), "arpa.", T::PTR).is_none());
     assert!(asked(config(), "xin-addr.arpa.", T::PTR).is_none());
 }
