@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
+use crate::dns::forward::Order;
 use crate::labels::Rule;
 
 /// Where a task's own addresses are taken from; the first source that has one wins.
@@ -103,6 +104,14 @@ pub struct Config {
     pub zone_resolvers: BTreeMap<String, Vec<SocketAddr>>,
     /// How long one resolver may take.
     pub timeout: u64,
+    /// In which order resolvers are asked.
+    pub forward_order: Order,
+    /// Bytes of resolvers' replies that are kept, to be given again for as long as they say; 0: none are.
+    pub forward_cache_bytes: usize,
+    /// Questions that may be waiting for resolvers; further ones are answered with SERVFAIL.
+    pub forward_questions: usize,
+    /// Sockets to resolvers that may be open.
+    pub forward_sockets: usize,
     /// Whether answers that were cut say so. Without it clients do not come back over TCP.
     pub set_truncate_bit: bool,
     /// Whose questions are looked up elsewhere; others are REFUSED, so that nobody else's questions are.
@@ -211,6 +220,10 @@ impl Default for Config {
             resolvers: Vec::new(),
             zone_resolvers: BTreeMap::new(),
             timeout: check::USUAL_TIMEOUT,
+            forward_order: Order::default(),
+            forward_cache_bytes: 16 << 20,
+            forward_questions: 4096,
+            forward_sockets: 512,
             set_truncate_bit: true,
             recursion_networks: Self::private_networks(),
             rate_limit: 0,

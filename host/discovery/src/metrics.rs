@@ -19,6 +19,21 @@ pub(crate) struct Query {
     pub(crate) rcode: &'static str,
 }
 
+/// Labels of an answer over UDP that was not sent as it was, because its network had too many.
+#[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
+pub(crate) struct Limited {
+    /// `drop`: nothing was sent; `slip`: no records were, with the mark that they are missing.
+    pub(crate) verdict: &'static str,
+}
+
+/// Labels of a question that was refused for who asked it, or because it is nobody's business here.
+#[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
+pub(crate) struct Refused {
+    /// `recursion`: a name of others, from where none is looked up; `transfer`: the zone, from who may not have it;
+    /// `outside`: a name of others, where none is looked up for anybody.
+    pub(crate) what: &'static str,
+}
+
 /// Labels of an answered HTTP request.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
 pub(crate) struct Asked {
@@ -31,6 +46,8 @@ pub(crate) struct Asked {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
     pub(crate) queries: Family<Query, Counter>,
+    limited: Family<Limited, Counter>,
+    refused: Family<Refused, Counter>,
     requests: Family<Asked, Counter>,
     pub(crate) reconnects: Counter,
     pub(crate) zones: Counter,
@@ -44,6 +61,16 @@ impl Metrics {
             "transom_discovery_queries",
             "DNS queries answered",
             metrics.queries.clone(),
+        );
+        registry.register(
+            "transom_discovery_rate_limited",
+            "Answers over UDP that were left out (drop) or emptied (slip), because their network had too many",
+            metrics.limited.clone(),
+        );
+        registry.register(
+            "transom_discovery_refused",
+            "DNS queries refused: names of others, and transfers, for who may not have them",
+            metrics.refused.clone(),
         );
         registry.register(
             "transom_discovery_http_requests",
@@ -63,6 +90,14 @@ impl Metrics {
         registry.register("transom_discovery_zones", "Zones made", metrics.zones.clone());
         registry.register_collector(Box::new(OfZone(Arc::clone(shared))));
         metrics
+    }
+
+    pub(crate) fn limited(&self, verdict: &'static str) {
+        self.limited.get_or_create(&Limited { verdict }).inc();
+    }
+
+    pub(crate) fn refused(&self, what: &'static str) {
+        self.refused.get_or_create(&Refused { what }).inc();
     }
 
     pub(crate) fn asked(&self, labels: &Asked) {

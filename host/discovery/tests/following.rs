@@ -366,6 +366,8 @@ async fn odd_queries_are_refused_by_the_book() {
         "transom_discovery_queries_total{qtype=\"A\",rcode=\"NOERROR\"} 1",
         "transom_discovery_queries_total{qtype=\"A\",rcode=\"REFUSED\"} 4",
         "transom_discovery_queries_total{qtype=\"other\",rcode=\"FORMERR\"} 2",
+        "transom_discovery_refused_total{what=\"outside\"} 1",
+        "transom_discovery_refused_total{what=\"transfer\"} 1",
         "transom_discovery_zone_records ",
         "transom_discovery_zone_serial ",
         "transom_discovery_zone_age_seconds ",

@@ -5,12 +5,17 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Config, IpSource};
+use crate::dns::forward::Order;
 use crate::{Error, Result};
 
 /// The port of name servers.
 pub const DNS_PORT: u16 = 53;
 /// Seconds that a resolver may take unless it is said otherwise.
 pub const USUAL_TIMEOUT: u64 = 5;
+/// The most bytes of others' replies that are kept.
+pub const MOST_CACHED: usize = 1 << 30;
+/// The most questions and sockets that there may be at a time; each may cost some kilobytes.
+pub const MOST_AT_ONCE: usize = 1 << 16;
 /// The longest time that records may be kept: a TTL has 31 bits (RFC 2181).
 pub const LONGEST_TTL: u32 = i32::MAX as u32;
 
@@ -66,11 +71,29 @@ impl Config {
                 .collect();
             zones_apart(&self.zone_resolvers, &self.domain).map_err(wrong("zone_resolvers"))?;
         }
+        self.check_forwarding()?;
         self.check_tls()?;
         if self.weight_label.as_ref().is_some_and(String::is_empty) {
             return Err(wrong("weight_label")("is empty; name a label, or leave it out"));
         }
         Ok(self)
+    }
+
+    fn check_forwarding(&self) -> Result<()> {
+        if self.forward_cache_bytes > MOST_CACHED {
+            return Err(wrong("forward_cache_bytes")(format!(
+                "is more than the {MOST_CACHED} bytes that may be kept"
+            )));
+        }
+        for (key, number) in [
+            ("forward_questions", self.forward_questions),
+            ("forward_sockets", self.forward_sockets),
+        ] {
+            if !(1..=MOST_AT_ONCE).contains(&number) {
+                return Err(wrong(key)(format!("must be from 1 to {MOST_AT_ONCE}")));
+            }
+        }
+        Ok(())
     }
 
     fn check_tls(&self) -> Result<()> {
@@ -107,6 +130,15 @@ pub fn domain(text: &str) -> Checked<String> {
         Err(format!(
             "{text:?} must be labels of letters, digits and `-` with dots between them, as in `mesos`"
         ))
+    }
+}
+
+/// In which order resolvers are asked: `ordered` or `parallel`.
+pub fn forward_order(text: &str) -> Checked<Order> {
+    match text {
+        "ordered" => Ok(Order::Ordered),
+        "parallel" => Ok(Order::Parallel),
+        _ => Err(format!("{text:?} must be ordered or parallel")),
     }
 }
 

@@ -116,14 +116,17 @@ impl Default for Settings {
 }
 
 impl From<&Config> for Settings {
-    /// What sites set; the rest as usual.
+    /// What sites set.
     fn from(config: &Config) -> Self {
         Self {
             resolvers: config.resolvers.clone(),
             zone_resolvers: config.zone_resolvers.clone(),
             timeout: Duration::from_secs(config.timeout),
+            order: config.forward_order,
             set_truncate_bit: config.set_truncate_bit,
-            ..Self::default()
+            cache_bytes: config.forward_cache_bytes,
+            max_questions: config.forward_questions,
+            max_sockets: config.forward_sockets,
         }
     }
 }

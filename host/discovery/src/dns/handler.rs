@@ -236,17 +236,23 @@ impl Handler {
             return refusal(ResponseCode::ServFail);
         };
         if matches!(kind, RecordType::AXFR | RecordType::IXFR) {
-            return match self.transfers.begin(zone, &self.terms, request, client) {
-                Some(transfer) => Decided::Transfer(Box::new(transfer)),
-                None => refusal(ResponseCode::Refused),
+            let Some(transfer) = self.transfers.begin(zone, &self.terms, request, client) else {
+                self.metrics.refused("transfer");
+                return refusal(ResponseCode::Refused);
             };
+            return Decided::Transfer(Box::new(transfer));
         }
         match answer(zone, &self.terms, client.ip, name, kind) {
             Some(answer) => Decided::Answer(answer),
-            None if self.forwarder.is_some() && self.recursion.allows(client.ip) => {
-                Decided::Elsewhere(Box::new(question.clone()))
+            None if self.forwarder.is_none() => {
+                self.metrics.refused("outside");
+                refusal(ResponseCode::Refused)
             }
-            None => refusal(ResponseCode::Refused),
+            None if self.recursion.allows(client.ip) => Decided::Elsewhere(Box::new(question.clone())),
+            None => {
+                self.metrics.refused("recursion");
+                refusal(ResponseCode::Refused)
+            }
         }
     }
 
@@ -276,12 +282,14 @@ impl Handler {
         match limiter.check(client, Class::of(answer)) {
             Verdict::Send => true,
             Verdict::Slip => {
+                self.metrics.limited("slip");
                 let emptied = limit::emptied(answer);
                 out.truncate(start);
                 out.extend(emptied.iter().flatten());
                 emptied.is_some()
             }
             Verdict::Drop => {
+                self.metrics.limited("drop");
                 out.truncate(start);
                 false
             }

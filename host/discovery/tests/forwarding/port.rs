@@ -91,7 +91,7 @@ async fn only_for_whom_it_is_meant() {
         recursion_networks: vec!["192.0.2.0/24".parse().unwrap()],
         ..Config::default()
     };
-    for config in [off, for_others] {
+    for (config, what) in [(off, "outside"), (for_others, "recursion")] {
         let discovery = started(&resolver, config).await;
         let elsewhere = query("web.example.", RecordType::A);
         assert_eq!(code(&discovery.udp(&elsewhere).await), ResponseCode::Refused);
@@ -99,6 +99,8 @@ async fn only_for_whom_it_is_meant() {
             assert_eq!(code(&answer), ResponseCode::Refused);
         }
         assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
+        let refused = format!("transom_discovery_refused_total{{what=\"{what}\"}} 2\n");
+        assert!(discovery.metrics().contains(&refused), "{}", discovery.metrics());
         discovery.stop().await;
     }
     assert!(resolver.asked("").is_empty());
@@ -162,6 +164,14 @@ async fn a_network_that_asks_too_much_gets_little_over_udp() {
     }
     assert!((10..ASKED / 2).contains(&whole), "{whole} whole, {cut} cut");
     assert!(cut > 0 && whole + cut < ASKED, "{whole} whole, {cut} cut");
+    let metrics = discovery.metrics();
+    let slipped = format!("transom_discovery_rate_limited_total{{verdict=\"slip\"}} {cut}\n");
+    let dropped = ASKED - whole - cut;
+    let dropped = format!("transom_discovery_rate_limited_total{{verdict=\"drop\"}} {dropped}\n");
+    assert!(
+        metrics.contains(&slipped) && metrics.contains(&dropped),
+        "{metrics}"
+    );
     // Nobody asks in another's name over TCP.
     for answer in discovery.tcp(&vec![own; 50]).await {
         assert_eq!(data(&answer), ["127.0.0.1"]);

@@ -158,6 +158,7 @@ fn discovery(raw: Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Disc
         let zones = zones.map(|(zone, resolvers)| (zone.as_str(), resolvers.as_slice()));
         problems.unless("ZoneResolvers", check::zone_resolvers(zones, &domain));
     }
+    problems.unless("ForwardOrder", check::forward_order(&raw.forward_order));
     let refresh_seconds = u64::try_from(raw.refresh_seconds).unwrap_or_default();
     if refresh_seconds == 0 {
         problems.add("RefreshSeconds", "must be 1 or more");
@@ -216,6 +217,10 @@ fn discovery(raw: Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Disc
             .unwrap_or(check::USUAL_TIMEOUT),
         set_truncate_bit: raw.set_truncate_bit,
         recursion_networks: raw.recursion_networks,
+        forward_order: raw.forward_order,
+        forward_cache_bytes: raw.forward_cache_bytes as usize,
+        forward_questions: raw.forward_questions as usize,
+        forward_sockets: raw.forward_sockets as usize,
         rate_limit: raw.rate_limit,
         healthy_only: raw.healthy_only,
         staging: raw.staging,

@@ -57,6 +57,10 @@ pub(super) struct Raw {
     pub(super) resolv_subnet_first: bool,
 
     pub(super) recursion_networks: Vec<IpNet>,
+    pub(super) forward_order: String,
+    pub(super) forward_cache_bytes: u32,
+    pub(super) forward_questions: u32,
+    pub(super) forward_sockets: u32,
     pub(super) rate_limit: u32,
     pub(super) healthy_only: bool,
     pub(super) staging: bool,
@@ -126,6 +130,10 @@ impl Default for Raw {
             reverse_dns_on: false,
             resolv_subnet_first: false,
             recursion_networks: transom_discovery::Config::private_networks(),
+            forward_order: "ordered".into(),
+            forward_cache_bytes: 16 << 20,
+            forward_questions: 4096,
+            forward_sockets: 512,
             rate_limit: 0,
             healthy_only: false,
             staging: false,
@@ -231,6 +239,10 @@ impl Raw {
     fn set_ours(&mut self, folded: &str, entry: &mut Entry<'_>) {
         match folded {
             "recursionnetworks" => entry.to(&mut self.recursion_networks),
+            "forwardorder" => entry.to(&mut self.forward_order),
+            "forwardcachebytes" => entry.to(&mut self.forward_cache_bytes),
+            "forwardquestions" => entry.to(&mut self.forward_questions),
+            "forwardsockets" => entry.to(&mut self.forward_sockets),
             "ratelimit" => entry.to(&mut self.rate_limit),
             "healthyonly" => entry.to(&mut self.healthy_only),
             "staging" => entry.to(&mut self.staging),

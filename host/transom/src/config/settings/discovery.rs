@@ -57,6 +57,14 @@ pub(crate) struct Discovery {
     pub(crate) zone_resolvers: BTreeMap<String, Vec<String>>,
     /// Seconds that one resolver may take.
     pub(crate) timeout: u64,
+    /// In which order they are asked: ordered (one after the other) or parallel (four at a time).
+    pub(crate) forward_order: String,
+    /// Bytes of their replies that are kept; 0: none.
+    pub(crate) forward_cache_bytes: usize,
+    /// Questions that may be waiting for them.
+    pub(crate) forward_questions: usize,
+    /// Sockets to them that may be open.
+    pub(crate) forward_sockets: usize,
     /// Whether answers that were cut say so.
     pub(crate) set_truncate_bit: bool,
     /// Whose questions are looked up elsewhere; private networks, unless it is said otherwise.
@@ -111,6 +119,10 @@ impl Default for Discovery {
             resolvers: Vec::new(),
             zone_resolvers: BTreeMap::new(),
             timeout: 5,
+            forward_order: "ordered".into(),
+            forward_cache_bytes: 16 << 20,
+            forward_questions: 4096,
+            forward_sockets: 512,
             set_truncate_bit: true,
             recursion_networks: transom_discovery::Config::private_networks(),
             rate_limit: 0,
