@@ -11,6 +11,8 @@ mod answer;
 mod client;
 pub mod connection;
 pub mod forward;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod handler;
 pub mod limit;
 mod notify;

@@ -367,7 +367,7 @@ impl Edit {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -118,7 +118,7 @@ impl Handler {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn prepared(&self) -> &Prepared {
         &self.prepared
     }

@@ -1,0 +1,198 @@
+//! What holds for every packet, whatever is in it. The fuzz target (`fuzz/`) calls [`any_packet`] with whatever it comes up with;
+//! a test calls it with what that has found so far.
+//!
+//! Not part of the program: here for tests and the feature `fuzzing` alone, and what does not hold is a panic.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failure is the answer")]
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
+
+use hickory_proto::op::{Message, MessageType};
+use hickory_proto::rr::Record;
+use prometheus_client::registry::Registry;
+
+use super::client::{Client, Transport};
+use super::connection::Reply;
+use super::forward;
+use super::handler::{Considered, Handler};
+use super::quick::{Question, Room};
+use crate::Config;
+use crate::metrics::Metrics;
+use crate::shared::Shared;
+use crate::zone::Zone;
+use crate::zone::testing::Builder;
+
+/// More than any transfer of the zone here has.
+const MESSAGES: usize = 10_000;
+
+static SITE: LazyLock<(Handler, Arc<Zone>)> = LazyLock::new(|| {
+    let config = Config {
+        external_on: false,
+        reverse_dns_on: true,
+        transfer_networks: vec!["0.0.0.0/0".parse().unwrap()],
+        ..Config::default()
+    };
+    (handler(config), zone())
+});
+
+/// A handler of packets that asks nobody.
+pub(super) fn handler(config: Config) -> Handler {
+    let shared = Arc::new(Shared::new());
+    let metrics = Metrics::register(&mut Registry::default(), &shared);
+    let forwarding = forward::Metrics::register(&mut Registry::default());
+    Handler::new(&config.checked().unwrap(), shared, metrics, forwarding)
+}
+
+/// A zone with names of one and of many records, some of which DNS cannot carry.
+pub(super) fn zone() -> Arc<Zone> {
+    let mut zone = Builder::new();
+    for n in 0..200 {
+        zone.address("many.fw.mesos.", [10, 1, 0, n].into());
+        zone.address("many.fw.mesos.", format!("2001:db8::{n:x}").parse().unwrap());
+    }
+    for n in 0..8_u32 {
+        let target: Arc<str> = format!("web-{n}-s0.fw.slave.mesos.").into();
+        zone.address(&target, [10, 0, 0, n as u8].into());
+        zone.service("_web._tcp.fw.mesos.", &target, 31000 + n);
+        zone.service("_few._tcp.fw.mesos.", &target, if n < 2 { 80 } else { 70000 });
+    }
+    let both: Arc<str> = "many.fw.mesos.".into();
+    let nobody: Arc<str> = "nobody.fw.mesos.".into();
+    let long: Arc<str> = format!("{}.mesos.", "x".repeat(64)).into();
+    for (target, port) in [(&both, 1), (&both, 2), (&nobody, 3), (&long, 4)] {
+        zone.service("_odd._tcp.fw.mesos.", target, port);
+    }
+    for n in 0..3000 {
+        zone.service(
+            "_huge._tcp.fw.mesos.",
+            &Arc::from(format!("huge-{n}.fw.mesos.")),
+            80,
+        );
+    }
+    zone.name("web-1-s0.fw.slave.mesos.", [10, 0, 0, 1].into());
+    Arc::new(zone.build(7))
+}
+
+/// How large an answer to a packet may be.
+fn allowed(packet: &[u8], over: Transport) -> usize {
+    let request = Message::from_vec(packet).ok();
+    let edns = request.and_then(|request| request.edns);
+    match over {
+        Transport::Udp => edns.map_or(512, |edns| usize::from(edns.max_payload()).clamp(512, 1232)),
+        Transport::Tcp => usize::from(u16::MAX),
+    }
+}
+
+/// Answers a packet in every way there is, and holds the answers against what was promised: one at most, of the packet's id,
+/// that can be read and is no larger than allowed; the same by the quick way as by the long one.
+///
+/// # Panics
+/// When that does not hold.
+pub fn any_packet(packet: &[u8]) {
+    let (handler, zone) = &*SITE;
+    for over in [Transport::Udp, Transport::Tcp] {
+        let (ip, mut out) = ([10, 0, 0, 1].into(), Vec::new());
+        let client = Client { ip, over };
+        match handler.reply(Some(zone), packet, client, &mut out) {
+            Reply::Written | Reply::Last => is_an_answer(packet, &out, over),
+            Reply::Silence => assert!(
+                out.is_empty() && (packet.len() < 12 || packet[2] & 0x80 != 0),
+                "an answer is missing"
+            ),
+            Reply::Messages(mut next) => {
+                let count = (0..MESSAGES)
+                    .map_while(|_| next())
+                    .inspect(|message| is_an_answer(packet, message, over))
+                    .count();
+                assert!((1..MESSAGES).contains(&count), "{count} messages");
+            }
+            Reply::Later(_) => panic!("nobody else is asked here"),
+        }
+        same_by_both_ways(handler, zone, packet, client);
+    }
+    forward::any_packet(packet);
+}
+
+fn is_an_answer(packet: &[u8], answer: &[u8], over: Transport) {
+    let allowed = allowed(packet, over);
+    assert!(answer.len() <= allowed, "{} of {allowed} bytes", answer.len());
+    assert_eq!(answer[..2], packet[..2], "the id");
+    let answer = Message::from_vec(answer).unwrap();
+    assert_eq!(answer.metadata.message_type, MessageType::Response);
+}
+
+fn same_by_both_ways(handler: &Handler, zone: &Arc<Zone>, packet: &[u8], client: Client) {
+    let Some(question) = Question::read(packet) else {
+        return;
+    };
+    let room = match client.over {
+        Transport::Udp => Room::Datagram,
+        Transport::Tcp => Room::Stream,
+    };
+    let mut quick = Vec::new();
+    if question
+        .answer(zone, handler.prepared(), room, &mut quick)
+        .is_none()
+    {
+        assert!(quick.is_empty());
+        return;
+    }
+    let Considered::Answer(long) = handler.considered(Some(zone), packet, client) else {
+        panic!("by the long way there is no answer")
+    };
+    same(&quick, &long);
+}
+
+/// Holds an answer by the quick way against one by the long way.
+pub(super) fn same(quick: &[u8], long: &[u8]) {
+    let is_cut = quick.get(2).is_some_and(|flags| flags & 2 != 0);
+    let ((quick, fits), (long, fit)) = (outline(quick), outline(long));
+    assert_eq!(quick, long);
+    // The long way compresses fewer names; of those that are cut each has others, which are not all as long.
+    let most = if is_cut { fits + fits.div_ceil(7) } else { fits };
+    assert!(most >= fit, "{fits} and {fit} records");
+}
+
+/// Records without their order.
+pub(super) fn set(records: &[Record]) -> BTreeSet<String> {
+    records
+        .iter()
+        .map(|record| record.to_string().to_lowercase())
+        .collect()
+}
+
+/// What an answer comes to, and how many records there are of those of which as many as fit are sent.
+fn outline(bytes: &[u8]) -> ((String, [BTreeSet<String>; 2]), usize) {
+    let answer = Message::from_vec(bytes).unwrap();
+    let head = format!(
+        "{} {:?} {:?} {:?}",
+        answer.metadata, answer.queries, answer.edns, answer.metadata.response_code
+    );
+    if answer.metadata.truncation {
+        return (
+            (head, [BTreeSet::new(), set(&answer.authorities)]),
+            answer.answers.len(),
+        );
+    }
+    let told = (head, [set(&answer.answers), set(&answer.authorities)]);
+    (told, answer.additionals.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn what_was_found_before_holds() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/packets");
+        let mut count = 0;
+        for entry in std::fs::read_dir(corpus).unwrap() {
+            let packet = std::fs::read(entry.unwrap().path()).unwrap();
+            any_packet(&packet);
+            count += 1;
+        }
+        assert!(count >= 50, "{count} packets");
+    }
+}
