@@ -7,6 +7,11 @@
     reason = "a test that fails may panic"
 )]
 
+#[path = "discovery/secondary.rs"]
+mod secondary;
+#[path = "discovery/tls.rs"]
+mod tls;
+
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -124,6 +129,10 @@ struct Lookups {
 
 impl Lookups {
     fn start(keys: &Value) -> Lookups {
+        Lookups::start_with(keys, &[])
+    }
+
+    fn start_with(keys: &Value, flags: &[&str]) -> Lookups {
         let dir = tempfile::tempdir().unwrap();
         let mut config = json!({
             "refreshSeconds": 1, "port": 0, "httpport": 0, "listener": "127.0.0.1", "HTTPListener": "127.0.0.1",
@@ -135,7 +144,9 @@ impl Lookups {
             .extend(keys.as_object().unwrap().clone());
         let file = dir.path().join("config.json");
         fs::write(&file, config.to_string()).unwrap();
-        let mut daemon = Transom::start(dir.path(), ["discovery", &format!("-config={}", file.display())]);
+        let config = format!("-config={}", file.display());
+        let arguments = ["discovery", &config].into_iter().chain(flags.iter().copied());
+        let mut daemon = Transom::start(dir.path(), arguments);
         Lookups {
             dns: dns_address(&mut daemon),
             http: http_address(&mut daemon),

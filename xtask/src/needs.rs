@@ -11,7 +11,7 @@ use crate::steps::root;
 mod airflow;
 
 /// A program that tests start, the file that shows that it is there, and the package it comes from.
-const NEEDS: [(&str, &[&str], &str); 5] = [
+const NEEDS: [(&str, &[&str], &str); 6] = [
     // The server itself; installing the package `redis-server` would also start one.
     (
         "redis-server",
@@ -23,7 +23,12 @@ const NEEDS: [(&str, &[&str], &str); 5] = [
     // What the page about discovery is read with.
     ("dig", &["/usr/bin/dig"], "bind9-dnsutils"),
     ("curl", &["/usr/bin/curl"], "curl"),
+    // The name server that follows the zone.
+    ("NSD", &["/usr/sbin/nsd"], "nsd"),
 ];
+
+/// What packages ask before they start a service; 101 says no.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
 
 /// The registry that tests pull components from. Installing its package would also start one, so it is only unpacked.
 const REGISTRY: &str = "docker-registry";
@@ -109,11 +114,42 @@ fn install_servers() -> anyhow::Result<()> {
         );
     }
     apt(&["update", "-qq"])?;
+    // Tests start what they need; a machine that has a policy of its own keeps it.
+    let unasked = Unasked::forbidden()?;
     apt(&[
         &["install", "-y", "-qq", "--no-install-recommends"],
         packages.as_slice(),
     ]
-    .concat())
+    .concat())?;
+    drop(unasked);
+    Ok(())
+}
+
+/// While it lives, packages that are installed start no services.
+struct Unasked(bool);
+
+impl Unasked {
+    fn forbidden() -> anyhow::Result<Self> {
+        use std::os::unix::fs::PermissionsExt;
+        if Path::new(POLICY).exists() {
+            return Ok(Self(false));
+        }
+        fs::write(POLICY, "#!/bin/sh\nexit 101\n").with_context(|| format!("writing {POLICY}"))?;
+        let policy = Self(true);
+        fs::set_permissions(POLICY, fs::Permissions::from_mode(0o755))
+            .with_context(|| format!("making {POLICY} executable"))?;
+        Ok(policy)
+    }
+}
+
+impl Drop for Unasked {
+    fn drop(&mut self) {
+        if self.0
+            && let Err(error) = fs::remove_file(POLICY)
+        {
+            eprintln!("{POLICY} could not be removed again: {error}");
+        }
+    }
 }
 
 /// Calls `apt-get`, quietly.

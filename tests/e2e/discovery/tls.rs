@@ -1,0 +1,173 @@
+//! Masters over TLS that want to be shown a certificate, by the keys of mesos-dns's file: `MesosHTTPSOn`, `CACertFile`,
+//! `CertFile` and `KeyFile`.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hickory_proto::op::ResponseCode;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use serde_json::{Value, json};
+use transom_tests::eventually;
+
+use super::{AT_ONE, Lookups, ONE};
+
+/// A file of those that the tests have for this.
+fn file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("fixtures/discovery/tls")
+        .join(name)
+}
+
+fn certificate(name: &str) -> CertificateDer<'static> {
+    CertificateDer::from_pem_file(file(name)).unwrap()
+}
+
+/// A master that speaks with nobody who does not show a certificate of its authority's.
+struct Careful {
+    address: SocketAddr,
+    /// How often it was asked for the state by somebody it trusts.
+    asked: Arc<AtomicUsize>,
+    /// Why it has spoken with nobody, the last time.
+    refused: Arc<Mutex<Option<String>>>,
+    ends: Arc<AtomicBool>,
+    serving: Option<JoinHandle<()>>,
+}
+
+impl Careful {
+    fn start() -> Self {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate("ca.pem")).unwrap();
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+        let key = PrivateKeyDer::from_pem_file(file("master-key.pem")).unwrap();
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(verifier.build().unwrap())
+            .with_single_cert(vec![certificate("master.pem")], key)
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut master = Self {
+            address: listener.local_addr().unwrap(),
+            asked: Arc::default(),
+            refused: Arc::default(),
+            ends: Arc::default(),
+            serving: None,
+        };
+        let (asked, refused, ends) = (
+            Arc::clone(&master.asked),
+            Arc::clone(&master.refused),
+            Arc::clone(&master.ends),
+        );
+        let config = Arc::new(config);
+        master.serving = Some(std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if ends.load(Ordering::SeqCst) {
+                    return;
+                }
+                if let Err(error) = serve(stream.unwrap(), Arc::clone(&config), &asked) {
+                    *refused.lock().unwrap() = Some(error.to_string());
+                }
+            }
+        }));
+        master
+    }
+
+    fn refused(&self) -> Option<String> {
+        self.refused.lock().unwrap().take()
+    }
+}
+
+impl Drop for Careful {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::SeqCst);
+        // Wakes it.
+        let _ = TcpStream::connect(self.address);
+        if let Some(serving) = self.serving.take() {
+            let _ = serving.join();
+        }
+    }
+}
+
+/// Answers one request: the state, or that there is no such thing. Fails when there is no secure connection.
+fn serve(stream: TcpStream, config: Arc<ServerConfig>, asked: &AtomicUsize) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    let connection = ServerConnection::new(config).map_err(std::io::Error::other)?;
+    let mut stream = StreamOwned::new(connection, stream);
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte)?;
+        head.push(byte[0]);
+    }
+    let (status, body) = if head.starts_with(b"GET /state ") {
+        asked.fetch_add(1, Ordering::SeqCst);
+        ("200 OK", ONE)
+    } else {
+        ("404 Not Found", "")
+    };
+    let length = body.len();
+    let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+    stream.write_all(answer.as_bytes())?;
+    stream.conn.send_close_notify();
+    stream.flush()
+}
+
+/// The keys of a file for this master, with these files.
+fn keys(master: &Careful, authority: &str, shown: Option<&str>) -> Value {
+    let mut keys = json!({
+        "masters": [master.address.to_string()], "mesosHTTPSOn": true, "CACertFile": file(authority),
+    });
+    if let Some(name) = shown {
+        keys["CertFile"] = json!(file(&format!("{name}.pem")));
+        keys["KeyFile"] = json!(file(&format!("{name}-key.pem")));
+    }
+    keys
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_wants_a_certificate_is_shown_it() {
+    let master = Careful::start();
+    let lookups = Lookups::start(&keys(&master, "ca.pem", Some("client")));
+    lookups.answers(AT_ONE).await;
+    assert!(master.asked.load(Ordering::SeqCst) > 0);
+    let (status, output) = lookups.daemon.interrupt();
+    assert!(status.success(), "{output}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_heard_with_the_wrong_certificates() {
+    for (authority, shown, why) in [
+        // None is shown, or one of an authority that the master does not know.
+        ("ca.pem", None, "certificate"),
+        ("ca.pem", Some("stranger"), "certificate"),
+        // The master's own is of an authority that was not named.
+        ("other-ca.pem", Some("client"), "alert"),
+    ] {
+        let master = Careful::start();
+        let lookups = Lookups::start(&keys(&master, authority, shown));
+        for _ in 0..2 {
+            eventually("an attempt that is refused", || async {
+                match master.refused() {
+                    Some(refused) if refused.to_lowercase().contains(why) => Ok(()),
+                    refused => Err(format!("{authority} {shown:?}: {refused:?}")),
+                }
+            })
+            .await;
+        }
+        assert_eq!(
+            lookups.web().await.0,
+            ResponseCode::ServFail,
+            "{authority} {shown:?}"
+        );
+        assert_eq!(master.asked.load(Ordering::SeqCst), 0);
+        assert_eq!(lookups.status("/v1/hosts/web.marathon.mesos").await, 503);
+    }
+}
