@@ -3,6 +3,7 @@
 //!
 //! Nothing is allocated but what the answer needs, and nothing is asked but the zone.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use rand::Rng;
@@ -11,6 +12,8 @@ use crate::labels::{wire_length, write_name};
 use crate::zone::{Found, MOST_TARGETS, Node, Ready, Zone};
 
 const HEADER: usize = 12;
+/// How far a pointer to a name reaches.
+const POINTER: usize = 0x4000;
 const TYPE_A: u16 = 1;
 const TYPE_SOA: u16 = 6;
 const TYPE_AAAA: u16 = 28;
@@ -224,13 +227,18 @@ impl Writer<'_> {
     }
 
     fn head(&mut self, owner: [u8; 2], kind: u16, ttl: u32, length: u16) {
-        let mut head = [0; 12];
-        head[..2].copy_from_slice(&owner);
-        head[2..4].copy_from_slice(&kind.to_be_bytes());
-        head[4..6].copy_from_slice(&CLASS_IN.to_be_bytes());
-        head[6..10].copy_from_slice(&ttl.to_be_bytes());
-        head[10..12].copy_from_slice(&length.to_be_bytes());
-        self.out.extend_from_slice(&head);
+        self.out.extend_from_slice(&owner);
+        self.fixed(kind, ttl, length);
+    }
+
+    /// What stands behind a record's name.
+    fn fixed(&mut self, kind: u16, ttl: u32, length: u16) {
+        let mut fixed = [0; 10];
+        fixed[..2].copy_from_slice(&kind.to_be_bytes());
+        fixed[2..4].copy_from_slice(&CLASS_IN.to_be_bytes());
+        fixed[4..8].copy_from_slice(&ttl.to_be_bytes());
+        fixed[8..10].copy_from_slice(&length.to_be_bytes());
+        self.out.extend_from_slice(&fixed);
     }
 
     /// Addresses, another one first each time.
@@ -269,7 +277,7 @@ impl Writer<'_> {
         for (target, record) in ready.addresses() {
             // Beyond what a pointer reaches nothing is sent along.
             let at = answers_at + ready.target_at(target, first);
-            if at < 0x4000 && self.fits(record.len()) {
+            if at < POINTER && self.fits(record.len()) {
                 let owner = self.out.len();
                 self.out.extend_from_slice(record);
                 self.out[owner..owner + 2].copy_from_slice(&(0xc000 | at as u16).to_be_bytes());
@@ -280,8 +288,7 @@ impl Writer<'_> {
     }
 
     fn one_by_one(&mut self, zone: &Zone, node: &Node) {
-        let mut targets: [(&str, u16); MOST_TARGETS] = [("", 0); MOST_TARGETS];
-        let mut seen = 0;
+        let mut targets = Targets::default();
         for service in rotated(node.srv()) {
             let Ok(port) = u16::try_from(service.port) else {
                 continue;
@@ -301,36 +308,34 @@ impl Writer<'_> {
             let at = self.out.len() - self.start;
             write_name(&service.target, self.out);
             self.answers += 1;
-            let known = targets[..seen]
-                .iter()
-                .any(|(target, _)| *target == &*service.target);
-            if seen < MOST_TARGETS && !known {
-                // Beyond what a pointer reaches nothing is sent along.
-                let Some(pointer) = u16::try_from(at).ok().filter(|at| *at < 0x4000) else {
-                    continue;
-                };
-                targets[seen] = (&service.target, 0xc000 | pointer);
-                seen += 1;
-            }
+            targets.add(&service.target, at);
         }
-        for (target, pointer) in &targets[..seen] {
+        for (target, at) in targets.all() {
             let Some(node) = zone.node(target) else { continue };
-            let pointer = pointer.to_be_bytes();
-            if let Some(ip) = any(node.a())
-                && self.fits(16)
-            {
-                self.head(pointer, TYPE_A, node.ttl(), 4);
-                self.out.extend_from_slice(&ip.octets());
-                self.additional += 1;
+            if let Some(ip) = any(node.a()) {
+                self.beside(target, *at, TYPE_A, node.ttl(), &ip.octets());
             }
-            if let Some(ip) = any(node.aaaa())
-                && self.fits(28)
-            {
-                self.head(pointer, TYPE_AAAA, node.ttl(), 16);
-                self.out.extend_from_slice(&ip.octets());
-                self.additional += 1;
+            if let Some(ip) = any(node.aaaa()) {
+                self.beside(target, *at, TYPE_AAAA, node.ttl(), &ip.octets());
             }
         }
+    }
+
+    /// An address of a target, whose name stands at `at`, if it still fits.
+    fn beside(&mut self, target: &str, at: usize, kind: u16, ttl: u32, octets: &[u8]) {
+        let pointer = u16::try_from(at).ok().filter(|_| at < POINTER);
+        let owner = pointer.map_or_else(|| wire_length(target).unwrap_or_default(), |_| 2);
+        if !self.fits(owner + 10 + octets.len()) {
+            return;
+        }
+        if let Some(at) = pointer {
+            self.out.extend_from_slice(&(0xc000 | at).to_be_bytes());
+        } else {
+            write_name(target, self.out);
+        }
+        self.fixed(kind, ttl, octets.len() as u16);
+        self.out.extend_from_slice(octets);
+        self.additional += 1;
     }
 
     /// The zone's SOA record, where there is no answer. `apex`: where its name stands in the question.
@@ -347,6 +352,50 @@ impl Writer<'_> {
             self.out.extend_from_slice(&number.to_be_bytes());
         }
         self.authority += 1;
+    }
+}
+
+/// Targets of services, each with where its name stands first, in the order they came.
+struct Targets<'z> {
+    few: [(&'z str, usize); MOST_TARGETS],
+    count: usize,
+    /// Those for which there was no room, as there is on connections; and all that there are then.
+    more: Vec<(&'z str, usize)>,
+    known: BTreeSet<&'z str>,
+}
+
+impl Default for Targets<'_> {
+    fn default() -> Self {
+        Self {
+            few: [("", 0); MOST_TARGETS],
+            count: 0,
+            more: Vec::new(),
+            known: BTreeSet::new(),
+        }
+    }
+}
+
+impl<'z> Targets<'z> {
+    fn add(&mut self, target: &'z str, at: usize) {
+        if self.known.is_empty() {
+            let mut few = self.few[..self.count].iter();
+            if few.any(|(known, _)| *known == target) {
+                return;
+            }
+            if let Some(free) = self.few.get_mut(self.count) {
+                *free = (target, at);
+                self.count += 1;
+                return;
+            }
+            self.known = self.few.iter().map(|(known, _)| *known).collect();
+        }
+        if self.known.insert(target) {
+            self.more.push((target, at));
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &(&'z str, usize)> {
+        self.few[..self.count].iter().chain(&self.more)
     }
 }
 

@@ -10,7 +10,7 @@ use super::versions::Version;
 use super::{Node, Zone};
 use crate::labels::{wire_length, write_name};
 
-/// Targets that get their addresses sent along, at most.
+/// Services of one name that are kept in wire form, at most.
 pub(crate) const MOST_TARGETS: usize = 64;
 /// The question's name, right behind the header of 12 bytes.
 const QUESTION: [u8; 2] = [0xc0, 12];

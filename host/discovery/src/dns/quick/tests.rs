@@ -369,3 +369,32 @@ fn a_site_can_have_answers_not_say_that_they_were_cut() {
         }
     }
 }
+
+#[test]
+fn on_a_connection_every_target_has_its_addresses() {
+    let mut zone = Builder::new();
+    // The names of the last ones are beyond what a pointer reaches.
+    let names = [("_some._tcp.fw.mesos.", 65_u32), ("_lots._tcp.fw.mesos.", 700)];
+    for (name, targets) in names {
+        for n in 0..targets {
+            let target: Arc<str> = format!("t{n}.fw.mesos.").into();
+            zone.service(name, &target, 80);
+            if name.starts_with("_lots") {
+                zone.address(&target, (n + 1).to_be_bytes().into());
+            }
+        }
+    }
+    let (zone, handler) = (Arc::new(zone.build(7)), handler(Config::default()));
+    let mut random = StdRng::seed_from_u64(6);
+    for (name, targets) in names {
+        let packet = query(&wire_name(name).unwrap(), RecordType::SRV, None, &mut random);
+        let mut out = Vec::new();
+        let reply = handler.reply(Some(&zone), &packet, client(Transport::Tcp), &mut out);
+        assert!(matches!(reply, Reply::Written));
+        let answer = Message::from_vec(&out).unwrap();
+        let found = (answer.answers.len(), set(&answer.additionals).len());
+        assert_eq!(found, (targets as usize, targets as usize));
+        assert!(!answer.metadata.truncation);
+        same(&out, &considered(&handler, &zone, &packet, Transport::Tcp));
+    }
+}
