@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::{Followed, LONG, Master, Says, until};
 use serde_json::{Value, json};
 use transom_discovery::Config;
-use zookeeper::{ZooKeeper, create_path, register};
+use zookeeper::{ZooKeeper, create, create_path, register};
 use zookeeper_client::{Acls, Client};
 
 /// A master that leads: its cluster has one agent, at `10.0.0.<n>`.
@@ -100,4 +100,41 @@ async fn a_new_leader_ends_the_pause_between_attempts() {
     // The pause that had just begun is 1.6 s at the least.
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     discovery.stop().await;
+}
+
+/// Comparisons are an hour apart: what is seen sooner was told by ZooKeeper.
+#[tokio::test]
+async fn masters_that_come_and_go_are_seen_at_once() {
+    for streams in [true, false] {
+        let server = ZooKeeper::start().await;
+        let masters = server.client().await;
+        create_path(&masters, "/mesos", Acls::anyone_all()).await;
+        let first = leading(1).await;
+        if !streams {
+            first.set(|says| (says.snapshot, says.refusal) = (None, 404));
+        }
+        register(&masters, "/mesos", first.addr.port()).await;
+        let config = Config {
+            refresh_seconds: 3600,
+            ..Config::default()
+        };
+        let discovery = common::followed(format!("zk://{}/mesos", server.address()), config).await;
+        discovery.ready().await;
+        assert_eq!(discovery.a("master.mesos.").await, ["127.0.0.1"]);
+        let data = json!({"id": "m-9", "pid": "master@127.0.0.9:5050", "hostname": "localhost", "port": 5050,
+            "address": {"hostname": "localhost", "ip": "127.0.0.9", "port": 5050}});
+        let data = data.to_string();
+        let second = create(&masters, "/mesos/json.info_", data.as_bytes(), Acls::anyone_all()).await;
+        until("the second master", async || {
+            discovery.a("master.mesos.").await == ["127.0.0.1", "127.0.0.9"]
+        })
+        .await;
+        assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
+        removed(&masters, &second).await;
+        until("the second master to be gone", async || {
+            discovery.a("master.mesos.").await == ["127.0.0.1"]
+        })
+        .await;
+        discovery.stop().await;
+    }
 }

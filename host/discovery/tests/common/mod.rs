@@ -196,7 +196,13 @@ impl Followed {
             .unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, head.to_ascii_lowercase(), body.to_owned())
+        let head = head.to_ascii_lowercase();
+        let body = if head.contains("transfer-encoding: chunked") {
+            whole(body)
+        } else {
+            body.to_owned()
+        };
+        (status, head, body)
     }
 
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
@@ -209,6 +215,17 @@ impl Followed {
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
         text
     }
+}
+
+/// The chunks of a body.
+fn whole(mut chunks: &str) -> String {
+    let mut body = String::new();
+    while let Some((size, rest)) = chunks.split_once("\r\n") {
+        let (chunk, rest) = rest.split_at(usize::from_str_radix(size, 16).unwrap());
+        body += chunk;
+        chunks = rest.strip_prefix("\r\n").unwrap();
+    }
+    body
 }
 
 pub(crate) fn query(name: &str, kind: RecordType) -> Message {

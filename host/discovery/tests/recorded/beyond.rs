@@ -1,0 +1,124 @@
+//! What is answered beyond the recording, by decision: services on the agent (`.slave.`) at the ports that a task says it has, as
+//! mesos-dns's successor has them. Everything else is to be as it was recorded, and nothing of that is to be missing.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+/// The rule, for one state.
+pub(crate) struct Beyond {
+    /// The ports that any task of the state says it has.
+    declared: BTreeSet<u64>,
+}
+
+impl Beyond {
+    pub(crate) fn of(state: &str) -> Self {
+        let state: Value = serde_json::from_str(state).unwrap();
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let tasks = list(&state["frameworks"]);
+        let tasks = tasks.iter().flat_map(|framework| list(&framework["tasks"]));
+        let ports = tasks.flat_map(|task| list(&task["discovery"]["ports"]["ports"]));
+        Self {
+            declared: ports
+                .map(|port| port["number"].as_u64().unwrap_or_default())
+                .collect(),
+        }
+    }
+
+    /// Whether a row is one of those.
+    pub(crate) fn has(&self, row: &Row) -> bool {
+        row.service.as_ref().is_some_and(|(name, target, port)| {
+            let on_agent = |name: &str| name.trim_end_matches('.').ends_with(".slave.mesos");
+            on_agent(name) && on_agent(target) && self.declared.contains(port)
+        })
+    }
+
+    pub(crate) fn same(&self, due: &BTreeSet<Row>, told: &BTreeSet<Row>) -> bool {
+        due.is_subset(told) && told.difference(due).all(|row| self.has(row))
+    }
+}
+
+/// One thing that an answer says.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Row {
+    pub(crate) text: String,
+    /// Of a service: its name, target and port.
+    pub(crate) service: Option<(String, String, u64)>,
+}
+
+impl Row {
+    fn plain(text: String) -> Self {
+        Self { text, service: None }
+    }
+
+    /// A service, its target written as `host:port`.
+    fn service(text: String, name: &str, target: &str) -> Self {
+        let service = target
+            .rsplit_once(':')
+            .map(|(target, port)| (name.to_owned(), target.to_owned(), port.parse().unwrap()));
+        Self { text, service }
+    }
+}
+
+pub(crate) fn members(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// What a JSON answer says, whatever the order.
+pub(crate) fn rows(text: &str) -> BTreeSet<Row> {
+    // A recording has no serial.
+    let answer: Value = serde_json::from_str(&text.replace("@UNIXTIME@", "0")).unwrap();
+    let Value::Object(whole) = &answer else {
+        return members(&answer)
+            .map(|row| {
+                let text = |key: &str| row[key].as_str().unwrap_or_default();
+                let target = format!("{}:{}", text("host"), text("port"));
+                match text("port") {
+                    "" => Row::plain(row.to_string()),
+                    _ => Row::service(row.to_string(), text("service"), &target),
+                }
+            })
+            .collect();
+    };
+    let mut rows = BTreeSet::new();
+    for framework in whole.get("frameworks").into_iter().flat_map(members) {
+        rows.insert(Row::plain(framework["name"].to_string()));
+        for task in members(&framework["tasks"]) {
+            let task_name = format!("{} {} {}", framework["name"], task["name"], task["id"]);
+            rows.insert(Row::plain(task_name.clone()));
+            for record in members(&task["records"]) {
+                let text = format!("{task_name} {record}");
+                let [name, host] = ["name", "host"].map(|key| record[key].as_str().unwrap());
+                rows.insert(match record["rtype"].as_str() {
+                    Some("SRV") => Row::service(text, name, host),
+                    _ => Row::plain(text),
+                });
+            }
+        }
+    }
+    for (kind, names) in whole
+        .get("Records")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
+        for (name, values) in names.as_object().into_iter().flatten() {
+            rows.extend(members(values).map(|value| {
+                let text = format!("{kind} {name} {value}");
+                match kind.as_str() {
+                    "SRVs" => Row::service(text, name, value.as_str().unwrap()),
+                    _ => Row::plain(text),
+                }
+            }));
+        }
+    }
+    let rest = whole
+        .iter()
+        .filter(|(key, _)| !["frameworks", "Records", "Serial"].contains(&key.as_str()));
+    rows.extend(rest.map(|(key, value)| Row::plain(format!("{key} {value}"))));
+    rows
+}
+
+pub(crate) fn sorted(value: &Value) -> BTreeSet<String> {
+    members(value).map(Value::to_string).collect()
+}
