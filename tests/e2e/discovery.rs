@@ -21,7 +21,7 @@ use hickory_proto::rr::RecordType;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use transom_tests::master::{Master, Says};
-use transom_tests::process::Transom;
+use transom_tests::process::{Transom, binary};
 use transom_tests::{dns, eventually, http};
 
 const ONE: &str = include_str!("../fixtures/discovery/small-a.json");
@@ -479,4 +479,39 @@ fn a_file_becomes_toml_that_means_the_same() {
         "{}",
         wrong.output()
     );
+}
+
+/// The specification's variables, and what they are called elsewhere, count before the file and after our own.
+#[test]
+fn the_environment_says_where_the_masters_are() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(
+        dir.path().join("transom.toml"),
+        "[cluster]\nmaster = \"file:1\"\n[discovery]\n",
+    )
+    .unwrap();
+    let ours = ("TRANSOM_CLUSTER_MASTER", "ours:1");
+    let neutral = ("CLUSTER_MASTER", "neutral:1");
+    let theirs = ("MESOS_MASTER", "theirs:1");
+    for (variables, due) in [
+        (&[][..], "file:1"),
+        (&[theirs], "theirs:1"),
+        (&[theirs, neutral], "neutral:1"),
+        (&[theirs, neutral, ours], "ours:1"),
+    ] {
+        let mut check = std::process::Command::new(binary());
+        check
+            .args(["config", "check", "--config", "transom.toml", "--output", "json"])
+            .current_dir(dir.path());
+        for (name, _) in [ours, neutral, theirs] {
+            check.env_remove(name);
+        }
+        let checked = check.envs(variables.iter().copied()).output().unwrap();
+        assert!(checked.status.success(), "{checked:?}");
+        let rows: Vec<Value> = serde_json::from_slice(&checked.stdout).unwrap();
+        let row = rows.iter().find(|row| row["key"] == "cluster.master").unwrap();
+        assert_eq!(row["value"], json!(format!("{due:?}")), "{variables:?}");
+        let both = variables.contains(&theirs) && variables.contains(&neutral);
+        assert_eq!(!checked.stderr.is_empty(), both, "{checked:?}");
+    }
 }

@@ -1,4 +1,5 @@
-//! Reading settings: the file, then the environment, then `--port`; the later one wins.
+//! Reading settings: the file, then the environment (the specification's variables, then ours), then `--port`; the later one
+//! wins.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,7 +12,7 @@ use figment::providers::{Env, Format, Toml};
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 
-use super::names::Neutral;
+use super::names::{Neutral, Specified};
 use super::settings::{SECTIONS, Settings};
 
 /// What a lease may last.
@@ -77,7 +78,10 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
         }
         figment = figment.merge(Neutral(Toml::file_exact(file)));
     }
-    let figment = figment.merge(Neutral(environment())).merge(overrides);
+    let figment = figment
+        .merge(Specified::here())
+        .merge(Neutral(environment()))
+        .merge(overrides);
     match figment.extract::<Settings>() {
         Ok(mut settings) => {
             let discovery = settings.discovery.iter_mut();

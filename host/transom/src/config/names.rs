@@ -27,6 +27,64 @@ pub(crate) const WORKFLOW: [(&str, &str); 14] = [
     ("container_environment", "docker_environment"),
 ];
 
+/// The environment: how the specification calls a variable, how it is called elsewhere, and our key.
+const ENVIRONMENT: [(&str, &str, &str); 5] = [
+    ("CLUSTER_MASTER", "MESOS_MASTER", "master"),
+    ("CLUSTER_USERNAME", "MESOS_USERNAME", "username"),
+    ("CLUSTER_PASSWORD", "MESOS_PASSWORD", "password"),
+    ("CLUSTER_PRINCIPAL", "MESOS_PRINCIPAL", "principal"),
+    ("CLUSTER_SSL", "MESOS_SSL", "ssl"),
+];
+
+/// What the specification's variables say of `[cluster]`.
+pub(super) struct Specified(Dict);
+
+impl Specified {
+    /// From the environment of this process.
+    pub(super) fn here() -> Self {
+        Self::read(|name| std::env::var(name).ok())
+    }
+
+    /// From variables; an empty one says nothing.
+    fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let mut section = Dict::new();
+        for (ours, theirs, key) in ENVIRONMENT {
+            let value = match (variable(ours), variable(theirs)) {
+                (Some(value), Some(_)) => {
+                    // Before the log is set up: settings say how.
+                    eprintln!("transom: {ours} and {theirs} are both given; the first one is taken");
+                    Some(value)
+                }
+                (ours, theirs) => ours.or(theirs),
+            };
+            if let Some(value) = value {
+                // Names and passwords may look like numbers, and are none.
+                let value = match (key, value.parse::<bool>()) {
+                    ("ssl", Ok(ssl)) => ssl.into(),
+                    _ => value.into(),
+                };
+                section.insert(key.to_owned(), value);
+            }
+        }
+        Self(section)
+    }
+}
+
+impl Provider for Specified {
+    fn metadata(&self) -> Metadata {
+        Metadata::named("CLUSTER_ environment variable(s)")
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        let mut settings = Dict::new();
+        if !self.0.is_empty() {
+            settings.insert("cluster".to_owned(), self.0.clone().into());
+        }
+        Ok(Profile::Default.collect(settings))
+    }
+}
+
 /// A source of settings whose keys are renamed to ours.
 pub(super) struct Neutral<P>(pub(super) P);
 
@@ -64,6 +122,34 @@ fn rename(section: &mut Dict) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variables_are_known_by_either_name() {
+        let read = |variables: &[(&str, &str)]| {
+            let find = |name: &str| variables.iter().find(|(it, _)| *it == name);
+            Specified::read(|name| find(name).map(|(_, value)| (*value).to_owned())).0
+        };
+        for (ours, theirs, key) in ENVIRONMENT {
+            let expected = |value: &str| -> Value {
+                match key {
+                    "ssl" => (value == "true").into(),
+                    _ => value.into(),
+                }
+            };
+            for name in [ours, theirs] {
+                let found = read(&[(name, "true")]);
+                assert_eq!(found.get(key), Some(&expected("true")), "{name}");
+                assert_eq!(found.len(), 1);
+            }
+            let both = read(&[(theirs, "true"), (ours, "false")]);
+            assert_eq!(both.get(key), Some(&expected("false")), "{ours}");
+            assert!(read(&[(ours, "")]).is_empty());
+        }
+        let number = read(&[("MESOS_PASSWORD", "1234")]);
+        assert_eq!(number["password"].as_str(), Some("1234"));
+        let section = Specified(number).data().expect("settings");
+        assert!(section[&Profile::Default].contains_key("cluster"));
+    }
 
     #[test]
     fn ours_wins() {
