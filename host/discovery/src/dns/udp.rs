@@ -1,6 +1,8 @@
 //! Lookups over UDP. Several sockets share the port and the system spreads clients over them. Packets are received, answered
 //! and sent in batches: what comes faster waits in the system's buffer, which is bounded, and nowhere else.
 
+mod local;
+
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket as StdUdpSocket};
 use std::ops::Range;
@@ -9,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg};
+use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -21,6 +23,7 @@ use tokio_util::task::TaskTracker;
 use super::client::{Client, Transport};
 use super::connection::Reply;
 use super::handler::Handler;
+use local::Local;
 
 /// More than any query has; the rest of a longer one is lost, and it is answered as one that cannot be read.
 const LARGEST: usize = 4096;
@@ -52,6 +55,7 @@ fn socket(addr: SocketAddr) -> io::Result<UdpSocket> {
     socket.set_nonblocking(true)?;
     // A wish: systems have a bound of their own.
     let _ = socket.set_recv_buffer_size(BUFFER);
+    local::tell(&socket, addr)?;
     socket.bind(&addr.into())?;
     UdpSocket::from_std(StdUdpSocket::from(socket))
 }
@@ -99,7 +103,8 @@ impl Worker {
     }
 
     async fn answer(self) {
-        let mut batch = Batch::new();
+        let addr = self.socket.local_addr();
+        let mut batch = Batch::new(addr.is_ok_and(|addr| addr.ip().is_unspecified()));
         loop {
             if let Err(error) = self.turn(&mut batch).await {
                 tracing::warn!(%error, "cannot receive DNS packets for the moment");
@@ -129,20 +134,26 @@ impl Worker {
     }
 }
 
+/// Who asked, and which address of this machine.
+type Peer = (Option<SockaddrStorage>, Option<Local>);
+
 /// Packets and their answers.
 struct Batch {
+    /// Whether its socket takes what comes to any address of this machine.
+    is_for_all: bool,
     packets: Vec<[u8; LARGEST]>,
-    /// How long each packet is, and who sent it.
-    received: Vec<(usize, Option<SockaddrStorage>)>,
+    /// How long each packet is, who sent it, and where to, on a socket that is for all of this machine's addresses.
+    received: Vec<(usize, Peer)>,
     /// All answers, one behind the other.
     answers: Vec<u8>,
     /// Where each answer is, and whose it is.
-    unsent: Vec<(Range<usize>, Option<SockaddrStorage>)>,
+    unsent: Vec<(Range<usize>, Peer)>,
 }
 
 impl Batch {
-    fn new() -> Self {
+    fn new(is_for_all: bool) -> Self {
         Self {
+            is_for_all,
             packets: vec![[0; LARGEST]; BATCH],
             received: Vec::with_capacity(BATCH),
             answers: Vec::with_capacity(BATCH * 512),
@@ -153,7 +164,8 @@ impl Batch {
     /// Takes what has come, without waiting.
     fn receive(&mut self, socket: &UdpSocket) -> io::Result<()> {
         self.received.clear();
-        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, None);
+        let room = self.is_for_all.then(local::room);
+        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, room);
         let mut slices: Vec<_> = self
             .packets
             .iter_mut()
@@ -161,8 +173,11 @@ impl Batch {
             .collect();
         let flags = MsgFlags::MSG_DONTWAIT;
         let messages = recvmmsg(socket.as_raw_fd(), &mut headers, slices.iter_mut(), flags, None)?;
-        self.received
-            .extend(messages.map(|message| (message.bytes, message.address)));
+        self.received.extend(messages.map(|message| {
+            let told = self.is_for_all.then(|| message.cmsgs().ok()).flatten();
+            let local = told.and_then(|mut told| told.find_map(|told| Local::told(&told)));
+            (message.bytes, (message.address, local))
+        }));
         Ok(())
     }
 
@@ -171,10 +186,10 @@ impl Batch {
         self.answers.clear();
         self.unsent.clear();
         let zone = handler.zone();
-        for ((size, client), packet) in self.received.iter().zip(&self.packets) {
+        for ((size, peer), packet) in self.received.iter().zip(&self.packets) {
             let start = self.answers.len();
             let asker = Client {
-                ip: addr(client.as_ref())
+                ip: addr(peer.0.as_ref())
                     .map_or(Ipv4Addr::UNSPECIFIED.into(), |client| client.ip().to_canonical()),
                 over: Transport::Udp,
             };
@@ -183,21 +198,19 @@ impl Batch {
                 // Transfers over UDP are one message.
                 Reply::Messages(mut next) => self.answers.extend(next().unwrap_or_default()),
                 Reply::Later(answer) => {
-                    if let Some(client) = addr(client.as_ref()) {
-                        let (socket, handler) = (Arc::clone(socket), Arc::clone(handler));
-                        tasks.spawn(async move {
-                            let mut answer = answer.await;
-                            if handler.limited(asker.ip, 0, &mut answer) {
-                                send(&socket, &answer, client).await;
-                            }
-                        });
-                    }
+                    let (socket, handler, peer) = (Arc::clone(socket), Arc::clone(handler), *peer);
+                    tasks.spawn(async move {
+                        let mut answer = answer.await;
+                        if handler.limited(asker.ip, 0, &mut answer) {
+                            send(&socket, &answer, peer).await;
+                        }
+                    });
                     continue;
                 }
                 Reply::Silence => continue,
             }
             if handler.limited(asker.ip, start, &mut self.answers) {
-                self.unsent.push((start..self.answers.len(), *client));
+                self.unsent.push((start..self.answers.len(), *peer));
             }
         }
     }
@@ -225,29 +238,44 @@ impl Batch {
         }
     }
 
-    /// Sends what there is to send, without waiting. How many were.
+    /// Sends what there is to send from one address, without waiting. How many were.
     fn send(&self, socket: &UdpSocket) -> io::Result<usize> {
-        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(self.unsent.len(), None);
-        let slices: Vec<_> = self
-            .unsent
-            .iter()
-            .map(|(place, _)| [IoSlice::new(&self.answers[place.clone()])])
-            .collect();
-        let clients: Vec<_> = self.unsent.iter().map(|(_, client)| *client).collect();
-        let (flags, none): (_, [ControlMessage<'_>; 0]) = (MsgFlags::MSG_DONTWAIT, []);
-        let sent = sendmmsg(socket.as_raw_fd(), &mut headers, &slices, clients, none, flags)?;
-        match sent.count() {
-            0 => Err(Errno::EAGAIN.into()),
-            sent => Ok(sent),
-        }
+        let from = self.unsent.first().and_then(|(_, (_, local))| *local);
+        let together = self.unsent.iter().take_while(|(_, (_, local))| *local == from);
+        let answers = together.map(|(place, (client, _))| (&self.answers[place.clone()], *client));
+        send_now(socket, from, answers)
     }
 }
 
-async fn send(socket: &UdpSocket, answer: &[u8], client: SocketAddr) {
-    match tokio::time::timeout(SEND_WITHIN, socket.send_to(answer, client)).await {
+/// Sends answers from one address, without waiting. How many were.
+fn send_now<'a>(
+    socket: &UdpSocket,
+    from: Option<Local>,
+    answers: impl Iterator<Item = (&'a [u8], Option<SockaddrStorage>)>,
+) -> io::Result<usize> {
+    let (slices, clients): (Vec<_>, Vec<_>) = answers
+        .map(|(answer, client)| ([IoSlice::new(answer)], client))
+        .unzip();
+    let sent = local::from(from, |message, room| {
+        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(slices.len(), room);
+        let flags = MsgFlags::MSG_DONTWAIT;
+        let sent = sendmmsg(socket.as_raw_fd(), &mut headers, &slices, clients, message, flags);
+        sent.map(Iterator::count)
+    })?;
+    match sent {
+        0 => Err(Errno::EAGAIN.into()),
+        sent => Ok(sent),
+    }
+}
+
+async fn send(socket: &UdpSocket, answer: &[u8], (client, local): Peer) {
+    let sending = socket.async_io(Interest::WRITABLE, || {
+        send_now(socket, local, std::iter::once((answer, client)))
+    });
+    match tokio::time::timeout(SEND_WITHIN, sending).await {
         Ok(Ok(_)) => {}
-        Ok(Err(error)) => tracing::debug!(%error, %client, "an answer was not sent"),
-        Err(_) => tracing::debug!(%client, "an answer was not sent in time"),
+        Ok(Err(error)) => tracing::debug!(%error, "an answer was not sent"),
+        Err(_) => tracing::debug!("an answer was not sent in time"),
     }
 }
 
@@ -257,3 +285,6 @@ fn addr(client: Option<&SockaddrStorage>) -> Option<SocketAddr> {
     let v4 = client.as_sockaddr_in().map(|v4| SocketAddrV4::from(*v4).into());
     v4.or_else(|| client.as_sockaddr_in6().map(|v6| SocketAddrV6::from(*v6).into()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+#![allow(clippy::unwrap_used, clippy::panic)] // Tests: a failure is their answer.
+
+use std::net::IpAddr;
+
+use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::rr::{Name, RecordType};
+use prometheus_client::registry::Registry;
+use tokio::time::timeout;
+
+use super::super::{forward, fuzzing};
+use super::*;
+use crate::Config;
+use crate::metrics::Metrics;
+use crate::shared::Shared;
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// A port on all addresses, in front of a zone and of a resolver that does not answer.
+fn serving(addr: &str, token: &CancellationToken) -> (u16, tokio::task::JoinHandle<()>) {
+    let config = Config {
+        resolvers: vec!["127.0.0.1:1".parse().unwrap()],
+        timeout: 1,
+        ..Config::default()
+    };
+    let shared = Arc::new(Shared::new());
+    shared.zone.store(Some(fuzzing::zone()));
+    let forwarding = forward::Metrics::register(&mut Registry::default());
+    let handler = Handler::new(&config.checked().unwrap(), shared, Metrics::default(), forwarding);
+    let sockets = bind(addr.parse().unwrap()).unwrap();
+    let port = sockets[0].local_addr().unwrap().port();
+    (
+        port,
+        tokio::spawn(serve(sockets, Arc::new(handler), token.clone())),
+    )
+}
+
+/// Asks one address; an answer from another one is not heard.
+async fn ask(ip: IpAddr, port: u16, name: &str) -> ResponseCode {
+    let here: IpAddr = match ip {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+    };
+    let socket = UdpSocket::bind((here, 0)).await.unwrap();
+    socket.connect((ip, port)).await.unwrap();
+    let mut query = Message::new(7, MessageType::Query, OpCode::Query);
+    query.add_query(Query::query(Name::from_ascii(name).unwrap(), RecordType::A));
+    socket.send(&query.to_vec().unwrap()).await.unwrap();
+    let mut answer = [0; 512];
+    let size = timeout(LONG, socket.recv(&mut answer)).await.unwrap().unwrap();
+    let answer = Message::from_vec(&answer[..size]).unwrap();
+    answer.metadata.response_code
+}
+
+#[tokio::test]
+async fn answers_leave_from_the_address_that_was_asked() {
+    for (all, asked) in [
+        ("0.0.0.0:0", &["127.0.0.1", "127.0.0.2", "127.9.9.9"][..]),
+        ("[::]:0", &["::1", "127.0.0.1", "127.0.0.2"]),
+        ("127.0.0.2:0", &["127.0.0.2"]),
+    ] {
+        let token = CancellationToken::new();
+        let (port, serving) = serving(all, &token);
+        for ip in asked {
+            let ip = ip.parse().unwrap();
+            // At once, and after others were asked.
+            assert_eq!(
+                ask(ip, port, "web-1-s0.fw.slave.mesos.").await,
+                ResponseCode::NoError
+            );
+            assert_eq!(
+                ask(ip, port, "example.").await,
+                ResponseCode::ServFail,
+                "{all} {ip}"
+            );
+        }
+        token.cancel();
+        timeout(LONG, serving).await.unwrap().unwrap();
+    }
+}
