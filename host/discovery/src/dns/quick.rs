@@ -263,21 +263,20 @@ impl Writer<'_> {
         }
     }
 
-    /// Services that are there in wire form. Nothing is written where they do not all fit.
+    /// Services that are there in wire form. Nothing is written where they do not all fit, or are more than pointers reach.
     fn ready(&mut self, ready: &Ready) -> bool {
-        if !self.fits(ready.answers_length()) {
+        let answers_at = self.out.len() - self.start;
+        if !self.fits(ready.answers_length()) || answers_at + ready.answers_length() > POINTER {
             return false;
         }
         let first = rand::rng().random_range(0..ready.answers());
-        let answers_at = self.out.len() - self.start;
         for part in ready.answers_from(first) {
             self.out.extend_from_slice(part);
         }
         self.answers += ready.answers() as u16;
         for (target, record) in ready.addresses() {
-            // Beyond what a pointer reaches nothing is sent along.
             let at = answers_at + ready.target_at(target, first);
-            if at < POINTER && self.fits(record.len()) {
+            if self.fits(record.len()) {
                 let owner = self.out.len();
                 self.out.extend_from_slice(record);
                 self.out[owner..owner + 2].copy_from_slice(&(0xc000 | at as u16).to_be_bytes());
