@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Followed, Master, Says, query, until, with_edns};
-use hickory_proto::op::{OpCode, ResponseCode};
+use hickory_proto::op::{Edns, OpCode, ResponseCode};
 use hickory_proto::rr::{DNSClass, RecordType};
 use serde_json::{Value, json};
 use transom_discovery::Config;
@@ -283,10 +283,12 @@ async fn answers_have_the_size_that_was_asked_for() {
     assert!(plain.to_vec().unwrap().len() <= 512);
     let larger = discovery.udp(&with_edns(srv.clone(), 4096, 0)).await;
     assert!(larger.metadata.truncation && larger.answers.len() > plain.answers.len());
-    assert!(
-        larger.edns.is_some(),
-        "who speaks EDNS is answered in it, cut or not"
-    );
+    // Who speaks EDNS is answered in it, cut or not, and told what we take.
+    let little = discovery.udp(&with_edns(srv.clone(), 600, 0)).await;
+    assert!(little.metadata.truncation && little.to_vec().unwrap().len() <= 600);
+    for answer in [&larger, &little] {
+        assert_eq!(answer.edns.as_ref().map(Edns::max_payload), Some(1232));
+    }
     assert!(
         larger.to_vec().unwrap().len() <= 1232,
         "4096 is more than passes everywhere"

@@ -205,7 +205,9 @@ impl Handler {
         response.authorities = answer.authority;
         response.additionals = answer.additional;
         let limit = match client.over {
-            Transport::Udp => response.edns.as_ref().map_or(UDP_SIZES.0, Edns::max_payload),
+            Transport::Udp => request.edns.as_ref().map_or(UDP_SIZES.0, |edns| {
+                edns.max_payload().clamp(UDP_SIZES.0, UDP_SIZES.1)
+            }),
             Transport::Tcp => u16::MAX,
         };
         let mut answer = written(response, limit);
@@ -347,11 +349,11 @@ impl Respond for Handler {
     }
 }
 
-/// EDNS for an answer to one who speaks it. Its size is the answer's limit over UDP.
+/// EDNS for an answer to one who speaks it. Its size is what we take, whatever he does (RFC 6891, section 6.2.3).
 fn edns_for(request: &Message) -> Option<Edns> {
     let asked = request.edns.as_ref()?;
     let mut edns = Edns::new();
-    edns.set_max_payload(asked.max_payload().clamp(UDP_SIZES.0, UDP_SIZES.1));
+    edns.set_max_payload(UDP_SIZES.1);
     edns.set_version(0);
     edns.set_dnssec_ok(asked.flags().dnssec_ok);
     Some(edns)

@@ -12,6 +12,8 @@ use crate::labels::{wire_length, write_name};
 use crate::zone::{Found, MOST_TARGETS, Node, Ready, Zone};
 
 const HEADER: usize = 12;
+/// The largest datagram that is sent, and that clients are told to send.
+const LARGEST: u16 = 1232;
 /// How far a pointer to a name reaches.
 const POINTER: usize = 0x4000;
 const TYPE_A: u16 = 1;
@@ -140,7 +142,7 @@ impl<'p> Question<'p> {
         let limit = match over {
             Room::Datagram => self
                 .edns
-                .map_or(512, |(size, _)| usize::from(size.clamp(512, 1232))),
+                .map_or(512, |(size, _)| usize::from(size.clamp(512, LARGEST))),
             Room::Stream => usize::from(u16::MAX),
         };
         let start = out.len();
@@ -178,8 +180,7 @@ impl<'p> Question<'p> {
         if let Some((_, flags)) = self.edns {
             out.push(0);
             out.extend_from_slice(&TYPE_OPT.to_be_bytes());
-            let size = self.edns.map_or(512, |(size, _)| size.clamp(512, 1232));
-            out.extend_from_slice(&size.to_be_bytes());
+            out.extend_from_slice(&LARGEST.to_be_bytes());
             out.extend_from_slice(&[0, 0]);
             out.extend_from_slice(&(flags & 0x8000).to_be_bytes());
             out.extend_from_slice(&[0, 0]);
