@@ -36,6 +36,18 @@ async fn master(id: &'static str) -> Server {
 }
 
 #[tokio::test]
+async fn each_document_is_asked_of_who_listens_now() {
+    let server = master("good").await;
+    let client = client(&[&server]);
+    for _ in 0..3 {
+        client.state().await.unwrap();
+    }
+    let mut connections: Vec<_> = server.asked().iter().map(|asked| asked.connection).collect();
+    connections.dedup();
+    assert_eq!(connections.len(), 3, "a connection of its own for each");
+}
+
+#[tokio::test]
 async fn masters_are_asked_as_they_are_listed_whatever_the_first_one_says() {
     let good = master("good").await;
     for odd in [

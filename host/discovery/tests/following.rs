@@ -270,6 +270,8 @@ async fn a_master_without_streams_is_read() {
         discovery.a("car-store.marathon.mesos.").await.is_empty()
     })
     .await;
+    // It said no; it is not asked again each time.
+    assert_eq!(master.asked(), 1);
     discovery.stop().await;
 }
 
