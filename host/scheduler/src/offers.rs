@@ -98,7 +98,7 @@ pub(crate) struct Appetite {
     wanted: bool,
     /// Something is wanted that no offer has been tried for.
     fresh: bool,
-    /// Revivals since the last launch.
+    /// Revivals for something new since the last launch.
     in_vain: u32,
     last_revive: Option<Instant>,
     idle_since: Option<Instant>,
@@ -148,8 +148,10 @@ impl Appetite {
             self.idle_since = None;
             self.wanted |= self.suppressed;
             if self.wanted && self.revivable().is_none_or(|at| at <= now) {
+                if self.fresh {
+                    self.in_vain = self.in_vain.saturating_add(1).min(MOST_IN_VAIN);
+                }
                 (self.wanted, self.suppressed, self.fresh) = (false, false, false);
-                self.in_vain = self.in_vain.saturating_add(1).min(MOST_IN_VAIN);
                 self.last_revive = Some(now);
                 return Some(Ask::Revive);
             }
@@ -254,8 +256,18 @@ mod tests {
         }
         assert_eq!(revived, [10, 20, 40, 80, 160, 320, 480, 640, 800, 960]);
         appetite.fed();
+        assert_eq!(appetite.ask(false, after(1000)), None);
+        // Places that others leave, and that are of no use to those who wait, do not slow down who is new.
+        for ms in [2000, 2160, 2320] {
+            appetite.whet();
+            assert_eq!(appetite.ask(true, after(ms)), Some(Ask::Revive), "after {ms} ms");
+            assert_eq!(appetite.ask(true, after(ms + 1)), None);
+        }
         appetite.whet_for_new();
-        assert_eq!(appetite.ask(true, after(1000)), Some(Ask::Revive));
+        assert_eq!(appetite.ask(true, after(2321)), Some(Ask::Revive));
+        appetite.fed();
+        appetite.whet_for_new();
+        assert_eq!(appetite.ask(true, after(2322)), Some(Ask::Revive));
     }
 
     #[test]
