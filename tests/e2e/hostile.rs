@@ -70,6 +70,11 @@ async fn ports_answer(site: &Site) {
     assert!(hosts[0]["ip"].is_string(), "{hosts}");
 }
 
+/// A subscriber who takes what comes, up to the event of the app `/last`.
+async fn until_the_last(mut stream: Events) {
+    while stream.next_of("api_post_event").await.data["appDefinition"]["id"] != "/last" {}
+}
+
 /// A subscriber for whom the filter spins, and who comes back whenever its stream is closed for that.
 async fn spin(http: reqwest::Client, url: String) {
     loop {
@@ -84,7 +89,8 @@ async fn the_daemon_serves_while_components_spin() {
     spinning_probe().install(&site.plugins(), "hostile");
     spinning_filter().install(&site.plugins(), "events");
     site.rescan().await;
-    let mut patient = Events::open(&site.http, &site.apps("/v2/events")).await;
+    let patient = Events::open(&site.http, &site.apps("/v2/events")).await;
+    let patient = tokio::spawn(until_the_last(patient));
     let spinning = tokio::spawn(spin(site.http.clone(), site.apps("/v2/events?filter=loop")));
 
     site.post_example("tcp.json").await;
@@ -113,12 +119,7 @@ async fn the_daemon_serves_while_components_spin() {
     // Another subscriber of the same plugin has missed nothing.
     site.post_app(&json!({"id": "/last", "cmd": "true", "instances": 0}))
         .await;
-    loop {
-        let frame = patient.next_of("api_post_event").await;
-        if frame.data["appDefinition"]["id"] == "/last" {
-            break;
-        }
-    }
+    patient.await.expect("every event up to the last app's");
     // What was stopped is said, with the plugin's name; what was not is not blamed.
     let url = site.apps("/v2/apps/tcp/tasks?embed=checkFailure");
     let tasks = site.get(&url).await.expect("tasks");
@@ -161,6 +162,5 @@ async fn the_daemon_serves_while_components_spin() {
         assert!(counted(name, outcome), "{name} {outcome} in {metrics}");
     }
     spinning.abort();
-    drop(patient);
     site.cluster.stop_after(site.daemon);
 }
