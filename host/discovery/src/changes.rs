@@ -115,21 +115,13 @@ pub(crate) fn apply(zone: &Zone, to: MadeFrom, changes: Changes, serial: u32, ke
     let before = turn(&changes, from, |line| *differs.entry(line).or_default() -= 1);
     let now = turn(&changes, &to, |line| *differs.entry(line).or_default() += 1);
     let mut edit = Edit::of(zone, kept);
-    // What goes goes first: a record that only lives longer than it did is another one.
-    let (goes, comes): (Vec<_>, Vec<_>) = differs.into_iter().partition(|(_, by)| *by < 0);
-    for (line, by) in goes {
-        for _ in by..0 {
-            match &line {
-                Line::Record(record) => edit.take(record),
-                Line::Pointer(name, ip) => edit.take_name(*ip, name),
-            }
-        }
-    }
-    for (line, by) in comes {
-        for _ in 0..by {
-            match &line {
-                Line::Record(record) => edit.put(record),
-                Line::Pointer(name, ip) => edit.put_name(*ip, name),
+    for (line, by) in differs {
+        for _ in 0..by.unsigned_abs() {
+            match (&line, by > 0) {
+                (Line::Record(record), true) => edit.put(record),
+                (Line::Record(record), false) => edit.take(record),
+                (Line::Pointer(name, ip), true) => edit.put_name(*ip, name),
+                (Line::Pointer(name, ip), false) => edit.take_name(*ip, name),
             }
         }
     }

@@ -259,7 +259,6 @@ impl Watch {
             Effect::Task(framework, task) => self.changes.task(framework, task),
             Effect::Framework(framework) => self.changes.framework(framework),
             Effect::Agent(agent) => self.changes.agent(agent),
-            Effect::Everything => self.changes.all(),
         }
         self.changed();
     }

@@ -22,8 +22,6 @@ pub enum Effect {
     Framework(FrameworkId),
     /// An agent's and its tasks'.
     Agent(AgentId),
-    /// Anybody's.
-    Everything,
 }
 
 /// The snapshot that the stream begins with. It does not say who leads.
@@ -46,29 +44,9 @@ impl Snapshot for Cluster {
 }
 
 impl Cluster {
-    /// Follows one event. A snapshot replaces everything but the leader.
+    /// Follows one event.
     pub fn apply(&mut self, event: &Event) -> Effect {
         match event {
-            Event::Subscribed(state) => {
-                *self = Self {
-                    leader: self.leader.take(),
-                    masters: std::mem::take(&mut self.masters),
-                    skipped: state.left_out,
-                    ..Self::default()
-                };
-                let lists = (&state.get_agents, &state.get_frameworks, &state.get_tasks);
-                let (agents, frameworks, tasks) = lists;
-                agents
-                    .iter()
-                    .flat_map(|it| &it.agents)
-                    .for_each(|it| self.agent(it));
-                frameworks
-                    .iter()
-                    .flat_map(|it| &it.frameworks)
-                    .for_each(|it| self.framework(it));
-                tasks.iter().flat_map(|it| &it.tasks).for_each(|it| self.task(it));
-                Effect::Everything
-            }
             Event::TaskAdded(task) => self.put_task(task),
             Event::TaskUpdated(update) => self.update_task(update),
             Event::FrameworkAdded(framework) | Event::FrameworkUpdated(framework) => {
@@ -77,7 +55,8 @@ impl Cluster {
             Event::FrameworkRemoved(info) => self.remove_framework(info),
             Event::AgentAdded(agent) => self.put_agent(agent),
             Event::AgentRemoved(id) => effect(self.agents.remove(id).is_some(), || Effect::Agent(id.clone())),
-            Event::Heartbeat | Event::Unknown(_) => Effect::Same,
+            // A stream begins with its snapshot, which is read then, and has no other.
+            Event::Subscribed(_) | Event::Heartbeat | Event::Unknown(_) => Effect::Same,
         }
     }
 

@@ -17,7 +17,7 @@ use crate::labels::{wire_name, write_name};
 use crate::zone::{Found, Node, Service, Zone};
 
 /// Targets of which addresses are looked for: a service record takes 31 bytes at the least, an address beside it 16.
-const MOST_TARGETS: usize = 1400;
+const MOST_LOOKED_FOR: usize = 1400;
 
 /// Numbers and names that are the same in every answer.
 #[derive(Clone, Debug)]
@@ -233,7 +233,7 @@ fn services(zone: &Zone, node: &Node, name: &Name) -> Answer {
             .answers
             .push(Record::from_rdata(name.clone(), node.ttl(), RData::SRV(srv)));
         // What comes after would never fit beside its service records.
-        if seen.len() < MOST_TARGETS && seen.insert(&service.target) {
+        if seen.len() < MOST_LOOKED_FOR && seen.insert(&service.target) {
             answer.additional.extend(one_of_each(zone, &service.target));
         }
     }

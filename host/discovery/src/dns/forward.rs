@@ -19,6 +19,8 @@
 mod cache;
 mod exchange;
 mod flights;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) mod fuzzing;
 mod metrics;
 mod query;
 mod reply;
@@ -357,39 +359,4 @@ fn zones(settings: &Settings, common: &Common, metrics: &Metrics) -> Zones<Zone>
         let resolvers = resolvers(addresses);
         (zone, Zone { number, resolvers })
     }))
-}
-
-/// What holds for a packet that a client or a resolver sends, whatever is in it: see [`super::fuzzing`].
-///
-/// # Panics
-/// When it does not hold.
-#[cfg(any(test, feature = "fuzzing"))]
-#[allow(clippy::expect_used, reason = "a failure is the answer")]
-pub(super) fn any_packet(packet: &[u8]) {
-    use crate::dns::packet::{Layout, word};
-
-    let mut queries = vec![Query::probe()];
-    match Query::read(packet) {
-        Ok(query) => {
-            // What goes on can be read again, and asks the same.
-            let sent = query.packet(7);
-            let again = Query::read(&sent).expect("a query");
-            assert!(again.question().eq_ignore_ascii_case(query.question()));
-            queries.push(query);
-        }
-        Err(unreadable) => assert!(unreadable.answer().len() <= 512),
-    }
-    for query in queries {
-        let id = word(packet, 0).unwrap_or_default();
-        let reply::Heard::Reply(reply) = reply::Reply::hear(&query, id, packet) else {
-            continue;
-        };
-        let left = reply.lifetime(query.kind());
-        for over in [Transport::Udp, Transport::Tcp] {
-            let limit = query.limit(over);
-            let given = reply.deliver(&query, left / 2, left / 2, Room { limit, mark: true });
-            assert!(given.len() <= limit, "{} of {limit} bytes", given.len());
-            assert!(Layout::read(&given).is_some(), "a reply that cannot be read");
-        }
-    }
 }

@@ -110,7 +110,7 @@ pub fn any_packet(packet: &[u8]) {
         }
         same_by_both_ways(handler, zone, packet, client);
     }
-    forward::any_packet(packet);
+    forward::fuzzing::any_packet(packet);
 }
 
 fn is_an_answer(packet: &[u8], answer: &[u8], over: Transport) {
