@@ -9,10 +9,10 @@ use serde::Serialize;
 /// `--output`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Output {
-    /// A table.
+    /// Human-readable table.
     #[default]
     Table,
-    /// JSON, one document.
+    /// One JSON document.
     Json,
 }
 

@@ -15,26 +15,26 @@ use crate::config::LogFormat;
 use crate::exit::{Misconfigured, Unavailable};
 use crate::telemetry;
 
-/// Runs a one-node cluster manager for trying out: a master and several agents that run tasks as local processes.
+/// Run a one-node cluster manager for tests and demos: a master and several agents that run tasks as local processes.
 ///
-/// It speaks the cluster manager's HTTP API v1, so that anything made for a real cluster can be pointed at it.
+/// It serves the cluster manager's HTTP API v1, so clients and frameworks for a real cluster work with it.
 #[derive(Debug, Args)]
 pub(super) struct ClusterCommand {
     #[command(flatten)]
     shape: Shape,
-    /// Where the master listens; port 0 takes a free one and prints it.
+    /// Address and port of the master; port 0 picks a free port and prints it.
     #[arg(long, default_value = "127.0.0.1:5050")]
     listen: SocketAddr,
-    /// Where sandboxes and journals are kept.
+    /// Directory for task sandboxes and agent journals.
     #[arg(long, default_value = ".transom/cluster")]
     work_dir: PathBuf,
-    /// Where a second master listens that stands by; `/minicluster/faults` makes it lead.
+    /// Address and port of a standby master; `POST /minicluster/faults` makes it the leader.
     #[arg(long)]
     standby: Option<SocketAddr>,
-    /// Seconds after which the tasks of an agent that is gone are unreachable.
+    /// Seconds without contact until an agent and its tasks count as unreachable.
     #[arg(long, default_value_t = 75.0)]
     agent_timeout: f64,
-    /// What to log: error, warn, info, debug, trace.
+    /// Log level: error, warn, info, debug or trace.
     #[arg(long, env = "TRANSOM_LOG_LEVEL", default_value = "info")]
     log_level: String,
 }
@@ -42,19 +42,19 @@ pub(super) struct ClusterCommand {
 /// What the cluster looks like.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Shape {
-    /// How many agents there are.
+    /// Number of agents.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=32))]
     agents: u8,
-    /// The ports that tasks may be given, split evenly among the agents.
+    /// Port range offered to tasks, split evenly among the agents.
     #[arg(long, default_value = "31000-32499", value_name = "FIRST-LAST")]
     ports: PortRange,
-    /// Processors of each agent.
+    /// CPUs per agent.
     #[arg(long, default_value_t = 4.0)]
     cpus: f64,
-    /// Megabytes of memory of each agent.
+    /// Memory per agent, in MB.
     #[arg(long, default_value_t = 4096.0)]
     mem: f64,
-    /// Megabytes of disk of each agent.
+    /// Disk per agent, in MB.
     #[arg(long, default_value_t = 8192.0)]
     disk: f64,
 }

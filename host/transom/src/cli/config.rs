@@ -11,22 +11,23 @@ use crate::config;
 use crate::exit::Misconfigured;
 use crate::output::{self, Output};
 
-/// Looks at a configuration without starting anything.
+/// Check or convert a configuration without starting the daemon.
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
     Check(Check),
     Import(Import),
 }
 
-/// Prints what would run and where each value comes from, secrets masked.
+/// Validate the configuration and print every setting with its source; secrets are masked.
 #[derive(Debug, Args)]
 pub(super) struct Check {
-    /// The configuration file.
+    /// Configuration file.
     #[arg(long, env = "TRANSOM_CONFIG", default_value = "transom.toml")]
     config: PathBuf,
-    /// Moves a port, as for `serve`.
+    /// Override a listening port, as for `serve`.
     #[arg(long, value_name = "NAME=N")]
     port: Vec<Port>,
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

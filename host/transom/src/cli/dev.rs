@@ -16,19 +16,19 @@ use crate::daemon::{Addresses, Daemon};
 use crate::exit::Misconfigured;
 use crate::{config, telemetry};
 
-/// Tries everything out on this machine: a cluster of three agents, the store, and every job, on loopback.
+/// Try everything on this machine: a cluster of three agents, the store and every service, on loopback.
 ///
-/// State is kept in one directory: the configuration (written once, yours to edit), the watched plugin directory, the
-/// store, sandboxes and journals. Ctrl-C stops it all and leaves no process behind.
+/// One directory holds all state: the configuration (written once, edit it as you like), the watched plugin directory, the store,
+/// task sandboxes and journals. Ctrl-C stops everything and leaves no process behind.
 #[derive(Debug, Args)]
 pub(super) struct Dev {
-    /// The directory for everything it keeps.
+    /// State directory.
     #[arg(long, env = "TRANSOM_STATE", default_value = ".transom")]
     state: PathBuf,
-    /// Moves a port: apps, dns, discovery, workflow, admin or cluster. 0 takes a free one.
+    /// Override a listening port. NAME is apps, dns, discovery, workflow, admin or cluster; port 0 picks a free one.
     #[arg(long, value_name = "NAME=N")]
     port: Vec<Port>,
-    /// The components to begin with (NAME.wasm and NAME.toml pairs); copied into the state directory where newer.
+    /// Directory with the first-party components (NAME.wasm and NAME.toml pairs); newer ones are copied into the state directory.
     #[arg(long, env = "TRANSOM_COMPONENTS", value_name = "DIR")]
     components: Option<PathBuf>,
     #[command(flatten)]

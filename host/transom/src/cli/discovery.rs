@@ -14,14 +14,12 @@ use crate::exit::Misconfigured;
 use crate::{daemon, telemetry};
 use flags::Flags;
 
-/// Serves DNS and HTTP lookups alone, told by mesos-dns's own flags and configuration file.
+/// Run discovery alone, as a drop-in for mesos-dns: its flags and its JSON configuration file.
 ///
-/// The flags have one dash, as that program's: -config=FILE (config.json unless said), -v=N (0 to 2), -version. Those of
-/// its log are taken and change nothing: the log goes to standard error. Beyond that: -admin=ADDRESS:PORT for health and
-/// metrics.
+/// Flags have one dash, as in mesos-dns: -config=FILE (default config.json), -v=N (0 to 2), -version. mesos-dns's log flags are
+/// accepted and ignored: the log goes to standard error. One more flag: -admin=ADDRESS:PORT serves health and metrics.
 ///
-/// Exit codes are that program's: 1 for a configuration that is wrong or a port that is taken, 2 for a flag that nobody
-/// knows.
+/// Exit codes are mesos-dns's: 1 for an invalid configuration or a port in use, 2 for an unknown flag.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(super) struct Discovery {

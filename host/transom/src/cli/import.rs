@@ -16,11 +16,10 @@ use super::discovery::wrong;
 use crate::config;
 use crate::exit::Misconfigured;
 
-/// Reads another program's configuration and prints the TOML that means the same: mesos-dns's JSON, or a workflow engine's
-/// own file (`airflow.cfg`).
+/// Convert another program's configuration to TOML: mesos-dns's JSON, or `airflow.cfg` of the workflow engine.
 #[derive(Debug, Args)]
 pub(super) struct Import {
-    /// The other program's file.
+    /// Configuration file of the other program.
     file: PathBuf,
 }
 

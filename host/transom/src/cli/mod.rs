@@ -14,17 +14,18 @@ mod signals;
 
 use clap::{Parser, Subcommand};
 
-/// Runs what a Mesos-type cluster needs beside its manager: apps with checks and an event stream, and DNS for what runs.
+/// One daemon for a Mesos-type cluster: service discovery (DNS and HTTP), long-running apps with checks and an event stream, and
+/// workflow tasks.
 ///
-/// Every policy (how a task is probed, which agents may run it, what a subscriber sees) is a sandboxed WebAssembly
-/// component that can be replaced while the daemon serves.
+/// Every policy (how a task is probed, which agents may run it, what a subscriber sees) is a sandboxed WebAssembly component that
+/// can be replaced while the daemon serves.
 #[derive(Debug, Parser)]
 #[command(
     name = "transom",
     version,
-    after_help = "Exit codes: 0 done; 1 failed; 2 the command line or the configuration is wrong; \
-                  3 an address or a file that is needed is taken or out of reach.\n\n\
-                  Try `transom dev`: everything on loopback, nothing to install."
+    after_help = "Exit codes: 0 success; 1 failure; 2 invalid command line or configuration; 3 a required \
+                  address, server or file is unavailable.\n\n\
+                  To try it out, run `transom dev`: everything on loopback, nothing else to install."
 )]
 pub(crate) struct CommandLine {
     #[command(subcommand)]

@@ -18,81 +18,82 @@ const FAREWELL: Duration = Duration::from_secs(30);
 /// A job that waits longer than this is asked why, and again after as long.
 const WHY: Duration = Duration::from_secs(5);
 
-/// Runs workflow tasks as part D's operator does.
+/// Run a command as a workflow job from a shell or a script, without a workflow engine.
 #[derive(Debug, Subcommand)]
 pub(super) enum OperatorCommand {
     Run(Box<Run>),
 }
 
-/// Queues one job, follows it to its end, and prints its states and what it writes.
+/// Queue one job, wait until it ends, and print its states and its output.
 ///
-/// Ends with 0 on `TASK_FINISHED`. Ctrl-C, and running out of time, kill the job.
+/// Exit code 0 means `TASK_FINISHED`. Ctrl-C and a timeout kill the job.
 #[derive(Debug, Args)]
 pub(super) struct Run {
-    /// Where the daemon's workflow port is.
+    /// URL of the daemon's workflow port.
     #[arg(
         long,
         env = "TRANSOM_WORKFLOW_OPERATOR_API_URL",
         default_value = "http://localhost:11000"
     )]
     url: String,
-    /// The daemon's `api_username`, where it asks for one.
+    /// `api_username` of the daemon, if it requires credentials.
     #[arg(long, env = "TRANSOM_WORKFLOW_API_USERNAME")]
     username: Option<String>,
-    /// The daemon's `api_password`; better given by the variable.
+    /// `api_password` of the daemon. Prefer the environment variable: other users can read command lines.
     #[arg(long, env = "TRANSOM_WORKFLOW_API_PASSWORD", hide_env_values = true)]
     password: Option<String>,
-    /// What the job is called; made up when left out.
+    /// Id of the job. Default: a generated one.
     #[arg(long)]
     id: Option<String>,
-    /// The container's image.
+    /// Container image. Default: the daemon's `container_image_slave`.
     #[arg(long)]
     image: Option<String>,
+    /// CPUs for the job. Default: the daemon's `task_cpu`.
     #[arg(long)]
     cpus: Option<f64>,
-    /// As `512m`, `2g` or a number of megabytes.
+    /// Memory: `512m`, `2g` or a number of MB. Default: the daemon's `task_memory`.
     #[arg(long)]
     mem_limit: Option<String>,
-    /// Megabytes.
+    /// Disk in MB. Default: the daemon's `task_disk`.
     #[arg(long)]
     disk: Option<f64>,
-    /// A variable of the container.
+    /// Environment variable of the job; repeatable.
     #[arg(long = "env", value_name = "NAME=VALUE")]
     environment: Vec<String>,
-    /// A condition on agents, as `gpu:true`.
+    /// Constraint on agent attributes, for example `gpu:true`; repeatable.
     #[arg(long = "attribute", value_name = "KEY:VALUE")]
     attributes: Vec<String>,
-    /// As `/data:/mnt/data:ro`, or `name:/mnt/data`.
+    /// Volume, for example `/data:/mnt/data:ro` or `name:/mnt/data`; repeatable.
     #[arg(long = "volume", value_name = "SOURCE:PATH")]
     volumes: Vec<String>,
-    /// `host`, `bridge`, `none`, or the name of a network.
+    /// Container network: `host`, `bridge`, `none`, or the name of a network.
     #[arg(long)]
     network_mode: Option<String>,
-    /// Who to be within the container.
+    /// User inside the container.
     #[arg(long)]
     user: Option<String>,
-    /// Places are offered to jobs of a higher one first.
+    /// Priority; pending jobs with a higher number are matched first. Default: 0.
     #[arg(long, allow_negative_numbers = true)]
     priority: Option<i32>,
-    /// Pulls the image again.
+    /// Pull the image even if the agent has it.
     #[arg(long)]
     force_pull: bool,
-    /// Seconds between two looks.
+    /// Seconds between status requests.
     #[arg(long, default_value_t = 2.0)]
     poll_interval: f64,
-    /// Seconds that the job may wait for a place, or the daemon be away.
+    /// Maximum seconds pending, and maximum seconds without an answer from the daemon.
     #[arg(long, default_value_t = 300.0)]
     startup_timeout: f64,
-    /// Seconds that it may run; without end when left out.
+    /// Maximum seconds running. Default: no limit.
     #[arg(long)]
     running_timeout: Option<f64>,
-    /// Does not print what the job writes.
+    /// Do not print the job's output.
     #[arg(long)]
     no_log: bool,
-    /// The command is one text for a shell, instead of a program and its arguments.
+    /// Run the command as one line in a shell instead of as a program with arguments.
     #[arg(long)]
     shell: bool,
-    /// The program and its arguments; none: what the image starts by itself.
+    /// Program and arguments. Default: the image's own command.
     #[arg(last = true)]
     command: Vec<String>,
 }

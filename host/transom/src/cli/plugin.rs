@@ -25,20 +25,20 @@ use new::New;
 use push::Push;
 use test::Test;
 
-/// Looks after the plugins of a running daemon, and at components before they are given to one.
+/// Manage the plugins of a running daemon; create, build and test components.
 #[derive(Debug, Subcommand)]
 pub(super) enum PluginCommand {
-    /// Lists the plugins with the version that serves and why a newer one was refused.
+    /// List plugins with the serving version and the reason why a newer one was rejected.
     List(Daemon),
-    /// Shows all that is known of one plugin: calls, times, memory, the last trap with where it happened.
+    /// Show one plugin in detail: calls, latency, memory, the last trap with its backtrace.
     Show(One),
-    /// Tells what happened to a plugin, newest first: versions admitted, refused, parked, rolled back.
+    /// Show the admission history of a plugin, newest first: admitted, rejected, disabled, rolled back.
     History(One),
-    /// Has an earlier version of a plugin serve again, without a call dropped.
+    /// Roll a plugin back to an earlier version without dropping a call.
     ///
-    /// The files in the plugin directory stay as they are and are set aside until they change.
+    /// The files in the plugin directory stay as they are; the daemon ignores them until they change.
     Rollback(Rollback),
-    /// Has the version that answers beside the one that serves (`promote = "manual"` in its manifest) take its place.
+    /// Promote the shadow version of a plugin (`promote = "manual"` in its manifest) to the serving one.
     Promote(One),
     New(New),
     Build(Build),
@@ -51,16 +51,17 @@ pub(super) enum PluginCommand {
 /// Which daemon, and how to show what it says.
 #[derive(Debug, Args)]
 pub(super) struct Daemon {
-    /// The daemon's admin port.
+    /// URL of the daemon's admin port.
     #[arg(long, env = "TRANSOM_ADMIN_URL", default_value = "http://127.0.0.1:9990")]
     admin: String,
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct One {
-    /// The plugin: its file's name without `.wasm`.
+    /// Name of the plugin: its file name without `.wasm`.
     name: String,
     #[command(flatten)]
     daemon: Daemon,
@@ -68,9 +69,9 @@ pub(super) struct One {
 
 #[derive(Debug, Args)]
 pub(super) struct Rollback {
-    /// The plugin: its file's name without `.wasm`.
+    /// Name of the plugin: its file name without `.wasm`.
     name: String,
-    /// The number of the record to go back to, as `history` shows it; the newest other version when left out.
+    /// Number of the record to return to, as `history` shows it. Default: the newest other version.
     record: Option<u64>,
     #[command(flatten)]
     daemon: Daemon,

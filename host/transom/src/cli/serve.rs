@@ -12,15 +12,15 @@ use crate::daemon::Daemon;
 use crate::exit::Misconfigured;
 use crate::{config, telemetry};
 
-/// Serves the jobs that the configuration switches on, until it is told to stop (Ctrl-C or SIGTERM).
+/// Run the daemon with every service that the configuration enables, until Ctrl-C or SIGTERM.
 ///
-/// Tasks go on running on the cluster when the daemon stops; started again, it takes them back.
+/// Tasks keep running on the cluster while the daemon is stopped; after a restart the daemon manages them again.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
-    /// The configuration file.
+    /// Configuration file.
     #[arg(long, env = "TRANSOM_CONFIG", default_value = "transom.toml")]
     config: PathBuf,
-    /// Moves a port: apps, dns, discovery, workflow or admin.
+    /// Override a listening port. NAME is apps, dns, discovery, workflow or admin.
     #[arg(long, value_name = "NAME=N")]
     port: Vec<Port>,
 }

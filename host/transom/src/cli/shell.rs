@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 use super::CommandLine;
 
-/// Prints a completion script for your shell.
+/// Print a shell completion script.
 #[derive(Debug, Args)]
 pub(super) struct Completions {
     shell: Shell,
@@ -29,10 +29,10 @@ impl Completions {
     }
 }
 
-/// Prints the man page (`transom man | man -l -`).
+/// Print the man page (`transom man | man -l -`).
 #[derive(Debug, Args)]
 pub(super) struct Man {
-    /// The command to describe; the program itself when left out.
+    /// Command to describe. Default: the program itself.
     command: Option<String>,
 }
 

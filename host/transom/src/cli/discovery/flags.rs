@@ -9,12 +9,12 @@ use anyhow::{Context, bail};
 /// What the flags are.
 pub(super) const USAGE: &str = "\
 usage: transom discovery [flags]
-  -config FILE            mesos-dns's configuration file, JSON (config.json)
-  -v N                    how much is logged: 0, 1 or 2 (0)
-  -version                prints the version
-  -admin ADDRESS:PORT     where health and metrics are; off unless said
+  -config FILE            mesos-dns JSON configuration file (default config.json)
+  -v N                    log verbosity: 0, 1 or 2 (default 0)
+  -version                print the version
+  -admin ADDRESS:PORT     serve health and metrics there (default: off)
   -logtostderr, -alsologtostderr, -log_dir, -log_backtrace_at, -stderrthreshold, -vmodule
-                          taken for mesos-dns's sake; the log goes to standard error";
+                          accepted for compatibility and ignored; the log goes to standard error";
 
 /// What is wanted.
 #[derive(Debug, PartialEq)]

@@ -10,19 +10,20 @@ use transom_plugins::workbench::{Figures, Workbench};
 use super::work::{Component, bytes, cases, micros};
 use crate::output::{self, Output};
 
-/// Puts recorded cases to one warm instance again and again and says how long that takes, on this machine.
+/// Measure how long a warm instance takes for recorded cases, on this machine.
 ///
-/// A run is one question, or for a probe one attempt with all of its steps, answered from the case at once: what is measured is the
-/// component and the host around it. Cases as for `transom plugin test`; all of them have to be passed.
+/// A run is one call, or for a probe one attempt with all its steps, answered from the case without input or output: it measures
+/// the component and the host around it. Cases as for `transom plugin test`; all of them have to pass.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Bench {
     #[command(flatten)]
     component: Component,
-    /// The cases: NAME.toml or NAME.json.
+    /// File of cases: NAME.toml or NAME.json.
     cases: PathBuf,
-    /// For how long, over all cases.
+    /// Seconds to measure, over all cases.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

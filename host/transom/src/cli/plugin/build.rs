@@ -15,16 +15,16 @@ use super::template::World;
 use super::work::bytes;
 use crate::exit::Misconfigured;
 
-/// Makes a component of a plugin project: `NAME.wasm`, with its manifest `NAME.toml` beside it.
+/// Build a plugin project: writes the component `NAME.wasm` and its manifest `NAME.toml`.
 ///
-/// The project's language is found by its files: `Cargo.toml` (Rust), `package.json` and `build.mjs` (JavaScript), or `src/app.py` (Python); its
-/// name and its world by its manifest.
+/// The project's files tell its language: `Cargo.toml` (Rust), `package.json` and `build.mjs` (JavaScript), or `src/app.py`
+/// (Python); its manifest tells its name and world.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Build {
-    /// The project's folder.
+    /// Project folder.
     #[arg(default_value = ".")]
     dir: PathBuf,
-    /// Where the component goes: a folder, made when it is missing; `out` in the project's when left out.
+    /// Output folder, created if missing. Default: `out` in the project folder.
     #[arg(long)]
     out: Option<PathBuf>,
 }

@@ -10,16 +10,17 @@ use super::work::Component;
 use super::{check_source, flatten};
 use crate::output::{self, Output};
 
-/// Says what a daemon would say to a component and its manifest, without one, stage by stage: size, digest, compiling, world, imports and
-/// grants, a trial instance that is described, configured and put to the manifest's self-tests.
+/// Run a component and its manifest through every stage of admission, without a daemon: size, digest, compilation, world, imports
+/// and grants, a trial instance that is described and configured, and the manifest's self-tests.
 ///
-/// Exit code 1 when it would be refused; the last stage and the message say why.
+/// Exit code 1 means that a daemon would reject it; the last stage and the message give the reason.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Check {
     #[command(flatten)]
     component: Component,
     #[command(flatten)]
     registry: RegistryArgs,
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

@@ -9,18 +9,18 @@ use clap::Args;
 use super::template::{Language, World, project};
 use crate::exit::Misconfigured;
 
-/// Makes a project for a plugin: a small one that works, its manifest, recorded cases, and a README with the commands to go on with.
+/// Create a plugin project: a small working plugin, its manifest, recorded cases, and a README with the next commands.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct New {
-    /// The plugin's name, and its files': lower-case letters, digits and dashes.
+    /// Name of the plugin and its files: lower-case letters, digits and dashes.
     name: String,
-    /// What the plugin is asked.
+    /// Extension point that the plugin implements.
     #[arg(long, value_enum)]
     world: World,
-    /// What it is written in.
+    /// Programming language.
     #[arg(long, value_enum)]
     language: Language,
-    /// The project's folder, new or empty; one called as the plugin when left out.
+    /// Project folder, new or empty. Default: the plugin's name.
     #[arg(long)]
     dir: Option<PathBuf>,
 }

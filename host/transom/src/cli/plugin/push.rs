@@ -14,23 +14,24 @@ use crate::output::{self, Output};
 /// The annotation with the component's name.
 const TITLE: &str = "org.opencontainers.image.title";
 
-/// Puts a component into a registry, from which plugin directories have it with `source = "oci://…"` in a manifest.
+/// Push a component to an OCI registry. A manifest with `source = "oci://…"` makes a daemon fetch it from there.
 ///
-/// Prints the source with the digest of the image, which names this component and no other.
+/// Prints the source with the image's digest, which names exactly this component.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Push {
-    /// The component.
+    /// Component to push.
     file: PathBuf,
-    /// Where to: `oci://registry/repository:tag`.
+    /// Destination: `oci://registry/repository:tag`.
     place: String,
-    /// An annotation of the image, such as org.opencontainers.image.version=1.2.0.
+    /// Annotation of the image, for example org.opencontainers.image.version=1.2.0; repeatable.
     #[arg(long = "annotation", value_name = "KEY=VALUE", value_parser = annotation)]
     annotations: Vec<(String, String)>,
-    /// Signs it with this private key (PEM, PKCS#8, no password; ECDSA on P-256 or Ed25519), as cosign does.
+    /// Sign it with this private key (PEM, PKCS#8, no password; ECDSA on P-256 or Ed25519), as cosign does.
     #[arg(long, value_name = "KEY")]
     sign: Option<PathBuf>,
     #[command(flatten)]
     registry: RegistryArgs,
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

@@ -15,10 +15,10 @@ const USUAL: &str = "transom.toml";
 
 #[derive(Debug, Args)]
 pub(super) struct RegistryArgs {
-    /// The daemon's configuration, for `[plugins.oci]` and `[plugins.signatures]`; transom.toml where it is there.
+    /// Configuration file with `[plugins.oci]` and `[plugins.signatures]`. Default: transom.toml, if it exists.
     #[arg(long, env = "TRANSOM_CONFIG")]
     config: Option<PathBuf>,
-    /// A registry, `host` or `host:port`, that is spoken to without TLS, besides those of the configuration.
+    /// Registry (`host` or `host:port`) to contact without TLS, in addition to those in the configuration.
     #[arg(long, value_name = "HOST")]
     plain_http: Vec<String>,
 }

@@ -9,13 +9,13 @@ mod embedded {
 /// The worlds that a plugin can be of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum World {
-    /// Looks at running tasks.
+    /// Probes running tasks.
     CheckProbe,
-    /// Says which agents may run a task.
+    /// Decides which agents may run a task.
     AttributeMatcher,
-    /// Says what a subscriber of the event stream sees.
+    /// Decides what a subscriber of the event stream sees.
     EventFilter,
-    /// Says what a container of the orchestration framework runs first.
+    /// Decides what a Kubernetes container runs first.
     BootstrapHandler,
 }
 

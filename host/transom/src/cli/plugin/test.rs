@@ -11,19 +11,20 @@ use transom_plugins::workbench::{Report, Verdict, Workbench};
 use super::work::{Component, Form, bytes, cases, micros};
 use crate::output::{self, Output};
 
-/// Puts recorded cases to a component, under the limits of its manifest, and compares what it answers with what they expect.
+/// Run recorded cases against a component, under the limits of its manifest, and compare its answers with the expected ones.
 ///
-/// A file of cases has a `[[case]]` for each (or is a JSON list of objects), with the keys of a manifest's `[[self-test]]` and
-/// perhaps a `name`. Each gets an instance of its own. Exit code 1 when one is not passed.
+/// The file has a `[[case]]` table per case (or is a JSON list of objects) with the keys of a manifest's `[[self-test]]` and an
+/// optional `name`. Each case gets a new instance. Exit code 1 means that a case failed.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Test {
     #[command(flatten)]
     component: Component,
-    /// The cases: NAME.toml or NAME.json.
+    /// File of cases: NAME.toml or NAME.json.
     cases: PathBuf,
-    /// Writes what was found into the file as what is expected, where there was an answer.
+    /// Write the answers found into the file as the expected ones.
     #[arg(long)]
     update: bool,
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }

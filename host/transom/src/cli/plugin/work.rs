@@ -12,9 +12,9 @@ use crate::exit::Misconfigured;
 /// A component and its manifest.
 #[derive(Debug, Args)]
 pub(super) struct Component {
-    /// The component; for `check` also a manifest alone that names a `source`.
+    /// Component file; `check` also takes a manifest that names a `source`.
     pub(super) file: PathBuf,
-    /// Its manifest; the file beside it with the ending `.toml` when left out.
+    /// Manifest. Default: the `.toml` file of the same name beside the component.
     #[arg(long)]
     pub(super) manifest: Option<PathBuf>,
 }
