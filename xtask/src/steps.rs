@@ -1,11 +1,21 @@
 //! Steps that several commands share: where things are, running cargo, showing progress.
 
+use std::collections::HashSet;
 use std::env;
+use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Instant;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use serde::Deserialize;
+
+/// How often a build without a terminal reports how far it is.
+const REPORT_INTERVAL: Duration = Duration::from_secs(15);
+
+/// What development and tests select, in every call alike, so that nothing is compiled twice: the whole workspace's features, without
+/// the daemon's allocator, which is C code that takes minutes to compile.
+pub(crate) const SELECTION: [&str; 2] = ["--workspace", "--no-default-features"];
 
 /// The workspace's root.
 pub(crate) fn root() -> PathBuf {
@@ -30,7 +40,7 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Runs `command`, saying what for and how long it took.
+/// Runs `command` and reports what for and how long it took.
 pub(crate) fn step(what: &str, command: &mut Command) -> anyhow::Result<()> {
     eprintln!("==> {what}");
     let begun = Instant::now();
@@ -40,4 +50,53 @@ pub(crate) fn step(what: &str, command: &mut Command) -> anyhow::Result<()> {
     ensure!(status.success(), "{what} failed ({status})");
     eprintln!("    {what}: {:.1} s", begun.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// Builds these targets of the workspace and shows how far it is: cargo's own bar on a terminal, else a line with the number of
+/// crates now and then.
+pub(crate) fn build(what: &str, targets: &[&str]) -> anyhow::Result<()> {
+    let mut command = cargo();
+    command.arg("build").args(SELECTION).args(targets);
+    if std::io::stderr().is_terminal() {
+        return step(what, &mut command);
+    }
+    eprintln!("==> {what}");
+    let begun = Instant::now();
+    let total = crates();
+    let mut child = command
+        .args(["--quiet", "--message-format", "json-render-diagnostics"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("{what}: cannot run {command:?}"))?;
+    let messages = child.stdout.take().context("cargo's messages")?;
+    let mut built = HashSet::new();
+    let mut next_report = Duration::from_secs(2);
+    for line in BufReader::new(messages).lines() {
+        if let Ok(Message {
+            package_id: Some(package),
+        }) = serde_json::from_str(&line?)
+        {
+            built.insert(package);
+        }
+        if begun.elapsed() >= next_report {
+            eprintln!("    {what}: {} of at most {total} crates", built.len());
+            next_report = begun.elapsed() + REPORT_INTERVAL;
+        }
+    }
+    let status = child.wait()?;
+    ensure!(status.success(), "{what} failed ({status})");
+    eprintln!("    {what}: {:.1} s", begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// What cargo writes for every crate that is ready; its other messages have no package.
+#[derive(Deserialize)]
+struct Message {
+    package_id: Option<String>,
+}
+
+/// How many crates the lock file names: an upper bound for every build.
+fn crates() -> usize {
+    let lock = std::fs::read_to_string(root().join("Cargo.lock")).unwrap_or_default();
+    lock.lines().filter(|line| *line == "[[package]]").count()
 }

@@ -1,55 +1,75 @@
 //! `cargo xtask test`: what has to hold before a change lands.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
-use crate::steps::{cargo, step, target};
+use crate::components::Scope;
+use crate::steps::{SELECTION, build, cargo, step, target};
 use crate::{authors, components, needs};
 
-/// Formatting and lints (unless `quick`), components, then all tests.
+/// Formatting and lints (unless `quick`), components, then all tests. Lists the parts first, and how long each took at the end.
 pub(crate) fn run(quick: bool, arguments: &[String]) -> anyhow::Result<()> {
+    let mut report = Report::begin(quick);
+    let outcome = parts(&mut report, quick, arguments);
+    report.end();
+    outcome
+}
+
+fn parts(report: &mut Report, quick: bool, arguments: &[String]) -> anyhow::Result<()> {
     if !quick {
-        if installed("fmt") {
-            step("formatting", cargo().args(["fmt", "--all", "--check"]))?;
-        } else {
-            eprintln!("==> formatting: left out, `rustup component add rustfmt` adds it");
-        }
-        if installed("clippy") {
-            let lints = [
-                "clippy",
-                "--workspace",
-                "--all-targets",
-                // Benchmarks are behind a feature, and nothing else looks at them.
-                "--features",
-                "transom-discovery/bench,transom-scheduler/bench,transom-tests/bench",
-                "--quiet",
-                "--",
-                "-D",
-                "warnings",
-            ];
-            step("lints", cargo().args(lints))?;
-        } else {
-            eprintln!("==> lints: left out, `rustup component add clippy` adds them");
-        }
+        report.part(FORMATTING, || {
+            checked("fmt", cargo().args(["fmt", "--all", "--check"]))
+        })?;
+        // Benchmarks are behind a feature, and nothing else looks at them.
+        let features = "transom-discovery/bench,transom-scheduler/bench,transom-tests/bench";
+        let mut lints = cargo();
+        lints
+            .arg("clippy")
+            .args(SELECTION)
+            .args(["--all-targets", "--features", features, "--quiet"])
+            .args(["--", "-D", "warnings"]);
+        report.part(LINTS, || checked("clippy", &mut lints))?;
     }
-    needs::install()?;
-    let components = components::step(None)?;
+    report.part(NEEDS, needs::install)?;
     // One selection with `cargo test`'s features, so that nothing is compiled twice; and so that waiting for the compiler and
     // waiting for tests are told apart.
-    let everything = ["build", "--workspace", "--bins", "--tests", "--quiet"];
-    step("programs and tests", cargo().args(everything))?;
-    let told = authors::step(&components)?;
+    report.part(PROGRAMS, || build("programs and tests", &["--bins", "--tests"]))?;
+    let components = report.part(COMPONENTS, || components::step(None, Scope::All))?;
+    let variables = report.part(OTHER_LANGUAGES, || authors::step(&components))?;
+    report.part(TESTS, || tests(arguments, components, variables))
+}
+
+fn tests(
+    arguments: &[String],
+    components: PathBuf,
+    variables: Vec<(&'static str, OsString)>,
+) -> anyhow::Result<()> {
     let toolchain = components::toolchain()?;
     step(
         "running tests",
         cargo()
-            .args(["test", "--workspace", "--no-fail-fast"])
+            .arg("test")
+            .args(SELECTION)
+            .arg("--no-fail-fast")
             .args(arguments)
             .env("TRANSOM_COMPONENTS", components)
-            .envs(told)
+            .envs(variables)
             // Not the variables themselves: cargo would read them for the tests, too.
             .env("TRANSOM_WASM_TOOLCHAIN", toolchain)
             .env("TRANSOM_BIN", target().join("debug/transom")),
     )
+}
+
+/// Runs a cargo subcommand that may not be installed.
+fn checked(subcommand: &str, command: &mut Command) -> anyhow::Result<()> {
+    if installed(subcommand) {
+        step(subcommand, command)
+    } else {
+        eprintln!("==> {subcommand}: left out; `rustup component add {subcommand}` adds it");
+        Ok(())
+    }
 }
 
 fn installed(subcommand: &str) -> bool {
@@ -59,4 +79,57 @@ fn installed(subcommand: &str) -> bool {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     probe.status().is_ok_and(|status| status.success())
+}
+
+const FORMATTING: &str = "formatting";
+const LINTS: &str = "lints of every crate";
+const NEEDS: &str = "servers and clients that tests start, installed where they are missing";
+const PROGRAMS: &str = "building programs and tests";
+const COMPONENTS: &str = "building components";
+const OTHER_LANGUAGES: &str = "building components in Python and JavaScript";
+const TESTS: &str = "running tests";
+
+/// What a run consists of, and how long each part took.
+struct Report {
+    begun: Instant,
+    took: Vec<(&'static str, f64, bool)>,
+}
+
+impl Report {
+    fn begin(quick: bool) -> Self {
+        let parts = [
+            FORMATTING,
+            LINTS,
+            NEEDS,
+            PROGRAMS,
+            COMPONENTS,
+            OTHER_LANGUAGES,
+            TESTS,
+        ];
+        eprintln!("cargo xtask test does:");
+        for (number, part) in parts.iter().skip(if quick { 2 } else { 0 }).enumerate() {
+            eprintln!("  {}. {part}", number + 1);
+        }
+        Self {
+            begun: Instant::now(),
+            took: Vec::new(),
+        }
+    }
+
+    fn part<T>(&mut self, name: &'static str, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let begun = Instant::now();
+        let outcome = work();
+        self.took
+            .push((name, begun.elapsed().as_secs_f64(), outcome.is_ok()));
+        outcome
+    }
+
+    fn end(&self) {
+        eprintln!("cargo xtask test took:");
+        for (part, seconds, passed) in &self.took {
+            let failed = if *passed { "" } else { "  FAILED" };
+            eprintln!("  {seconds:7.1} s  {part}{failed}");
+        }
+        eprintln!("  {:7.1} s  in all", self.begun.elapsed().as_secs_f64());
+    }
 }
