@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::components;
+use crate::components::{self, Scope};
 use crate::steps::{cargo, root, step, target};
 
 /// Name, which is its target's too, and package. All need the feature `bench` and the components.
@@ -29,10 +29,13 @@ pub(crate) fn run(name: &str, profile: &str) -> anyhow::Result<()> {
         let known: Vec<&str> = BENCHES.iter().map(|(known, _)| *known).collect();
         bail!("no benchmark is called `{name}`; there is: {}", known.join(", "));
     };
-    let components = components::step(None)?;
+    let components = components::step(None, Scope::All)?;
     // The same selection for both, and both built at once, so that what they have in common is compiled once.
     let mut selection = vec!["--package".to_owned(), (*package).to_owned()];
     selection.extend(["--features".to_owned(), format!("{package}/bench")]);
+    if name == "discovery" {
+        selection.extend(["--features", "transom-discovery/jemalloc"].map(str::to_owned));
+    }
     let mut measuring = cargo();
     if WITH_A_DAEMON.contains(&name) {
         selection.extend(["--package", "transom"].map(str::to_owned));

@@ -5,15 +5,15 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use crate::components;
+use crate::components::{self, Scope};
 use crate::needs;
-use crate::steps::{cargo, root, step, target};
+use crate::steps::{build, root, target};
 
 /// Builds components and programs and starts a run.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     needs::install()?;
-    let components = components::step(None)?;
-    step("programs", cargo().args(["build", "--workspace", "--bins"]))?;
+    build("programs", &["--bins"])?;
+    let components = components::step(None, Scope::FirstParty)?;
     // The program takes this process's place: a signal reaches it, and it ends what it started.
     let error = Command::new(target().join("debug/chaos"))
         .args(arguments)

@@ -1,24 +1,34 @@
 //! Builds the components: every crate below `plugins/`, `tests/guests/` and `examples/plugins` that has a manifest, `plugin.toml` or
 //! one called as the crate.
 //!
-//! A guest is compiled to a core module with the profile `guest`, wrapped into a component, and put into the output folder as
-//! `NAME.wasm` with its manifest `NAME.toml` beside it; guests of the tests go to `tests/` below that, examples to `examples/`. Files are replaced
-//! atomically, and only when their content changed, so that a daemon that watches the folder sees exactly the changes.
+//! A guest is compiled to a core module with the profile `guest`, wrapped into a component by the program `componentize`, and put
+//! into the output folder as `NAME.wasm` with its manifest `NAME.toml` beside it; guests of the tests go to `tests/` below that,
+//! examples to `examples/`. Files are replaced atomically, and only when their content changed, so that a daemon that watches the
+//! folder sees exactly the changes.
 //!
 //! Runs may overlap: a lock beside the output makes the second wait for the first.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use wit_component::ComponentEncoder;
 
 use crate::steps::{self, target};
 use crate::toolchain::{self, TARGET};
 
 const PROFILE: &str = "guest";
+
+/// Which components are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Those that the daemon uses.
+    FirstParty,
+    /// The guests of the tests and the examples, too.
+    All,
+}
 
 /// A crate that becomes a component.
 struct Guest {
@@ -30,11 +40,12 @@ struct Guest {
 }
 
 /// Builds the components into `out` (`target/components` when none is given) and returns that directory.
-pub(crate) fn step(out: Option<PathBuf>) -> Result<PathBuf> {
+pub(crate) fn step(out: Option<PathBuf>, scope: Scope) -> Result<PathBuf> {
+    steps::build("componentize", &["--bin", "componentize"])?;
     eprintln!("==> components");
     let begun = Instant::now();
     let out = out.unwrap_or_else(|| target().join("components"));
-    let built = build(&steps::root(), &out, &|line| eprintln!("    {line}"))?;
+    let built = build(&steps::root(), &out, scope, &|line| eprintln!("    {line}"))?;
     eprintln!(
         "    components: {} in {}, {:.1} s",
         built.len(),
@@ -46,14 +57,16 @@ pub(crate) fn step(out: Option<PathBuf>) -> Result<PathBuf> {
 
 /// Builds all components of the workspace at `root` into `out` and returns their paths, in the order of their names. `progress`
 /// gets a line for whatever takes longer than a second.
-fn build(root: &Path, out: &Path, progress: &dyn Fn(&str)) -> Result<Vec<PathBuf>> {
+fn build(root: &Path, out: &Path, scope: Scope, progress: &dyn Fn(&str)) -> Result<Vec<PathBuf>> {
     let target = root.join("target");
     fs::create_dir_all(&target).with_context(|| format!("creating {}", target.display()))?;
     let _lock = lock(&target.join("components.lock"), progress)?;
 
     let mut guests = guests(&root.join("plugins"), "")?;
-    guests.extend(self::guests(&root.join("tests/guests"), "tests")?);
-    guests.extend(self::guests(&root.join("examples/plugins"), "examples")?);
+    if scope == Scope::All {
+        guests.extend(self::guests(&root.join("tests/guests"), "tests")?);
+        guests.extend(self::guests(&root.join("examples/plugins"), "examples")?);
+    }
     let modules = compile(root, &target, &guests, progress)?;
 
     let mut components = Vec::new();
@@ -62,8 +75,7 @@ fn build(root: &Path, out: &Path, progress: &dyn Fn(&str)) -> Result<Vec<PathBuf
         let folder = out.join(guest.folder);
         fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
         let path = folder.join(format!("{}.wasm", guest.name));
-        let component =
-            componentize(&module).with_context(|| format!("making a component of {}", guest.name))?;
+        let component = componentize(&module)?;
         // The manifest first: a component without one is not admitted.
         let manifest =
             fs::read(&guest.manifest).with_context(|| format!("reading {}", guest.manifest.display()))?;
@@ -158,11 +170,11 @@ fn compile(root: &Path, target: &Path, guests: &[Guest], progress: &dyn Fn(&str)
 }
 
 fn componentize(module: &Path) -> Result<Vec<u8>> {
-    let module = fs::read(module).with_context(|| format!("reading {}", module.display()))?;
-    ComponentEncoder::default()
-        .module(&module)?
-        .validate(true)
-        .encode()
+    let component = module.with_extension("component.wasm");
+    let mut command = Command::new(target().join("debug/componentize"));
+    command.arg(module).arg(&component);
+    toolchain::run(&mut command, "making a component", &|_| {})?;
+    fs::read(&component).with_context(|| format!("reading {}", component.display()))
 }
 
 /// Writes a file beside its place and renames it, unless the content is there already.

@@ -5,17 +5,13 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use crate::components;
-use crate::steps::{cargo, root, step, target};
+use crate::components::{self, Scope};
+use crate::steps::{self, cargo, root, target};
 
 /// Builds components and daemon and starts `transom dev`.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
-    let components = components::step(None)?;
-    // Selected from the whole workspace, so that it shares what `cargo xtask test` builds.
-    step(
-        "daemon",
-        cargo().args(["build", "--workspace", "--bin", "transom"]),
-    )?;
+    steps::build("daemon", &["--bin", "transom", "--bin", "componentize"])?;
+    let components = components::step(None, Scope::FirstParty)?;
     // The daemon takes this process's place: Ctrl-C reaches it alone, and nothing is left between.
     let error = Command::new(target().join("debug/transom"))
         .arg("dev")

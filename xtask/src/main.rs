@@ -14,6 +14,8 @@ mod authors;
 mod bench;
 mod chaos;
 mod components;
+#[cfg(test)]
+mod dependencies;
 mod dev;
 mod needs;
 mod steps;
@@ -74,13 +76,9 @@ enum Xtask {
 }
 
 fn plugins(out: Option<PathBuf>, all: bool) -> anyhow::Result<()> {
-    let components = components::step(out)?;
+    let components = components::step(out, components::Scope::All)?;
     if all {
-        // Selected from the whole workspace, so that it shares what `cargo xtask test` builds.
-        steps::step(
-            "daemon",
-            steps::cargo().args(["build", "--workspace", "--bin", "transom"]),
-        )?;
+        steps::build("daemon", &["--bin", "transom"])?;
         authors::step(&components)?;
     }
     Ok(())

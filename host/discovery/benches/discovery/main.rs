@@ -29,6 +29,7 @@ use crate::nsd::Nsd;
 use crate::site::Site;
 
 /// As the daemon has it.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use figment::error::Kind;
-use figment::providers::{Env, Format, Toml};
+use figment::providers::Env;
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 
+use super::file::TomlFile;
 use super::names::{Neutral, Specified};
 use super::settings::{SECTIONS, Settings};
 
@@ -76,7 +77,7 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
                 file.display()
             );
         }
-        figment = figment.merge(Neutral(Toml::file_exact(file)));
+        figment = figment.merge(Neutral(TomlFile(file)));
     }
     let figment = figment
         .merge(Specified::here())

@@ -3,6 +3,7 @@
 //! Settings are read from a TOML file and from `TRANSOM_SECTION_KEY` variables ([`load`]); a section that is present
 //! switches its job on. Parsing binds nothing and starts nothing: `daemon` turns settings into running parts.
 
+mod file;
 mod load;
 mod mesos_dns;
 mod names;

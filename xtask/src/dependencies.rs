@@ -1,0 +1,78 @@
+//! Crates that the build has in several versions: each is compiled as often, so `deny.toml` names them with the reason.
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::fs;
+
+    use crate::steps::{SELECTION, cargo, root};
+
+    /// `name@version` of every crate that a build consists of, with the features it is compiled with.
+    fn crates(edges: &str) -> BTreeMap<String, BTreeSet<String>> {
+        let output = cargo()
+            .arg("tree")
+            .args(SELECTION)
+            .args(["--locked", "--offline", "--prefix", "none"])
+            .args(["--edges", edges, "--format", "{p} [{f}]"])
+            .output()
+            .expect("cargo tree");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let mut crates: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let Some((name, rest)) = line.split_once(" v") else {
+                continue;
+            };
+            let (Some(version), Some((_, features))) = (rest.split(' ').next(), rest.rsplit_once('[')) else {
+                continue;
+            };
+            let features = features.trim_end_matches(" (*)").to_owned();
+            let found = crates.entry(format!("{name}@{version}")).or_default();
+            found.insert(features);
+        }
+        crates
+    }
+
+    #[test]
+    fn the_daemon_and_the_tests_compile_each_crate_with_the_same_features() {
+        let tests = crates("normal,build,dev");
+        for (name, features) in crates("normal,build") {
+            assert_eq!(
+                Some(&features),
+                tests.get(&name),
+                "{name} is compiled twice: once for the daemon and once, with other features, for tests"
+            );
+        }
+    }
+
+    #[test]
+    fn a_crate_has_one_version_unless_deny_toml_gives_a_reason() {
+        let deny: toml::Table = fs::read_to_string(root().join("deny.toml"))
+            .expect("deny.toml")
+            .parse()
+            .expect("TOML");
+        let skipped = deny["bans"]["skip"].as_array().expect("[bans] skip");
+        let skipped: BTreeSet<&str> = skipped.iter().filter_map(|it| it["crate"].as_str()).collect();
+        let crates = crates("normal,build,dev");
+        let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for it in crates.keys().filter(|it| !skipped.contains(it.as_str())) {
+            versions
+                .entry(it.split('@').next().unwrap_or(it))
+                .or_default()
+                .push(it);
+        }
+        let double: Vec<_> = versions.values().filter(|it| it.len() > 1).collect();
+        assert!(
+            double.is_empty(),
+            "compiled more than once: {double:?}; align the versions, or add one to [bans] skip in deny.toml with the reason"
+        );
+        let gone: Vec<_> = skipped.iter().filter(|it| !crates.contains_key(**it)).collect();
+        assert!(
+            gone.is_empty(),
+            "no longer in the build, remove from deny.toml: {gone:?}"
+        );
+    }
+}
