@@ -23,7 +23,7 @@ async fn a_task_runs_in_its_sandbox_and_ends() {
     let mut hello = task(
         "hello",
         &offer,
-        "echo $GREETING from $MESOS_TASK_ID; pwd; echo trouble >&2; exit 3",
+        "echo $GREETING from $MESOS_EXECUTOR_ID; pwd; echo trouble >&2; exit 3",
     );
     hello["command"]["environment"] = json!({"variables": [{"name": "GREETING", "value": "hi"}]});
     framework.launch(&offer, json!([hello])).await;
@@ -54,6 +54,53 @@ async fn a_task_runs_in_its_sandbox_and_ends() {
     let events: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
     assert_eq!(events, ["launch", "exit"]);
     assert_eq!(lines[0]["task"], "hello");
+    cluster.stop().await;
+}
+
+/// Of what the agent sets, the names, as a task prints them.
+async fn variables(cluster: &Cluster, framework: &mut Framework, task: &str) -> Vec<String> {
+    let finished = framework.state(task, "TASK_FINISHED").await;
+    let container = &finished["container_status"]["container_id"]["value"];
+    let mut folders = vec![cluster.dir.path().to_owned()];
+    while let Some(folder) = folders.pop() {
+        if folder.ends_with(container.as_str().unwrap()) {
+            let printed = std::fs::read_to_string(folder.join("stdout")).unwrap();
+            return printed.lines().map(str::to_owned).collect();
+        }
+        let inside = std::fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        folders.extend(inside.filter(|path| path.is_dir() && !path.is_symlink()));
+    }
+    panic!("{task} has no sandbox")
+}
+
+#[tokio::test]
+async fn a_task_finds_what_real_agents_set_and_nothing_that_only_frameworks_do() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    let print = "env | grep -E '^(MESOS|LIBPROCESS)_' | cut -d= -f1 | LC_ALL=C sort";
+    framework.launch(&offer, json!([task("t", &offer, print)])).await;
+    let mut expected = vec![
+        "LIBPROCESS_IP",
+        "LIBPROCESS_PORT",
+        "MESOS_AGENT_ENDPOINT",
+        "MESOS_DIRECTORY",
+        "MESOS_EXECUTOR_ID",
+        "MESOS_FRAMEWORK_ID",
+        "MESOS_SANDBOX",
+        "MESOS_SLAVE_ID",
+        "MESOS_SLAVE_PID",
+    ];
+    assert_eq!(variables(&cluster, &mut framework, "t").await, expected);
+    // In a group there is its address, too.
+    let offer = framework.offer().await;
+    let executor = json!({"type": "DEFAULT", "executor_id": {"value": "e"}, "resources": [scalar("cpus", 0.1), scalar("mem", 32.0)]});
+    let group = json!({"type": "LAUNCH_GROUP", "launch_group": {"executor": executor, "task_group": {"tasks": [task("g", &offer, print)]}}});
+    framework.accept(&offer, json!([group])).await;
+    expected.insert(3, "MESOS_CONTAINER_IP");
+    assert_eq!(variables(&cluster, &mut framework, "g").await, expected);
     cluster.stop().await;
 }
 
