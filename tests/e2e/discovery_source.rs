@@ -127,28 +127,36 @@ const RECONNECTS: &str = "transom_discovery_reconnects_total";
 async fn a_restart_of_the_master_leads_to_no_polling_and_no_error() {
     let site = Site::start(&[]).await;
     site.answers("slave.mesos.", &AGENTS).await;
-    // Answers are so late that what is asked after a 404 is answered when the master has its routes: the state document is
-    // there then, while calls are answered 503.
-    site.cluster.fault(&json!({"fault": "delay", "ms": 700})).await;
-    let restart = json!({"fault": "restart-master", "starting_ms": 1300, "recovery_ms": 3000});
-    site.cluster.fault(&restart).await;
-    eventually("a 404 and a 503 of the master", || async {
-        let log = site.daemon.output();
-        if site.logged("WARN", "answers 404 to") > 0 {
-            Ok(())
-        } else {
-            Err(log)
-        }
-    })
-    .await;
-    site.cluster.fault(&json!({"fault": "delay", "ms": 0})).await;
-    eventually("the stream", || async {
-        match site.metric(RECONNECTS).await {
-            0 => Err(site.text("/ready").await?),
-            _ => Ok(()),
-        }
-    })
-    .await;
+    // The end of the stream and every answer are 0.7 s late. So the first attempt is answered 404, and what is asked after
+    // that is answered when the master has its routes: the state document is there then, while calls are answered 503. On
+    // a machine that is too slow for that it is tried again.
+    let mut restarts = 0;
+    while restarts < 5 && site.logged("WARN", "answers 404 to") == 0 {
+        restarts += 1;
+        site.cluster.fault(&json!({"fault": "delay", "ms": 700})).await;
+        let restart = json!({"fault": "restart-master", "starting_ms": 2000, "recovery_ms": 2000});
+        site.cluster.fault(&restart).await;
+        eventually("an end of the stream", || async {
+            match site.logged("WARN", "lost the cluster's stream of events") {
+                lost if lost == restarts => Ok(()),
+                _ => Err(site.text("/ready").await?),
+            }
+        })
+        .await;
+        eventually("the stream", || async {
+            match site.metric(RECONNECTS).await {
+                reconnects if reconnects == restarts as u64 => Ok(()),
+                _ => Err(site.text("/ready").await?),
+            }
+        })
+        .await;
+        site.cluster.fault(&json!({"fault": "delay", "ms": 0})).await;
+    }
+    assert!(
+        site.logged("WARN", "answers 404 to") > 0,
+        "{}",
+        site.daemon.output()
+    );
     site.is_from("stream").await;
     site.answers("slave.mesos.", &AGENTS).await;
     assert_eq!(
@@ -162,14 +170,8 @@ async fn a_restart_of_the_master_leads_to_no_polling_and_no_error() {
     let output = site.daemon.output();
     assert_eq!(site.logged("WARN", "polling"), 0, "{output}");
     assert_eq!(site.logged("ERROR", ""), 0, "{output}");
-    assert!(
-        site.logged("WARN", "lost the cluster's stream of events") == 1,
-        "{output}"
-    );
-    assert!(
-        site.logged("INFO", "following the cluster's stream of events") == 2,
-        "{output}"
-    );
+    let followed = site.logged("INFO", "following the cluster's stream of events");
+    assert_eq!(followed, restarts + 1, "{output}");
     let Site { cluster, daemon, .. } = site;
     cluster.stop_after(Some(daemon));
 }

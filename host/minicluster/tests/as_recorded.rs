@@ -493,7 +493,7 @@ async fn only_those_with_the_right_principal_are_let_in() {
 
     let request = subscribe("marathon").with("Authorization", right);
     let (head, mut stream) = client::open(cluster.master(), &request).await.unwrap();
-    let first = stream.record(support::PATIENCE).await.unwrap().unwrap();
+    let first = stream.record(PATIENCE).await.unwrap().unwrap();
     let revive = json!({"type": "REVIVE", "framework_id": first["subscribed"]["framework_id"]});
     let revive = Request::post("/api/v1/scheduler", &revive)
         .with("Mesos-Stream-Id", head.header("Mesos-Stream-Id").unwrap());
