@@ -57,13 +57,14 @@ async fn a_task_runs_in_its_sandbox_and_ends() {
     cluster.stop().await;
 }
 
-/// Of what the agent sets, the names, as a task prints them.
-async fn variables(cluster: &Cluster, framework: &mut Framework, task: &str) -> Vec<String> {
-    let finished = framework.state(task, "TASK_FINISHED").await;
-    let container = &finished["container_status"]["container_id"]["value"];
+/// What a task printed, line by line, by the last status that told of its container.
+fn printed(cluster: &Cluster, status: &Value) -> Vec<String> {
+    let container = status["container_status"]["container_id"]["value"]
+        .as_str()
+        .unwrap();
     let mut folders = vec![cluster.dir.path().to_owned()];
     while let Some(folder) = folders.pop() {
-        if folder.ends_with(container.as_str().unwrap()) {
+        if folder.ends_with(container) {
             let printed = std::fs::read_to_string(folder.join("stdout")).unwrap();
             return printed.lines().map(str::to_owned).collect();
         }
@@ -72,7 +73,7 @@ async fn variables(cluster: &Cluster, framework: &mut Framework, task: &str) -> 
             .map(|entry| entry.unwrap().path());
         folders.extend(inside.filter(|path| path.is_dir() && !path.is_symlink()));
     }
-    panic!("{task} has no sandbox")
+    panic!("no sandbox of {status}")
 }
 
 #[tokio::test]
@@ -81,7 +82,22 @@ async fn a_task_finds_what_real_agents_set_and_nothing_that_only_frameworks_do()
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
     let offer = framework.offer().await;
     let print = "env | grep -E '^(MESOS|LIBPROCESS)_' | cut -d= -f1 | LC_ALL=C sort";
-    framework.launch(&offer, json!([task("t", &offer, print)])).await;
+    let executor = json!({"type": "DEFAULT", "executor_id": {"value": "e"}, "resources": [scalar("cpus", 0.1), scalar("mem", 32.0)]});
+    let group = json!({"executor": executor, "task_group": {"tasks": [task("g", &offer, print)]}});
+    let operations = json!([
+        {"type": "LAUNCH", "launch": {"task_infos": [task("t", &offer, print)]}},
+        {"type": "LAUNCH_GROUP", "launch_group": group},
+    ]);
+    framework.accept(&offer, operations).await;
+    let mut found = std::collections::BTreeMap::new();
+    while found.len() < 2 {
+        let event = framework
+            .until(|event| event["update"]["status"]["state"] == "TASK_FINISHED")
+            .await;
+        let status = &event["update"]["status"];
+        let id = status["task_id"]["value"].as_str().unwrap().to_owned();
+        found.insert(id, printed(&cluster, status));
+    }
     let mut expected = vec![
         "LIBPROCESS_IP",
         "LIBPROCESS_PORT",
@@ -93,14 +109,10 @@ async fn a_task_finds_what_real_agents_set_and_nothing_that_only_frameworks_do()
         "MESOS_SLAVE_ID",
         "MESOS_SLAVE_PID",
     ];
-    assert_eq!(variables(&cluster, &mut framework, "t").await, expected);
+    assert_eq!(found["t"], expected);
     // In a group there is its address, too.
-    let offer = framework.offer().await;
-    let executor = json!({"type": "DEFAULT", "executor_id": {"value": "e"}, "resources": [scalar("cpus", 0.1), scalar("mem", 32.0)]});
-    let group = json!({"type": "LAUNCH_GROUP", "launch_group": {"executor": executor, "task_group": {"tasks": [task("g", &offer, print)]}}});
-    framework.accept(&offer, json!([group])).await;
     expected.insert(3, "MESOS_CONTAINER_IP");
-    assert_eq!(variables(&cluster, &mut framework, "g").await, expected);
+    assert_eq!(found["g"], expected);
     cluster.stop().await;
 }
 
