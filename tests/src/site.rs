@@ -22,20 +22,24 @@ pub struct Cluster {
 impl Cluster {
     /// Starts one that keeps its state and its tasks' sandboxes in `dir`.
     pub fn start(dir: &Path) -> Cluster {
+        Cluster::start_with(dir, &[])
+    }
+
+    /// The same with more flags.
+    pub fn start_with(dir: &Path, flags: &[&str]) -> Cluster {
         let work = dir.join("cluster");
         let ports = free_ports(300);
-        let mut process = Transom::start(
-            dir,
-            [
-                "cluster",
-                "--listen",
-                "127.0.0.1:0",
-                "--ports",
-                &ports,
-                "--work-dir",
-                &work.to_string_lossy(),
-            ],
-        );
+        let work_dir = work.to_string_lossy();
+        let usual = [
+            "cluster",
+            "--listen",
+            "127.0.0.1:0",
+            "--ports",
+            &ports,
+            "--work-dir",
+            &work_dir,
+        ];
+        let mut process = Transom::start(dir, usual.iter().chain(flags));
         let master = process.line("the master's address", |line| {
             line.strip_prefix("cluster master on ")?.trim().parse().ok()
         });
@@ -69,6 +73,14 @@ impl Cluster {
             }
         }
         launches
+    }
+
+    /// Does something to the cluster that goes wrong with real ones.
+    pub async fn fault(&self, fault: &Value) {
+        let page = format!("http://{}/minicluster/faults", self.master);
+        let answer = http().post(page).json(fault).send().await.expect("an answer");
+        let (status, text) = (answer.status(), answer.text().await.unwrap_or_default());
+        assert!(status.is_success(), "{fault}: {text}");
     }
 
     /// Process id of the cluster manager.

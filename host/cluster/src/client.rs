@@ -238,7 +238,8 @@ impl Client {
         }
     }
 
-    /// Asks one after the other, until one can be used.
+    /// Asks one after the other, until one can be used. When none can, what a master said of itself tells more than that
+    /// another one was not there.
     async fn ask<T>(
         &self,
         candidates: &Candidates,
@@ -247,7 +248,7 @@ impl Client {
         send: Exchange<T>,
         vetting: Vetting,
     ) -> Result<(Url, T)> {
-        let mut last = None;
+        let mut failed: Option<Error> = None;
         for (number, master) in &candidates.urls {
             let Ok(url) = master.join(path) else {
                 continue;
@@ -259,12 +260,15 @@ impl Client {
                 }
                 Err(error) if error.is_transient() => {
                     tracing::debug!(error = &error as &dyn std::error::Error, "trying the next master");
-                    last = Some(error);
+                    let said = |error: &Error| (error.is_not_ready(), error.is_not_found());
+                    if failed.as_ref().is_none_or(|before| said(&error) >= said(before)) {
+                        failed = Some(error);
+                    }
                 }
                 Err(error) => return Err(error),
             }
         }
-        Err(candidates.failed(last))
+        Err(candidates.failed(failed))
     }
 
     /// Sends the request to `url`, then to wherever it is redirected.

@@ -30,12 +30,13 @@ pub enum Error {
         source: TransportError,
     },
 
-    /// None of several masters could be used; the source is what the last one ended with.
+    /// None of several masters could be used; the source is what the last one ended with, or one that said why it cannot
+    /// serve (503, 404).
     #[error("none of the masters {masters} can be used; check [cluster] master and that one of them leads")]
     NoMaster {
         /// All that were tried, separated by commas.
         masters: String,
-        /// What the last one ended with.
+        /// What one of them ended with.
         #[source]
         source: Box<Error>,
     },
@@ -65,6 +66,18 @@ pub enum Error {
         address: String,
         /// What it said.
         body: String,
+    },
+
+    /// A master answered 404 to a call that every supported master offers. A master that starts does so for a moment,
+    /// before it answers 503; one that goes on doing so is too old, or no master. Worth another try soon.
+    #[error(
+        "{address} answers 404 to {call}: the master is still starting, or it is too old to offer this; check its version if this lasts"
+    )]
+    NotFound {
+        /// Scheme, host and port.
+        address: String,
+        /// What was asked for: a call's type (`SUBSCRIBE`) or a path.
+        call: String,
     },
 
     /// A call reached a master that no longer leads: the subscription is over.
@@ -255,6 +268,7 @@ impl Error {
         match self {
             Self::Unreachable { .. }
             | Self::NotReady { .. }
+            | Self::NotFound { .. }
             | Self::NoLeader { .. }
             | Self::LeaderMoved { .. }
             | Self::NotLeader { .. }
@@ -276,6 +290,26 @@ impl Error {
             | Self::RecordTooLarge { .. }
             | Self::BadRecordLength { .. }
             | Self::BodyTooLarge { .. } => false,
+        }
+    }
+
+    /// Whether a master answered 404, see [`NotFound`](Self::NotFound); with several masters, the one whose
+    /// answer is told.
+    pub fn is_not_found(&self) -> bool {
+        match self {
+            Self::NotFound { .. } => true,
+            Self::NoMaster { source, .. } => source.is_not_found(),
+            _ => false,
+        }
+    }
+
+    /// Whether a master answered 503, see [`NotReady`](Self::NotReady); with several masters, the one whose
+    /// answer is told.
+    pub fn is_not_ready(&self) -> bool {
+        match self {
+            Self::NotReady { .. } => true,
+            Self::NoMaster { source, .. } => source.is_not_ready(),
+            _ => false,
         }
     }
 

@@ -300,6 +300,11 @@ impl Http {
                 address,
                 body: body.text(deadline).await,
             },
+            // Nothing is asked of a master that a supported one does not have.
+            StatusCode::NOT_FOUND if request.role == MASTER => Error::NotFound {
+                address,
+                call: request.call.clone(),
+            },
             _ => Error::Refused {
                 call: request.call.clone(),
                 status: status.as_u16(),

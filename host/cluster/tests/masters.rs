@@ -105,6 +105,52 @@ async fn an_election_is_worth_another_try() {
 }
 
 #[tokio::test]
+async fn a_master_that_answers_404_is_worth_another_try_and_the_next_one_is_asked() {
+    let starting = Server::saying(recorded("1-main/07-err-unknown-path.raw")).await;
+    let alone = client(&[starting.name()]);
+    let info = transom_cluster::v1::FrameworkInfo::default();
+    let errors = [
+        alone.get_state().await.unwrap_err(),
+        alone.watch().await.unwrap_err(),
+        alone.subscribe(&info).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert!(error.is_transient() && error.is_not_found(), "{error:?}");
+        let text = told(&error);
+        let named = format!("http://{} answers 404 to ", starting.name());
+        assert!(
+            text.starts_with(&named) && text.contains("still starting"),
+            "{text}"
+        );
+    }
+    let server = Server::start(|_| json_answer(&json!({"version": "1.11.0"}))).await;
+    let both = client(&[starting.name(), server.name()]);
+    assert_eq!(both.version().await.unwrap(), "1.11.0");
+}
+
+#[tokio::test]
+async fn of_several_masters_the_one_that_says_why_it_cannot_serve_is_told() {
+    let starting = Server::saying(recorded("1-main/07-err-unknown-path.raw")).await;
+    let recovering = Server::saying(recorded("10-zookeeper/recovering-POST_api_v1.raw")).await;
+    let (nobody, starting, recovering) = (nobody().await, starting.name(), recovering.name());
+    for (masters, not_ready, not_found) in [
+        ([&starting, &nobody], false, true),
+        ([&nobody, &starting], false, true),
+        ([&recovering, &nobody], true, false),
+        ([&recovering, &starting], true, false),
+        ([&starting, &recovering], true, false),
+    ] {
+        let error = client(&masters.map(Clone::clone)).get_state().await.unwrap_err();
+        assert!(matches!(error, Error::NoMaster { .. }), "{error:?}");
+        assert_eq!(
+            (error.is_not_ready(), error.is_not_found()),
+            (not_ready, not_found),
+            "{error:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn documents_are_read_as_recorded() {
     let server = Server::start(|asked| {
         let file = match (asked.line.as_str(), asked.body.is_empty()) {

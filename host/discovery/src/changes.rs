@@ -103,6 +103,15 @@ impl Changes {
     }
 }
 
+/// How many entries of a snapshot differ from the model that followed the stream, although the stream should have told.
+/// It does not tell of an agent that left without tasks, and tells of the others by their tasks' updates alone: agents
+/// that are missing from the snapshot do not count.
+pub(crate) fn drift(model: &Cluster, seen: &Cluster) -> usize {
+    let differing = Changes::between(model, seen);
+    let left = differing.agents.iter().filter(|id| seen.agents.get(id).is_none());
+    differing.len() - left.count()
+}
+
 /// The zone after changes. `kept`: how many records of the last changes are remembered for transfers.
 pub(crate) fn apply(zone: &Zone, to: MadeFrom, changes: Changes, serial: u32, kept: usize) -> Zone {
     if changes.everything {

@@ -14,6 +14,7 @@ use ipnet::IpNet;
 
 use crate::dns::forward::Order;
 use crate::labels::Rule;
+use crate::source::Patience;
 
 /// Where a task's own addresses are taken from; the first source that has one wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +142,8 @@ pub struct Config {
     /// Who may have the whole zone over DNS (AXFR, IXFR); none: nobody.
     pub transfer_networks: Vec<IpNet>,
 
+    /// How long a master is given that answers 404 instead of its stream. Not a setting: the default suits every site.
+    pub patience: Patience,
     /// What `/v1/config` tells of how the cluster is reached.
     pub told: Told,
 }
@@ -236,6 +239,7 @@ impl Default for Config {
             tls_key: None,
             secondaries: Vec::new(),
             transfer_networks: Vec::new(),
+            patience: Patience::default(),
             told: Told::default(),
         }
     }

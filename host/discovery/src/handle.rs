@@ -12,6 +12,7 @@ use transom_web::{Limits, Listener};
 use crate::metrics::Metrics;
 use crate::rules::Rules;
 use crate::shared::Shared;
+use crate::source::Source;
 use crate::watch::Watch;
 use crate::zone::Zone;
 use crate::{Config, Result, dns, http};
@@ -85,7 +86,14 @@ impl Config {
                 }
             });
         }
-        let mut watch = Watch::new(client, rules(&config), config.refresh_seconds, shared, metrics);
+        let mut watch = Watch::new(
+            client,
+            rules(&config),
+            config.refresh_seconds,
+            config.patience,
+            shared,
+            metrics,
+        );
         if !config.transfer_networks.is_empty() {
             watch = watch.remembering();
         }
@@ -114,6 +122,11 @@ impl Discovery {
     /// Whether there is a zone to answer from.
     pub fn ready(&self) -> bool {
         self.shared.zone.load().is_some()
+    }
+
+    /// What the records come from now: the stream of events, or polls of the state document.
+    pub fn source(&self) -> Source {
+        self.shared.source.get()
     }
 
     /// The zone being served.

@@ -13,7 +13,8 @@
 //! DNS answers SERVFAIL and HTTP 503. One entry that makes no sense is left out and counted, it never stops the others.
 //!
 //! How it fails: [`Config::start`] fails on settings that make no sense and on ports that are taken. Afterwards nothing
-//! ends it but its token; trouble with the cluster manager is retried and logged once when it begins and ends.
+//! ends it but its token; trouble with the cluster manager is retried and logged once when it begins and ends;
+//! [`source`] says when the state document is polled instead of the stream.
 
 #![forbid(unsafe_code)]
 
@@ -32,9 +33,11 @@ pub mod records;
 mod resolve;
 pub mod rules;
 mod shared;
+pub mod source;
 mod watch;
 pub mod zone;
 
 pub use config::{Config, IpSource, Told};
 pub use error::{Error, Result};
 pub use handle::Discovery;
+pub use source::Source;

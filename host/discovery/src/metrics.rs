@@ -6,10 +6,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
 use crate::shared::Shared;
+use crate::source::Source;
 
 /// Labels of an answered query.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
@@ -42,6 +43,13 @@ pub(crate) struct Asked {
     pub(crate) code: u16,
 }
 
+/// Label of what the records come from.
+#[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
+struct RecordsFrom {
+    /// `stream` or `polling`.
+    source: &'static str,
+}
+
 /// Counters of one running discovery.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
@@ -52,6 +60,7 @@ pub(crate) struct Metrics {
     pub(crate) reconnects: Counter,
     pub(crate) zones: Counter,
     pub(crate) drift: Counter,
+    source: Family<RecordsFrom, Gauge>,
 }
 
 impl Metrics {
@@ -88,8 +97,22 @@ impl Metrics {
             metrics.drift.clone(),
         );
         registry.register("transom_discovery_zones", "Zones made", metrics.zones.clone());
+        registry.register(
+            "transom_discovery_source",
+            "1 for what the records come from now, the master's stream of events or polls of its state document; 0 for \
+             the other, and for both while no master can be reached",
+            metrics.source.clone(),
+        );
+        metrics.set_source(Source::None);
         registry.register_collector(Box::new(OfZone(Arc::clone(shared))));
         metrics
+    }
+
+    pub(crate) fn set_source(&self, source: Source) {
+        for one in Source::WORKING {
+            let label = RecordsFrom { source: one.as_str() };
+            self.source.get_or_create(&label).set(i64::from(one == source));
+        }
     }
 
     pub(crate) fn limited(&self, verdict: &'static str) {

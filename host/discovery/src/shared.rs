@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
 
+use crate::source::Current;
 use crate::zone::Zone;
 
 /// The zone, and how old what it says is.
@@ -17,6 +18,8 @@ pub(crate) struct Shared {
     pub(crate) serial: watch::Sender<u32>,
     /// When the cluster last said something.
     pub(crate) confirmed: Moment,
+    /// What the zone is made from now.
+    pub(crate) source: Current,
 }
 
 impl Shared {
@@ -26,6 +29,7 @@ impl Shared {
             zone: ArcSwapOption::empty(),
             serial: watch::Sender::new(0),
             confirmed: Moment::now(),
+            source: Current::default(),
         }
     }
 }

@@ -7,14 +7,14 @@
 //! takes its place with its own snapshot: a full comparison without a gap.
 //!
 //! A lost stream is opened again with growing, jittered pauses while the last zone stays in service. News of another leader
-//! ends a pause, and a stream that ends for that reason is followed by the new leader's at once. Where the stream is
-//! refused for good (an old or restricted master), the state document is read every `refresh_seconds` instead.
+//! ends a pause, and a stream that ends for that reason is followed by the new leader's at once. Where a master has no
+//! stream (it is old or restricted; [`source`](crate::source) says how that is told from one that is starting), its state
+//! document is read every `refresh_seconds` instead, and the stream is tried again from time to time.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rand::Rng;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use transom_cluster::operator::{Event, Stream};
@@ -28,6 +28,7 @@ use crate::metrics::Metrics;
 use crate::resolve::Names;
 use crate::rules::{Hosts, Rules};
 use crate::shared::Shared;
+use crate::source::{Attempts, Failure, Next, Patience, Source};
 use crate::zone::{MadeFrom, Zone};
 
 /// The stream begins with a snapshot of the whole cluster, which may take a large one some time to write.
@@ -38,10 +39,6 @@ const LEADER_WITHIN: Duration = Duration::from_secs(10);
 const GATHER: Duration = Duration::from_millis(10);
 /// Records of the last changes that are remembered for incremental transfers.
 const KEPT: usize = 20_000;
-/// So long a master that has refused its stream is asked for nothing but its state document.
-const REFUSED_FOR: Duration = Duration::from_mins(10);
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// A stream with the model its snapshot made.
 type Opened = (Stream, Cluster);
@@ -59,11 +56,13 @@ enum Lost {
 }
 
 impl Lost {
-    /// Whether asking again soon makes sense.
-    fn is_transient(&self) -> bool {
+    fn failure(&self) -> Failure {
         match self {
-            Self::Ended | Self::NoSnapshot => true,
-            Self::Cluster(error) => error.is_transient(),
+            Self::Ended | Self::NoSnapshot => Failure::Broken,
+            Self::Cluster(error) if error.is_not_found() => Failure::NotFound,
+            Self::Cluster(error) if error.is_not_ready() => Failure::NotReady,
+            Self::Cluster(error) if error.is_transient() => Failure::Broken,
+            Self::Cluster(_) => Failure::Refused,
         }
     }
 
@@ -83,9 +82,14 @@ pub(crate) struct Watch {
     /// Records of the last changes that are remembered.
     kept: usize,
     refresh: Duration,
+    patience: Patience,
     shared: Arc<Shared>,
     metrics: Metrics,
     cluster: Cluster,
+    /// When the state document is to be read again, while it is polled.
+    poll_at: Instant,
+    /// Whether the records in service came from a stream.
+    from_stream: bool,
     names: Names,
     /// The addresses of host names in the last zone.
     hosts: Arc<Hosts>,
@@ -102,6 +106,7 @@ impl Watch {
         client: Client,
         rules: Rules,
         refresh_seconds: u64,
+        patience: Patience,
         shared: Arc<Shared>,
         metrics: Metrics,
     ) -> Self {
@@ -112,9 +117,12 @@ impl Watch {
             rules: Arc::new(rules),
             kept: 0,
             refresh: Duration::from_secs(refresh_seconds),
+            patience,
             shared,
             metrics,
             cluster: Cluster::default(),
+            poll_at: Instant::now(),
+            from_stream: false,
             names: Names::default(),
             hosts: Arc::default(),
             changes: Changes::everything(),
@@ -134,24 +142,18 @@ impl Watch {
     }
 
     async fn follow_for_ever(&mut self) {
-        let mut failures = 0;
+        let mut attempts = Attempts::new(self.patience);
         let mut again = false;
-        let mut refused: Option<Instant> = None;
         loop {
-            if refused.is_some_and(|until| Instant::now() < until) && self.read_document().await {
-                if self.idle(Instant::now() + self.refresh).await {
-                    refused = None;
-                }
-                continue;
-            }
             let lost = match open(self.client.clone()).await {
                 Ok(opened) => {
                     if again {
-                        tracing::info!("following the cluster again");
                         self.metrics.reconnects.inc();
                     }
-                    failures = 0;
                     again = true;
+                    attempts.succeeded();
+                    self.poll_at = Instant::now();
+                    self.switch_to_stream();
                     self.follow(opened).await
                 }
                 Err(lost) => lost,
@@ -160,24 +162,87 @@ impl Watch {
                 tracing::info!(reason = chain(&lost), "following the new leader");
                 continue;
             }
-            if failures == 0 {
-                tracing::warn!(
-                    error = chain(&lost),
-                    "lost the cluster's stream of events; the last zone stays in service"
-                );
+            let next = attempts.failed(lost.failure(), self.from_stream, Instant::now());
+            if attempts.failures() == 1 {
+                let error = chain(&lost);
+                if again {
+                    tracing::warn!(
+                        error,
+                        "lost the cluster's stream of events; the last zone stays in service"
+                    );
+                } else {
+                    tracing::warn!(
+                        error,
+                        "the cluster's stream of events cannot be opened yet; trying again"
+                    );
+                }
             }
-            failures += 1;
-            // A stream that broke is opened again at once; where that does not help the document may still be had.
-            let has_document = (failures > 1 || !lost.is_transient()) && self.read_document().await;
-            let polling = has_document && !lost.is_transient();
-            let wait = if polling {
-                self.refresh
-            } else {
-                pause(failures).min(self.refresh)
-            };
-            let moved = self.idle(Instant::now() + wait).await;
-            refused = (polling && !moved).then(|| Instant::now() + REFUSED_FOR);
+            if self.until_retry(next, &lost).await {
+                attempts.other_master();
+            }
         }
+    }
+
+    /// Waits until the stream is to be tried again, and polls the state document meanwhile if that is to be done. Whether
+    /// another master leads.
+    async fn until_retry(&mut self, next: Next, lost: &Lost) -> bool {
+        let retry_at = Instant::now() + next.retry;
+        if !next.poll {
+            self.switch_to_none();
+            return self.idle(retry_at.min(Instant::now() + self.refresh)).await;
+        }
+        loop {
+            if self.poll_at <= Instant::now() {
+                if !self.read_document().await {
+                    self.switch_to_none();
+                    return self.idle(retry_at.min(Instant::now() + self.refresh)).await;
+                }
+                self.poll_at = Instant::now() + self.refresh;
+                self.switch_to_polling(lost);
+            }
+            if self.idle(retry_at.min(self.poll_at)).await {
+                self.poll_at = Instant::now();
+                return true;
+            }
+            if retry_at <= Instant::now() {
+                return false;
+            }
+        }
+    }
+
+    fn switch_to_stream(&mut self) {
+        self.from_stream = true;
+        match self.switch(Source::Stream) {
+            Source::Polling => tracing::info!(
+                "following the cluster's stream of events; polling of the state document has ended"
+            ),
+            _ => tracing::info!("following the cluster's stream of events"),
+        }
+    }
+
+    fn switch_to_polling(&mut self, lost: &Lost) {
+        self.from_stream = false;
+        if self.switch(Source::Polling) != Source::Polling {
+            tracing::warn!(
+                reason = chain(lost),
+                refresh_seconds = self.refresh.as_secs(),
+                "polling the master's state document, because its stream of events cannot be followed: changes show \
+                 only with the next poll"
+            );
+        }
+    }
+
+    /// The loss of a stream has been logged already.
+    fn switch_to_none(&self) {
+        if self.switch(Source::None) == Source::Polling {
+            tracing::warn!("polling of the state document has ended; the last zone stays in service");
+        }
+    }
+
+    /// Sets what records come from, and returns what that was before.
+    fn switch(&self, source: Source) -> Source {
+        self.metrics.set_source(source);
+        self.shared.source.replace(source)
     }
 
     /// Applies events until the stream is lost.
@@ -226,7 +291,7 @@ impl Watch {
         if let Some(zone) = &served {
             let (model, seen, zone) = (self.cluster.clone(), cluster.clone(), Arc::clone(zone));
             let comparing = move || {
-                let drift = Changes::between(&model, &seen).len();
+                let drift = changes::drift(&model, &seen);
                 // Against the zone, not the model: what is about to change anyway is in both.
                 (drift, Changes::between(&zone.made_from().cluster, &seen))
             };
@@ -254,13 +319,15 @@ impl Watch {
 
     fn apply(&mut self, event: &Event) {
         self.shared.confirmed.touch();
-        match self.cluster.apply(event) {
-            Effect::Same => return,
-            Effect::Task(framework, task) => self.changes.task(framework, task),
-            Effect::Framework(framework) => self.changes.framework(framework),
-            Effect::Agent(agent) => self.changes.agent(agent),
+        for effect in [self.cluster.apply(event), self.cluster.remove_lost_agent(event)] {
+            match effect {
+                Effect::Same => continue,
+                Effect::Task(framework, task) => self.changes.task(framework, task),
+                Effect::Framework(framework) => self.changes.framework(framework),
+                Effect::Agent(agent) => self.changes.agent(agent),
+            }
+            self.changed();
         }
-        self.changed();
     }
 
     /// Addresses of host names are other ones than before.
@@ -413,14 +480,6 @@ fn next_serial(last: Option<u32>) -> u32 {
     last.map_or(now, |last| now.max(last.wrapping_add(1)))
 }
 
-/// Doubling from the first pause to the longest, each between half and all of it.
-fn pause(failures: u32) -> Duration {
-    let longest = FIRST_PAUSE
-        .saturating_mul(1 << failures.saturating_sub(1).min(16))
-        .min(LONGEST_PAUSE);
-    longest.mul_f64(rand::rng().random_range(0.5..=1.0))
-}
-
 /// An error with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |cause| cause.source());
@@ -430,22 +489,6 @@ fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pauses_grow_to_a_bound_and_vary() {
-        for (failures, longest) in [(1, 200), (2, 400), (4, 1600), (8, 15_000), (1000, 15_000)] {
-            let longest = Duration::from_millis(longest);
-            let pauses: Vec<_> = (0..50).map(|_| pause(failures)).collect();
-            assert!(
-                pauses.iter().all(|pause| (longest / 2..=longest).contains(pause)),
-                "{failures}: {pauses:?}"
-            );
-            assert!(
-                pauses.iter().any(|pause| *pause != pauses[0]),
-                "{failures}: no jitter"
-            );
-        }
-    }
 
     #[test]
     fn serials_only_grow() {

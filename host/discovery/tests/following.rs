@@ -7,7 +7,9 @@ use common::{Followed, Master, Says, query, until, with_edns};
 use hickory_proto::op::{Edns, OpCode, ResponseCode};
 use hickory_proto::rr::{DNSClass, RecordType};
 use serde_json::{Value, json};
-use transom_discovery::Config;
+use std::time::Duration;
+use transom_discovery::source::Patience;
+use transom_discovery::{Config, Source};
 
 fn agent(n: u32) -> Value {
     let id = format!("c1d2-S{n}");
@@ -235,7 +237,7 @@ async fn entries_that_make_no_sense_hide_no_others() {
     odd["slaves"].as_array_mut().unwrap().push(json!([]));
     let master = Master::start(Says {
         document: Some(odd),
-        refusal: 404,
+        refusal: 403,
         ..Says::default()
     })
     .await;
@@ -249,29 +251,249 @@ async fn entries_that_make_no_sense_hide_no_others() {
 
 #[tokio::test]
 async fn a_master_without_streams_is_read() {
-    let mut state: Value = serde_json::from_str(include_str!("fixtures/state-fixture.json")).unwrap();
-    state["leader"] = json!("master@127.0.0.1:15050");
-    let master = Master::start(Says {
-        document: Some(state),
-        refusal: 404,
-        ..Says::default()
-    })
-    .await;
-    let discovery = master
-        .followed(Config {
-            refresh_seconds: 1,
-            ..Config::default()
+    // Restricted, and old.
+    for refusal in [403, 404] {
+        let mut state: Value = serde_json::from_str(include_str!("fixtures/state-fixture.json")).unwrap();
+        state["leader"] = json!("master@127.0.0.1:15050");
+        let master = Master::start(Says {
+            document: Some(state),
+            refusal,
+            ..Says::default()
         })
         .await;
-    discovery.ready().await;
-    assert_eq!(discovery.a("car-store.marathon.mesos.").await, ["1.2.3.11"]);
-    master.set(|says| says.document = Some(document()));
-    until("the next document", async || {
-        discovery.a("car-store.marathon.mesos.").await.is_empty()
+        let discovery = master
+            .followed(Config {
+                refresh_seconds: 1,
+                patience: Patience {
+                    not_found: Duration::ZERO,
+                    ..Patience::default()
+                },
+                ..Config::default()
+            })
+            .await;
+        discovery.ready().await;
+        assert_eq!(discovery.a("car-store.marathon.mesos.").await, ["1.2.3.11"]);
+        master.set(|says| says.document = Some(document()));
+        until("the next document", async || {
+            discovery.a("car-store.marathon.mesos.").await.is_empty()
+        })
+        .await;
+        // It said no; it is not asked again each time.
+        assert_eq!(master.asked(), 1, "{refusal}");
+        assert_eq!(discovery.sources(), [("stream", false), ("polling", true)]);
+        discovery.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_restarting_master_that_answers_404_and_503_is_followed_again_and_never_polled() {
+    let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), Config::default()).await;
+    assert_eq!(discovery.discovery.source(), Source::Stream);
+    // The state document is there already, and empty: the master knows of no agent yet.
+    master.set(|says| (says.snapshot, says.refusal) = (None, 404));
+    let read = master.documents();
+    master.hang_up();
+    for (refusal, attempts) in [(404, 2), (503, 1)] {
+        master.set(|says| says.refusal = refusal);
+        let asked = master.asked();
+        until("more attempts", async || master.asked() >= asked + attempts).await;
+        assert_eq!(
+            discovery.a("web.marathon.mesos.").await,
+            ["10.0.0.10"],
+            "{refusal}"
+        );
+        assert_eq!(discovery.discovery.source(), Source::None);
+        assert_eq!(discovery.sources(), [("stream", false), ("polling", false)]);
+    }
+    assert_eq!(master.documents(), read, "the state document is not asked for");
+    let back = snapshot(2, &[task(0, "TASK_RUNNING")]);
+    master.set(|says| says.snapshot = Some(back));
+    until("the stream", async || {
+        discovery.discovery.source() == Source::Stream
     })
     .await;
-    // It said no; it is not asked again each time.
-    assert_eq!(master.asked(), 1);
+    assert_eq!(discovery.sources(), [("stream", true), ("polling", false)]);
+    until("the other agent", async || {
+        discovery.a("slave.mesos.").await.len() == 2
+    })
+    .await;
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn a_master_that_goes_on_answering_404_is_polled_until_it_has_a_stream() {
+    let config = Config {
+        refresh_seconds: 1,
+        patience: Patience {
+            not_found: Duration::from_millis(500),
+            not_found_at_first: Duration::from_millis(100),
+            retry: Duration::from_millis(300),
+        },
+        ..Config::default()
+    };
+    let (master, discovery) = started(snapshot(1, &[]), config).await;
+    let mut older = document();
+    older["slaves"] = json!([{"id": "c1d2-S7", "pid": "slave(1)@10.0.0.17:5051", "hostname": "a"}]);
+    master.set(|says| (says.snapshot, says.refusal, says.document) = (None, 404, Some(older)));
+    master.hang_up();
+    until("a poll", async || {
+        discovery.a("slave.mesos.").await == ["10.0.0.17"]
+    })
+    .await;
+    assert_eq!(discovery.discovery.source(), Source::Polling);
+    assert_eq!(discovery.sources(), [("stream", false), ("polling", true)]);
+    // It is tried again while it is polled, and without another loss.
+    let asked = master.asked();
+    until("more attempts", async || master.asked() >= asked + 2).await;
+    assert_eq!(discovery.discovery.source(), Source::Polling);
+    master.set(|says| says.snapshot = Some(snapshot(1, &[])));
+    until("the stream", async || {
+        discovery.a("slave.mesos.").await == ["10.0.0.10"]
+    })
+    .await;
+    assert_eq!(discovery.discovery.source(), Source::Stream);
+    assert_eq!(discovery.sources(), [("stream", true), ("polling", false)]);
+    discovery.stop().await;
+}
+
+/// The update that the master makes when it gives an agent up.
+fn agent_lost(n: u32, state: &str, reason: &str) -> Value {
+    let mut update = updated(n, state);
+    let status = &mut update["task_updated"]["status"];
+    status["reason"] = json!(reason);
+    status["source"] = json!("SOURCE_MASTER");
+    status["agent_id"] = json!({"value": "c1d2-S0"});
+    update
+}
+
+#[tokio::test]
+async fn an_agents_records_go_with_the_update_that_its_tasks_are_unreachable() {
+    let config = Config {
+        refresh_seconds: 3600,
+        ..Config::default()
+    };
+    let (master, discovery) = started(snapshot(2, &[task(0, "TASK_RUNNING")]), config).await;
+    for (state, reason) in [
+        ("TASK_UNREACHABLE", "REASON_AGENT_REMOVED"),
+        ("TASK_LOST", "REASON_AGENT_REMOVED"),
+        ("TASK_GONE_BY_OPERATOR", "REASON_AGENT_REMOVED_BY_OPERATOR"),
+    ] {
+        assert_eq!(discovery.a("slave.mesos.").await, ["10.0.0.10", "10.0.0.11"]);
+        assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
+        // One that is only disconnected may be back in a moment.
+        master
+            .send(&json!({"type": "TASK_ADDED", "task_added": {"task": task(1, "TASK_RUNNING")}}))
+            .await;
+        master
+            .send(&agent_lost(1, "TASK_LOST", "REASON_AGENT_DISCONNECTED"))
+            .await;
+        master
+            .send(&json!({"type": "TASK_ADDED", "task_added": {"task": task(2, "TASK_RUNNING")}}))
+            .await;
+        let services = query("_web._tcp.marathon.mesos.", RecordType::SRV);
+        until("the third task", async || {
+            discovery.udp(&services).await.answers.len() == 2
+        })
+        .await;
+        assert_eq!(discovery.a("slave.mesos.").await.len(), 2, "{state}");
+        master.send(&agent_lost(2, state, reason)).await;
+        master.send(&agent_lost(0, state, reason)).await;
+        until("the agent's end", async || {
+            discovery.a("slave.mesos.").await == ["10.0.0.11"]
+                && discovery.a("web.marathon.mesos.").await.is_empty()
+        })
+        .await;
+        // It is back, told in the order that was recorded.
+        master
+            .send(&json!({"type": "TASK_ADDED", "task_added": {"task": task(0, "TASK_RUNNING")}}))
+            .await;
+        master
+            .send(&json!({"type": "AGENT_ADDED", "agent_added": {"agent": agent(0)}}))
+            .await;
+        until("the agent's return", async || {
+            discovery.a("slave.mesos.").await.len() == 2
+                && discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
+        })
+        .await;
+    }
+    discovery.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_left_is_no_drift_and_what_the_stream_should_have_told_is() {
+    let config = Config {
+        refresh_seconds: 1,
+        ..Config::default()
+    };
+    let tasks = [task(0, "TASK_RUNNING")];
+    let (master, discovery) = started(snapshot(3, &tasks), config).await;
+    let drift = || discovery.metric("transom_discovery_drift_total");
+    // Right after a comparison, so that no other one is under way.
+    let read = master.documents();
+    until("a comparison", async || master.documents() > read).await;
+    assert_eq!(discovery.a("slave.mesos.").await.len(), 3);
+    // S0 goes with its task, and S2, which has none, without a word.
+    master
+        .send(&agent_lost(0, "TASK_UNREACHABLE", "REASON_AGENT_REMOVED"))
+        .await;
+    let mut left = snapshot(2, &[]);
+    left["get_agents"]["agents"] = json!([agent(1)]);
+    master.set(|says| says.snapshot = Some(left));
+    until("the comparison", async || {
+        discovery.a("slave.mesos.").await == ["10.0.0.11"]
+    })
+    .await;
+    assert_eq!(drift(), 0);
+    // An agent and a task that nobody told of.
+    master.set(|says| says.snapshot = Some(snapshot(2, &tasks)));
+    until("the next comparison", async || {
+        discovery.a("web.marathon.mesos.").await == ["10.0.0.10"]
+    })
+    .await;
+    assert_eq!(drift(), 2);
+    discovery.stop().await;
+}
+
+/// The operator's stream of a real master while an agent died, came back, and another one unregistered.
+#[tokio::test]
+async fn a_recorded_death_of_an_agent_is_followed_to_the_letter() {
+    let recorded =
+        include_str!("../../../tests/fixtures/cluster/2-agent-death/fast-operator-stream.events.json");
+    let recorded: Vec<Value> = serde_json::from_str(recorded).unwrap();
+    let mut events = recorded.into_iter().map(|entry| entry["event"].clone());
+    let first = events.next().unwrap();
+    assert_eq!(first["type"], "SUBSCRIBED");
+    let config = Config {
+        refresh_seconds: 3600,
+        ..Config::default()
+    };
+    let (master, discovery) = started(first["subscribed"]["get_state"].clone(), config).await;
+    // Both agents have one address, and each a port of its own.
+    let agents = query("_slave._tcp.mesos.", RecordType::SRV);
+    let mut seen = Vec::new();
+    for event in events {
+        let status = &event["task_updated"]["status"];
+        let count = match (event["type"].as_str().unwrap(), status["state"].as_str()) {
+            ("TASK_UPDATED", Some("TASK_UNREACHABLE")) | ("AGENT_REMOVED", _) => 1,
+            ("AGENT_ADDED", _) => 2,
+            _ => 0,
+        };
+        master.send(&event).await;
+        if count > 0 {
+            // The second agent has unregistered: one is left.
+            until("the agents", async || {
+                discovery.udp(&agents).await.answers.len() == count
+            })
+            .await;
+            seen.push(count);
+        }
+    }
+    assert_eq!(seen, [1, 2, 1]);
+    assert!(
+        discovery
+            .metrics()
+            .contains("transom_discovery_zone_skipped 0.0\n")
+    );
     discovery.stop().await;
 }
 

@@ -111,7 +111,7 @@ async fn masters_that_come_and_go_are_seen_at_once() {
         create_path(&masters, "/mesos", Acls::anyone_all()).await;
         let first = leading(1).await;
         if !streams {
-            first.set(|says| (says.snapshot, says.refusal) = (None, 404));
+            first.set(|says| (says.snapshot, says.refusal) = (None, 403));
         }
         register(&masters, "/mesos", first.addr.port()).await;
         let config = Config {

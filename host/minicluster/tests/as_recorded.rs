@@ -12,9 +12,9 @@ mod support;
 
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, path::Path, time::Duration};
-use support::{Acknowledge, Cluster, Framework, journal, modern, task};
+use support::{Acknowledge, Cluster, Framework, PATIENCE, journal, modern, restart_at_once, task};
 use transom_minicluster::Registry;
-use transom_replay::client::{self, Head, Request};
+use transom_replay::client::{self, Head, Request, Stream};
 
 fn fixture(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/cluster");
@@ -162,6 +162,137 @@ async fn an_agent_dies_and_returns() {
     cluster.stop().await;
 }
 
+/// An operator's stream, after its SUBSCRIBED.
+async fn operator(cluster: &Cluster) -> Stream {
+    let subscribe = Request::post("/api/v1", &json!({"type": "SUBSCRIBE"}));
+    let (_, mut stream) = client::open(cluster.master(), &subscribe).await.unwrap();
+    let first = stream.record(PATIENCE).await.unwrap().unwrap();
+    assert_eq!(first["type"], "SUBSCRIBED");
+    stream
+}
+
+/// What operators are told, without heartbeats: the type, and of a task's update its state and reason.
+fn told(event: &Value) -> Option<String> {
+    let kind = event["type"].as_str().unwrap();
+    let status = &event["task_updated"]["status"];
+    match kind {
+        "HEARTBEAT" => None,
+        "TASK_UPDATED" => Some(format!("{kind} {} {}", status["state"], status["reason"])),
+        _ => Some(kind.to_owned()),
+    }
+}
+
+/// The stream tells the same as what was recorded there, in any order.
+async fn operators_are_told(stream: &mut Stream, name: &str) {
+    let document: Vec<Value> = serde_json::from_str(&fixture(name)).unwrap();
+    let mut expected: Vec<String> = document.iter().filter_map(|one| told(&one["event"])).collect();
+    let mut heard = Vec::new();
+    while heard.len() < expected.len() {
+        heard.extend(told(&stream.record(PATIENCE).await.unwrap().unwrap()));
+    }
+    // Which framework's task comes first is chance; an agent is removed after its tasks.
+    let removed = "AGENT_REMOVED".to_owned();
+    assert_eq!(
+        heard.last() == Some(&removed),
+        expected.last() == Some(&removed),
+        "{name}"
+    );
+    heard.sort();
+    expected.sort();
+    assert_eq!(heard, expected, "{name}");
+}
+
+/// A task of each kind of framework on the only agent.
+async fn tasks_of_all_kinds(cluster: &Cluster, of: &str) -> Vec<(&'static str, Framework)> {
+    let mut aware = modern();
+    aware["checkpoint"] = json!(false);
+    let kinds = [
+        ("legacy-nockpt", legacy(false)),
+        ("pa-nockpt", aware),
+        ("legacy-ckpt", legacy(true)),
+        ("pa-ckpt", modern()),
+    ];
+    let mut frameworks = Vec::new();
+    for (kind, info) in kinds {
+        let (framework, _) = with_task(cluster, &info, &format!("{kind}-{of}")).await;
+        frameworks.push((kind, framework));
+    }
+    frameworks
+}
+
+#[tokio::test]
+async fn an_unreachable_agent_is_told_to_operators_by_its_tasks_alone() {
+    let cluster = cluster(|_| ()).await;
+    let _frameworks = tasks_of_all_kinds(&cluster, "dead").await;
+    let mut stream = operator(&cluster).await;
+    cluster
+        .fault(json!({"fault": "kill-agent", "agent": "S0", "keep_tasks": true}))
+        .await;
+    operators_are_told(&mut stream, "2-agent-death/fast-operator-events.json").await;
+    cluster
+        .fault(json!({"fault": "start-agent", "agent": "S0"}))
+        .await;
+    // Its return is what comes next: nothing was said of the agent before. The two tasks that survive come along.
+    let mut next = Vec::new();
+    while next.len() < 3 {
+        next.extend(told(&stream.record(PATIENCE).await.unwrap().unwrap()));
+    }
+    next.sort();
+    assert_eq!(next, ["AGENT_ADDED", "TASK_ADDED", "TASK_ADDED"]);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_unregisters_is_told_to_operators() {
+    let cluster = cluster(|_| ()).await;
+    let mut frameworks = tasks_of_all_kinds(&cluster, "live").await;
+    let mut stream = operator(&cluster).await;
+    cluster
+        .fault(json!({"fault": "unregister-agent", "agent": "S0"}))
+        .await;
+    for (kind, framework) in &mut frameworks {
+        hears(
+            framework,
+            &format!("2-agent-death/fast-sigusr1-events-{kind}.json"),
+        )
+        .await;
+    }
+    operators_are_told(&mut stream, "2-agent-death/fast-sigusr1-operator-events.json").await;
+    assert_eq!(cluster.get("/slaves").await["slaves"], json!([]));
+    cluster.stop().await;
+}
+
+/// The keys of the container's status in an update of the recorded group's first checked task that came up.
+fn recorded_container(state: &str) -> Vec<String> {
+    let events: Vec<Value> = serde_json::from_str(&fixture("4-checks/group-stream.events.json")).unwrap();
+    let status = events.iter().map(|one| &one["event"]["update"]["status"]);
+    let mut found =
+        status.filter(|status| status["task_id"]["value"] == "grp-check-tcp" && status["state"] == state);
+    let container = found.next().unwrap()["container_status"].as_object().unwrap();
+    container.keys().cloned().collect()
+}
+
+#[tokio::test]
+async fn statuses_of_a_group_carry_process_and_network() {
+    let cluster = cluster(|_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    let resources = [support::scalar("cpus", 0.1), support::scalar("mem", 32.0)];
+    let executor = json!({"type": "DEFAULT", "executor_id": {"value": "e"}, "resources": resources});
+    let group = json!({"executor": executor, "task_group": {"tasks": [task("g", &offer, "exec sleep 600")]}});
+    framework
+        .accept(&offer, json!([{"type": "LAUNCH_GROUP", "launch_group": group}]))
+        .await;
+    for state in ["TASK_STARTING", "TASK_RUNNING"] {
+        let status = framework.state("g", state).await;
+        let container = status["container_status"].as_object().unwrap();
+        let keys: Vec<String> = container.keys().cloned().collect();
+        assert_eq!(keys, recorded_container(state), "{state}");
+        assert!(container["container_id"]["parent"]["value"].is_string());
+    }
+    cluster.stop().await;
+}
+
 #[tokio::test]
 async fn an_agent_is_marked_gone() {
     let cluster = cluster(|_| ()).await;
@@ -248,7 +379,7 @@ async fn questions_before_and_after_an_agent_registers_with_a_master_that_restar
     framework.state("dies", "TASK_STARTING").await;
     framework.acknowledge = Acknowledge::None;
     framework.state("dies", "TASK_RUNNING").await;
-    cluster.fault(json!({"fault": "restart-master"})).await;
+    cluster.fault(restart_at_once()).await;
     let mut info = modern();
     info["id"] = json!({"value": framework.id});
     let mut framework = Framework::subscribe(cluster.master(), &info).await;
@@ -362,7 +493,7 @@ async fn only_those_with_the_right_principal_are_let_in() {
 
     let request = subscribe("marathon").with("Authorization", right);
     let (head, mut stream) = client::open(cluster.master(), &request).await.unwrap();
-    let first = stream.record(support::PATIENCE).await.unwrap().unwrap();
+    let first = stream.record(PATIENCE).await.unwrap().unwrap();
     let revive = json!({"type": "REVIVE", "framework_id": first["subscribed"]["framework_id"]});
     let revive = Request::post("/api/v1/scheduler", &revive)
         .with("Mesos-Stream-Id", head.header("Mesos-Stream-Id").unwrap());

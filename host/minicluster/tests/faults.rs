@@ -14,7 +14,7 @@ use std::{
     net::SocketAddr,
     time::{Duration, Instant},
 };
-use support::{Cluster, Framework, PATIENCE, group_lives, journal, modern, task};
+use support::{Cluster, Framework, PATIENCE, group_lives, journal, modern, restart_at_once, task};
 use transom_minicluster::Registry;
 use transom_replay::client::{self, Request};
 
@@ -95,6 +95,18 @@ async fn the_page_lists_faults_and_refuses_what_it_does_not_know() {
             "'registry' is 'paper'",
         ),
         (json!({"fault": "fail-over"}), "no standby"),
+        (
+            json!({"fault": "restart-master", "starting_ms": "short"}),
+            "Expecting 'starting_ms' to be a number",
+        ),
+        (
+            json!({"fault": "fail-over", "starting_ms": 5}),
+            "takes no 'starting_ms'",
+        ),
+        (
+            json!({"fault": "unregister-agent", "agent": "S7"}),
+            "no agent 'S7'",
+        ),
     ];
     for (fault, why) in refused {
         let (code, text) = post(cluster.master(), &fault).await;
@@ -290,12 +302,51 @@ async fn a_cut_stream_ends_within_a_record_and_the_framework_may_come_back() {
     cluster.stop().await;
 }
 
+/// The statuses of a master's answers to a request, each once and in order, until it answers 200.
+async fn statuses(master: SocketAddr, request: &Request) -> Vec<u16> {
+    let (mut seen, end) = (Vec::new(), Instant::now() + PATIENCE);
+    while seen.last() != Some(&200) {
+        let answer = client::exchange(master, request).await.unwrap();
+        let code = answer.head.code();
+        if code == 404 {
+            assert_eq!(answer.text(), "404 Not Found.");
+        }
+        if seen.last() != Some(&code) {
+            seen.push(code);
+        }
+        assert!(Instant::now() < end, "{} has answered {seen:?}", request.target);
+    }
+    seen
+}
+
+#[tokio::test]
+async fn a_restarted_master_answers_404_then_503_before_it_serves() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let health = Request::post("/api/v1", &json!({"type": "GET_HEALTH"}));
+    // Long enough that each is seen, also where the machine is slow.
+    let restart = json!({"fault": "restart-master", "starting_ms": 500, "recovery_ms": 500});
+    let in_force = cluster.fault(restart).await;
+    assert_eq!(in_force[0]["is"], "starting", "{in_force}");
+    let state = Request::get("/state");
+    let (calls, documents) = tokio::join!(
+        statuses(cluster.master(), &health),
+        statuses(cluster.master(), &state)
+    );
+    assert_eq!(calls, [404, 503, 200]);
+    // As recorded: the state document is answered while the master recovers.
+    assert_eq!(documents, [404, 200]);
+    // So it is unless a test says otherwise.
+    cluster.fault(json!({"fault": "restart-master"})).await;
+    assert_eq!(statuses(cluster.master(), &state).await, [404, 200]);
+    cluster.stop().await;
+}
+
 #[tokio::test]
 async fn a_master_without_memory_knows_nothing_until_the_agents_are_back() {
     let cluster = Cluster::start(1, |config| config.reregister = Duration::from_millis(600)).await;
     let (mut framework, pid) = with_task(&cluster).await;
     let master = cluster.get("/state").await["id"].clone();
-    cluster.fault(json!({"fault": "restart-master"})).await;
+    cluster.fault(restart_at_once()).await;
     until_cut(&mut framework).await;
     let mut framework = again(cluster.master(), &framework).await;
     let state = cluster.get("/state").await;
@@ -325,7 +376,7 @@ async fn a_master_with_a_registry_says_nothing_until_the_agents_are_back() {
     .await;
     let (mut framework, _) = with_task(&cluster).await;
     cluster
-        .fault(json!({"fault": "restart-master", "down_ms": 100}))
+        .fault(json!({"fault": "restart-master", "down_ms": 100, "starting_ms": 0, "recovery_ms": 0}))
         .await;
     assert!(
         client::exchange(cluster.master(), &Request::get("/state"))
@@ -360,7 +411,7 @@ async fn an_update_that_was_not_acknowledged_survives_the_masters_restart() {
         .launch(&offer, json!([task("t", &offer, "exit 3")]))
         .await;
     let first = framework.state("t", "TASK_STARTING").await;
-    cluster.fault(json!({"fault": "restart-master"})).await;
+    cluster.fault(restart_at_once()).await;
     let mut framework = again(cluster.master(), &framework).await;
     let same = framework.state("t", "TASK_STARTING").await;
     assert_eq!(same["uuid"], first["uuid"]);
@@ -380,7 +431,7 @@ async fn frameworks_that_do_not_come_back_are_recovered_and_removed_later() {
         .await;
     framework.state("t", "TASK_RUNNING").await;
     let pid = journal(&cluster.dir)[0]["pid"].as_u64().unwrap();
-    cluster.fault(json!({"fault": "restart-master"})).await;
+    cluster.fault(restart_at_once()).await;
     let page = cluster
         .until("/frameworks", |page| page["frameworks"][0]["recovered"] == true)
         .await;
@@ -399,7 +450,7 @@ async fn frameworks_that_do_not_come_back_are_recovered_and_removed_later() {
 async fn a_framework_removed_before_the_agents_are_back_ends_there_too() {
     let cluster = Cluster::start(1, |config| config.reregister = Duration::from_millis(400)).await;
     let (framework, pid) = with_task(&cluster).await;
-    cluster.fault(json!({"fault": "restart-master"})).await;
+    cluster.fault(restart_at_once()).await;
     let framework = again(cluster.master(), &framework).await;
     framework.accepted(json!({"type": "TEARDOWN"})).await;
     assert!(group_lives(pid));

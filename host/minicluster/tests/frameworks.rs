@@ -40,6 +40,24 @@ async fn every_agent_is_offered_at_once_and_again_after_the_refusal() {
 }
 
 #[tokio::test]
+async fn an_update_of_a_framework_without_its_id_is_refused() {
+    let cluster = Cluster::start(0, |_| ()).await;
+    let framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let update =
+        |info: &Value| json!({"type": "UPDATE_FRAMEWORK", "update_framework": {"framework_info": info}});
+    let answer = framework.call(update(&modern())).await;
+    assert_eq!(answer.head.code(), 400);
+    assert_eq!(
+        answer.text(),
+        "Failed to validate scheduler::Call: 'framework_id' differs from 'update_framework.framework_info.id'"
+    );
+    let mut info = modern();
+    info["id"] = json!({"value": framework.id});
+    assert_eq!(framework.call(update(&info)).await.head.code(), 200);
+    cluster.stop().await;
+}
+
+#[tokio::test]
 async fn suppress_and_revive() {
     let cluster = Cluster::start(1, |_| ()).await;
     let mut framework = Framework::subscribe(cluster.master(), &modern()).await;

@@ -23,7 +23,7 @@ async fn a_task_runs_in_its_sandbox_and_ends() {
     let mut hello = task(
         "hello",
         &offer,
-        "echo $GREETING from $MESOS_TASK_ID; pwd; echo trouble >&2; exit 3",
+        "echo $GREETING from $MESOS_EXECUTOR_ID; pwd; echo trouble >&2; exit 3",
     );
     hello["command"]["environment"] = json!({"variables": [{"name": "GREETING", "value": "hi"}]});
     framework.launch(&offer, json!([hello])).await;
@@ -54,6 +54,65 @@ async fn a_task_runs_in_its_sandbox_and_ends() {
     let events: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
     assert_eq!(events, ["launch", "exit"]);
     assert_eq!(lines[0]["task"], "hello");
+    cluster.stop().await;
+}
+
+/// What a task printed, line by line, by the last status that told of its container.
+fn printed(cluster: &Cluster, status: &Value) -> Vec<String> {
+    let container = status["container_status"]["container_id"]["value"]
+        .as_str()
+        .unwrap();
+    let mut folders = vec![cluster.dir.path().to_owned()];
+    while let Some(folder) = folders.pop() {
+        if folder.ends_with(container) {
+            let printed = std::fs::read_to_string(folder.join("stdout")).unwrap();
+            return printed.lines().map(str::to_owned).collect();
+        }
+        let inside = std::fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        folders.extend(inside.filter(|path| path.is_dir() && !path.is_symlink()));
+    }
+    panic!("no sandbox of {status}")
+}
+
+#[tokio::test]
+async fn a_task_finds_what_real_agents_set_and_nothing_that_only_frameworks_do() {
+    let cluster = Cluster::start(1, |_| ()).await;
+    let mut framework = Framework::subscribe(cluster.master(), &modern()).await;
+    let offer = framework.offer().await;
+    let print = "env | grep -E '^(MESOS|LIBPROCESS)_' | cut -d= -f1 | LC_ALL=C sort";
+    let executor = json!({"type": "DEFAULT", "executor_id": {"value": "e"}, "resources": [scalar("cpus", 0.1), scalar("mem", 32.0)]});
+    let group = json!({"executor": executor, "task_group": {"tasks": [task("g", &offer, print)]}});
+    let operations = json!([
+        {"type": "LAUNCH", "launch": {"task_infos": [task("t", &offer, print)]}},
+        {"type": "LAUNCH_GROUP", "launch_group": group},
+    ]);
+    framework.accept(&offer, operations).await;
+    let mut found = std::collections::BTreeMap::new();
+    while found.len() < 2 {
+        let event = framework
+            .until(|event| event["update"]["status"]["state"] == "TASK_FINISHED")
+            .await;
+        let status = &event["update"]["status"];
+        let id = status["task_id"]["value"].as_str().unwrap().to_owned();
+        found.insert(id, printed(&cluster, status));
+    }
+    let mut expected = vec![
+        "LIBPROCESS_IP",
+        "LIBPROCESS_PORT",
+        "MESOS_AGENT_ENDPOINT",
+        "MESOS_DIRECTORY",
+        "MESOS_EXECUTOR_ID",
+        "MESOS_FRAMEWORK_ID",
+        "MESOS_SANDBOX",
+        "MESOS_SLAVE_ID",
+        "MESOS_SLAVE_PID",
+    ];
+    assert_eq!(found["t"], expected);
+    // In a group there is its address, too.
+    expected.insert(3, "MESOS_CONTAINER_IP");
+    assert_eq!(found["g"], expected);
     cluster.stop().await;
 }
 

@@ -8,7 +8,8 @@ use transom_replay::{Outcome, replay};
 /// Replays recorded requests against a master and compares the answers with the recordings.
 ///
 /// The master should have been started for this: what other frameworks did, an earlier run included, shows in its
-/// documents and counts as a difference.
+/// documents and counts as a difference. Differences of the build (version, build date, `git_sha` ...) are shown and do
+/// not count.
 ///
 /// Exit code: 0 when all agree, 1 when something differs, 2 when it could not be run.
 #[derive(Debug, Parser)]
@@ -99,13 +100,23 @@ fn table(outcomes: &[Outcome]) -> String {
                 .iter()
                 .map(|difference| format!("      {difference}")),
         );
+        lines.extend(
+            outcome
+                .build_differences
+                .iter()
+                .map(|difference| format!("      build: {difference}")),
+        );
     }
+    let of_build = outcomes
+        .iter()
+        .filter(|outcome| !outcome.build_differences.is_empty())
+        .count();
     let failed = outcomes
         .iter()
         .filter(|outcome| !outcome.differences.is_empty())
         .count();
     lines.push(format!(
-        "\n{} compared, {} agree, {failed} differ\n",
+        "\n{} compared, {} agree, {failed} differ; {of_build} with differences of the build, which do not count\n",
         outcomes.len(),
         outcomes.len() - failed
     ));
@@ -121,6 +132,7 @@ fn json(outcomes: &[Outcome]) -> anyhow::Result<String> {
                 "step": outcome.step,
                 "ok": outcome.differences.is_empty(),
                 "differences": outcome.differences,
+                "build_differences": outcome.build_differences,
             })
         })
         .collect();

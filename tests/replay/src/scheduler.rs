@@ -303,8 +303,8 @@ async fn calls(run: &mut Run, alpha: &Framework) {
             "message",
             json!({"type": "MESSAGE", "message": {"agent_id": {"value": "x"}, "executor_id": {"value": "task-1"}, "data": "aGk="}}),
         ),
-        ("update-framework", update_framework(true)),
-        ("update-framework-badcap", update_framework(false)),
+        ("update-framework", update_framework(&alpha.id, true)),
+        ("update-framework-badcap", update_framework(&alpha.id, false)),
     ];
     for (name, call) in cases {
         run.ask(&format!("1-main/09-call-{name}"), &alpha.request(&call))
@@ -312,7 +312,7 @@ async fn calls(run: &mut Run, alpha: &Framework) {
     }
 }
 
-fn update_framework(checkpoint: bool) -> Value {
+fn update_framework(id: &str, checkpoint: bool) -> Value {
     let capabilities = [
         "MULTI_ROLE",
         "PARTITION_AWARE",
@@ -323,7 +323,7 @@ fn update_framework(checkpoint: bool) -> Value {
     json!({"type": "UPDATE_FRAMEWORK", "update_framework": {"framework_info": {
         "user": "root", "name": "alpha", "roles": ["alpha"], "checkpoint": checkpoint, "failover_timeout": 3600.0,
         "hostname": "sched.example.org", "webui_url": "http://changed/", "capabilities": capabilities,
-        "labels": {"labels": [{"key": "team", "value": "a"}]},
+        "labels": {"labels": [{"key": "team", "value": "a"}]}, "id": {"value": id},
     }}})
 }
 

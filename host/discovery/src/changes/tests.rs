@@ -13,6 +13,24 @@ use crate::rules::Rules;
 use crate::zone::MadeFrom;
 use crate::zone::testing::rules;
 
+#[test]
+fn agents_that_left_do_not_count_as_drift() {
+    let mut model = Cluster::default();
+    for n in 0..3 {
+        let endpoint = Endpoint::from_pid(&format!("slave(1)@10.0.0.{n}:5051")).unwrap();
+        model.agents.insert(format!("c1-S{n}").into(), endpoint);
+    }
+    let mut seen = model.clone();
+    seen.agents.remove(&"c1-S1".into());
+    assert_eq!(super::drift(&model, &seen), 0);
+    // One that came and one that moved should have been told.
+    seen.agents.remove(&"c1-S2".into());
+    let elsewhere = Endpoint::from_pid("slave(1)@10.0.0.9:5051").unwrap();
+    seen.agents.insert("c1-S0".into(), elsewhere.clone());
+    seen.agents.insert("c1-S3".into(), elsewhere);
+    assert_eq!(super::drift(&model, &seen), 2);
+}
+
 /// A cluster with a little of everything, otherwise at every call.
 fn disturbed(cluster: &Cluster, random: &mut StdRng) -> Cluster {
     let mut cluster = cluster.clone();

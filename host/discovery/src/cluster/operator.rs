@@ -60,6 +60,20 @@ impl Cluster {
         }
     }
 
+    /// Removes the agent that an update of one of its tasks shows to be gone. The stream says so in no other way when an
+    /// agent became unreachable or was marked gone; it sends `AGENT_ADDED` when the agent is back.
+    pub fn remove_lost_agent(&mut self, event: &Event) -> Effect {
+        let Event::TaskUpdated(update) = event else {
+            return Effect::Same;
+        };
+        match &update.status.agent_id {
+            Some(id) if says_agent_is_gone(update) => {
+                effect(self.agents.remove(id).is_some(), || Effect::Agent(id.clone()))
+            }
+            _ => Effect::Same,
+        }
+    }
+
     fn put_agent(&mut self, agent: &Agent) -> Effect {
         let Some((id, endpoint)) = located(agent) else {
             self.skipped += 1;
@@ -88,7 +102,7 @@ impl Cluster {
     }
 
     fn put_task(&mut self, wire: &WireTask) -> Effect {
-        if wire.state.is_terminal() {
+        if has_left(&wire.state) {
             return self.remove_task(&wire.framework_id, &wire.task_id);
         }
         let mut task = read_task(wire);
@@ -106,7 +120,7 @@ impl Cluster {
 
     fn update_task(&mut self, update: &TaskUpdated) -> Effect {
         let id = &update.status.task_id;
-        if update.state.is_terminal() {
+        if has_left(&update.state) {
             return self.remove_task(&update.framework_id, id);
         }
         let Some(task) = self
@@ -138,6 +152,23 @@ impl Cluster {
             Effect::Task(framework.clone(), id.clone())
         })
     }
+}
+
+/// Whether the master lists a task in this state no more among those that may run. An unreachable task that comes back
+/// is told by `TASK_ADDED`.
+fn has_left(state: &TaskState) -> bool {
+    state.is_terminal() || *state == TaskState::Unreachable
+}
+
+/// Whether the master made this update because it removed the task's agent from its list. An agent that is only
+/// disconnected (`REASON_AGENT_DISCONNECTED`) is still in it.
+fn says_agent_is_gone(update: &TaskUpdated) -> bool {
+    let reason = update.status.reason.as_deref();
+    update.status.state == TaskState::Unreachable
+        || matches!(
+            reason,
+            Some("REASON_AGENT_REMOVED" | "REASON_AGENT_REMOVED_BY_OPERATOR")
+        )
 }
 
 fn remove(

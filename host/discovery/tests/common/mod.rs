@@ -37,6 +37,8 @@ pub(crate) struct Says {
     pub(crate) subscribed: usize,
     /// Subscriptions that were wanted, refused ones included.
     pub(crate) asked: usize,
+    /// How often the state document was asked for.
+    pub(crate) documents: usize,
 }
 
 #[derive(Clone)]
@@ -80,6 +82,10 @@ impl Master {
 
     pub(crate) fn asked(&self) -> usize {
         self.says.lock().unwrap().asked
+    }
+
+    pub(crate) fn documents(&self) -> usize {
+        self.says.lock().unwrap().documents
     }
 
     pub(crate) fn set(&self, change: impl FnOnce(&mut Says)) {
@@ -215,6 +221,31 @@ impl Followed {
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
         text
     }
+
+    /// The value of a metric without labels.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let metrics = self.metrics();
+        let value = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value
+            .unwrap_or_else(|| panic!("no {name} in {metrics}"))
+            .parse()
+            .unwrap()
+    }
+
+    /// What records can come from, and whether the metrics say that they do.
+    pub(crate) fn sources(&self) -> [(&'static str, bool); 2] {
+        let metrics = self.metrics();
+        ["stream", "polling"].map(|source| {
+            let line = format!("transom_discovery_source{{source=\"{source}\"}} ");
+            let value = metrics.lines().find_map(|all| all.strip_prefix(&line));
+            (
+                source,
+                value.unwrap_or_else(|| panic!("no {source} in {metrics}")) == "1",
+            )
+        })
+    }
 }
 
 /// The chunks of a body.
@@ -262,7 +293,9 @@ fn record(event: &Value) -> Bytes {
 }
 
 async fn state(State(master): State<Master>) -> Response {
-    match &master.says.lock().unwrap().document {
+    let mut says = master.says.lock().unwrap();
+    says.documents += 1;
+    match &says.document {
         Some(document) => axum::Json(document.clone()).into_response(),
         None => (StatusCode::SERVICE_UNAVAILABLE, "No leader elected").into_response(),
     }

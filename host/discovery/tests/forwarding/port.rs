@@ -20,7 +20,7 @@ use super::{code, data};
 async fn started(resolver: &Resolver, config: Config) -> Followed {
     let master = Master::start(Says {
         document: Some(json!({"leader": "master@127.0.0.1:5050", "slaves": [], "frameworks": []})),
-        refusal: 404,
+        refusal: 403,
         ..Says::default()
     });
     let config = Config {

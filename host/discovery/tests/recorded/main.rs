@@ -22,7 +22,7 @@ async fn started(state: &str, config: Config) -> Followed {
     let document = Some(serde_json::from_str(state).unwrap());
     let master = Master::start(Says {
         document,
-        refusal: 404,
+        refusal: 403,
         ..Says::default()
     })
     .await;

@@ -111,22 +111,29 @@ pub(crate) fn command(info: &Value, launch: &Launch) -> Command {
     command
 }
 
-/// What every task finds in its environment, besides what its own command sets.
+/// What every task finds in its environment, besides what its own command sets: what a real agent gives the executor,
+/// which hands it on. It says nothing of the task itself: where a task knows its id from its environment, the framework
+/// has put it there. The executor of a single command bears the task's id.
 fn environment(launch: &Launch) -> Vec<(&'static str, String)> {
     let sandbox = launch.directory.display().to_string();
     let ip = launch.agent_addr.ip().to_string();
-    vec![
+    let mut variables = vec![
         ("PATH", PATH.to_owned()),
+        ("LIBPROCESS_IP", ip.clone()),
+        ("LIBPROCESS_PORT", "0".to_owned()),
         ("MESOS_SANDBOX", sandbox.clone()),
         ("MESOS_DIRECTORY", sandbox),
-        ("MESOS_TASK_ID", launch.key.task.to_string()),
         ("MESOS_EXECUTOR_ID", launch.executor_id.clone()),
         ("MESOS_FRAMEWORK_ID", launch.key.framework.to_string()),
         ("MESOS_SLAVE_ID", launch.agent.to_string()),
+        ("MESOS_SLAVE_PID", format!("slave(1)@{}", launch.agent_addr)),
         ("MESOS_AGENT_ENDPOINT", launch.agent_addr.to_string()),
-        ("MESOS_CONTAINER_IP", ip.clone()),
-        ("LIBPROCESS_IP", ip),
-    ]
+    ];
+    // Only the executor of task groups sets it.
+    if launch.executor_id != launch.key.task.as_str() {
+        variables.push(("MESOS_CONTAINER_IP", ip));
+    }
+    variables
 }
 
 /// The account to run as: only root can switch, and only to another.

@@ -36,10 +36,17 @@ const DOWN: (&str, &str) = (
     "down_ms",
     "for how long the master's port closes every connection; 0 when absent",
 );
+const STARTING: (&str, &str) = (
+    "starting_ms",
+    "for how long every request is then answered 404, as by a real master that has just been started; 200 when absent",
+);
 const RECOVERY: (&str, &str) = (
     "recovery_ms",
-    "for how long calls are then answered 503, Master has not finished recovery; 0 when absent",
+    "for how long calls are then answered 503, Master has not finished recovery; 100 when absent",
 );
+/// As long as a real master takes that has little to recover.
+const USUAL_START: Duration = Duration::from_millis(200);
+const USUAL_RECOVERY: Duration = Duration::from_millis(100);
 
 static FAULTS: &[Fault] = &[
     Fault {
@@ -81,6 +88,12 @@ static FAULTS: &[Fault] = &[
         parameters: &[AGENT],
     },
     Fault {
+        name: "unregister-agent",
+        what: "Stops an agent in good order, as SIGUSR1 does: its tasks are lost and killed, and operators are told \
+               AGENT_REMOVED. It does not come back.",
+        parameters: &[AGENT],
+    },
+    Fault {
         name: "lose-updates",
         what: "The next updates from agents do not arrive; they come when they are retried.",
         parameters: &[("count", "how many; 0 ends it")],
@@ -94,7 +107,7 @@ static FAULTS: &[Fault] = &[
         name: "restart-master",
         what: "Kills and starts the leading master: streams are cut, frameworks, tasks and offers forgotten until \
                frameworks subscribe and agents register again.",
-        parameters: &[REGISTRY, DOWN, RECOVERY],
+        parameters: &[REGISTRY, DOWN, STARTING, RECOVERY],
     },
     Fault {
         name: "fail-over",
@@ -193,10 +206,10 @@ impl Asked {
             .ok_or_else(|| format!("Expecting '{key}' to be a number, zero or more"))
     }
 
-    /// At most an hour; zero when it is absent.
-    fn time(&self, key: &str) -> Result<Duration, String> {
+    /// At most an hour.
+    fn time(&self, key: &str, absent: Duration) -> Result<Duration, String> {
         if self.given.get(key).is_none() {
-            return Ok(Duration::ZERO);
+            return Ok(absent);
         }
         match self.number(key)? {
             ms @ ..=3_600_000 => Ok(Duration::from_millis(ms)),
@@ -234,8 +247,14 @@ impl Asked {
         }
         Ok(Restart {
             registry,
-            down: self.time("down_ms")?,
-            recovery: self.time("recovery_ms")?,
+            down: self.time("down_ms", Duration::ZERO)?,
+            // The master that takes over was there before.
+            starting: if swap {
+                Duration::ZERO
+            } else {
+                self.time("starting_ms", USUAL_START)?
+            },
+            recovery: self.time("recovery_ms", USUAL_RECOVERY)?,
             swap,
         })
     }
@@ -250,6 +269,7 @@ impl Asked {
             "resume-agent" => state.restore_agent(&id(state)?, AgentFault::Paused, now),
             "partition-agent" => state.silence_agent(&id(state)?, AgentFault::Partitioned, now),
             "heal-agent" => state.restore_agent(&id(state)?, AgentFault::Partitioned, now),
+            "unregister-agent" => state.unregister_agent(&id(state)?),
             "lose-updates" => {
                 state.lose_updates(self.number("count")?);
                 Ok(())
@@ -266,7 +286,7 @@ impl Asked {
             }
             "delay" => {
                 self.number("ms")?;
-                state.faults.delay = self.time("ms")?;
+                state.faults.delay = self.time("ms", Duration::ZERO)?;
                 Ok(())
             }
             "rescind-offers" => {

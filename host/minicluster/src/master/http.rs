@@ -29,6 +29,9 @@ pub(crate) async fn answer(
         let answer = faults::answer(&shared, &parts.method, &parts.headers, body).await;
         return answer.unwrap_or_else(Refusal::into_response);
     }
+    if shared.with(|state| state.is_starting(own, Instant::now())) {
+        return not_found().into_response();
+    }
     if let Some(answer) = elsewhere(&shared, own, path, parts.uri.query()) {
         return answer;
     }

@@ -146,6 +146,24 @@ impl State {
         Reply::ok()
     }
 
+    /// The agent unregisters: its tasks are lost, for partition-aware frameworks too, and operators are told that it left.
+    pub(crate) fn unregister_agent(&mut self, id: &AgentId) -> Result<(), String> {
+        let agent = self.agents.get(id).filter(|agent| agent.fault.is_none());
+        let Some(agent) = agent else {
+            return Err(format!("Agent {id} is not registered, or cannot be reached"));
+        };
+        let message = format!("Agent {} removed: the agent unregistered", agent.config.hostname);
+        for key in self.tasks_on(id) {
+            self.lose(&key, TaskState::Lost, "REASON_AGENT_REMOVED", &message, None);
+            self.end_process(&key);
+            self.retire(&key, false);
+        }
+        self.rescind_offers_on(id);
+        self.forget_agent(id);
+        self.announce(&json!({"type": "AGENT_REMOVED", "agent_removed": {"agent_id": doc::id(id.as_str())}}));
+        Ok(())
+    }
+
     /// The connection to an agent breaks: nothing of it is offered, and tasks that do not survive an agent are lost.
     pub(crate) fn break_agent(&mut self, id: &AgentId, now: Instant) {
         let timeout = self.config.agent_timeout;

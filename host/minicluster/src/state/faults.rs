@@ -24,6 +24,8 @@ pub(crate) struct Faults {
     pub(crate) delay: Duration,
     /// The master that is down.
     pub(super) down: Option<Down>,
+    /// The master that answers 404 to everything until then, because it has just been started.
+    pub(super) starting: Option<(SocketAddr, Instant)>,
     /// The leading master refuses calls until then.
     pub(super) recovering_until: Option<Instant>,
     /// When the agents register with the master that restarted.
@@ -76,6 +78,13 @@ impl State {
     /// The leading master still refuses calls.
     pub(crate) fn is_recovering(&self, now: Instant) -> bool {
         self.faults.recovering_until.is_some_and(|until| now < until)
+    }
+
+    /// The master at that address has no routes yet.
+    pub(crate) fn is_starting(&self, addr: SocketAddr, now: Instant) -> bool {
+        self.faults
+            .starting
+            .is_some_and(|(starting, until)| starting == addr && now < until)
     }
 
     /// An agent by its id, the end of it (`S0`), or its host name.
@@ -250,6 +259,10 @@ impl State {
         if let Some(down) = &self.faults.down {
             let left = down.until.saturating_duration_since(now).as_millis() as u64;
             list.push(json!({"master": down.addr.to_string(), "is": "down", "for_ms": left}));
+        }
+        if let Some((addr, until)) = self.faults.starting.filter(|(_, until)| now < *until) {
+            let left = until.saturating_duration_since(now).as_millis() as u64;
+            list.push(json!({"master": addr.to_string(), "is": "starting", "for_ms": left}));
         }
         if self.is_recovering(now) {
             list.push(json!({"master": self.master.addr.to_string(), "is": "recovering"}));

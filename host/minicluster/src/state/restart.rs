@@ -20,6 +20,8 @@ pub(crate) struct Restart {
     pub(crate) registry: Registry,
     /// No connection to it is answered for so long.
     pub(crate) down: Duration,
+    /// Then it answers 404 to everything for so long.
+    pub(crate) starting: Duration,
     /// Then it refuses calls for so long.
     pub(crate) recovery: Duration,
     /// The other master leads afterwards.
@@ -62,8 +64,10 @@ impl State {
             until,
             swap: restart.swap,
         });
-        self.faults.recovering_until = Some(until + restart.recovery);
-        self.faults.readmit_at = Some(until + restart.recovery + self.config.reregister);
+        let started = until + restart.starting;
+        self.faults.starting = Some((self.master.addr, started));
+        self.faults.recovering_until = Some(started + restart.recovery);
+        self.faults.readmit_at = Some(started + restart.recovery + self.config.reregister);
         self.recover(now);
     }
 
@@ -134,6 +138,7 @@ impl State {
                 std::mem::swap(standby, &mut self.master.addr);
             }
         }
+        self.faults.starting = self.faults.starting.filter(|(_, until)| *until > now);
         self.faults.recovering_until = self.faults.recovering_until.filter(|until| *until > now);
         let Some(at) = self.faults.readmit_at.filter(|at| *at <= now) else {
             return;

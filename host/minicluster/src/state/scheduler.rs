@@ -68,6 +68,12 @@ pub(crate) fn validate(call: &Value, principal: Option<&str>) -> Result<(), Stri
     let Some(part) = call.get(&needs) else {
         return refuse(&format!("Expecting '{needs}' to be present"));
     };
+    if kind == "UPDATE_FRAMEWORK" {
+        let inner = doc::text(part, &["framework_info", "id", "value"]).unwrap_or_default();
+        if inner != doc::text(call, &["framework_id", "value"]).unwrap_or_default() {
+            return refuse("'framework_id' differs from 'update_framework.framework_info.id'");
+        }
+    }
     if matches!(kind, "ACKNOWLEDGE" | "ACKNOWLEDGE_OPERATION_STATUS") {
         let uuid = doc::text(part, &["uuid"]).unwrap_or_default();
         let bytes = base64::engine::general_purpose::STANDARD

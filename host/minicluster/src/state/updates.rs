@@ -348,7 +348,7 @@ fn status_message(task: &Task, update: &AgentUpdate, ip: &str) -> Value {
     Value::Object(status)
 }
 
-/// Where the task runs. A group's container has no network left when its process is gone, and no process while it starts.
+/// Where the task runs. A group's container has no network and no process left when the task's own process is gone.
 fn container_status(task: &Task, state: TaskState, ip: &str) -> Value {
     let mut id = doc::object(doc::id(&task.container));
     doc::put(&mut id, "parent", task.parent.as_deref().map(doc::id));
@@ -359,9 +359,7 @@ fn container_status(task: &Task, state: TaskState, ip: &str) -> Value {
             "network_infos".to_owned(),
             json!([{"ip_addresses": [{"protocol": "IPv4", "ip_address": ip}]}]),
         );
-        if !(in_group && state == TaskState::Starting) {
-            doc::put(&mut status, "executor_pid", task.pid.map(|pid| json!(pid)));
-        }
+        doc::put(&mut status, "executor_pid", task.pid.map(|pid| json!(pid)));
     }
     Value::Object(status)
 }

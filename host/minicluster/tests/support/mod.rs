@@ -248,6 +248,11 @@ impl Framework {
     }
 }
 
+/// Restarts the master; it answers at once, as no real one does.
+pub(crate) fn restart_at_once() -> Value {
+    json!({"fault": "restart-master", "starting_ms": 0, "recovery_ms": 0})
+}
+
 /// A small shell task on the offer's agent.
 pub(crate) fn task(id: &str, offer: &Value, command: &str) -> Value {
     json!({

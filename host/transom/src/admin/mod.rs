@@ -104,6 +104,9 @@ struct Readiness {
     apps: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     discovery: Option<bool>,
+    /// What discovery's records come from now: `stream`, `polling`, or `none` while no master can be reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    discovery_source: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     workflow: Option<bool>,
 }
@@ -118,6 +121,7 @@ async fn ready(State(admin): State<Admin>) -> Response {
     let framework = connection.map(|connection| connection.connected);
     let apps = admin.apps.as_ref().map(Apps::ready);
     let discovery = admin.discovery.as_ref().map(Discovery::ready);
+    let discovery_source = admin.discovery.as_ref().map(|it| it.source().as_str());
     let workflow = admin.workflow.as_ref().map(Workflow::ready);
     let ready = [framework, apps, discovery, workflow]
         .into_iter()
@@ -136,6 +140,7 @@ async fn ready(State(admin): State<Admin>) -> Response {
             framework,
             apps,
             discovery,
+            discovery_source,
             workflow,
         }),
     )

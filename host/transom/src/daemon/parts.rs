@@ -445,6 +445,7 @@ pub(super) fn discovery_config(
         tls_key: section.tls_key,
         secondaries: check::resolvers(&section.secondaries).map_err(checked("secondaries"))?,
         transfer_networks: section.transfer_networks,
+        patience: transom_discovery::source::Patience::default(),
         told: told(cluster, zookeeper, file),
     })
 }

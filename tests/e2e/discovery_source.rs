@@ -1,0 +1,203 @@
+//! What discovery follows while a cluster manager restarts and loses an agent, as an operator sees it: the log, `/ready`
+//! and the metrics of the real binary, and what DNS answers meanwhile.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that fails may panic"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+
+use hickory_proto::rr::RecordType;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use transom_tests::process::Transom;
+use transom_tests::site::{Cluster, addresses, copy_components};
+use transom_tests::{dns, eventually, http};
+
+/// A cluster manager and a daemon with apps and discovery. Full comparisons are an hour apart: what is seen sooner was
+/// told by the stream.
+struct Site {
+    cluster: Cluster,
+    daemon: Transom,
+    addresses: BTreeMap<String, SocketAddr>,
+    _dir: TempDir,
+}
+
+impl Site {
+    async fn start(flags: &[&str]) -> Site {
+        let dir = tempfile::tempdir().unwrap();
+        copy_components(&dir.path().join("plugins"));
+        let cluster = Cluster::start_with(dir.path(), flags);
+        let config = format!(
+            "[log]\nformat = \"json\"\nlevel = \"info\"\n\
+             [cluster]\nmaster = \"{}\"\n\
+             [store]\nserver = \"file:{}\"\n\
+             [plugins]\ndir = \"plugins\"\n\
+             [apps]\nport = 0\n\
+             [discovery]\nlistener = \"127.0.0.1\"\nport = 0\nhttp_on = false\nrefresh_seconds = 3600\n\
+             [admin]\nport = 0\n",
+            cluster.master,
+            dir.path().join("store").display(),
+        );
+        fs::write(dir.path().join("transom.toml"), config).unwrap();
+        let mut daemon = Transom::start(dir.path(), ["serve", "--config", "transom.toml"]);
+        let addresses = addresses(&mut daemon);
+        let site = Site {
+            cluster,
+            daemon,
+            addresses,
+            _dir: dir,
+        };
+        site.is_from("stream").await;
+        site
+    }
+
+    async fn text(&self, path: &str) -> Result<String, String> {
+        let url = format!("http://{}{path}", self.addresses["admin"]);
+        let answer = http().get(url).send().await.map_err(|error| error.to_string())?;
+        answer.text().await.map_err(|error| error.to_string())
+    }
+
+    /// The value of a metric, named with its labels.
+    async fn metric(&self, name: &str) -> u64 {
+        let metrics = self.text("/metrics").await.unwrap();
+        let mut lines = metrics.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value
+            .unwrap_or_else(|| panic!("no {name} in {metrics}"))
+            .parse()
+            .unwrap()
+    }
+
+    /// Waits until discovery is ready with records from there.
+    async fn is_from(&self, source: &str) {
+        eventually(&format!("records from {source}"), || async {
+            let ready: Value =
+                serde_json::from_str(&self.text("/ready").await?).map_err(|error| error.to_string())?;
+            if ready["discovery"] == true && ready["discovery_source"] == source {
+                Ok(())
+            } else {
+                Err(ready.to_string())
+            }
+        })
+        .await;
+    }
+
+    async fn addresses_of(&self, name: &str) -> Vec<String> {
+        let answer = dns::ask(self.addresses["dns"], name, RecordType::A)
+            .await
+            .unwrap();
+        let mut addresses: Vec<String> = answer.addresses.iter().map(ToString::to_string).collect();
+        addresses.sort();
+        addresses
+    }
+
+    async fn answers(&self, name: &str, expected: &[&str]) {
+        eventually(&format!("{name} at {expected:?}"), || async {
+            let found = self.addresses_of(name).await;
+            if found == expected {
+                Ok(())
+            } else {
+                Err(format!("{found:?}"))
+            }
+        })
+        .await;
+    }
+
+    /// The daemon's log lines of that level that have this text.
+    fn logged(&self, level: &str, text: &str) -> usize {
+        let entries = self.daemon.output();
+        let entries = entries
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        entries
+            .filter(|entry| entry["level"] == level && entry.to_string().contains(text))
+            .count()
+    }
+}
+
+const AGENTS: [&str; 3] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"];
+const RECONNECTS: &str = "transom_discovery_reconnects_total";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_the_master_leads_to_no_polling_and_no_error() {
+    let site = Site::start(&[]).await;
+    site.answers("slave.mesos.", &AGENTS).await;
+    // The end of the stream and every answer are 0.7 s late. So the first attempt is answered 404, and what is asked after
+    // that is answered when the master has its routes: the state document is there then, while calls are answered 503. On
+    // a machine that is too slow for that it is tried again.
+    let mut restarts = 0;
+    while restarts < 5 && site.logged("WARN", "answers 404 to") == 0 {
+        restarts += 1;
+        site.cluster.fault(&json!({"fault": "delay", "ms": 700})).await;
+        let restart = json!({"fault": "restart-master", "starting_ms": 2000, "recovery_ms": 2000});
+        site.cluster.fault(&restart).await;
+        eventually("an end of the stream", || async {
+            match site.logged("WARN", "lost the cluster's stream of events") {
+                lost if lost == restarts => Ok(()),
+                _ => Err(site.text("/ready").await?),
+            }
+        })
+        .await;
+        eventually("the stream", || async {
+            match site.metric(RECONNECTS).await {
+                reconnects if reconnects == restarts as u64 => Ok(()),
+                _ => Err(site.text("/ready").await?),
+            }
+        })
+        .await;
+        site.cluster.fault(&json!({"fault": "delay", "ms": 0})).await;
+    }
+    assert!(
+        site.logged("WARN", "answers 404 to") > 0,
+        "{}",
+        site.daemon.output()
+    );
+    site.is_from("stream").await;
+    site.answers("slave.mesos.", &AGENTS).await;
+    assert_eq!(
+        site.metric("transom_discovery_source{source=\"stream\"}").await,
+        1
+    );
+    assert_eq!(
+        site.metric("transom_discovery_source{source=\"polling\"}").await,
+        0
+    );
+    let output = site.daemon.output();
+    assert_eq!(site.logged("WARN", "polling"), 0, "{output}");
+    assert_eq!(site.logged("ERROR", ""), 0, "{output}");
+    let followed = site.logged("INFO", "following the cluster's stream of events");
+    assert_eq!(followed, restarts + 1, "{output}");
+    let Site { cluster, daemon, .. } = site;
+    cluster.stop_after(Some(daemon));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unreachable_agents_records_go_with_its_tasks_and_come_back_with_it() {
+    let site = Site::start(&["--agent-timeout", "1"]).await;
+    site.answers("slave.mesos.", &AGENTS).await;
+    let app = json!({
+        "id": "/web", "cmd": "exec sleep 1000", "cpus": 0.1, "mem": 16, "instances": 1,
+        "constraints": [["hostname", "CLUSTER", "127.0.0.2"]],
+        "unreachableStrategy": {"inactiveAfterSeconds": 3600, "expungeAfterSeconds": 7200},
+    });
+    let url = format!("http://{}/v2/apps", site.addresses["apps"]);
+    let answer = http().post(url).json(&app).send().await.unwrap();
+    assert_eq!(answer.status(), 201, "{}", answer.text().await.unwrap());
+    site.answers("web.marathon.mesos.", &["127.0.0.2"]).await;
+    let agent = |fault: &str| json!({"fault": fault, "agent": "127.0.0.2"});
+    site.cluster.fault(&agent("partition-agent")).await;
+    site.answers("slave.mesos.", &["127.0.0.1", "127.0.0.3"]).await;
+    site.answers("web.marathon.mesos.", &[]).await;
+    site.cluster.fault(&agent("heal-agent")).await;
+    site.answers("slave.mesos.", &AGENTS).await;
+    site.answers("web.marathon.mesos.", &["127.0.0.2"]).await;
+    assert_eq!(site.metric("transom_discovery_drift_total").await, 0);
+    assert_eq!(site.metric(RECONNECTS).await, 0);
+    let Site { cluster, daemon, .. } = site;
+    cluster.stop_after(Some(daemon));
+}
