@@ -12,11 +12,15 @@ mod template;
 mod test;
 mod work;
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::exit::Unavailable;
+use crate::config;
+use crate::exit::{Misconfigured, Unavailable};
 use crate::output::{self, Output};
 use bench::Bench;
 use build::Build;
@@ -51,9 +55,18 @@ pub(super) enum PluginCommand {
 /// Which daemon, and how to show what it says.
 #[derive(Debug, Args)]
 pub(super) struct Daemon {
-    /// The daemon's admin port.
-    #[arg(long, env = "TRANSOM_ADMIN_URL", default_value = "http://127.0.0.1:9990")]
-    admin: String,
+    /// The daemon's admin port; http://127.0.0.1:9990, unless `--config` says otherwise.
+    #[arg(long, env = "TRANSOM_ADMIN_URL", value_name = "URL")]
+    admin: Option<String>,
+    /// The daemon's `admin.username`, where it asks for one.
+    #[arg(long, env = "TRANSOM_ADMIN_USERNAME")]
+    username: Option<String>,
+    /// The daemon's `admin.password`; better given by the variable, as other users see a command line.
+    #[arg(long, env = "TRANSOM_ADMIN_PASSWORD", hide_env_values = true)]
+    password: Option<String>,
+    /// The daemon's configuration file: address, user and password that are not given are taken from its section [admin].
+    #[arg(long, env = "TRANSOM_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
     #[arg(long, value_enum, default_value_t)]
     output: Output,
 }
@@ -117,7 +130,42 @@ impl PluginCommand {
     }
 }
 
+/// Where to ask, and as whom.
+struct Place {
+    url: String,
+    credentials: Option<(String, String)>,
+}
+
 impl Daemon {
+    /// What the options say, then the daemon's own configuration.
+    fn place(&self) -> anyhow::Result<Place> {
+        let section = self
+            .config
+            .as_deref()
+            .map(config::admin)
+            .transpose()?
+            .unwrap_or_default();
+        let url = self.admin.clone().unwrap_or_else(|| {
+            let address = match section.listener {
+                address if !address.is_unspecified() => address,
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            };
+            format!("http://{}", SocketAddr::new(address, section.port))
+        });
+        let username = self.username.clone().or(section.username);
+        let password = self.password.clone();
+        let password = password.or_else(|| section.password.map(|password| password.reveal().to_owned()));
+        let credentials = match (username, password) {
+            (Some(username), Some(password)) => Some((username, password)),
+            (None, None) => None,
+            _ => anyhow::bail!(
+                "--username and --password go together (TRANSOM_ADMIN_USERNAME and TRANSOM_ADMIN_PASSWORD)"
+            ),
+        };
+        Ok(Place { url, credentials })
+    }
+
     async fn get(&self, path: &str) -> anyhow::Result<Value> {
         self.ask(reqwest::Method::GET, path, None).await
     }
@@ -137,7 +185,8 @@ impl Daemon {
     }
 
     async fn ask(&self, method: reqwest::Method, path: &str, body: Option<Value>) -> anyhow::Result<Value> {
-        let url = format!("{}/v1/plugins{path}", self.admin.trim_end_matches('/'));
+        let Place { url, credentials } = self.place().context(Misconfigured)?;
+        let url = format!("{}/v1/plugins{path}", url.trim_end_matches('/'));
         let client = reqwest::Client::builder()
             .no_proxy()
             .tls_certs_only([])
@@ -145,6 +194,9 @@ impl Daemon {
             .timeout(std::time::Duration::from_mins(1))
             .build()?;
         let mut request = client.request(method, &url);
+        if let Some((username, password)) = credentials {
+            request = request.basic_auth(username, Some(password));
+        }
         if let Some(body) = body {
             request = request.json(&body);
         }

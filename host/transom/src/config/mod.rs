@@ -11,11 +11,11 @@ mod secret;
 mod settings;
 mod workflow;
 
-pub(crate) use load::{Overrides, load};
+pub(crate) use load::{Overrides, admin, load, missing};
 pub(crate) use mesos_dns::{Import, read as read_mesos_dns};
 pub(crate) use names::WORKFLOW;
 pub(crate) use report::{rows, toml};
 pub(crate) use settings::{
-    Apps, Cluster, Discovery, LogFormat, Looker, Oci, OciLogin, Plugins, Settings, Signatures, Store,
+    Admin, Apps, Cluster, Discovery, LogFormat, Looker, Oci, OciLogin, Plugins, Settings, Signatures, Store,
 };
 pub(crate) use workflow::Workflow;
