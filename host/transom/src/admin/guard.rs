@@ -46,7 +46,7 @@ impl Guard {
     /// For a port that can change nothing and was told where to listen, as discovery's: everybody may read. On loopback the
     /// host name is checked all the same, as nobody but this machine is meant to read there.
     pub(crate) fn read_only(listener: IpAddr) -> Guard {
-        let everybody = [Ipv4Net::default().into(), Ipv6Net::default().into()];
+        let everybody: [IpNet; 2] = [Ipv4Net::default().into(), Ipv6Net::default().into()];
         Guard {
             access: listener
                 .is_loopback()
@@ -145,12 +145,13 @@ mod tests {
         let right = credentials.authorization();
         let (right, wrong) = (Some(right.as_str()), Some("Basic dTp4"));
         let (here, near, far) = ("127.0.0.1", "::ffff:10.0.0.1", "192.0.2.1");
-        let networks: Vec<IpNet> = vec!["10.0.0.0/8".parse().expect("a network")];
+        let none: &[IpNet] = &[];
+        let some: &[IpNet] = &["10.0.0.0/8".parse().expect("a network")];
         // Credentials, networks; peer, credentials shown: status.
         for (with, networks, cases) in [
             (
                 false,
-                &[][..],
+                none,
                 [
                     (here, None, 200),
                     (near, None, 403),
@@ -160,7 +161,7 @@ mod tests {
             ),
             (
                 false,
-                &networks[..],
+                some,
                 [
                     (here, None, 200),
                     (near, None, 200),
@@ -170,7 +171,7 @@ mod tests {
             ),
             (
                 true,
-                &[],
+                none,
                 [
                     (here, None, 401),
                     (here, right, 200),
@@ -180,7 +181,7 @@ mod tests {
             ),
             (
                 true,
-                &networks,
+                some,
                 [
                     (here, None, 401),
                     (near, None, 200),

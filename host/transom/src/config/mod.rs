@@ -16,6 +16,6 @@ pub(crate) use mesos_dns::{Import, read as read_mesos_dns};
 pub(crate) use names::WORKFLOW;
 pub(crate) use report::{rows, toml};
 pub(crate) use settings::{
-    Admin, Apps, Cluster, Discovery, LogFormat, Looker, Oci, OciLogin, Plugins, Settings, Signatures, Store,
+    Apps, Cluster, Discovery, LogFormat, Looker, Oci, OciLogin, Plugins, Settings, Signatures, Store,
 };
 pub(crate) use workflow::Workflow;
