@@ -9,6 +9,7 @@
 )]
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -120,10 +121,10 @@ impl Raw {
     fn text(&self, address: SocketAddr) -> String {
         let mut text = format!("{} {} HTTP/1.1\r\nConnection: close\r\n", self.method, self.path);
         if !self.headers.iter().any(|(name, _)| *name == "Host") {
-            text += &format!("Host: {address}\r\n");
+            let _ = write!(text, "Host: {address}\r\n");
         }
         for (name, value) in &self.headers {
-            text += &format!("{name}: {value}\r\n");
+            let _ = write!(text, "{name}: {value}\r\n");
         }
         text + &format!("Content-Length: {}\r\n\r\n{}", self.body.len(), self.body)
     }

@@ -137,10 +137,10 @@ fn imported(text: &str, file: &Path, here: &Path, components: Option<PathBuf>) -
         printed += ".\n";
     }
     for gap in config::missing(&sections) {
-        printed += &format!("# Needed before it can be served: {gap}\n");
+        printed.extend(["# Needed before it can be served: ", &gap, "\n"]);
     }
     for note in notes {
-        printed += &format!("# {note}\n");
+        printed.extend(["# ", note, "\n"]);
     }
     Ok(printed + &sections)
 }

@@ -55,7 +55,7 @@ pub(super) enum PluginCommand {
 /// Which daemon, and how to show what it says.
 #[derive(Debug, Args)]
 pub(super) struct Daemon {
-    /// The daemon's admin port; http://127.0.0.1:9990, unless `--config` says otherwise.
+    /// The daemon's admin port; `http://127.0.0.1:9990`, unless `--config` says otherwise.
     #[arg(long, env = "TRANSOM_ADMIN_URL", value_name = "URL")]
     admin: Option<String>,
     /// The daemon's `admin.username`, where it asks for one.

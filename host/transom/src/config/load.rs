@@ -110,15 +110,16 @@ pub(crate) fn admin(file: &Path) -> anyhow::Result<Admin> {
         );
     }
     let figment = Figment::new().merge(Toml::file_exact(file)).merge(environment());
-    let found = figment.find_value("admin");
-    match found.map(|_| figment.extract_inner("admin")) {
-        // Also a file that is not TOML: that is said when it is extracted.
-        Err(_) => match figment.extract::<Dict>() {
+    // Also where the file is not TOML, which is said when all of it is extracted.
+    if figment.find_value("admin").is_err() {
+        return match figment.extract::<Dict>() {
             Ok(_) => Ok(Admin::default()),
             Err(error) => bail!("{}", explain(&error)),
-        },
-        Ok(Ok(section)) => Ok(section),
-        Ok(Err(error)) => bail!("{}", explain(&error)),
+        };
+    }
+    match figment.extract_inner("admin") {
+        Ok(section) => Ok(section),
+        Err(error) => bail!("{}", explain(&error)),
     }
 }
 
@@ -154,14 +155,13 @@ fn refuse_half_credentials(settings: &Settings) -> anyhow::Result<()> {
         section.username.as_deref(),
         section.password.as_ref().map(Secret::reveal),
     ) {
-        (None, None) => Ok(()),
         (Some(_), None) => bail!(set("password", "username")),
         (None, Some(_)) => bail!(set("username", "password")),
         (Some(username), Some(_)) if username.is_empty() || username.contains(':') => {
             bail!("`admin.username` is {username:?}: expected a name without a colon")
         }
         (Some(_), Some("")) => bail!("`admin.password` is empty: expected a password"),
-        (Some(_), Some(_)) => Ok(()),
+        (None, None) | (Some(_), Some(_)) => Ok(()),
     }
 }
 
