@@ -16,6 +16,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use transom_tests::eventually;
 use transom_tests::process::Transom;
+use transom_tests::site::Cluster;
 
 use workflow_site::Workflow;
 
@@ -214,21 +215,27 @@ async fn an_operator_in_a_shell() {
     );
     workflow.shows("long", "TASK_KILLED").await;
 
-    // Ctrl-C kills the job.
-    let mut run = workflow.operator_begun(&["--id", "interrupted", "--", "sleep", "1000"]);
-    run.line("the job to run", |line| {
-        line.contains("TASK_RUNNING").then_some(())
-    });
-    let (status, output) = run.interrupt();
-    assert!(!status.success());
-    assert!(
-        output.contains("given up: interrupted; it ended in TASK_KILLED"),
-        "{output}"
-    );
-    workflow.shows("interrupted", "TASK_KILLED").await;
+    // Ctrl-C kills the job, and so does a supervisor's SIGTERM.
+    for id in ["interrupted", "terminated"] {
+        let mut run = workflow.operator_begun(&["--id", id, "--", "sleep", "1000"]);
+        run.line("the job to run", |line| {
+            line.contains("TASK_RUNNING").then_some(())
+        });
+        let (status, output) = if id == "interrupted" {
+            run.interrupt()
+        } else {
+            run.terminate()
+        };
+        assert_eq!(status.code(), Some(1), "{output}");
+        assert!(
+            output.contains(&format!("given up: {id}; it ended in TASK_KILLED")),
+            "{output}"
+        );
+        workflow.shows(id, "TASK_KILLED").await;
+    }
 
     // What is wrong with a job is told.
-    let (success, output) = workflow.operator(&["--cpus", "0", "--", "true"]);
+    let (success, output) = workflow.operator(&["--cpus=-1", "--", "true"]);
     assert!(!success && output.contains("/cpus"), "{output}");
     workflow.site.cluster.stop_after(workflow.site.daemon);
 }
@@ -373,6 +380,128 @@ fn the_engines_own_file_is_imported() {
     assert!(!output.contains("hunter2"), "{output}");
     let (code, output) = run(dir.path(), &["config", "import", "t.toml"]);
     assert_eq!(code, Some(2), "{output}");
+}
+
+/// What `config import` prints is served as it is: with a store, and with the components.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_imported_configuration_is_served_as_it_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path());
+    let file = format!(
+        "[mesos]\nmaster = {}\ndocker_image_slave = apache/airflow:3.3.2\nmesos_attributes = '[\"rack:r1\"]'\n",
+        cluster.master
+    );
+    fs::write(dir.path().join("airflow.cfg"), file).expect("written");
+    let (code, output) = run(dir.path(), &["config", "import", "airflow.cfg"]);
+    assert_eq!(code, Some(0), "{output}");
+    fs::write(dir.path().join("transom.toml"), &output).expect("written");
+    let arguments = ["serve", "--port", "workflow=0", "--port", "admin=0"];
+    let mut daemon = Transom::start(dir.path(), arguments);
+    let of = |name: &'static str| {
+        move |line: &str| {
+            let at = line
+                .find(&format!("{name}=127.0.0.1:"))
+                .filter(|_| line.contains("serving"))?;
+            let address = line[at..].split(['=', ' ']).nth(1)?;
+            Some(address.trim_matches('"').to_owned())
+        }
+    };
+    let admin = daemon.line("the admin port", of("admin"));
+    let workflow = daemon.line("the workflow port", of("workflow"));
+    let client = transom_tests::http();
+    eventually("the daemon to be ready", || async {
+        let answer = client.get(format!("http://{admin}/ready")).send().await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        let ready = answer.status().is_success();
+        let seen = answer.text().await.map_err(|error| error.to_string())?;
+        ready.then_some(()).ok_or(seen)
+    })
+    .await;
+    // The matcher is there: it says what is wrong with a condition.
+    let body = json!({"command": ["true"], "attributes": ["gpu"]});
+    let answer = client
+        .post(format!("http://{workflow}/v0/queue_command"))
+        .json(&body);
+    let answer = answer.send().await.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    cluster.stop_after(Some(daemon));
+}
+
+/// Without a Redis nothing is served; what else there is, is said.
+#[test]
+fn a_daemon_without_a_redis_names_the_embedded_store() {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::create_dir(dir.path().join("plugins")).expect("made");
+    // Nobody listens on a port that was just given back.
+    let free = std::net::TcpListener::bind("127.0.0.1:0")
+        .expect("a port")
+        .local_addr()
+        .expect("an address");
+    let text = format!("[store]\nserver = \"{free}\"\n[workflow]\nport = 0\n[admin]\nport = 0\n");
+    fs::write(dir.path().join("transom.toml"), text).expect("written");
+    let mut daemon = Transom::start(dir.path(), ["serve"]);
+    daemon.line("the embedded store", |line| {
+        (line.contains("WARN") && line.contains("file:DIR")).then_some(())
+    });
+    daemon.terminate();
+}
+
+/// Zero is taken as it is, as the older provider does; the task gets the least that there is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_asks_for_nothing_runs() {
+    let workflow = Workflow::start().await;
+    for (id, body) in [
+        ("no-memory", json!({"mem_limit": 0})),
+        ("no-memory-with-a-unit", json!({"mem_limit": "0m"})),
+        ("no-cpus", json!({"cpus": 0})),
+        ("nothing", json!({"cpus": 0, "mem_limit": 0, "disk": 0})),
+    ] {
+        let mut body = body;
+        body["workflow_task_id"] = json!(id);
+        body["command"] = json!(["true"]);
+        workflow.queue(body).await;
+        workflow.shows(id, "TASK_FINISHED").await;
+        assert_eq!(workflow.launches(id), 1, "{id}");
+    }
+    workflow.site.cluster.stop_after(workflow.site.daemon);
+}
+
+/// A wrong password is noticed at once, also where none is needed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_password_is_refused_on_a_trusted_network() {
+    let workflow = Workflow::start().await;
+    let body = json!({"workflow_task_id": "a", "command": ["true"]});
+    let queue = || {
+        workflow
+            .site
+            .http
+            .post(workflow.url("/v0/queue_command"))
+            .json(&body)
+    };
+    let look = || workflow.site.http.get(workflow.url("/v0/task/a"));
+    for request in [
+        queue().basic_auth("user", Some("wrong")),
+        queue().bearer_auth("password"),
+        look().basic_auth("user", Some("wrong")),
+    ] {
+        let answer = request.send().await.expect("an answer");
+        assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
+        assert_eq!(answer.text().await.expect("a text"), "Unauthorized Access");
+    }
+    assert_eq!(
+        look()
+            .send()
+            .await
+            .expect("an answer")
+            .text()
+            .await
+            .expect("a text"),
+        "null"
+    );
+    for request in [queue(), queue().basic_auth("user", Some("password"))] {
+        assert_eq!(request.send().await.expect("an answer").status(), StatusCode::OK);
+    }
+    workflow.site.cluster.stop_after(workflow.site.daemon);
 }
 
 /// A command to its end: its exit code and what it wrote.

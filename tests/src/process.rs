@@ -118,6 +118,13 @@ impl Transom {
         (status, self.output())
     }
 
+    /// Ends it as a supervisor does (SIGTERM) and waits; panics when it does not stop in time.
+    pub fn terminate(mut self) -> (ExitStatus, String) {
+        self.signal(Signal::SIGTERM);
+        let status = self.wait();
+        (status, self.output())
+    }
+
     /// kill -9: no farewell.
     pub fn kill(mut self) {
         self.signal(Signal::SIGKILL);

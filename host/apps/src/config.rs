@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use transom_web::{AllowedHost, Origin};
 
 use crate::bus::PlanForm;
 
@@ -15,6 +16,11 @@ pub struct Config {
     pub listener: IpAddr,
     /// The networks whose requests are answered, besides this machine's.
     pub trusted_networks: Vec<IpNet>,
+    /// Host names by which clients reach the port, beside loopback, its address and [`hostname`](Self::hostname). Requests
+    /// for other names are refused.
+    pub allowed_hosts: Vec<AllowedHost>,
+    /// Other sites whose web pages may use the port.
+    pub allowed_origins: Vec<Origin>,
     /// The HTTP port; 0 takes a free one.
     pub port: u16,
     /// The name under which clients reach this daemon; shown by `/v2/leader` and `X-Marathon-Leader`.
@@ -74,6 +80,8 @@ impl Default for Config {
         Self {
             listener: IpAddr::V4(Ipv4Addr::LOCALHOST),
             trusted_networks: Vec::new(),
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
             port: 8080,
             hostname: "localhost".to_owned(),
             prefix: "apps".to_owned(),

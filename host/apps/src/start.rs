@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use transom_plugins::Plugins;
 use transom_scheduler::Job;
 use transom_store::{Standing, Store};
-use transom_web::{Forwarder, Limits, Listener};
+use transom_web::{Access, Forwarder, Limits, Listener};
 
 use crate::api::{self, Api, Shared};
 use crate::core::mirror::Mirror;
@@ -37,6 +37,11 @@ pub struct Bound {
 }
 
 impl Config {
+    /// Which host names and origins the port answers.
+    fn access(&self) -> Access {
+        Access::new("apps", self.allowed_hosts.clone(), self.allowed_origins.clone()).named(&self.hostname)
+    }
+
     /// Takes the port.
     ///
     /// # Errors
@@ -107,7 +112,7 @@ impl Bound {
             turns,
         };
         let grace = config.grace;
-        let networks = config.trusted_networks.clone().into();
+        let (networks, access) = (config.trusted_networks.clone().into(), config.access());
         let router = api::router(&Api {
             shared: Arc::new(Shared {
                 config,
@@ -122,7 +127,7 @@ impl Bound {
                 syncs,
             }),
         });
-        let router = transom_web::trusted(router, networks);
+        let router = transom_web::guarded(transom_web::trusted(router, networks), access);
         let tracker = TaskTracker::new();
         let stop = token.clone();
         tracker.spawn(async move {

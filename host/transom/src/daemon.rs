@@ -107,6 +107,7 @@ impl Daemon {
             ..Addresses::default()
         };
 
+        let guard_of_admin = parts::admin_guard(&settings);
         let cluster = Client::new(parts::cluster_config(&settings.cluster).context(Misconfigured)?)
             .context(Misconfigured)?;
         let apps_port = settings
@@ -179,6 +180,7 @@ impl Daemon {
                 discovery.clone(),
                 workflow.clone(),
             ),
+            guard_of_admin,
             token.child_token(),
         );
         guard.disarm();

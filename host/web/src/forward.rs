@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
+use crate::access::JUDGED;
 use crate::{ApiError, Error, Result};
 
 /// Connecting to the leader takes no longer.
@@ -121,6 +122,10 @@ impl Forwarder {
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
         let mut headers = end_to_end(&head.headers);
         headers.remove(header::HOST);
+        // This daemon has judged where the request comes from; the leader has another name and would refuse it.
+        for name in JUDGED {
+            headers.remove(name);
+        }
         headers.append(self.via.clone(), self.own.clone());
         let sending = self
             .http

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_path_to_error::{Path, Segment};
 
 use crate::ApiError;
+use crate::serve::MaxBody;
 
 /// A JSON body: read from a request, or written as a response.
 ///
@@ -57,6 +58,14 @@ where
     })
 }
 
+/// The message of a 413. `limit` is known on ports that [`crate::serve`] serves.
+pub(crate) fn too_large(limit: Option<MaxBody>) -> String {
+    match limit {
+        Some(MaxBody(max)) => format!("The body is larger than the {max} bytes this port accepts"),
+        None => "The body is larger than this port accepts".to_owned(),
+    }
+}
+
 /// A path as the app API writes it: names after slashes, indexes in round brackets.
 fn written(path: &Path) -> String {
     let mut text = String::new();
@@ -85,16 +94,14 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let limit = request.extensions().get::<MaxBody>().copied();
         let body = Bytes::from_request(request, state).await.map_err(|refused| {
             let status = refused.status();
-            ApiError::new(
-                status,
-                if status == StatusCode::PAYLOAD_TOO_LARGE {
-                    "The body is larger than this port accepts"
-                } else {
-                    "The body could not be read"
-                },
-            )
+            let text = match status {
+                StatusCode::PAYLOAD_TOO_LARGE => too_large(limit),
+                _ => "The body could not be read".to_owned(),
+            };
+            ApiError::new(status, text)
         })?;
         Self::parse(&body).map(Json)
     }

@@ -7,18 +7,24 @@
 //! * [`metrics`] renders a registry.
 //! * A [`Certificate`] makes a port speak TLS, and nothing else.
 //! * [`trusted`] answers only the networks that the configuration names.
+//! * [`guarded`] refuses what web pages of other sites send, and host names that are not the port's.
+//! * [`json_errors`] gives a JSON body to what extractors refuse.
+//! * [`Credentials`] compares HTTP basic authentication; who needs it is the port's decision.
 //!
-//! What it does not do: no credentials, no HTTP/2 yet; a job's own routes, texts and statuses stay with it.
+//! What it does not do: no HTTP/2 yet; a job's own routes, texts and statuses stay with it.
 //!
 //! How it fails: binding is the only thing that returns an [`Error`]. Once a port serves, a broken connection ends alone
 //! and is logged at `debug`; running out of file descriptors pauses accepting for a moment and is logged as a warning.
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod api_error;
 mod certificate;
+mod credentials;
 mod forward;
 mod json;
+mod json_errors;
 mod layers;
 mod listener;
 pub mod metrics;
@@ -26,14 +32,17 @@ mod serve;
 mod stream;
 mod trusted;
 
+pub use access::{Access, AllowedHost, Origin, guarded};
 pub use api_error::ApiError;
 pub use certificate::Certificate;
+pub use credentials::{Credentials, Presented};
 pub use forward::{Forwarder, Unforwarded};
 pub use json::Json;
+pub use json_errors::json_errors;
 pub use layers::layers;
 pub use listener::Listener;
 pub use serve::{Limits, serve};
-pub use trusted::trusted;
+pub use trusted::{is_within, trusted};
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,7 @@
 //! Answering on a port until told to stop.
 
+mod refusals;
+
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -26,8 +28,9 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use self::refusals::{Refusals, Turn};
 use crate::stream::until_stopped;
-use crate::{ApiError, Certificate, Error, Listener, Result};
+use crate::{ApiError, Certificate, Error, Listener, Result, json};
 
 /// What a port puts up with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +56,14 @@ impl Default for Limits {
     }
 }
 
+/// The address of this machine that a client connected to; an extension of each request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LocalAddr(pub(crate) SocketAddr);
+
+/// See [`Limits::max_body`]; an extension of each request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MaxBody(pub(crate) usize);
+
 /// hyper reads heads into a buffer that cannot be smaller.
 const SMALLEST_HEAD: usize = 8192;
 /// For a TLS handshake.
@@ -65,7 +76,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Serves a router until `token` is cancelled: then no connection is accepted any more, idle ones are closed, event
 /// streams (`text/event-stream`) end, requests being answered get `grace` to finish, and what is left is cut.
 ///
-/// HTTP/1.0 and 1.1, within TLS where the listener has a certificate. Handlers find the client's address as [`ConnectInfo`]`<SocketAddr>`.
+/// HTTP/1.0 and 1.1, within TLS where the listener has a certificate. Handlers find the client's address as
+/// [`ConnectInfo`]`<SocketAddr>`.
 pub async fn serve(
     listener: Listener,
     router: Router,
@@ -108,12 +120,16 @@ pub async fn serve(
                     let Some(stream) = spoken_to(stream, client, limits, &token).await else {
                         return;
                     };
+                    let ends = Ends {
+                        client,
+                        local: stream.local_addr().unwrap_or(addr),
+                    };
                     match acceptor {
-                        None => connection(stream, client, router, limits, token).await,
+                        None => connection(stream, ends, router, limits, token).await,
                         Some(acceptor) => {
                             if let Some(stream) = shake_hands(stream, client, acceptor, limits, &token).await
                             {
-                                connection(stream, client, router, limits, token).await;
+                                connection(stream, ends, router, limits, token).await;
                             }
                         }
                     }
@@ -206,23 +222,36 @@ async fn shake_hands(
     spoke.then_some(stream)
 }
 
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    client: SocketAddr,
+    local: SocketAddr,
+}
+
 async fn connection<S>(
     stream: S,
-    client: SocketAddr,
+    Ends { client, local }: Ends,
     router: Router,
     limits: Limits,
     token: CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let stopping = token.clone();
+    let (stopping, turn) = (token.clone(), Turn::default());
+    let max_head = limits.max_head.max(SMALLEST_HEAD);
+    let stream = Refusals::new(TokioIo::new(stream), turn.clone(), max_head);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let mut request = request.map(Body::new);
-        request.extensions_mut().insert(ConnectInfo(client));
-        let (router, token) = (router.clone(), token.clone());
+        let extensions = request.extensions_mut();
+        extensions.insert(ConnectInfo(client));
+        extensions.insert(LocalAddr(local));
+        extensions.insert(MaxBody(limits.max_body));
+        let (router, token, turn) = (router.clone(), token.clone(), turn.clone());
+        turn.take();
         async move {
             let Ok(response) = router.oneshot(request).await;
-            Ok::<_, Infallible>(until_stopped(response, &token))
+            Ok::<_, Infallible>(turn.until_written(until_stopped(response, &token)))
         }
     });
     let mut connection = std::pin::pin!(
@@ -231,8 +260,8 @@ async fn connection<S>(
             // As the programs write them whose place is taken, for clients that look for nothing else.
             .title_case_headers(true)
             .header_read_timeout(limits.header_timeout)
-            .max_buf_size(limits.max_head.max(SMALLEST_HEAD))
-            .serve_connection(TokioIo::new(stream), service)
+            .max_buf_size(max_head)
+            .serve_connection(stream, service)
     );
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -253,7 +282,7 @@ async fn refuse_large_body(max: usize, request: Request, next: Next) -> Response
         .and_then(|length| length.to_str().ok())
         .and_then(|length| length.parse::<u64>().ok());
     if announced.is_some_and(|length| length > max as u64) {
-        let text = format!("The body is larger than the {max} bytes this port accepts");
+        let text = json::too_large(Some(MaxBody(max)));
         return ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
     }
     next.run(request).await

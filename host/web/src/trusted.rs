@@ -27,7 +27,7 @@ async fn look(networks: &[IpNet], request: Request, next: Next) -> Response {
         .get::<ConnectInfo<SocketAddr>>()
         .map(|info| info.0.ip().to_canonical());
     match peer {
-        Some(peer) if is_trusted(networks, peer) => next.run(request).await,
+        Some(peer) if peer.is_loopback() || is_within(networks, peer) => next.run(request).await,
         peer => {
             tracing::warn!(?peer, "a request from a network that is not trusted was refused");
             let text = "Requests from this network are not answered. The configuration names those that are, as trusted_networks.";
@@ -36,8 +36,10 @@ async fn look(networks: &[IpNet], request: Request, next: Next) -> Response {
     }
 }
 
-fn is_trusted(networks: &[IpNet], peer: IpAddr) -> bool {
-    peer.is_loopback() || networks.iter().any(|network| network.contains(&peer))
+/// Whether an address belongs to one of the networks. An IPv4 address that is written as IPv6 counts as IPv4.
+pub fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    networks.iter().any(|network| network.contains(&address))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use http::HeaderName;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use transom_web::{ApiError, Forwarder, Limits, Listener, serve};
+use transom_web::{Access, ApiError, Forwarder, Limits, Listener, guarded, serve};
 
 const VIA: HeaderName = HeaderName::from_static("x-marathon-via");
 const GRACE: Duration = Duration::from_secs(5);
@@ -115,6 +115,36 @@ async fn request_and_answer_arrive_whole_but_for_what_belongs_to_a_connection() 
         standby.addr
     );
     assert_eq!(answer.text().await.unwrap(), expected);
+    standby.stop().await;
+    leader.stop().await;
+}
+
+/// A page of the standby's own, whose name the leader does not know.
+#[tokio::test]
+async fn the_leader_leaves_it_to_the_standby_to_judge_a_page() {
+    let guard = |router, host: &str| {
+        let hosts = vec![host.parse().unwrap()];
+        guarded(router, Access::new("apps", hosts, Vec::new()))
+    };
+    let leader = Server::start(|own| guard(leader(own), "leader.test"));
+    let address = leader.addr.to_string();
+    let standby = Server::start(|own| guard(passing_on(&own.to_string(), address), "standby.test"));
+    for (origin, site, expected) in [
+        ("http://standby.test", "same-origin", 409),
+        ("http://evil.test", "cross-site", 403),
+        ("http://leader.test", "cross-site", 403),
+    ] {
+        let answer = client()
+            .post(format!("http://{}/v2/apps", standby.addr))
+            .header("host", "standby.test")
+            .header("origin", origin)
+            .header("sec-fetch-site", site)
+            .header("sec-fetch-mode", "cors")
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(answer.status().as_u16(), expected, "{origin}: {answer:?}");
+    }
     standby.stop().await;
     leader.stop().await;
 }

@@ -196,6 +196,62 @@ async fn a_head_without_end_is_refused() {
     server.stop().await;
 }
 
+/// Reads one answer to its end.
+async fn answer(stream: &mut TcpStream) -> String {
+    let head = until(stream, "\r\n\r\n").await;
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("Content-Length: ")?.parse::<usize>().ok())
+        .unwrap();
+    let (_, body) = head.split_once("\r\n\r\n").unwrap();
+    let mut rest = vec![0; length - body.len()];
+    stream.read_exact(&mut rest).await.unwrap();
+    head.clone() + std::str::from_utf8(&rest).unwrap()
+}
+
+#[tokio::test]
+async fn what_never_reaches_the_router_is_refused_in_json_too() {
+    let limits = Limits {
+        max_head: 8192,
+        ..Limits::default()
+    };
+    let server = Server::start(plain(), limits, LONG);
+    let long = "x".repeat(20_000);
+    for (request, status, expected) in [
+        (
+            format!("GET /hello HTTP/1.1\r\nX: {long}\r\n\r\n"),
+            431,
+            "larger than the 8192 bytes",
+        ),
+        (
+            "GET /hello HTTP/1.1\r\nno colon\r\n\r\n".to_owned(),
+            400,
+            "is not HTTP",
+        ),
+        ("\u{1}\r\n\r\n".to_owned(), 400, "is not HTTP"),
+    ] {
+        // On a new connection, and after requests that the router has answered.
+        for before in 0..3 {
+            let mut stream = server.say("").await;
+            for _ in 0..before {
+                stream
+                    .write_all(b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n")
+                    .await
+                    .unwrap();
+                assert!(answer(&mut stream).await.ends_with("127.0.0.1"));
+            }
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let refused = answer(&mut stream).await;
+            let (head, body) = refused.split_once("\r\n\r\n").unwrap();
+            assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{refused}");
+            assert!(head.contains("Content-Type: application/json"), "{refused}");
+            let body: serde_json::Value = serde_json::from_str(body).unwrap();
+            assert!(body["message"].as_str().unwrap().contains(expected), "{refused}");
+        }
+    }
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn who_does_not_speak_up_is_shown_out() {
     let limits = Limits {

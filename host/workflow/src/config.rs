@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use transom_web::{AllowedHost, Credentials, Origin};
 
 /// Settings of the job; all have defaults.
 #[derive(Clone, Debug)]
@@ -24,6 +25,11 @@ pub struct Config {
     pub credentials: Option<Credentials>,
     /// Networks whose requests may queue and look up without credentials; `None`: this machine.
     pub trusted_networks: Option<Vec<IpNet>>,
+    /// Host names by which clients reach the port, beside loopback, its address and [`hostname`](Self::hostname). Requests
+    /// for other names are refused.
+    pub allowed_hosts: Vec<AllowedHost>,
+    /// Other sites whose web pages may use the port.
+    pub allowed_origins: Vec<Origin>,
     /// Prefix of the job's keys in the store, without a slash at its end; the scheduler's of the same framework.
     pub prefix: String,
     /// What jobs get that say nothing else.
@@ -36,21 +42,6 @@ pub struct Config {
     pub max_jobs: usize,
     /// How long requests that are being answered may take when the daemon stops.
     pub grace: Duration,
-}
-
-/// User and password of the HTTP port. Neither is ever shown.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
-    /// The user.
-    pub username: String,
-    /// The password.
-    pub password: String,
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Credentials(********)")
-    }
 }
 
 /// What jobs get that say nothing else, and what all of them get.
@@ -133,6 +124,8 @@ impl Default for Config {
             tls: None,
             credentials: None,
             trusted_networks: None,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
             prefix: "Airflow".to_owned(),
             defaults: Defaults::default(),
             unreachable_grace: Duration::from_mins(1),

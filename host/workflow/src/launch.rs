@@ -67,11 +67,24 @@ struct Needs {
     conditions: Vec<String>,
 }
 
+/// CPUs of a job that asks for nothing at all. Masters refuse tasks without resources, and this is the smallest part of a
+/// CPU that they offer.
+const LEAST_CPUS: f64 = 0.01;
+
+/// CPUs, memory, disk and GPUs that a job is launched with.
+fn amounts(spec: &Spec) -> [f64; 4] {
+    let amounts = [spec.cpus, spec.mem, spec.disk, spec.gpus];
+    let nothing = amounts.iter().all(|amount| (amount * 1000.0).round() <= 0.0) && spec.ports.is_empty();
+    if nothing {
+        return [LEAST_CPUS, 0.0, 0.0, 0.0];
+    }
+    amounts
+}
+
 impl Needs {
     fn of(spec: &Spec, defaults: &Defaults) -> Self {
         Self {
-            amounts: [spec.cpus, spec.mem, spec.disk, spec.gpus]
-                .map(|amount| (amount * 1000.0).round() as u64),
+            amounts: amounts(spec).map(|amount| (amount * 1000.0).round() as u64),
             ports: spec.ports.iter().map(|port| port.host_port).collect(),
             conditions: conditions(spec, defaults),
         }
@@ -147,15 +160,16 @@ impl Sorter {
             .ports
             .iter()
             .map(|port| port.map_or(PortRequest::Random, PortRequest::Fixed));
+        let [cpus, mem, disk, gpus] = amounts(spec);
         let made = Arc::new(RunSpec {
             id: format!("jobs-{}", self.made),
             version: String::new(),
             // Expressions do not look at what is placed.
             instances: 1,
-            cpus: spec.cpus,
-            mem: spec.mem,
-            disk: spec.disk,
-            gpus: spec.gpus,
+            cpus,
+            mem,
+            disk,
+            gpus,
             ports: ports.collect(),
             conditions: needs
                 .conditions

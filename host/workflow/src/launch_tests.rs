@@ -222,3 +222,28 @@ fn jobs_with_equal_needs_are_matched_together() {
         [expression("gpu:true"), expression("gpu:true?:cpu:true")]
     );
 }
+
+#[test]
+fn a_job_that_asks_for_nothing_gets_the_least_that_clusters_offer() {
+    let defaults = defaults();
+    let mut sorter = Sorter::new(Arc::new(Book::default()), Arc::new(defaults.clone()));
+    for (body, expected) in [
+        (json!({"cpus": 0, "mem_limit": 0, "disk": 0}), (0.01, 0.0, 0.0)),
+        (
+            json!({"cpus": 0.0001, "mem_limit": "0m", "disk": 0}),
+            (0.01, 0.0, 0.0),
+        ),
+        // Zero of something is zero as long as there is something else.
+        (json!({"cpus": 0}), (0.0, 256.0, 1000.0)),
+        (json!({"cpus": 0.5, "mem_limit": "0", "disk": 0}), (0.5, 0.0, 0.0)),
+        (
+            json!({"cpus": 0, "mem_limit": 0, "disk": 0, "ports": [0]}),
+            (0.0, 0.0, 0.0),
+        ),
+    ] {
+        let mut body = body;
+        body["command"] = json!(["true"]);
+        let run = sorter.run_spec(&spec(&body, &defaults));
+        assert_eq!((run.cpus, run.mem, run.disk), expected, "{body}");
+    }
+}

@@ -64,10 +64,11 @@ mod table;
 #[cfg(test)]
 mod testing;
 
-pub use config::{Config, Credentials, Defaults};
+pub use config::{Config, Defaults};
 pub use error::Error;
 pub use role::Role;
 pub use start::{Bound, Workflow};
+pub use transom_web::Credentials;
 
 /// The crate's result.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -15,7 +15,7 @@ use transom_cluster::Client;
 use transom_plugins::Plugins;
 use transom_scheduler::Job;
 use transom_store::Standing;
-use transom_web::{Certificate, Forwarder, Limits, Listener};
+use transom_web::{Access, Certificate, Forwarder, Limits, Listener};
 
 use crate::api::{self, Api, Shared};
 use crate::launch::Book;
@@ -59,6 +59,16 @@ impl Config {
             config: self,
             listener,
         })
+    }
+
+    /// Which host names and origins the port answers.
+    fn access(&self) -> Access {
+        Access::new(
+            "workflow",
+            self.allowed_hosts.clone(),
+            self.allowed_origins.clone(),
+        )
+        .named(&self.hostname)
     }
 
     /// Whose requests may queue and look up without credentials.
@@ -133,7 +143,7 @@ impl Bound {
                  networks may queue jobs"
             );
         }
-        let grace = config.grace;
+        let (grace, access) = (config.grace, config.access());
         let limits = Limits {
             max_body: MAX_BODY,
             ..Limits::default()
@@ -147,6 +157,7 @@ impl Bound {
             registry,
             token.clone(),
         );
+        let router = transom_web::guarded(router, access);
         let lead = Arc::clone(&role.lead);
         let tracker = TaskTracker::new();
         let stop = token.clone();

@@ -120,7 +120,7 @@ pub(crate) fn router(api: &Api) -> Router {
     let told = api.clone();
     let headers =
         ServiceBuilder::new().map_response(move |response: Response| with_headers(response, told.leader()));
-    let routes = transom_web::layers(routes).layer(headers);
+    let routes = transom_web::json_errors(transom_web::layers(routes)).layer(headers);
     let collapse = ServiceBuilder::new().map_request(|mut request: Request| {
         let uri = collapsed(request.uri());
         if let Some(uri) = uri {

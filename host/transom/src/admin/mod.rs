@@ -1,4 +1,5 @@
-//! The admin port: health, readiness, metrics and plugins. Loopback unless told otherwise.
+//! The admin port: health, readiness, metrics and plugins. Loopback unless told otherwise; who may use it is decided in
+//! [`guard`].
 //!
 //! | path | answer |
 //! |---|---|
@@ -12,6 +13,7 @@
 //! | `POST /v1/plugins/{name}/promote` | the version that answers beside the one that serves takes its place |
 //! | `POST /v1/plugins/rescan` | looks at the plugin directory now; answers what changed |
 
+mod guard;
 mod plugins;
 
 use std::sync::Arc;
@@ -31,6 +33,8 @@ use transom_discovery::Discovery;
 use transom_plugins::Plugins;
 use transom_web::{Limits, Listener};
 use transom_workflow::Workflow;
+
+pub(crate) use guard::Guard;
 
 /// What the admin port tells of.
 #[derive(Clone)]
@@ -65,6 +69,7 @@ impl Admin {
 pub(crate) fn serve(
     listener: Listener,
     admin: Admin,
+    guard: Guard,
     token: CancellationToken,
 ) -> JoinHandle<transom_web::Result<()>> {
     let plugins = admin.plugins.clone();
@@ -76,7 +81,7 @@ pub(crate) fn serve(
     if let Some(plugins) = plugins {
         router = router.merge(plugins::routes().with_state(plugins));
     }
-    let router = transom_web::layers(router);
+    let router = guard.around(transom_web::json_errors(transom_web::layers(router)));
     tokio::spawn(transom_web::serve(
         listener,
         router,

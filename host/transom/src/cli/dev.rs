@@ -108,16 +108,12 @@ impl Dev {
             anyhow::ensure!(dir.is_dir(), "--components {}: no such directory", dir.display());
             return Ok(dir.clone());
         }
-        let executable = std::env::current_exe()?;
-        for ancestor in executable.ancestors().skip(1).take(3) {
-            let dir = ancestor.join("components");
-            if dir.is_dir() {
-                return Ok(dir);
-            }
+        if let Some(dir) = shipped_components() {
+            return Ok(dir);
         }
         bail!(
             "no components beside {}: build them with `cargo xtask plugins`, or name them with --components",
-            executable.display()
+            std::env::current_exe()?.display()
         )
     }
 
@@ -152,6 +148,14 @@ impl Dev {
             show(addresses.admin),
         )
     }
+}
+
+/// The directory `components` beside or above the executable, where there is one.
+pub(super) fn shipped_components() -> Option<PathBuf> {
+    let executable = std::env::current_exe().ok()?;
+    let ancestors = executable.ancestors().skip(1).take(3);
+    let mut found = ancestors.map(|ancestor| ancestor.join("components"));
+    found.find(|dir| dir.is_dir())
 }
 
 /// Prints `greeting` once the daemon says that it is ready, or what keeps it from being so.

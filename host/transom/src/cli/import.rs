@@ -12,6 +12,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use toml::{Table, Value};
 
+use super::dev::shipped_components;
 use super::discovery::wrong;
 use crate::config;
 use crate::exit::Misconfigured;
@@ -82,12 +83,14 @@ impl Import {
         }
         let text =
             String::from_utf8(content).with_context(|| format!("{} is no text", self.file.display()))?;
-        imported(&text, &self.file)
+        let here = std::env::current_dir().context("the current directory")?;
+        imported(&text, &self.file, &here, shipped_components())
     }
 }
 
-/// The TOML, with a comment for what was left aside.
-fn imported(text: &str, file: &Path) -> anyhow::Result<String> {
+/// The TOML, with comments that say what was left aside and what is still needed. `here`: the directory for the store;
+/// `components`: where the first-party components are.
+fn imported(text: &str, file: &Path, here: &Path, components: Option<PathBuf>) -> anyhow::Result<String> {
     let sections = ini(text);
     let Some((name, section)) = ["cluster", "mesos"]
         .iter()
@@ -120,17 +123,61 @@ fn imported(text: &str, file: &Path) -> anyhow::Result<String> {
     if !wrong.is_empty() {
         bail!("{}", wrong.join("\n"));
     }
+    let notes = notes(&table, components.is_some());
     let mut document = Table::new();
     document.insert("workflow".to_owned(), Value::Table(table));
+    let mut sections = toml::to_string_pretty(&document)?;
+    sections += &surroundings(here, components);
+
     let mut printed = format!("# From section [{name}] of {}.\n", file.display());
     if !left.is_empty() {
         printed += "# Left aside, as nothing here is called so: ";
         printed += &left.join(", ");
-        printed += ".
-";
+        printed += ".\n";
     }
-    printed.push_str(&toml::to_string_pretty(&document)?);
-    Ok(printed)
+    for gap in config::missing(&sections) {
+        printed.extend(["# Needed before it can be served: ", &gap, "\n"]);
+    }
+    for note in notes {
+        printed.extend(["# ", note, "\n"]);
+    }
+    Ok(printed + &sections)
+}
+
+/// What the daemon needs beside the imported section.
+fn surroundings(here: &Path, components: Option<PathBuf>) -> String {
+    let text = |value: String| Value::String(value).to_string();
+    let store = text(format!("file:{}", here.join("transom-store").display()));
+    let plugins = components.unwrap_or_else(|| "plugins".into());
+    let plugins = text(plugins.display().to_string());
+    format!(
+        "\n# The embedded store, for one daemon. Several daemons share a Redis: server = \"HOST:6379\".\n\
+         [store]\nserver = {store}\n\n\
+         # The components (NAME.wasm and NAME.toml) that decide which agents may run a job. The directory is watched.\n\
+         [plugins]\ndir = {plugins}\n"
+    )
+}
+
+/// What is different here, and what to do about it.
+fn notes(workflow: &Table, components: bool) -> Vec<&'static str> {
+    let mut notes = vec![
+        "The older provider listened on every address; this port listens on 127.0.0.1. If Airflow runs on other machines, set \
+         `listener` and `hostname`, and either credentials or `trusted_networks`.",
+        "In airflow.cfg, the executor becomes transom_airflow.executor.ClusterExecutor: see docs/workflow.md.",
+    ];
+    if !workflow.contains_key("api_username") && !workflow.contains_key("api_password") {
+        notes.push(
+            "There are no credentials: only this machine may queue and kill jobs, and /v0/dags answers nobody. Set \
+             `api_username` and `api_password`; the older provider took user and password where none were set.",
+        );
+    }
+    if !workflow.contains_key("container_image_slave") {
+        notes.push("There is no `container_image_slave`: each job has to name its image.");
+    }
+    if !components {
+        notes.push("No components were found beside this program: copy them to the directory `plugins` beside this file.");
+    }
+    notes
 }
 
 fn converted(kind: Kind, text: &str) -> Result<Value, String> {
@@ -147,11 +194,21 @@ fn converted(kind: Kind, text: &str) -> Result<Value, String> {
             .map(Value::Integer)
             .map_err(|_| wanted("a whole number")),
         Kind::Number => text.parse().map(Value::Float).map_err(|_| wanted("a number")),
-        Kind::List => match literal::parse(text) {
+        Kind::List => match literal::parse(unquoted_list(text)) {
             Ok(list @ Value::Array(_)) => Ok(list),
             Ok(_) => Err(wanted("a list")),
             Err(error) => Err(format!("is {text:?}, which is no list: {error}")),
         },
+    }
+}
+
+/// A list that stands in quotes, as in `'["a:b"]'`, without them.
+fn unquoted_list(text: &str) -> &str {
+    let inner = literal::unquoted(text).trim();
+    if inner.starts_with(['[', '(']) {
+        inner
+    } else {
+        text
     }
 }
 
@@ -265,6 +322,70 @@ something_else = 1
         std::io::Write::write_all(&mut file, complete.as_bytes()).expect("written");
         let (settings, _) = config::load(Some(file.path()), config::Overrides::default()).expect("valid");
         assert!(settings.workflow.is_some());
+    }
+
+    fn imported(text: &str, file: &Path) -> anyhow::Result<String> {
+        super::imported(text, file, Path::new("/srv"), Some("/opt/components".into()))
+    }
+
+    #[test]
+    fn lists_are_read_with_and_without_quotes_around_them() {
+        for list in [
+            r#"["a:b", "c:d"]"#,
+            r#"'["a:b", "c:d"]'"#,
+            r#""['a:b', 'c:d']""#,
+            r#""["a:b", "c:d"]""#,
+            r#"("a:b", 'c:d')"#,
+        ] {
+            let text = format!("[mesos]\nmesos_attributes = {list}\n");
+            let printed = imported(&text, Path::new("f")).expect(list);
+            let document: Table = printed.parse().expect("TOML");
+            let found = document["workflow"]["cluster_attributes"].to_string();
+            assert_eq!(found, r#"["a:b", "c:d"]"#, "{list}");
+        }
+        for (list, expected) in [
+            ("\"a:b\"", "expected a list"),
+            ("'[\"a:b\"", "is no list"),
+            ("a:b", "is no list"),
+        ] {
+            let text = format!("[mesos]\nmesos_attributes = {list}\n");
+            let error = imported(&text, Path::new("f")).expect_err(list).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_can_be_served_and_says_what_is_still_needed() {
+        let printed = imported("[mesos]\nmaster = m:5050\n", Path::new("f")).expect("imported");
+        let document: Table = printed.parse().expect("TOML");
+        assert_eq!(
+            document["store"]["server"].as_str(),
+            Some("file:/srv/transom-store")
+        );
+        assert_eq!(document["plugins"]["dir"].as_str(), Some("/opt/components"));
+        assert_eq!(config::missing(&printed), Vec::<String>::new());
+        for note in [
+            "listens on 127.0.0.1",
+            "There are no credentials",
+            "each job has to name its image",
+        ] {
+            assert!(printed.contains(note), "{note}: {printed}");
+        }
+        assert!(!printed.contains("Needed before"), "{printed}");
+
+        let text = "[mesos]\nauthenticate = True\napi_username = u\nmesos_attributes = ['airflow']\n";
+        let printed = imported(text, Path::new("f")).expect("imported");
+        for key in [
+            "default_principal",
+            "default_secret",
+            "api_password",
+            "cluster_attributes",
+        ] {
+            let needed = format!("# Needed before it can be served: `workflow.{key}`");
+            assert!(printed.contains(&needed), "{key}: {printed}");
+        }
+        let without = super::imported(text, Path::new("f"), Path::new("/srv"), None).expect("imported");
+        assert!(without.contains("No components were found"), "{without}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 
 use crate::exit::{Misconfigured, Unavailable};
@@ -26,7 +27,7 @@ pub(super) enum OperatorCommand {
 
 /// Queue one job, wait until it ends, and print its states and its output.
 ///
-/// Exit code 0 means `TASK_FINISHED`. Ctrl-C and a timeout kill the job.
+/// Exit code 0 means `TASK_FINISHED`. Ctrl-C, SIGTERM and a timeout kill the job.
 #[derive(Debug, Args)]
 pub(super) struct Run {
     /// URL of the daemon's workflow port.
@@ -148,12 +149,12 @@ impl Run {
             asked_why: Instant::now(),
             why: None,
         };
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
         let end = tokio::select! {
             end = follow.follow_up() => end?,
-            interrupted = tokio::signal::ctrl_c() => {
-                interrupted?;
-                End::GivenUp("interrupted".to_owned())
-            }
+            _ = interrupt.recv() => End::GivenUp("interrupted".to_owned()),
+            _ = terminate.recv() => End::GivenUp("terminated".to_owned()),
         };
         let id = follow.id.clone();
         match end {

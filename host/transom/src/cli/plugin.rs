@@ -12,11 +12,15 @@ mod template;
 mod test;
 mod work;
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::exit::Unavailable;
+use crate::config;
+use crate::exit::{Misconfigured, Unavailable};
 use crate::output::{self, Output};
 use bench::Bench;
 use build::Build;
@@ -51,9 +55,18 @@ pub(super) enum PluginCommand {
 /// Which daemon, and how to show what it says.
 #[derive(Debug, Args)]
 pub(super) struct Daemon {
-    /// URL of the daemon's admin port.
-    #[arg(long, env = "TRANSOM_ADMIN_URL", default_value = "http://127.0.0.1:9990")]
-    admin: String,
+    /// URL of the daemon's admin port. Default: `http://127.0.0.1:9990`, or what `--config` names.
+    #[arg(long, env = "TRANSOM_ADMIN_URL", value_name = "URL")]
+    admin: Option<String>,
+    /// `admin.username` of the daemon, if it requires credentials.
+    #[arg(long, env = "TRANSOM_ADMIN_USERNAME")]
+    username: Option<String>,
+    /// `admin.password` of the daemon. Prefer the environment variable: other users can read command lines.
+    #[arg(long, env = "TRANSOM_ADMIN_PASSWORD", hide_env_values = true)]
+    password: Option<String>,
+    /// The daemon's configuration file; its section [admin] gives the address and credentials that no option sets.
+    #[arg(long, env = "TRANSOM_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Output format.
     #[arg(long, value_enum, default_value_t)]
     output: Output,
@@ -87,17 +100,17 @@ impl PluginCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         match self {
             PluginCommand::List(daemon) => {
-                let document = daemon.get("").await?;
+                let document = daemon.get(&[]).await?;
                 daemon.table(&document["plugins"], &PLUGIN)
             }
             PluginCommand::Show(one) => {
-                let document = one.daemon.get(&format!("/{}", one.name)).await?;
+                let document = one.daemon.get(&[&one.name]).await?;
                 let mut rows = Vec::new();
                 flatten("", &document, &mut rows);
                 output::print(one.daemon.output, &document, &["key", "value"], rows)
             }
             PluginCommand::History(one) => {
-                let document = one.daemon.get(&format!("/{}/history", one.name)).await?;
+                let document = one.daemon.get(&[&one.name, "history"]).await?;
                 one.daemon.table(&document["records"], &RECORD)?;
                 if document["kept"] != "store" {
                     eprintln!("these records are kept in memory for now; they end with the daemon");
@@ -118,8 +131,43 @@ impl PluginCommand {
     }
 }
 
+/// Where to ask, and as whom.
+struct Place {
+    url: String,
+    credentials: Option<(String, String)>,
+}
+
 impl Daemon {
-    async fn get(&self, path: &str) -> anyhow::Result<Value> {
+    /// What the options say, then the daemon's own configuration.
+    fn place(&self) -> anyhow::Result<Place> {
+        let section = self
+            .config
+            .as_deref()
+            .map(config::admin)
+            .transpose()?
+            .unwrap_or_default();
+        let url = self.admin.clone().unwrap_or_else(|| {
+            let address = match section.listener {
+                address if !address.is_unspecified() => address,
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            };
+            format!("http://{}", SocketAddr::new(address, section.port))
+        });
+        let username = self.username.clone().or(section.username);
+        let password = self.password.clone();
+        let password = password.or_else(|| section.password.map(|password| password.reveal().to_owned()));
+        let credentials = match (username, password) {
+            (Some(username), Some(password)) => Some((username, password)),
+            (None, None) => None,
+            _ => anyhow::bail!(
+                "--username and --password go together (TRANSOM_ADMIN_USERNAME and TRANSOM_ADMIN_PASSWORD)"
+            ),
+        };
+        Ok(Place { url, credentials })
+    }
+
+    async fn get(&self, path: &[&str]) -> anyhow::Result<Value> {
         self.ask(reqwest::Method::GET, path, None).await
     }
 
@@ -130,22 +178,32 @@ impl Daemon {
         if let Some(record) = record {
             order["record"] = json!(record);
         }
-        let path = format!("/{name}/{what}");
-        let change = self.ask(reqwest::Method::POST, &path, Some(order)).await?;
+        let change = self
+            .ask(reqwest::Method::POST, &[name, what], Some(order))
+            .await?;
         let mut rows = Vec::new();
         flatten("", &change, &mut rows);
         output::print(self.output, &change, &["key", "value"], rows)
     }
 
-    async fn ask(&self, method: reqwest::Method, path: &str, body: Option<Value>) -> anyhow::Result<Value> {
-        let url = format!("{}/v1/plugins{path}", self.admin.trim_end_matches('/'));
+    async fn ask(
+        &self,
+        method: reqwest::Method,
+        path: &[&str],
+        body: Option<Value>,
+    ) -> anyhow::Result<Value> {
+        let Place { url, credentials } = self.place().context(Misconfigured)?;
+        let url = below(&url, path)?;
         let client = reqwest::Client::builder()
             .no_proxy()
             .tls_certs_only([])
-            // A version that comes back is compiled anew where its compiled form is not kept.
-            .timeout(std::time::Duration::from_mins(1))
+            // A version that comes back is compiled anew where its compiled form is not kept, for as long as the daemon allows.
+            .timeout(std::time::Duration::from_mins(5))
             .build()?;
-        let mut request = client.request(method, &url);
+        let mut request = client.request(method, url.clone());
+        if let Some((username, password)) = credentials {
+            request = request.basic_auth(username, Some(password));
+        }
         if let Some(body) = body {
             request = request.json(&body);
         }
@@ -177,6 +235,21 @@ impl Daemon {
         });
         output::print(self.output, &entries, columns, rows)
     }
+}
+
+/// The URL of a path below the plugins of that admin port; a name may have any characters.
+fn below(admin: &str, path: &[&str]) -> anyhow::Result<reqwest::Url> {
+    let wrong = || format!("--admin is {admin:?}: expected an address such as http://127.0.0.1:9990");
+    let mut url = reqwest::Url::parse(admin)
+        .with_context(wrong)
+        .context(Misconfigured)?;
+    {
+        let Ok(mut segments) = url.path_segments_mut() else {
+            return Err(anyhow::anyhow!(wrong()).context(Misconfigured));
+        };
+        segments.pop_if_empty().extend(["v1", "plugins"]).extend(path);
+    }
+    Ok(url)
 }
 
 /// Everything in a document, a row each: `last_trap.fault`, and what it is.

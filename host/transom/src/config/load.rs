@@ -14,7 +14,8 @@ use figment::{Figment, Metadata, Profile, Provider};
 
 use super::file::TomlFile;
 use super::names::{Neutral, Specified};
-use super::settings::{SECTIONS, Settings};
+use super::secret::Secret;
+use super::settings::{Admin, SECTIONS, Settings, Uses};
 
 /// What a lease may last.
 const LEASE_SECONDS: RangeInclusive<u64> = 1..=600;
@@ -90,23 +91,92 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
             for path in paths.chain(discovery.flat_map(super::Discovery::paths)) {
                 *path = beside(file, path);
             }
-            refuse_pauses(&settings)?;
-            refuse_exposure(&settings)?;
-            refuse_lease(&settings)?;
-            refuse_gaps(&settings)?;
+            check(&settings)?;
             Ok((settings, figment))
         }
         Err(error) => bail!("{}", explain(&error)),
     }
 }
 
+/// The section `[admin]` of a daemon's configuration alone, for programs that ask that daemon: what else is in the file, and
+/// which secrets are missing from it, is not their business.
+///
+/// # Errors
+/// As [`load`], for this section.
+pub(crate) fn admin(file: &Path) -> anyhow::Result<Admin> {
+    if !file.is_file() {
+        bail!(
+            "no configuration at {}: name the daemon's with --config",
+            file.display()
+        );
+    }
+    let figment = Figment::new().merge(Toml::file_exact(file)).merge(environment());
+    // Also where the file is not TOML, which is said when all of it is extracted.
+    if figment.find_value("admin").is_err() {
+        return match figment.extract::<Dict>() {
+            Ok(_) => Ok(Admin::default()),
+            Err(error) => bail!("{}", explain(&error)),
+        };
+    }
+    match figment.extract_inner("admin") {
+        Ok(section) => Ok(section),
+        Err(error) => bail!("{}", explain(&error)),
+    }
+}
+
+/// What a configuration lacks before it can be served; nothing when it is complete.
+pub(crate) fn missing(text: &str) -> Vec<String> {
+    let figment = Figment::new().merge(Neutral(Toml::string(text)));
+    let checked = figment
+        .extract::<Settings>()
+        .map_err(|error| explain(&error))
+        .and_then(|settings| check(&settings).map_err(|error| error.to_string()));
+    match checked {
+        Ok(()) => Vec::new(),
+        Err(gaps) => gaps.lines().map(str::to_owned).collect(),
+    }
+}
+
+/// What no single key can be judged by.
+fn check(settings: &Settings) -> anyhow::Result<()> {
+    refuse_pauses(settings)?;
+    refuse_half_credentials(settings)?;
+    refuse_exposure(settings)?;
+    refuse_lease(settings)?;
+    refuse_gaps(settings)
+}
+
+/// A user without a password, or one that HTTP basic authentication cannot carry.
+fn refuse_half_credentials(settings: &Settings) -> anyhow::Result<()> {
+    let section = &settings.admin;
+    let set = |key: &str, other: &str| {
+        format!("`admin.{key}` is missing: `admin.{other}` is set, and each needs the other")
+    };
+    match (
+        section.username.as_deref(),
+        section.password.as_ref().map(Secret::reveal),
+    ) {
+        (Some(_), None) => bail!(set("password", "username")),
+        (None, Some(_)) => bail!(set("username", "password")),
+        (Some(username), Some(_)) if username.is_empty() || username.contains(':') => {
+            bail!("`admin.username` is {username:?}: expected a name without a colon")
+        }
+        (Some(_), Some("")) => bail!("`admin.password` is empty: expected a password"),
+        (None, None) | (Some(_), Some(_)) => Ok(()),
+    }
+}
+
 /// A port that can change something and asks nobody for credentials is not for everybody to reach.
 fn refuse_exposure(settings: &Settings) -> anyhow::Result<()> {
     let exposed = |address: IpAddr| !address.is_loopback();
-    if let Some(address) = Some(settings.admin.listener).filter(|address| exposed(*address)) {
+    let admin = &settings.admin;
+    let nobody_named =
+        admin.username.is_none() && admin.password.is_none() && admin.trusted_networks.is_empty();
+    if exposed(admin.listener) && nobody_named {
         bail!(
-            "`admin.listener` is {address}: this port can change things and has no credentials yet, so it listens on \
-             loopback only; use 127.0.0.1 and put a proxy that asks for credentials in front"
+            "`admin.listener` is {}: this port can change things; set admin.username and admin.password, or name the \
+             networks that may use it, as admin.trusted_networks = [\"10.0.0.0/8\"], or use 127.0.0.1",
+            admin.listener
         );
     }
     let apps = settings.apps.as_ref();
@@ -143,6 +213,10 @@ fn refuse_gaps(settings: &Settings) -> anyhow::Result<()> {
         return Ok(());
     };
     let mut gaps = workflow.gaps();
+    // Another matcher may read conditions of another form.
+    if settings.plugins.uses.matcher == Uses::default().matcher {
+        gaps.extend(workflow.unmatchable_attributes());
+    }
     let apps = settings.apps.as_ref().map(|apps| &apps.framework_name);
     if apps == Some(&workflow.framework_name) {
         gaps.push(format!(
@@ -303,6 +377,41 @@ mod tests {
                 "[admin]\nlistener = \"10.0.0.1\"\n",
                 "`admin.listener` is 10.0.0.1",
             ),
+            ("[admin]\nusername = \"u\"\n", "`admin.password` is missing"),
+            ("[admin]\npassword = \"p\"\n", "`admin.username` is missing"),
+            (
+                "[admin]\nlistener = \"10.0.0.1\"\nusername = \"u\"\n",
+                "`admin.password` is missing",
+            ),
+            (
+                "[admin]\nusername = \"u:v\"\npassword = \"p\"\n",
+                "`admin.username` is \"u:v\"",
+            ),
+            (
+                "[admin]\nusername = \"u\"\npassword = \"\"\n",
+                "`admin.password` is empty",
+            ),
+            (
+                "[apps]\nallowed_hosts = [\"http://marathon.mesos:8080\"]\n",
+                "without scheme and port",
+            ),
+            ("[apps]\nallowed_hosts = [\"a:80\"]\n", "`apps.allowed_hosts"),
+            (
+                "[workflow]\nallowed_origins = [\"ui.example.com\"]\n",
+                "`workflow.allowed_origins",
+            ),
+            (
+                "[admin]\nallowed_origins = [\"null\"]\n",
+                "\"null\" is not an origin",
+            ),
+            (
+                "[workflow]\ncluster_attributes = [\"a:b\", \"airflow\"]\n",
+                "`workflow.cluster_attributes` has \"airflow\"",
+            ),
+            (
+                "[workflow]\nmesos_attributes = [\"gpu:true?:cpu\"]\n",
+                "has \"gpu:true?:cpu\"",
+            ),
         ] {
             let error = read(text).expect_err(text);
             assert!(
@@ -310,6 +419,63 @@ mod tests {
                 "{text:?} gave {error:?}, expected {expected:?}"
             );
         }
+    }
+
+    #[test]
+    fn an_admin_port_that_others_reach_needs_credentials_or_trust() {
+        for more in [
+            "username = \"u\"\npassword = \"p\"\n",
+            "trusted_networks = [\"10.0.0.0/8\"]\n",
+        ] {
+            let text = format!("[admin]\nlistener = \"0.0.0.0\"\n{more}");
+            let settings = read(&text).expect("valid");
+            assert_eq!(settings.admin.listener.to_string(), "0.0.0.0");
+        }
+        let hosts = "[admin]\nallowed_hosts = [\"*.Example.com\", \"fd00::1\"]\n";
+        let shown: Vec<String> = read(hosts)
+            .expect("valid")
+            .admin
+            .allowed_hosts
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(shown, ["*.example.com", "[fd00::1]"]);
+    }
+
+    #[test]
+    fn the_admin_section_is_read_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = |text: &str| {
+            let path = dir.path().join("t.toml");
+            std::fs::write(&path, text).expect("written");
+            path
+        };
+        // What the daemon itself would refuse, for a secret that it gets from its environment, does not matter here.
+        let text =
+            "[workflow]\napi_username = \"u\"\n[admin]\nport = 1\nusername = \"a\"\npassword = \"p\"\n";
+        let found = admin(&file(text)).expect("a section");
+        assert_eq!((found.port, found.username.as_deref()), (1, Some("a")));
+        assert_eq!(
+            found.password.map(|it| it.reveal().to_owned()).as_deref(),
+            Some("p")
+        );
+        assert_eq!(admin(&file("[apps]\n")).expect("defaults").port, 9990);
+        for (text, expected) in [
+            ("[admin]\nprot = 1\n", "did you mean `port`?"),
+            ("[admin\n", "TOML parse error"),
+        ] {
+            let error = admin(&file(text)).expect_err(text).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let error = admin(&dir.path().join("none")).expect_err("no file").to_string();
+        assert!(error.contains("no configuration at"), "{error}");
+    }
+
+    #[test]
+    fn another_matcher_may_have_conditions_of_another_form() {
+        let text = "[plugins.use]\nmatcher = \"ours\"\n[workflow]\ncluster_attributes = [\"airflow\"]\n";
+        let workflow = read(text).expect("valid").workflow.expect("on");
+        assert_eq!(workflow.cluster_attributes, ["airflow"]);
     }
 
     #[test]

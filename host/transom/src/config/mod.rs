@@ -12,7 +12,7 @@ mod secret;
 mod settings;
 mod workflow;
 
-pub(crate) use load::{Overrides, load};
+pub(crate) use load::{Overrides, admin, load, missing};
 pub(crate) use mesos_dns::{Import, read as read_mesos_dns};
 pub(crate) use names::WORKFLOW;
 pub(crate) use report::{rows, toml};

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use transom_web::{AllowedHost, Origin};
 
 use super::secret::Secret;
 use super::workflow::Workflow;
@@ -293,6 +294,16 @@ impl Default for Uses {
 pub(crate) struct Admin {
     pub(crate) listener: IpAddr,
     pub(crate) port: u16,
+    /// User and password that every request but `/health` and `/ready` needs; each needs the other.
+    pub(crate) username: Option<String>,
+    pub(crate) password: Option<Secret>,
+    /// Networks such as `10.0.0.0/8` whose requests are answered without credentials. Where neither networks nor credentials
+    /// are set the port is for this machine alone.
+    pub(crate) trusted_networks: Vec<IpNet>,
+    /// Host names by which clients reach the port, beside loopback, its address and the host names of the jobs.
+    pub(crate) allowed_hosts: Vec<AllowedHost>,
+    /// Other sites whose web pages may use the port, as `https://ui.example.com`.
+    pub(crate) allowed_origins: Vec<Origin>,
 }
 
 impl Default for Admin {
@@ -300,6 +311,11 @@ impl Default for Admin {
         Admin {
             listener: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 9990,
+            username: None,
+            password: None,
+            trusted_networks: Vec::new(),
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
         }
     }
 }
@@ -313,6 +329,10 @@ pub(crate) struct Apps {
     /// other machines reach.
     pub(crate) trusted_networks: Vec<IpNet>,
     pub(crate) port: u16,
+    /// Host names by which clients reach the port, beside loopback, its address and `hostname`.
+    pub(crate) allowed_hosts: Vec<AllowedHost>,
+    /// Other sites whose web pages may use the port, as `https://ui.example.com`.
+    pub(crate) allowed_origins: Vec<Origin>,
     /// The name that the framework registers with, and the prefix of its keys in the store.
     pub(crate) framework_name: String,
     /// The role that the framework takes offers for.
@@ -332,6 +352,8 @@ impl Default for Apps {
             listener: IpAddr::V4(Ipv4Addr::LOCALHOST),
             trusted_networks: Vec::new(),
             port: 8080,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
             framework_name: "marathon".into(),
             role: "*".into(),
             user: "root".into(),

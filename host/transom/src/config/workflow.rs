@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use transom_web::{AllowedHost, Origin};
 
 use super::secret::Secret;
 
@@ -23,12 +24,16 @@ pub(crate) struct Workflow {
     /// Networks such as `10.0.0.0/8` whose requests may queue and look up without credentials. This machine's, unless set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) trusted_networks: Option<Vec<IpNet>>,
+    /// Host names by which clients reach the port, beside loopback, its address, `hostname` and that of `operator_api_url`.
+    pub(crate) allowed_hosts: Vec<AllowedHost>,
+    /// Other sites whose web pages may use the port, as `https://ui.example.com`.
+    pub(crate) allowed_origins: Vec<Origin>,
     /// PEM files with which the port speaks TLS: each needs the other.
     pub(crate) tls_certificate: Option<PathBuf>,
     pub(crate) tls_key: Option<PathBuf>,
     pub(crate) api_username: Option<String>,
     pub(crate) api_password: Option<Secret>,
-    /// Where operators are told to ask; nothing the daemon itself uses.
+    /// Where operators are told to ask. The daemon takes one thing from it: its host is a name of this port.
     pub(crate) operator_api_url: Option<String>,
     /// The cluster manager, where it is another one than `cluster.master`.
     pub(crate) master: Option<String>,
@@ -94,6 +99,8 @@ impl Default for Workflow {
             port: 11000,
             hostname: String::new(),
             trusted_networks: None,
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
             tls_certificate: None,
             tls_key: None,
             api_username: None,
@@ -229,6 +236,28 @@ impl Workflow {
             ));
         }
         gaps
+    }
+}
+
+impl Workflow {
+    /// Entries of `cluster_attributes` that the `attributes` component refuses for every job, a line each.
+    pub(super) fn unmatchable_attributes(&self) -> Vec<String> {
+        let needed = |entry: &str| {
+            entry
+                .split_once("?:")
+                .map_or(entry, |(_, needed)| needed)
+                .to_owned()
+        };
+        self.cluster_attributes
+            .iter()
+            .filter(|entry| !needed(entry).contains(':'))
+            .map(|entry| {
+                format!(
+                    "`workflow.cluster_attributes` has {entry:?}, which no agent can ever match, so every job would be \
+                     refused; expected key:value, as in \"airflow:true\", or A?:B with key:value on both sides"
+                )
+            })
+            .collect()
     }
 }
 

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use transom_cluster::Client;
 
 use super::{DRAIN, parts};
-use crate::admin::{self, Admin};
+use crate::admin::{self, Admin, Guard};
 use crate::config::Import;
 
 /// Serves lookups until `token` is cancelled, then waits until everything has stopped.
@@ -40,8 +40,9 @@ pub(crate) async fn serve_discovery(
         .start(cluster.clone(), &mut registry, token.child_token())
         .await?;
     let admin = admin.map(|listener| {
+        let guard = Guard::read_only(listener.local_addr().ip());
         let told = Admin::new(registry, None, None, Some(discovery.clone()), None);
-        admin::serve(listener, told, token.child_token())
+        admin::serve(listener, told, guard, token.child_token())
     });
 
     let limit = Duration::from_secs(section.detection_timeout_seconds);

@@ -10,10 +10,11 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::v1;
 use transom_discovery::config::check;
+use transom_web::{Access, AllowedHost};
 
 use super::Ground;
 use crate::config::{self, Looker};
-use crate::sources;
+use crate::{admin, sources};
 
 /// Between two looks at a store that does not answer yet.
 const STORE_POLL: Duration = Duration::from_millis(250);
@@ -46,6 +47,12 @@ pub(super) async fn open_store(
             Err(transom_store::Error::Unavailable { .. }) => {
                 if !said {
                     tracing::warn!("waiting for the store; nothing is served before it answers");
+                    if !section.server.starts_with("file:") {
+                        tracing::warn!(
+                            "if there is no Redis: `store.server = \"file:DIR\"` keeps everything in an embedded store in \
+                             the directory DIR, for one daemon alone"
+                        );
+                    }
                     said = true;
                 }
             }
@@ -247,6 +254,8 @@ pub(super) fn apps_config(section: config::Apps) -> transom_apps::Config {
     transom_apps::Config {
         listener: section.listener,
         trusted_networks: section.trusted_networks.clone(),
+        allowed_hosts: section.allowed_hosts.clone(),
+        allowed_origins: section.allowed_origins.clone(),
         port: section.port,
         hostname: hostname(&section),
         prefix: section.framework_name.clone(),
@@ -264,6 +273,29 @@ pub(super) fn apps_config(section: config::Apps) -> transom_apps::Config {
         },
         ..transom_apps::Config::default()
     }
+}
+
+/// What the admin port asks of requests. The names of this machine that the jobs' sections give are names of this port too.
+pub(super) fn admin_guard(settings: &config::Settings) -> admin::Guard {
+    let section = &settings.admin;
+    let mut access = Access::new(
+        "admin",
+        section.allowed_hosts.clone(),
+        section.allowed_origins.clone(),
+    );
+    let jobs = [
+        settings.apps.as_ref().map(hostname),
+        settings.workflow.as_ref().map(workflow_hostname),
+    ];
+    for name in jobs.into_iter().flatten() {
+        access = access.named(&name);
+    }
+    let credentials = section.username.clone().zip(section.password.as_ref());
+    let credentials = credentials.map(|(username, password)| transom_web::Credentials {
+        username,
+        password: password.reveal().to_owned(),
+    });
+    admin::Guard::new(access, credentials, section.trusted_networks.clone())
 }
 
 pub(super) fn workflow_framework(section: &config::Workflow, principal: Option<String>) -> v1::FrameworkInfo {
@@ -316,6 +348,12 @@ pub(super) fn workflow_cluster(
     Ok(Some(own))
 }
 
+/// The host of `operator_api_url`, which clients of the workflow port are told.
+fn operator_host(section: &config::Workflow) -> Option<AllowedHost> {
+    let url = reqwest::Url::parse(section.operator_api_url.as_deref()?).ok()?;
+    url.host_str()?.parse().ok()
+}
+
 pub(super) fn workflow_config(section: &config::Workflow) -> transom_workflow::Config {
     let tls = section.tls_certificate.clone().zip(section.tls_key.clone());
     let credentials = section.api_username.clone().zip(section.api_password.as_ref());
@@ -344,6 +382,13 @@ pub(super) fn workflow_config(section: &config::Workflow) -> transom_workflow::C
             password: password.reveal().to_owned(),
         }),
         trusted_networks: section.trusted_networks.clone(),
+        allowed_hosts: section
+            .allowed_hosts
+            .iter()
+            .cloned()
+            .chain(operator_host(section))
+            .collect(),
+        allowed_origins: section.allowed_origins.clone(),
         prefix: section.framework_name.clone(),
         defaults: transom_workflow::Defaults {
             containers: section.containers,

@@ -118,7 +118,7 @@ pub(crate) fn router(api: &Api) -> Router {
         .layer(from_fn_with_state(api.clone(), standby::pass_on))
         .layer(from_fn_with_state(api.clone(), auth::ask_for_credentials))
         .with_state(api.clone());
-    transom_web::layers(routes)
+    transom_web::json_errors(transom_web::layers(routes))
 }
 
 /// An answer with a JSON document as it stands.

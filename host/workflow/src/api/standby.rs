@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use transom_store::Standing;
 use transom_web::{ApiError, Unforwarded};
 
-use super::{Api, auth};
+use super::Api;
 
 /// How long a request waits for somebody to lead: long enough for a lease of the usual length to run out.
 const ELECTION: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ async fn carry_out(api: &Api, request: Request, next: Next) -> Result<Response, 
         .map_err(|refused: BytesRejection| ApiError::new(refused.status(), refused.body_text()))?;
     // Whoever was let in here is let in there: this daemon's address need not be one that is trusted.
     if let Some(credentials) = &api.0.config.credentials
-        && let Ok(value) = HeaderValue::from_str(&auth::authorization(credentials))
+        && let Ok(value) = HeaderValue::from_str(&credentials.authorization())
     {
         head.headers.insert(header::AUTHORIZATION, value);
     }

@@ -57,6 +57,8 @@ async fn who_may_ask_what() {
                 (here, None, from_here),
                 (elsewhere, None, from_elsewhere),
                 (elsewhere, Some(WRONG), false),
+                // A trusted network excuses no wrong password. Without credentials to compare with there is none.
+                (here, Some(WRONG), !configured && from_here),
                 (elsewhere, Some(KNOWN), configured),
                 (here, Some(KNOWN), configured || from_here),
             ] {

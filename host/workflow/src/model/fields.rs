@@ -85,6 +85,7 @@ impl<'a> Fields<'a> {
 
     pub(super) fn text(&mut self, names: &[&str]) -> Option<String> {
         self.read(names, |value| match value.as_str().map(str::trim) {
+            Some(text) if has_nul(text) => Err(NUL.to_owned()),
             Some(text) if !text.is_empty() => Ok(text.to_owned()),
             _ => Err(format!("is {value}; expected a text that is not empty")),
         })
@@ -139,18 +140,14 @@ impl<'a> Fields<'a> {
         let mut found = BTreeMap::new();
         for (name, value) in object {
             match scalar(value) {
-                Some(text) if is_name(name) => {
+                Ok(text) if is_name(name) => {
                     found.insert(name.clone(), text);
                 }
-                Some(_) => self.problems.add(
+                Ok(_) => self.problems.add(
                     format!("{path}/{name}"),
                     "is no name: it is empty, or has `=` or a NUL in it",
                 ),
-                // The value may be a secret: only its kind is told.
-                None => self.problems.add(
-                    format!("{path}/{name}"),
-                    format!("is {}; expected a text", kind(value)),
-                ),
+                Err(error) => self.problems.add(format!("{path}/{name}"), error),
             }
         }
         found
@@ -177,13 +174,25 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A text, or what is written like one.
-pub(super) fn scalar(value: &Value) -> Option<String> {
+/// What is wrong with a text that has a NUL character in it: the system ends arguments, variables and paths there.
+pub(super) const NUL: &str = "has a NUL character (\\u0000) in it; expected a text without one, as arguments, variables and \
+                              paths end at a NUL";
+
+pub(super) fn has_nul(text: &str) -> bool {
+    text.contains('\0')
+}
+
+/// A text, a number or a truth value as an argument or a variable gets it.
+///
+/// # Errors
+/// What is wrong with it. The value is not shown, as it may be a secret.
+pub(super) fn scalar(value: &Value) -> Result<String, String> {
     match value {
-        Value::String(text) if !text.contains('\0') => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Bool(flag) => Some(flag.to_string()),
-        _ => None,
+        Value::String(text) if has_nul(text) => Err(NUL.to_owned()),
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::Bool(flag) => Ok(flag.to_string()),
+        other => Err(format!("is {}; expected a text", kind(other))),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use super::fields::{Fields, kind, scalar};
+use super::fields::{Fields, NUL, has_nul, kind, scalar};
 use super::{Command, Containerizer, Key, Mount, PortWish, Problems, Spec, megabytes};
 use crate::config::Defaults;
 use crate::ids::JobId;
@@ -90,7 +90,8 @@ fn spec(fields: &mut Fields<'_>, executor_config: Map<String, Value>, defaults: 
         command,
         image,
         containerizer: containerizer(fields),
-        cpus: fields.number(&["cpus"], 0.001).unwrap_or(defaults.cpus),
+        // Zero is taken as it is, as upstream does; see `launch` for a job that asks for nothing at all.
+        cpus: fields.number(&["cpus"], 0.0).unwrap_or(defaults.cpus),
         mem: fields
             .read(&["mem_limit", "memlimit"], megabytes)
             .unwrap_or(defaults.mem),
@@ -129,15 +130,13 @@ fn command(fields: &mut Fields<'_>, defaults: &Defaults) -> Command {
             path,
             "is an empty text; expected a command, or an empty list for the image's own",
         ),
-        Value::String(line) if line.contains('\0') => fields.problems.add(path, "has a NUL in it"),
+        Value::String(line) if has_nul(line) => fields.problems.add(path, NUL),
         Value::String(line) if defaults.command_shell => return Command::Shell(line.clone()),
         Value::String(line) => {
             return Command::Args(vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()]);
         }
         Value::Array(_) => {
-            return Command::Args(fields.list(&["command"], |value| {
-                scalar(value).ok_or_else(|| format!("is {}; expected a text", kind(value)))
-            }));
+            return Command::Args(fields.list(&["command"], scalar));
         }
         other => fields.problems.add(
             path,

@@ -97,7 +97,7 @@ fn no_command_at_all_is_told_apart() {
 
 #[test]
 fn everything_that_is_wrong_is_told_at_once() {
-    let body = json!({"command": [1, [2]], "cpus": 0, "mem_limit": "much", "environment": {"A": {"b": 1}, "": "x"},
+    let body = json!({"command": [1, [2]], "cpus": -1, "mem_limit": "much", "environment": {"A": {"b": 1}, "": "x"},
         "attributes": ["a:b", 3], "ports": [70000], "airflow_task_id": ""});
     let problems = read_with(&body, &defaults()).unwrap_err();
     let paths: Vec<&str> = problems.iter().map(|it| it["path"].as_str().unwrap()).collect();
@@ -127,8 +127,8 @@ fn mistakes_field_by_field() {
     for (body, path, expected) in [
         (json!({"command": 1}), "/command", "a list of texts"),
         (json!({"command": "  "}), "/command", "empty text"),
-        (json!({"command": ["a\u{0}b"]}), "/command(0)", "expected a text"),
-        (json!({"command": [], "cpus": "many"}), "/cpus", "at least 0.001"),
+        (json!({"command": [], "cpus": "many"}), "/cpus", "at least 0"),
+        (json!({"command": [], "cpus": -0.1}), "/cpus", "at least 0"),
         (json!({"command": [], "disk": -1}), "/disk", "at least 0"),
         (json!({"command": [], "image": ""}), "/image", "not empty"),
         (
@@ -194,6 +194,63 @@ fn mistakes_field_by_field() {
         assert!(
             problems[0]["errors"][0].as_str().unwrap().contains(expected),
             "{problems:?}"
+        );
+    }
+}
+
+#[test]
+fn a_nul_character_is_refused_with_its_field() {
+    for (body, path, expected) in [
+        (
+            json!({"command": ["a", "a\u{0}b"]}),
+            "/command(1)",
+            "has a NUL character",
+        ),
+        (json!({"command": "a\u{0}b"}), "/command", "has a NUL character"),
+        (
+            json!({"command": [], "environment": {"A": "secret\u{0}"}}),
+            "/environment/A",
+            "has a NUL character",
+        ),
+        (
+            json!({"command": [], "environment": {"A\u{0}": "b"}}),
+            "/environment/A\u{0}",
+            "a NUL in it",
+        ),
+        (
+            json!({"command": [], "labels": {"A": "b\u{0}"}}),
+            "/labels/A",
+            "has a NUL character",
+        ),
+        (
+            json!({"command": [], "user": "root\u{0}"}),
+            "/user",
+            "has a NUL character",
+        ),
+        (
+            json!({"command": [], "image": "a\u{0}"}),
+            "/image",
+            "has a NUL character",
+        ),
+    ] {
+        let problems = read_with(&body, &defaults()).unwrap_err();
+        assert_eq!(problems.len(), 1, "{body}: {problems:?}");
+        assert_eq!(problems[0]["path"], path, "{body}");
+        let error = problems[0]["errors"][0].as_str().unwrap();
+        // The value of a variable may be a secret.
+        assert!(error.contains(expected) && !error.contains("secret"), "{error}");
+    }
+}
+
+#[test]
+fn zero_is_an_amount() {
+    for zero in [json!(0), json!(0.0), json!("0")] {
+        let body = json!({"command": [], "cpus": zero, "mem_limit": zero, "disk": zero, "gpus": zero});
+        let spec = read_with(&body, &defaults()).unwrap().spec;
+        assert_eq!(
+            (spec.cpus, spec.mem, spec.disk, spec.gpus),
+            (0.0, 0.0, 0.0, 0.0),
+            "{zero}"
         );
     }
 }

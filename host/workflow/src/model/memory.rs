@@ -7,6 +7,7 @@ const EXPECTED: &str =
     "expected a number of megabytes, or a text such as \"512m\", \"2g\", \"1.5G\", \"262144k\" or \"2048\"";
 
 /// Megabytes: a number or bare digits are megabytes, a text may end in `k`, `m` or `g` in any case, and a `b` may follow.
+/// Zero is an amount, as upstream.
 ///
 /// # Errors
 /// What is wrong, and what was expected.
@@ -17,8 +18,8 @@ pub(crate) fn megabytes(value: &Value) -> Result<f64, String> {
         _ => None,
     };
     match found {
-        Some(amount) if amount.is_finite() && amount > 0.0 => Ok(amount),
-        Some(_) => Err(format!("{value} is not more than nothing; {EXPECTED}")),
+        Some(amount) if amount.is_finite() && amount >= 0.0 => Ok(amount),
+        Some(_) => Err(format!("{value} is negative or too large; {EXPECTED}")),
         None => Err(format!("{value} is no amount of memory; {EXPECTED}")),
     }
 }
@@ -66,6 +67,10 @@ mod tests {
             (json!("2Gb"), 2048.0),
             (json!("1024KB"), 1.0),
             (json!(" 64 m "), 64.0),
+            (json!(0), 0.0),
+            (json!("0"), 0.0),
+            (json!("0m"), 0.0),
+            (json!("0.0G"), 0.0),
         ] {
             assert_eq!(megabytes(&value), Ok(expected), "{value}");
         }
@@ -83,8 +88,8 @@ mod tests {
             (json!("much"), "no amount"),
             (json!(true), "no amount"),
             (json!([1]), "no amount"),
-            (json!(0), "not more than nothing"),
-            (json!("-5m"), "not more than nothing"),
+            (json!(-1), "is negative"),
+            (json!("-5m"), "is negative"),
         ] {
             let error = megabytes(&value).unwrap_err();
             assert!(error.contains(expected) && error.contains("512m"), "{error}");

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::fields::kind;
+use super::fields::{NUL, has_nul, kind};
 
 /// A place of the host, or a named volume, in the container's file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +74,9 @@ impl Mount {
             Some("ro") => true,
             Some(other) => return Err(format!("has the mode {other:?}; expected rw or ro")),
         };
+        if has_nul(source) || has_nul(target) {
+            return Err(NUL.to_owned());
+        }
         if source.is_empty() {
             return Err(format!("has an empty source; {EXPECTED}"));
         }
@@ -157,6 +160,7 @@ mod tests {
             (json!("/a:/b:ro:z"), "too many colons"),
             (json!(":/b"), "empty source"),
             (json!({"source": "/a"}), "no container_path"),
+            (json!("/a\u{0}:/b"), "NUL"),
         ] {
             let error = Mount::read(&value).unwrap_err();
             assert!(error.contains(expected), "{value}: {error}");

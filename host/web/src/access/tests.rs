@@ -1,0 +1,251 @@
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use axum::body::Body;
+use axum::routing::any;
+use tower::ServiceExt;
+
+use super::*;
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+fn router() -> Router {
+    let access = Access::new(
+        "apps",
+        vec![
+            "marathon.mesos".parse().unwrap(),
+            "*.example.com".parse().unwrap(),
+        ],
+        vec!["https://ui.example.org".parse().unwrap()],
+    );
+    let access = access.named("node1.internal").named("not a name");
+    let answer = async || ([("transom-next-offset", "1")], "done");
+    guarded(Router::new().route("/", any(answer)), access)
+}
+
+/// Sends a request over a connection to 10.1.2.3.
+async fn ask(method: &str, headers: &[(&str, &str)], body: &str) -> Response {
+    let mut request = Request::builder().method(method).uri("/");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let local: SocketAddr = "10.1.2.3:8080".parse().unwrap();
+    let request = request.extension(LocalAddr(local));
+    let request = request.body(Body::from(body.to_owned())).unwrap();
+    router().oneshot(request).await.unwrap()
+}
+
+async fn status(method: &str, headers: &[(&str, &str)], body: &str) -> u16 {
+    ask(method, headers, body).await.status().as_u16()
+}
+
+async fn message(response: Response) -> String {
+    assert_eq!(response.headers()["content-type"], "application/json");
+    let body = axum::body::to_bytes(response.into_body(), 1 << 16).await.unwrap();
+    let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    body["message"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn only_the_names_of_the_port_are_answered() {
+    for (host, expected) in [
+        ("localhost", 200),
+        ("localhost:1", 200),
+        ("127.0.0.1:8080", 200),
+        ("[::1]:8080", 200),
+        ("10.1.2.3:8080", 200),
+        ("[::ffff:10.1.2.3]", 200),
+        ("node1.internal:8080", 200),
+        ("NODE1.internal.", 200),
+        ("marathon.mesos:80", 200),
+        ("a.example.com", 200),
+        ("", 200),
+        ("10.1.2.4:8080", 421),
+        ("evil.test:8080", 421),
+        ("localhost.evil.test", 421),
+        ("node1.internal.evil.test", 421),
+        ("example.com", 421),
+        ("evil.test@localhost", 421),
+        ("not a name", 421),
+    ] {
+        assert_eq!(status("GET", &[("host", host)], "").await, expected, "{host}");
+        assert_eq!(status("POST", &[("host", host)], "").await, expected, "{host}");
+    }
+    // HTTP/1.0 clients, health checks among them, may send none.
+    assert_eq!(status("GET", &[], "").await, 200);
+    // One good name does not make up for another.
+    let two = [("host", "localhost"), ("host", "evil.test")];
+    assert_eq!(status("GET", &two, "").await, 421);
+    let refused = ask("GET", &[("host", "evil.test")], "").await;
+    let text = message(refused).await;
+    assert!(
+        text.contains("\"evil.test\"") && text.contains("`apps.allowed_hosts`"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn the_name_in_an_absolute_target_counts_too() {
+    for (target, expected) in [("http://localhost:8080/", 200), ("http://evil.test/", 421)] {
+        let request = Request::builder().uri(target).header("host", "localhost");
+        let answer = router()
+            .oneshot(request.body(Body::empty()).unwrap())
+            .await
+            .unwrap();
+        assert_eq!(answer.status().as_u16(), expected, "{target}");
+    }
+}
+
+#[tokio::test]
+async fn pages_of_other_sites_are_refused() {
+    let host = ("host", "localhost:8080");
+    for (headers, expected) in [
+        (&[("origin", "http://localhost:8080")][..], 200),
+        // TLS may end before this port.
+        (&[("origin", "https://localhost:8080")], 200),
+        (&[("origin", "https://ui.example.org")], 200),
+        (
+            &[
+                ("origin", "https://ui.example.org"),
+                ("sec-fetch-site", "cross-site"),
+            ],
+            200,
+        ),
+        (&[("sec-fetch-site", "same-origin")], 200),
+        (&[("sec-fetch-site", "none")], 200),
+        (&[("origin", "http://localhost:3000")], 403),
+        (&[("origin", "http://127.0.0.1:8080")], 403),
+        (&[("origin", "http://ui.example.org")], 403),
+        (&[("origin", "http://evil.test")], 403),
+        (&[("origin", "null")], 403),
+        (&[("sec-fetch-site", "cross-site")], 403),
+        (&[("sec-fetch-site", "same-site")], 403),
+        (&[("sec-fetch-site", "something new")], 403),
+        (
+            &[
+                ("origin", "http://localhost:8080"),
+                ("sec-fetch-site", "cross-site"),
+            ],
+            403,
+        ),
+        (
+            &[
+                ("origin", "https://ui.example.org"),
+                ("origin", "http://evil.test"),
+            ],
+            403,
+        ),
+    ] {
+        for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+            let headers = [&[host], headers].concat();
+            assert_eq!(
+                status(method, &headers, "").await,
+                expected,
+                "{method} {headers:?}"
+            );
+        }
+    }
+    // A page whose own name leads here has that name in both headers.
+    let rebound = [("host", "evil.test:8080"), ("origin", "http://evil.test:8080")];
+    assert_eq!(status("POST", &rebound, "").await, 421);
+    for header in [("origin", "http://evil.test"), ("sec-fetch-site", "cross-site")] {
+        let text = message(ask("GET", &[host, header], "").await).await;
+        assert!(
+            text.contains(header.1) && text.contains("`apps.allowed_origins`"),
+            "{text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_link_may_be_followed_from_anywhere() {
+    let link = [
+        ("host", "localhost"),
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-mode", "navigate"),
+        ("sec-fetch-dest", "document"),
+    ];
+    assert_eq!(status("GET", &link, "").await, 200);
+    assert_eq!(status("HEAD", &link, "").await, 200);
+    // A form that is sent, a frame, and a script that claims nothing of the kind.
+    assert_eq!(status("POST", &link, "").await, 403);
+    let frame = [&link[..3], &[("sec-fetch-dest", "iframe")]].concat();
+    assert_eq!(status("GET", &frame, "").await, 403);
+    assert_eq!(status("GET", &link[..2], "").await, 403);
+}
+
+#[tokio::test]
+async fn bodies_are_json_or_of_no_type() {
+    for (kind, expected) in [
+        ("application/json", 200),
+        ("application/json; charset=utf-8", 200),
+        ("Application/JSON", 200),
+        ("application/merge-patch+json", 200),
+        ("text/plain", 415),
+        ("text/plain; x=application/json", 415),
+        ("application/x-www-form-urlencoded", 415),
+        ("multipart/form-data; boundary=x", 415),
+        ("application/jsonp", 415),
+        ("", 415),
+    ] {
+        for method in ["POST", "PUT", "PATCH", "DELETE"] {
+            assert_eq!(
+                status(method, &[("content-type", kind)], "{}").await,
+                expected,
+                "{method} {kind}"
+            );
+            // Without a body there is nothing whose type matters.
+            assert_eq!(
+                status(method, &[("content-type", kind)], "").await,
+                200,
+                "{method} {kind}"
+            );
+        }
+        assert_eq!(
+            status("GET", &[("content-type", kind)], "{}").await,
+            200,
+            "{kind}"
+        );
+    }
+    assert_eq!(status("POST", &[], "{}").await, 200);
+    assert_eq!(
+        status("POST", &[JSON, ("content-type", "text/plain")], "{}").await,
+        415
+    );
+    let text = message(ask("POST", &[("content-type", "text/plain")], "{}").await).await;
+    assert!(
+        text.contains("\"text/plain\"") && text.contains("application/json"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn pages_of_allowed_origins_may_read_answers() {
+    let origin = ("origin", "https://ui.example.org");
+    let answer = ask("GET", &[("host", "marathon.mesos"), origin], "").await;
+    let header = |name: &str| answer.headers()[name].to_str().unwrap().to_owned();
+    assert_eq!(header("access-control-allow-origin"), origin.1);
+    assert_eq!(header("access-control-allow-credentials"), "true");
+    assert!(header("access-control-expose-headers").contains("transom-next-offset"));
+    assert_eq!(header("vary"), "origin");
+
+    let asks = [
+        origin,
+        ("access-control-request-method", "PUT"),
+        ("access-control-request-headers", "content-type"),
+    ];
+    let answer = ask("OPTIONS", &asks, "").await;
+    assert_eq!(answer.status().as_u16(), 204);
+    let header = |name: &str| answer.headers()[name].to_str().unwrap().to_owned();
+    assert_eq!(header("access-control-allow-origin"), origin.1);
+    assert_eq!(header("access-control-allow-headers"), "content-type");
+    assert!(header("access-control-allow-methods").contains("PUT"));
+
+    // The port's own pages need none of it.
+    let own = ask(
+        "GET",
+        &[("host", "localhost"), ("origin", "http://localhost")],
+        "",
+    )
+    .await;
+    assert!(!own.headers().contains_key("access-control-allow-origin"));
+}

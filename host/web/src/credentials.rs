@@ -1,0 +1,120 @@
+//! The user and the password of a port, as HTTP basic authentication carries them.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, header};
+use ring::digest;
+
+/// User and password of a port. `Debug` shows neither.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user.
+    pub username: String,
+    /// The password.
+    pub password: String,
+}
+
+/// What a request shows of credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presented {
+    /// There is no `Authorization` header.
+    Nothing,
+    /// User and password are right.
+    Valid,
+    /// They are not, or the header is of another kind.
+    Invalid,
+}
+
+impl Credentials {
+    /// What the headers of a request show. The comparison takes a time that does not depend on how much of them is right.
+    pub fn presented(&self, headers: &HeaderMap) -> Presented {
+        if !headers.contains_key(header::AUTHORIZATION) {
+            return Presented::Nothing;
+        }
+        match decoded(headers) {
+            Some(shown) if self.is(&shown) => Presented::Valid,
+            _ => Presented::Invalid,
+        }
+    }
+
+    /// The value of the header `Authorization` that shows them.
+    pub fn authorization(&self) -> String {
+        format!("Basic {}", STANDARD.encode(self.text()))
+    }
+
+    fn text(&self) -> String {
+        format!("{}:{}", self.username, self.password)
+    }
+
+    fn is(&self, shown: &[u8]) -> bool {
+        let of = |text: &[u8]| digest::digest(&digest::SHA256, text);
+        let (shown, expected) = (of(shown), of(self.text().as_bytes()));
+        let pairs = shown.as_ref().iter().zip(expected.as_ref());
+        pairs.fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
+    }
+}
+
+/// `user:password`, as shown. A request with several such headers shows nothing that is right.
+fn decoded(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let mut all = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(only), None) = (all.next(), all.next()) else {
+        return None;
+    };
+    let (scheme, rest) = only.to_str().ok()?.trim().split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case("basic")
+        .then(|| STANDARD.decode(rest.trim()).ok())
+        .flatten()
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(********)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+    use super::*;
+
+    #[test]
+    fn credentials_are_compared_whole() {
+        let credentials = Credentials {
+            username: "user".to_owned(),
+            password: "pass:word".to_owned(),
+        };
+        let with = |values: &[String]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::AUTHORIZATION, value.parse().unwrap());
+            }
+            credentials.presented(&headers)
+        };
+        let basic = |text: &str| format!("Basic {}", STANDARD.encode(text));
+        let right = credentials.authorization();
+        assert_eq!(with(&[]), Presented::Nothing);
+        assert_eq!(with(std::slice::from_ref(&right)), Presented::Valid);
+        assert_eq!(
+            with(&[basic("user:pass:word").replace("Basic", "basic")]),
+            Presented::Valid
+        );
+        for wrong in [
+            basic("user:pass"),
+            basic("user:pass:wordy"),
+            basic("User:pass:word"),
+            basic(""),
+            String::new(),
+            "Basic !".to_owned(),
+            "Bearer x".to_owned(),
+            "Basic".to_owned(),
+        ] {
+            assert_eq!(with(std::slice::from_ref(&wrong)), Presented::Invalid, "{wrong}");
+        }
+        assert_eq!(with(&[right.clone(), right]), Presented::Invalid);
+        assert!(!format!("{credentials:?}").contains("word"));
+    }
+}

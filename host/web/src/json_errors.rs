@@ -1,0 +1,130 @@
+//! Errors that no handler writes, in the form of those that handlers write.
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, StatusCode, header};
+
+use crate::serve::MaxBody;
+use crate::{ApiError, json};
+
+/// Bytes of a text that becomes a message; those of the framework are one line.
+const LONGEST: usize = 4096;
+
+/// Makes every error of a router an [`ApiError`]: what extractors refuse in plain text (a body that turns out larger than
+/// the port accepts, for one) gets a JSON body, and a path that is not UTF-8 is refused before it reaches a route.
+pub fn json_errors(router: Router) -> Router {
+    router.layer(middleware::from_fn(rewrite))
+}
+
+async fn rewrite(request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    if !is_utf8(path) {
+        let text = format!("The path {path} is not UTF-8 once its percent signs are decoded; expected UTF-8");
+        return ApiError::bad_request(text).into_response();
+    }
+    let limit = request.extensions().get::<MaxBody>().copied();
+    let response = next.run(request).await;
+    let status = response.status();
+    if !(status.is_client_error() || status.is_server_error()) || !is_plain(response.headers()) {
+        return response;
+    }
+    let (head, body) = response.into_parts();
+    let text = axum::body::to_bytes(body, LONGEST).await.unwrap_or_default();
+    let message = match status {
+        StatusCode::PAYLOAD_TOO_LARGE => json::too_large(limit),
+        _ => String::from_utf8_lossy(&text).into_owned(),
+    };
+    let mut rewritten = ApiError::new(status, message).into_response();
+    for (name, value) in &head.headers {
+        if !matches!(*name, header::CONTENT_TYPE | header::CONTENT_LENGTH) {
+            rewritten.headers_mut().append(name, value.clone());
+        }
+    }
+    rewritten
+}
+
+fn is_plain(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/plain"))
+}
+
+/// Whether a path is UTF-8 when it is decoded. A percent sign without two digits stands for itself.
+fn is_utf8(path: &str) -> bool {
+    if !path.contains('%') {
+        return true;
+    }
+    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
+    let bytes = path.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let digits = (digit(bytes.get(at + 1)), digit(bytes.get(at + 2)));
+        if let (b'%', (Some(high), Some(low))) = (byte, digits) {
+            decoded.push((high * 16 + low) as u8);
+            at += 3;
+        } else {
+            decoded.push(*byte);
+            at += 1;
+        }
+    }
+    std::str::from_utf8(&decoded).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+    use axum::body::Body;
+    use axum::extract::{DefaultBodyLimit, Path};
+    use axum::routing::post;
+    use bytes::Bytes;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    #[test]
+    fn paths_are_decoded_before_they_are_judged() {
+        for (path, expected) in [
+            ("/v2/apps/a", true),
+            ("/%C3%BC", true),
+            ("/%c3%bc%2F", true),
+            ("/100%", true),
+            ("/%zz", true),
+            ("/%ff", false),
+            ("/%C3", false),
+            ("/a%C3/%BC", false),
+        ] {
+            assert_eq!(is_utf8(path), expected, "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_extractors_refuse_is_json() {
+        let router = Router::new()
+            .route("/body", post(async |_: Bytes| StatusCode::OK))
+            .route("/number/{n}", post(async |_: Path<u8>| StatusCode::OK))
+            .route("/name/{name}", post(async |_: Path<String>| StatusCode::OK))
+            .layer(DefaultBodyLimit::max(4));
+        let router = json_errors(router);
+        for (path, body, status, expected) in [
+            ("/body", "1234", 200, ""),
+            ("/body", "12345", 413, "larger than the 4 bytes this port accepts"),
+            ("/number/x", "", 400, "Cannot parse"),
+            ("/name/%ff", "", 400, "The path /name/%ff is not UTF-8"),
+            ("/none/%ff", "", 400, "is not UTF-8"),
+        ] {
+            let request = Request::post(path).extension(MaxBody(4));
+            let request = request.body(Body::from(body)).unwrap();
+            let answer = router.clone().oneshot(request).await.unwrap();
+            assert_eq!(answer.status().as_u16(), status, "{path}");
+            let bytes = axum::body::to_bytes(answer.into_body(), 1 << 16).await.unwrap();
+            if status != 200 {
+                let answer: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+                let message = answer["message"].as_str().unwrap();
+                assert!(message.contains(expected), "{path}: {message}");
+            }
+        }
+    }
+}

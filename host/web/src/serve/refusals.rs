@@ -1,0 +1,231 @@
+//! JSON bodies for requests that hyper refuses by itself.
+//!
+//! A request line or a header that cannot be read, and a head that is too large, never reach the router: hyper answers 400,
+//! 414 or 431 with an empty body and has no hook for it. [`Refusals`] sits between hyper and the connection and gives these
+//! answers the body of an [`ApiError`](crate::ApiError). It touches nothing that the router answers: an answer is hyper's own
+//! only while no request is being answered, which [`Turn`] tells.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use bytes::{Buf, Bytes};
+use http::Response;
+use http_body::{Frame, SizeHint};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use serde_json::json;
+
+/// Whether the router has a request of this connection. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Turn(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// From a request's arrival until its answer has left.
+    taken: AtomicBool,
+    /// The answer was made, and leaves with the next flush.
+    over: AtomicBool,
+}
+
+impl Turn {
+    /// A request goes to the router.
+    pub(super) fn take(&self) {
+        self.0.over.store(false, Ordering::Relaxed);
+        self.0.taken.store(true, Ordering::Relaxed);
+    }
+
+    /// Has the turn end with the answer's body.
+    pub(super) fn until_written(&self, response: Response<Body>) -> Response<Body> {
+        let turn = self.clone();
+        response.map(|body| Body::new(Answered { body, turn }))
+    }
+
+    fn is_taken(&self) -> bool {
+        self.0.taken.load(Ordering::Relaxed)
+    }
+
+    /// Everything that was written has left.
+    fn flushed(&self) {
+        if self.0.over.load(Ordering::Relaxed) {
+            self.0.taken.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The body of an answer.
+struct Answered {
+    body: Body,
+    turn: Turn,
+}
+
+impl Drop for Answered {
+    fn drop(&mut self) {
+        self.turn.0.over.store(true, Ordering::Relaxed);
+    }
+}
+
+impl http_body::Body for Answered {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A connection whose refusals by hyper get a body.
+pub(super) struct Refusals<S> {
+    inner: S,
+    turn: Turn,
+    max_head: usize,
+    /// What is written in place of a refusal, as far as it has not been, and how long the refusal was.
+    pending: Option<(Bytes, usize)>,
+}
+
+impl<S> Refusals<S> {
+    pub(super) fn new(inner: S, turn: Turn, max_head: usize) -> Self {
+        Self {
+            inner,
+            turn,
+            max_head,
+            pending: None,
+        }
+    }
+}
+
+impl<S: Write + Unpin> Refusals<S> {
+    /// Writes in place of `text` where that is a refusal; `None`: it is none.
+    fn poll_refusal(&mut self, context: &mut Context<'_>, text: &[u8]) -> Poll<Option<io::Result<usize>>> {
+        if self.pending.is_none() && !self.turn.is_taken() {
+            self.pending = with_body(text, self.max_head).map(|whole| (whole, text.len()));
+        }
+        let Some((left, length)) = &mut self.pending else {
+            return Poll::Ready(None);
+        };
+        while left.has_remaining() {
+            match ready!(Pin::new(&mut self.inner).poll_write(context, left)) {
+                Ok(0) => return Poll::Ready(Some(Err(io::ErrorKind::WriteZero.into()))),
+                Ok(written) => left.advance(written),
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            }
+        }
+        let length = *length;
+        self.pending = None;
+        Poll::Ready(Some(Ok(length)))
+    }
+}
+
+/// hyper's answer with a body; `None` for everything else.
+fn with_body(text: &[u8], max_head: usize) -> Option<Bytes> {
+    const EMPTY: &str = "Content-Length: 0\r\n";
+    let message = match text.get(..12)? {
+        b"HTTP/1.1 400" => "The request is not HTTP: its first line or a header cannot be read".to_owned(),
+        b"HTTP/1.1 414" => "The request's target is too long".to_owned(),
+        b"HTTP/1.1 431" => {
+            format!("The request's head is larger than the {max_head} bytes this port accepts")
+        }
+        _ => return None,
+    };
+    let head = std::str::from_utf8(text).ok()?;
+    if !head.ends_with("\r\n\r\n") || !head.contains(EMPTY) {
+        return None;
+    }
+    let body = json!({ "message": message }).to_string();
+    let filled = format!(
+        "Content-Type: application/json\r\nContent-Length: {}\r\n",
+        body.len()
+    );
+    Some((head.replacen(EMPTY, &filled, 1) + &body).into())
+}
+
+impl<S: Read + Unpin> Read for Refusals<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(context, buffer)
+    }
+}
+
+impl<S: Write + Unpin> Write for Refusals<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        text: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match ready!(self.poll_refusal(context, text)) {
+            Some(written) => Poll::Ready(written),
+            None => Pin::new(&mut self.inner).poll_write(context, text),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        texts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if let [only] = texts {
+            return self.poll_write(context, only);
+        }
+        Pin::new(&mut self.inner).poll_write_vectored(context, texts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper flushes when it has nothing left to write.
+        self.turn.flushed();
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+    use super::*;
+
+    #[test]
+    fn only_empty_refusals_get_a_body() {
+        let refusal = "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nDate: x\r\n\r\n";
+        let whole = String::from_utf8(with_body(refusal.as_bytes(), 9000).unwrap().into()).unwrap();
+        let (head, body) = whole.split_once("\r\n\r\n").unwrap();
+        assert!(
+            head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())),
+            "{whole}"
+        );
+        assert!(head.contains("\r\nContent-Type: application/json\r\n"), "{whole}");
+        assert!(body.contains("larger than the 9000 bytes"), "{whole}");
+        for other in [
+            "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+            "HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\n{}",
+            "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n",
+            "HTTP/1.1 200 OK\r\n\r\n",
+            "HTTP/1.1",
+            "",
+        ] {
+            assert_eq!(with_body(other.as_bytes(), 9000), None, "{other}");
+        }
+    }
+}
