@@ -81,8 +81,8 @@ class Daemon:
         """A part of what a job wrote to `stdout` or `stderr`, and where the next part begins."""
         params: dict[str, str | int] = {"stream": stream, "offset": offset, "length": PIECE}
         answer = self._ask("GET", f"{self._path(task_id)}/log", params=params)
-        data = answer.content
-        return data, int(answer.headers.get("Transom-Next-Offset", offset + len(data)))
+        data, following = answer.content, answer.headers.get("Transom-Next-Offset", "")
+        return data, int(following) if following.isdigit() else offset + len(data)
 
     def log_url(self, task_id: str) -> str:
         """Where a browser finds it."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import requests
 
-from .daemon import Daemon
+from .daemon import Daemon, status_of
 
 STREAMS = ("stdout", "stderr")
 #: Bytes of each stream that are copied; a reader finds the rest where the container's log is.
@@ -57,9 +57,9 @@ class Output:
         for name, stream in self._streams.items():
             try:
                 self._copy(name, stream)
-            except (requests.RequestException, ValueError) as error:
-                never_launched = getattr(error.response, "status_code", None) == requests.codes.not_found
-                if last and not never_launched:
+            except requests.RequestException as error:
+                # Not found: it was never launched.
+                if last and status_of(error) != requests.codes.not_found:
                     url = self.daemon.log_url(self.task_id)
                     self.write(f"The container's {name} cannot be read ({error}); try {url}")
             if last:
