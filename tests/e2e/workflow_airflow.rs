@@ -303,6 +303,37 @@ async fn an_operators_log_has_all_that_is_needed(world: &World) {
     assert!(has(&lines, &format!("Its output: {url}")), "{lines:#?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_operator_is_killed_ends_at_its_own_limit() {
+    let site = Site::start_with("[workflow]\nport = 0\ncontainers = false\n").await;
+    let home = tempfile::tempdir().expect("a directory");
+    let mut command = program(&airflow::environment(), home.path(), "python");
+    command
+        .arg(root().join("tests/airflow/operator_gone.py"))
+        .env(
+            "AIRFLOW__CLUSTER__OPERATOR_API_URL",
+            format!("http://{}", site.addresses["workflow"]),
+        );
+    let mut operator = Program::start(command, home.path().join("operator.log"));
+    let url = format!("http://{}/v0/task/airflow.gone.long", site.addresses["workflow"]);
+    let shows = |state: &'static str| {
+        let (site, url) = (&site, &url);
+        eventually(state, move || async move {
+            let seen = site.get(url).await?;
+            if seen["status"]["state"] == state {
+                Ok(seen)
+            } else {
+                Err(seen.to_string())
+            }
+        })
+    };
+    shows("TASK_RUNNING").await;
+    operator.kill();
+    let seen = shows("TASK_FAILED").await;
+    assert_eq!(seen["status"]["reason"], "REASON_MAX_COMPLETION_TIME_REACHED", "{seen}");
+    site.cluster.stop_after(site.daemon);
+}
+
 /// The operator alone, with every first answer lost: in a process of its own, as a worker runs it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_whose_answers_are_lost_runs_its_container_once() {

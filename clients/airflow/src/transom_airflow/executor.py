@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import requests
 from airflow.configuration import conf
 from airflow.executors.base_executor import BaseExecutor
-from airflow.sdk.log import init_log_file
 from airflow.utils.state import TaskInstanceState
 
 from .daemon import AWAY, FINISHED, LIVE, Daemon, detail, status_of
@@ -329,6 +328,9 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             "logger": __name__,
         }
         try:
+            # Here, as Airflow 2 imports this module for a list of executors and has no such function.
+            from airflow.sdk.log import init_log_file  # noqa: PLC0415
+
             # Beside the file of the task's own process: Airflow shows all that begin with its name.
             with init_log_file(f"{log_path}.cluster.log").open("a", encoding="utf-8") as log:
                 log.write(json.dumps(line) + "\n")
