@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import os
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -242,6 +244,19 @@ def test_what_a_task_waits_for_is_in_its_events_and_its_log_once(executor, daemo
     executor.sync()
     [info] = [info for state, info in executor.event_buffer.values() if state == TaskInstanceState.FAILED]
     assert info == "TASK_FAILED said. It waited: no active agent satisfies `gpu:true`"
+
+
+def test_events_are_kept_until_airflow_has_stored_them(executor, daemon):
+    # Airflow 3.3 takes them out one by one, and reads them when it has all.
+    hand_over(executor, Workload(1, executor_config={"cpu": 2}))
+    events = [weakref.ref(log) for log in executor._task_event_logs]
+    executor.sync()
+    executor._task_event_logs.clear()
+    gc.collect()
+    assert len(events) == 1 and all(event() is not None for event in events)
+    executor.sync()
+    gc.collect()
+    assert all(event() is None for event in events)
 
 
 def test_tasks_are_adopted_by_the_id_of_their_try(executor, daemon):

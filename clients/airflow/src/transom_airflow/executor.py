@@ -151,6 +151,8 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         self._blocked: set[TaskInstanceKey] = set()
         self._away = False
         self._ask_why_at = 0.0
+        # Events that Airflow has not stored yet: it drops its own references to them before it does.
+        self._unsaved: list[Any] = []
 
     def start(self) -> None:
         """Nothing is asked of the daemon yet: it may still be on its way."""
@@ -261,6 +263,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
 
     def sync(self) -> None:
         """Passes on what has changed."""
+        self._unsaved = list(self._task_event_logs)
         try:
             self._look_up_unsure()
             while True:
@@ -319,6 +322,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         """Writes into the task's events and, where this scheduler shares the folder of logs, its log."""
         self.log.warning("%s: %s: %s", key, event, message)
         self.log_task_event(event=event, extra=message, ti_key=key)
+        self._unsaved.extend(self._task_event_logs)
         if log_path is None:
             return
         line = {
