@@ -141,7 +141,11 @@ impl World {
                 .iter()
                 .map(|line| line["event"].as_str().unwrap_or_default().to_owned())
                 .collect();
-            if wish(&lines) { Ok(lines) } else { Err(format!("{lines:#?}")) }
+            if wish(&lines) {
+                Ok(lines)
+            } else {
+                Err(format!("{lines:#?}"))
+            }
         })
         .await
     }
@@ -149,7 +153,10 @@ impl World {
     /// An event of a task.
     async fn event(&self, task: &str, event: &str) -> String {
         eventually(&format!("the event `{event}` of {task}"), || async {
-            let path = format!("/eventLogs?dag_id=on_the_cluster&task_id={task}&event={}", event.replace(' ', "%20"));
+            let path = format!(
+                "/eventLogs?dag_id=on_the_cluster&task_id={task}&event={}",
+                event.replace(' ', "%20")
+            );
             let found = self.get(&path).await?;
             found["event_logs"][0]["extra"]
                 .as_str()
@@ -192,7 +199,9 @@ async fn users_of_airflow_see_what_becomes_of_their_tasks() {
     world.instance("typo", "failed").await;
     let said = world.event("typo", "not handed over").await;
     assert!(said.contains("no key 'cpu'; the nearest one is 'cpus'"), "{said}");
-    world.log("typo", |lines| has(lines, "the nearest one is 'cpus'")).await;
+    world
+        .log("typo", |lines| has(lines, "the nearest one is 'cpus'"))
+        .await;
 
     // The condition that no agent satisfies is in the task's events and in its log, while it waits.
     let said = world.event("hopeless", "waiting for a place").await;
@@ -222,7 +231,9 @@ async fn users_of_airflow_see_what_becomes_of_their_tasks() {
     // What finds no place is given up before its token is dead.
     world.instance("hopeless", "failed").await;
     let said = world.event("hopeless", "state mismatch").await;
-    let (_, rest) = said.split_once("no agent had a place for it within ").expect(&said);
+    let (_, rest) = said
+        .split_once("no agent had a place for it within ")
+        .expect(&said);
     let limit: f64 = rest.split(' ').next().unwrap().parse().expect(&said);
     assert!(0.0 < limit && limit <= 0.8 * TOKEN_LIFE, "{said}");
     assert!(said.contains("It waited: no active agent satisfies"), "{said}");
@@ -236,7 +247,9 @@ async fn users_of_airflow_see_what_becomes_of_their_tasks() {
         assert_eq!(times, 2, "{job}: {names:?}");
     }
     // The operators' own: `cleared` has two.
-    let containers = launches.keys().filter(|id| id.starts_with("airflow.on_the_cluster."));
+    let containers = launches
+        .keys()
+        .filter(|id| id.starts_with("airflow.on_the_cluster."));
     assert_eq!(containers.count(), 4, "{names:?}");
     world.site.cluster.stop_after(world.site.daemon);
 }
@@ -247,7 +260,10 @@ async fn a_deferred_task_takes_its_container_along(world: &World) {
     let cleared = world.instance("cleared", "deferred").await;
     world.log("marked", |lines| has(lines, "begun 42")).await;
     // The link is there long before the end.
-    let links = world.get(&format!("{RUN}/taskInstances/marked/links")).await.expect("links");
+    let links = world
+        .get(&format!("{RUN}/taskInstances/marked/links"))
+        .await
+        .expect("links");
     let link = links["extra_links"]["Container log"].as_str().unwrap_or_default();
     assert!(
         link.ends_with(&format!("/v0/task/{}/log", operators_job(&marked))),
@@ -262,9 +278,14 @@ async fn a_deferred_task_takes_its_container_along(world: &World) {
     assert_eq!(status, 200, "{body}");
     world.job(&operators_job(&marked), "TASK_KILLED").await;
 
-    let clear = json!({"dry_run": false, "dag_run_id": "once", "task_ids": ["cleared"], "only_failed": false});
+    let clear =
+        json!({"dry_run": false, "dag_run_id": "once", "task_ids": ["cleared"], "only_failed": false});
     let (status, body) = world
-        .call(Method::POST, "/dags/on_the_cluster/clearTaskInstances", Some(&clear))
+        .call(
+            Method::POST,
+            "/dags/on_the_cluster/clearTaskInstances",
+            Some(&clear),
+        )
         .await
         .expect("an answer");
     assert_eq!(status, 200, "{body}");
@@ -308,12 +329,10 @@ async fn a_job_whose_operator_is_killed_ends_at_its_own_limit() {
     let site = Site::start_with("[workflow]\nport = 0\ncontainers = false\n").await;
     let home = tempfile::tempdir().expect("a directory");
     let mut command = program(&airflow::environment(), home.path(), "python");
-    command
-        .arg(root().join("tests/airflow/operator_gone.py"))
-        .env(
-            "AIRFLOW__CLUSTER__OPERATOR_API_URL",
-            format!("http://{}", site.addresses["workflow"]),
-        );
+    command.arg(root().join("tests/airflow/operator_gone.py")).env(
+        "AIRFLOW__CLUSTER__OPERATOR_API_URL",
+        format!("http://{}", site.addresses["workflow"]),
+    );
     let mut operator = Program::start(command, home.path().join("operator.log"));
     let url = format!("http://{}/v0/task/airflow.gone.long", site.addresses["workflow"]);
     let shows = |state: &'static str| {
@@ -330,7 +349,10 @@ async fn a_job_whose_operator_is_killed_ends_at_its_own_limit() {
     shows("TASK_RUNNING").await;
     operator.kill();
     let seen = shows("TASK_FAILED").await;
-    assert_eq!(seen["status"]["reason"], "REASON_MAX_COMPLETION_TIME_REACHED", "{seen}");
+    assert_eq!(
+        seen["status"]["reason"], "REASON_MAX_COMPLETION_TIME_REACHED",
+        "{seen}"
+    );
     site.cluster.stop_after(site.daemon);
 }
 
@@ -344,7 +366,10 @@ async fn an_operator_whose_answers_are_lost_runs_its_container_once() {
     command
         .arg(root().join("tests/airflow/operator_once.py"))
         // Also where only the section of the older provider says where the daemon is.
-        .env("AIRFLOW__MESOS__OPERATOR_API_URL", format!("http://{}", lossy.address));
+        .env(
+            "AIRFLOW__MESOS__OPERATOR_API_URL",
+            format!("http://{}", lossy.address),
+        );
     let text = tokio::task::spawn_blocking(move || output(&mut command))
         .await
         .expect("it ends");
@@ -372,6 +397,10 @@ async fn an_operator_whose_answers_are_lost_runs_its_container_once() {
     );
     let launches = site.cluster.launches();
     let of = |id: &str| launches.keys().filter(|task| task.starts_with(id)).count();
-    assert_eq!((of("airflow.once.quick"), of("airflow.once.alone")), (2, 1), "{launches:?}");
+    assert_eq!(
+        (of("airflow.once.quick"), of("airflow.once.alone")),
+        (2, 1),
+        "{launches:?}"
+    );
     site.cluster.stop_after(site.daemon);
 }

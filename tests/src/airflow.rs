@@ -178,9 +178,7 @@ impl Airflow {
         Self {
             home: tempfile::tempdir().expect("a directory"),
             port,
-            settings: settings
-                .map(|(name, value)| (name.to_owned(), value))
-                .to_vec(),
+            settings: settings.map(|(name, value)| (name.to_owned(), value)).to_vec(),
         }
     }
 
@@ -217,7 +215,11 @@ impl Airflow {
     ) -> Result<(u16, Value), String> {
         let base = format!("http://127.0.0.1:{}", self.port);
         let failed = |error: reqwest::Error| error.to_string();
-        let token = http.get(format!("{base}/auth/token")).send().await.map_err(failed)?;
+        let token = http
+            .get(format!("{base}/auth/token"))
+            .send()
+            .await
+            .map_err(failed)?;
         let token: Value = token.json().await.map_err(failed)?;
         let token = token["access_token"]
             .as_str()
@@ -247,10 +249,7 @@ where
         tick.tick().await;
         match look().await {
             Ok(found) => return found,
-            Err(seen) => assert!(
-                Instant::now() < deadline,
-                "waited for {what}; last seen: {seen}"
-            ),
+            Err(seen) => assert!(Instant::now() < deadline, "waited for {what}; last seen: {seen}"),
         }
     }
 }

@@ -127,8 +127,7 @@ async fn a_request_that_is_sent_again_with_its_key_queues_nothing_new() {
     let task = site.scheduler.wanted(1).await.remove(0);
     assert_eq!(site.get("/v0/task/a").await.json()["request_key"], "first");
     site.scheduler.launch(task.as_str()).await;
-    site.scheduler
-        .update(task.as_str(), TaskState::Running, None);
+    site.scheduler.update(task.as_str(), TaskState::Running, None);
     site.until("a", "TASK_RUNNING").await;
     site.queue(keyed("first")).await;
     // The active run is another request's.
@@ -136,8 +135,7 @@ async fn a_request_that_is_sent_again_with_its_key_queues_nothing_new() {
         .ask(Method::POST, "/v0/queue_command", Some(keyed("second")))
         .await;
     assert_eq!(answer.status, StatusCode::CONFLICT, "{answer:?}");
-    site.scheduler
-        .update(task.as_str(), TaskState::Finished, None);
+    site.scheduler.update(task.as_str(), TaskState::Finished, None);
     site.until("a", "TASK_FINISHED").await;
     // Its run has ended: still nothing new, also after a restart.
     site.queue(keyed("first")).await;

@@ -200,7 +200,9 @@ fn request_key(value: &Value) -> Result<Arc<str>, String> {
         .as_str()
         .filter(|text| (1..=LONGEST_REQUEST_KEY).contains(&text.len()) && !text.chars().any(char::is_control))
         .map(Arc::from)
-        .ok_or_else(|| format!("expected a text of 1 to {LONGEST_REQUEST_KEY} bytes without control characters"))
+        .ok_or_else(|| {
+            format!("expected a text of 1 to {LONGEST_REQUEST_KEY} bytes without control characters")
+        })
 }
 
 fn key(value: &Value) -> Result<Key, String> {

@@ -229,7 +229,12 @@ fn request_keys_are_short_texts() {
             Ok(request) => assert_eq!(request.request_key.as_deref(), key.as_str()),
             Err(details) => {
                 assert_eq!(details[0]["path"], "/request_key");
-                assert!(details[0]["errors"][0].as_str().unwrap().contains("1 to 200 bytes"));
+                assert!(
+                    details[0]["errors"][0]
+                        .as_str()
+                        .unwrap()
+                        .contains("1 to 200 bytes")
+                );
             }
         }
     }
