@@ -324,6 +324,27 @@ def test_logs_are_read_by_an_executor_that_was_never_started(daemon):
     assert logs == [] and "no leader" in messages[0]
 
 
+def test_airflows_own_reader_of_logs_shows_what_a_running_container_writes(daemon, monkeypatch, tmp_path):
+    from airflow.utils.log.file_task_handler import FileTaskHandler
+
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "transom_airflow.executor.ClusterExecutor")
+    handler = FileTaskHandler(base_log_folder=str(tmp_path))
+    monkeypatch.setattr(handler, "_render_filename", lambda ti, number: "attempt=1.log")
+    daemon.answers["GET"] = [(200, "these are words\n")]
+    running = SimpleNamespace(
+        id="001",
+        state=TaskInstanceState.RUNNING,
+        executor=None,
+        try_number=1,
+        hostname="",
+        triggerer_job=None,
+    )
+    stream, _ = handler._read(running, 1)
+    events = [line.event for line in stream]
+    assert "these are words" in events
+    assert any(event.startswith("Container of airflow.001: http") for event in events)
+
+
 def test_terminate_leaves_tasks_alone_and_end_waits_for_them(executor, daemon, monkeypatch):
     monkeypatch.setattr("transom_airflow.executor.FAREWELL", 5.0)
     hand_over(executor, Workload(1))

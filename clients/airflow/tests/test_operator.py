@@ -307,6 +307,34 @@ def test_a_trigger_kills_the_container_of_a_task_that_was_marked(daemon):
     assert len(daemon.asked("DELETE")) == 3
 
 
+def test_the_triggerer_ends_the_container_of_a_task_that_somebody_marks_and_of_no_other(daemon):
+    from airflow.jobs.triggerer_job_runner import TriggerRunner
+
+    daemon.states("TASK_RUNNING")
+
+    async def cancelled(by_user):
+        runner = TriggerRunner()
+        trigger = ClusterTrigger("t", [time.time(), None, None, None, None], daemon.url, 0.01)
+        runner.triggers[1] = {"task": None, "is_watcher": False, "name": "marked", "events": 0}
+        task = asyncio.create_task(runner.run_trigger(1, trigger))
+        runner.triggers[1]["task"] = task
+        looks = len(daemon.asked("GET"))
+        while len(daemon.asked("GET")) == looks:
+            await asyncio.sleep(0.01)
+        if by_user:
+            runner.to_cancel.append(1)
+            await runner.cancel_triggers()
+        else:
+            # As when the triggerer stops: another one goes on.
+            task.cancel()
+        await asyncio.wait([task])
+
+    asyncio.run(cancelled(by_user=False))
+    assert not daemon.asked("DELETE")
+    asyncio.run(cancelled(by_user=True))
+    assert [it["path"] for it in daemon.asked("DELETE")] == ["/v0/task/t"]
+
+
 def test_a_trigger_gives_up_killing_in_time(monkeypatch):
     monkeypatch.setattr("transom_airflow.trigger.KILL_WITHIN", 0.2)
     with socket.socket() as free:
