@@ -274,7 +274,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
                 if not page["events"]:
                     break
             self._note_reasons()
-        except (requests.RequestException, ValueError) as error:
+        except (requests.RequestException, ValueError, LookupError) as error:
             self._say_away(error)
         else:
             self._away = False
