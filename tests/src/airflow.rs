@@ -245,6 +245,8 @@ where
 {
     let deadline = Instant::now() + PATIENCE;
     let mut tick = tokio::time::interval(Duration::from_millis(500));
+    // A server that is slow is not asked any faster.
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
         match look().await {
