@@ -8,79 +8,20 @@
 )]
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::net::TcpListener;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use serde_json::{Value, json};
+use transom_tests::airflow::{
+    Airflow, PATIENCE, Program, environment, environment_2, free_port, output, program, root,
+};
 use transom_tests::site::Site;
 
-/// A machine that is busy takes its time to start so much Python.
-const PATIENCE: Duration = Duration::from_mins(6);
-
-/// Where `cargo xtask test` puts Airflow: `TRANSOM_AIRFLOW`, or beside what is built.
-fn airflow() -> PathBuf {
-    environment("TRANSOM_AIRFLOW", "airflow")
-}
-
-/// The same of the oldest Airflow that our operator is for.
-fn airflow_2() -> PathBuf {
-    environment("TRANSOM_AIRFLOW_2", "airflow-2")
-}
-
-fn environment(variable: &str, name: &str) -> PathBuf {
-    if let Some(path) = std::env::var_os(variable) {
-        return path.into();
-    }
-    let executable = std::env::current_exe().expect("the test's own path");
-    executable
-        .ancestors()
-        .map(|dir| dir.join("python").join(name))
-        .find(|path| path.join("bin/airflow").exists())
-        .expect("no Airflow found: `cargo xtask test` gets everything that tests need")
-}
-
-fn root() -> PathBuf {
-    fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).expect("the project")
-}
-
 /// A program of the environment that knows nothing of this machine's own set-up.
-fn python(home: &Path, program: &str) -> Command {
-    python_of(&airflow(), home, program)
-}
-
-fn python_of(environment: &Path, home: &Path, program: &str) -> Command {
-    let bin = environment.join("bin");
-    let mut command = Command::new(bin.join(program));
-    command
-        .env_clear()
-        .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display()))
-        .env("HOME", home)
-        .env("AIRFLOW_HOME", home)
-        .env("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
-        .env("PYTHONPATH", root().join("clients/airflow/src"))
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .current_dir(home)
-        .stdin(Stdio::null());
-    command
-}
-
-/// What a command wrote, which has to succeed.
-fn output(command: &mut Command) -> String {
-    let output = command.output().expect("it starts");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-    assert!(
-        output.status.success(),
-        "{command:?}: {}\n{stdout}\n{stderr}",
-        output.status
-    );
-    stdout
+fn python(home: &Path, name: &str) -> Command {
+    program(&environment(), home, name)
 }
 
 const SECTION: &str = "[workflow]\nport = 0\ncontainers = false\n";
@@ -142,8 +83,8 @@ async fn our_operator_runs_in_the_oldest_airflow_that_it_is_for() {
     let home = tempfile::tempdir().expect("a directory");
     let url = format!("http://{}", site.addresses["workflow"]);
     let text = tokio::task::spawn_blocking(move || {
-        let command = |program: &str| {
-            let mut command = python_of(&airflow_2(), home.path(), program);
+        let command = |name: &str| {
+            let mut command = program(&environment_2(), home.path(), name);
             command.env("AIRFLOW__CLUSTER__OPERATOR_API_URL", &url);
             command
         };
@@ -201,8 +142,8 @@ async fn our_operator_runs_in_the_oldest_airflow_that_it_is_for() {
 fn our_distribution_keeps_its_own_rules() {
     let home = tempfile::tempdir().expect("a directory");
     let dir = root().join("clients/airflow");
-    let here = |program: &str| {
-        let mut command = python(home.path(), program);
+    let here = |name: &str| {
+        let mut command = python(home.path(), name);
         command.current_dir(&dir);
         command
     };
@@ -213,103 +154,21 @@ fn our_distribution_keeps_its_own_rules() {
     output(here("python").args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]));
 }
 
-/// A process with all its children; killed when dropped.
-struct Program {
-    child: Child,
-    log: PathBuf,
-}
-
-impl Program {
-    fn start(mut command: Command, log: PathBuf) -> Self {
-        let file = File::create(&log).expect("a log");
-        let child = command
-            .stdout(file.try_clone().expect("a file"))
-            .stderr(file)
-            .process_group(0)
-            .spawn()
-            .expect("it starts");
-        Self { child, log }
-    }
-
-    fn log(&self) -> String {
-        let text = fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(60)..].join("\n")
-    }
-
-    /// kill -9 of it and of everything it started.
-    fn kill(&mut self) {
-        let group = i32::try_from(self.child.id()).expect("a pid");
-        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        self.kill();
-        if std::thread::panicking() {
-            eprintln!("---- {}:\n{}\n----", self.log.display(), self.log());
-        }
-    }
-}
-
-/// An Airflow of its own: database, keys, and the parts that the test starts.
-struct Airflow {
-    home: tempfile::TempDir,
-    port: u16,
+/// What the example's test asks of its Airflow.
+struct Example {
+    airflow: Airflow,
     daemon: String,
 }
 
-impl Airflow {
-    fn execution_api(port: u16) -> String {
-        format!("http://127.0.0.1:{port}/execution/")
-    }
-
-    fn command(&self, program: &str) -> Command {
-        let mut command = python(self.home.path(), program);
-        let dags = root().join("examples/dags");
-        for (name, value) in [
-            ("CORE__DAGS_FOLDER", dags.display().to_string()),
-            ("CORE__DAGS_ARE_PAUSED_AT_CREATION", "False".to_owned()),
-            (
-                "CORE__EXECUTOR",
-                "transom_airflow.executor.ClusterExecutor".to_owned(),
-            ),
-            ("CORE__EXECUTION_API_SERVER_URL", Self::execution_api(self.port)),
-            ("CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS", "True".to_owned()),
-            (
-                "API_AUTH__JWT_SECRET",
-                "a-secret-that-no-container-is-given-0123456789abcdef".to_owned(),
-            ),
-            ("API__PORT", self.port.to_string()),
-            ("CLUSTER__OPERATOR_API_URL", self.daemon.clone()),
-            // So that a scheduler that is gone is noticed soon.
-            ("SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD", "10".to_owned()),
-            ("SCHEDULER__SCHEDULER_HEARTBEAT_SEC", "1".to_owned()),
-            ("SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL", "3".to_owned()),
-            ("SCHEDULER__JOB_HEARTBEAT_SEC", "1".to_owned()),
-            ("SCHEDULER__ENABLE_HEALTH_CHECK", "False".to_owned()),
-        ] {
-            command.env(format!("AIRFLOW__{name}"), value);
-        }
-        command
-    }
-
-    fn start(&self, name: &str, arguments: &[&str]) -> Program {
-        let mut command = self.command("airflow");
-        command.args(arguments);
-        Program::start(command, self.home.path().join(format!("{name}.log")))
-    }
-
+impl Example {
     /// Every task instance of the example, as `task[map index]` to id, state and how often it was tried.
     fn instances(&self) -> BTreeMap<String, (String, String, u64)> {
         let script = "import json, sqlite3, sys\n\
             rows = sqlite3.connect(f'file:{sys.argv[1]}?mode=ro', uri=True, timeout=30).execute('select id, task_id, map_index, state, \
             try_number from task_instance').fetchall()\n\
             print(json.dumps(rows))";
-        let mut command = self.command("python");
-        let database = self.home.path().join("airflow.db");
+        let mut command = self.airflow.command("python");
+        let database = self.airflow.home.path().join("airflow.db");
         let text = output(command.arg("-c").arg(script).arg(database));
         let rows: Vec<(String, String, i64, Option<String>, u64)> =
             serde_json::from_str(text.lines().last().expect("a line")).expect("rows");
@@ -350,27 +209,19 @@ impl Airflow {
     }
 }
 
-fn free_port() -> u16 {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-    free.local_addr().expect("an address").port()
-}
-
 /// The DAG of `examples/dags`, with the scheduler killed while tasks of its run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_whole_airflow_runs_the_example_and_its_next_scheduler_adopts_the_tasks() {
-    let home = tempfile::tempdir().expect("a directory");
-    let worker = home.path().join("worker");
+    let workflow_port = free_port();
+    let daemon = format!("http://127.0.0.1:{workflow_port}");
+    let airflow = Airflow::new(&root().join("examples/dags"), &daemon);
+    let worker = airflow.home.path().join("worker");
     fs::create_dir(&worker).expect("made");
-    let port = free_port();
     // What a container's image would bring along, and nothing of the scheduler's secrets.
     let environment = [
         (
             "PATH",
-            format!("{}:/usr/bin:/bin", airflow().join("bin").display()),
-        ),
-        (
-            "PYTHONPATH",
-            root().join("clients/airflow/src").display().to_string(),
+            format!("{}:/usr/bin:/bin", environment().join("bin").display()),
         ),
         ("HOME", worker.display().to_string()),
         ("AIRFLOW_HOME", worker.display().to_string()),
@@ -381,8 +232,6 @@ async fn a_whole_airflow_runs_the_example_and_its_next_scheduler_adopts_the_task
         ("AIRFLOW__CORE__LOAD_EXAMPLES", "False".to_owned()),
         ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
     ];
-    let workflow_port = free_port();
-    let daemon = format!("http://127.0.0.1:{workflow_port}");
     let variables: Vec<String> = environment
         .iter()
         .cloned()
@@ -394,12 +243,12 @@ async fn a_whole_airflow_runs_the_example_and_its_next_scheduler_adopts_the_task
         variables.join(", ")
     );
     let site = Site::start_with(&section).await;
-    let airflow = Airflow { home, port, daemon };
+    let example = Example { airflow, daemon };
     let launches = tokio::task::spawn_blocking(move || {
-        let ids = the_example(&airflow);
-        (ids, airflow)
+        let ids = the_example(&example);
+        (ids, example)
     });
-    let (instances, airflow) = launches.await.expect("it ends");
+    let (instances, example) = launches.await.expect("it ends");
 
     // Each task was launched once, and so was the operator's container; nothing else was.
     let mut launches = site.cluster.launches();
@@ -418,7 +267,7 @@ async fn a_whole_airflow_runs_the_example_and_its_next_scheduler_adopts_the_task
     assert_eq!(launches.remove(&container), Some(1), "{launches:?}");
     assert!(launches.is_empty(), "{launches:?}");
     // What the container wrote, quotes and all.
-    let url = format!("{}/v0/task/{container}/log", airflow.daemon);
+    let url = format!("{}/v0/task/{container}/log", example.daemon);
     let log = site
         .http
         .get(url)
@@ -446,7 +295,8 @@ fn uuid(text: &str) -> String {
 }
 
 /// Runs the example to its end, with another scheduler than it began with.
-fn the_example(airflow: &Airflow) -> BTreeMap<String, (String, String, u64)> {
+fn the_example(example: &Example) -> BTreeMap<String, (String, String, u64)> {
+    let airflow = &example.airflow;
     output(airflow.command("airflow").args(["db", "migrate"]));
     let api = airflow.start("api", &["api-server", "--workers", "1"]);
     let processor = airflow.start("processor", &["dag-processor"]);
@@ -478,14 +328,14 @@ fn the_example(airflow: &Airflow) -> BTreeMap<String, (String, String, u64)> {
         );
     }
     let parts = [&api, &processor];
-    let before = airflow.until("the slow task to run", &parts, |instances| {
+    let before = example.until("the slow task to run", &parts, |instances| {
         let slow = instances.get("slow")?;
         (slow.1 == "running").then(|| slow.clone())
     });
     first.kill();
     let second = airflow.start("scheduler-2", &["scheduler"]);
     let ended = |state: &str| matches!(state, "success" | "failed" | "skipped" | "upstream_failed");
-    let instances = airflow.until("every task to end", &[&api, &processor, &second], |instances| {
+    let instances = example.until("every task to end", &[&api, &processor, &second], |instances| {
         let all = instances.len() >= 7 && instances.values().all(|(_, state, _)| ended(state));
         all.then(|| instances.clone())
     });

@@ -12,10 +12,12 @@
     clippy::expect_used
 )]
 
+pub mod airflow;
 pub mod authors;
 pub mod dns;
 pub mod events;
 pub mod gate;
+pub mod lossy;
 pub mod master;
 pub mod plugin;
 pub mod process;

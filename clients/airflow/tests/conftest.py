@@ -28,6 +28,12 @@ class StandIn:
             "DELETE": [(200, "{}")],
         }
         self.events: list[dict] = []
+        # What `/v0/queue` lists of every job, by id.
+        self.reasons: dict[str, dict] = {}
+        # What a container wrote, by stream.
+        self.written: dict[str, bytes] = {"stdout": b"", "stderr": b""}
+        # Requests whose answers are lost on their way, by method; they are carried out.
+        self.lost: list[str] = []
         stand_in = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -44,11 +50,26 @@ class StandIn:
                         "json": json.loads(body) if body else None,
                     }
                 )
+                if self.command in stand_in.lost:
+                    stand_in.lost.remove(self.command)
+                    self.close_connection = True
+                    return
+                if url.path.endswith("/log") and "stream" in url.query:
+                    self._part(parse_qs(url.query))
+                    return
                 status, text = stand_in.answer(self.command, url.path, parse_qs(url.query))
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.end_headers()
                 self.wfile.write((text if isinstance(text, str) else json.dumps(text)).encode())
+
+            def _part(self, query: dict) -> None:
+                [stream], offset, length = query["stream"], int(query["offset"][0]), int(query["length"][0])
+                data = stand_in.written[stream][offset : offset + length]
+                self.send_response(200)
+                self.send_header("Transom-Next-Offset", str(offset + len(data)))
+                self.end_headers()
+                self.wfile.write(data)
 
             do_GET = do_POST = do_DELETE = _serve
 
@@ -71,7 +92,16 @@ class StandIn:
                 "anew": False,
             }
         if path == "/v0/queue":
-            return 200, {"queue": [{"reason": {"message": "no agent has room"}}]}
+            [asked] = query.get("task_id", [None])
+            if asked is not None:
+                no_room = {"code": "InsufficientCpus", "message": "no agent has room", "unmet": []}
+                return 200, {"queue": [{"reason": self.reasons.get(asked, no_room)}]}
+            return 200, {
+                "queue": [
+                    {"task_id": task_id, "waited": reason.pop("waited", 1.0), "reason": reason}
+                    for task_id, reason in self.reasons.items()
+                ]
+            }
         answers = self.answers[method]
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
@@ -82,7 +112,9 @@ class StandIn:
         ]
 
     def asked(self, method: str, path: str = "/v0/") -> list[dict]:
-        return [it for it in self.requests if it["method"] == method and it["path"].startswith(path)]
+        found = [it for it in self.requests if it["method"] == method and it["path"].startswith(path)]
+        # Reading a log is no look at a status.
+        return [it for it in found if not it["path"].endswith("/log")]
 
     def stop(self) -> None:
         self.server.shutdown()

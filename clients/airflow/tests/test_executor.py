@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import gc
 import json
+import os
+import subprocess
+import sys
+import time
+import weakref
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +20,15 @@ from airflow.utils.state import TaskInstanceState
 from transom_airflow.executor import ClusterExecutor
 
 
+def token(**claims) -> str:
+    body = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"e30.{body}.signature"
+
+
 class Workload:
+    token = ""
+    log_path = "dag_id=d/attempt=1.log"
+
     def __init__(self, number: int, **more) -> None:
         self.ti = SimpleNamespace(
             id=f"00{number}",
@@ -78,6 +94,7 @@ def test_a_workload_reaches_the_daemon_whole_and_without_secrets(executor, daemo
     assert body["environment"]["MINE"] == "1"
     assert "secret" not in json.dumps(body)
     assert not any("JWT" in name or "SQL" in name or "FERNET" in name for name in body["environment"])
+    assert body["unique"] is True and body["request_key"]
     # It takes up a slot from now on.
     assert executor.running == {workload.ti.key} and not executor.queued_tasks
     assert executor.get_event_buffer() == {workload.ti.key: (TaskInstanceState.QUEUED, "airflow.001")}
@@ -94,7 +111,12 @@ def test_states_are_passed_on(executor, daemon):
     executor.sync()
     assert executor.event_buffer[loads[0].ti.key] == (TaskInstanceState.SUCCESS, "TASK_FINISHED said")
     assert executor.event_buffer[loads[1].ti.key] == (TaskInstanceState.FAILED, "TASK_LOST said")
-    assert executor.running == {loads[2].ti.key}
+    told(daemon, ("airflow.003", "TASK_RUNNING"), ("airflow.003", "TASK_FAILED"))
+    executor.sync()
+    log = f"{daemon.url}/v0/task/airflow.003/log"
+    said = f"TASK_FAILED said. Output of its container: {log}"
+    assert executor.event_buffer[loads[2].ti.key] == (TaskInstanceState.FAILED, said)
+    assert not executor.running
     # Nothing is told twice.
     executor.get_event_buffer()
     executor.sync()
@@ -115,6 +137,128 @@ def test_a_workload_that_is_refused_fails_and_one_that_finds_nobody_stays(execut
     executor.sync()
 
 
+def test_a_workload_whose_answer_is_lost_is_handed_over_again_as_the_same_one(executor, daemon):
+    daemon.lost = ["POST"]
+    workload = Workload(1)
+    hand_over(executor, workload)
+    assert workload.ti.key in executor.queued_tasks and not executor.running
+    # The job is there by now.
+    daemon.answers["POST"] = [(409, {"message": "it is active"})]
+    executor._process_workloads([workload])
+    assert executor.running == {workload.ti.key} and not executor.queued_tasks
+    first, second = daemon.asked("POST")
+    assert first["json"] == second["json"]
+    told(daemon, ("airflow.001", "TASK_RUNNING"))
+    executor.sync()
+    assert executor.event_buffer[workload.ti.key][0] == TaskInstanceState.RUNNING
+
+
+def test_an_earlier_hand_over_of_the_same_try_is_not_taken_for_this_one(executor, daemon):
+    # Airflow gives each hand-over an id of its own; the first one was deferred, and its process still ends.
+    first, second = (Workload(1, external_executor_id=name) for name in ("one", "two"))
+    hand_over(executor, first)
+    assert executor.get_event_buffer() == {first.ti.key: (TaskInstanceState.QUEUED, "one")}
+    daemon.answers["POST"] = [(409, {"message": "it is active"}), (200, "Ok")]
+    daemon.answers["GET"] = [(200, {"status": {"state": "TASK_RUNNING"}, "request_key": "one"})]
+    hand_over(executor, second)
+    assert second.ti.key in executor.queued_tasks and not executor.event_buffer
+    executor._process_workloads([second])
+    assert not executor.queued_tasks
+    assert executor.get_event_buffer() == {second.ti.key: (TaskInstanceState.QUEUED, "two")}
+    assert [asked["json"]["request_key"] for asked in daemon.asked("POST")] == ["one", "two", "two"]
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_daemon_that_cannot_take_a_workload_now_gets_it_again(status, executor, daemon):
+    daemon.answers["POST"] = [(status, {"message": "later"}), (200, "Ok")]
+    workload = Workload(1)
+    hand_over(executor, workload)
+    assert workload.ti.key in executor.queued_tasks and not executor.event_buffer
+    executor._process_workloads([workload])
+    assert executor.running == {workload.ti.key}
+
+
+def test_no_job_waits_for_longer_than_its_token_is_good(executor, daemon):
+    now = time.time()
+    for number, (life, most) in enumerate([(600.0, 480.0), (6000.0, 5880.0), (50.0, 40.0)]):
+        workload = Workload(number)
+        workload.token = token(iat=now, exp=now + life)
+        hand_over(executor, workload)
+        limit = daemon.asked("POST")[-1]["json"]["max_wait"]
+        assert most - 30 < limit <= most
+    # One that was made a while ago, and one that says that it wants to wait for less.
+    old, brief = Workload(8), Workload(9, executor_config={"max_wait": 7})
+    old.token = token(iat=now - 400.0, exp=now + 200.0)
+    hand_over(executor, old, brief)
+    [late, short] = [asked["json"]["max_wait"] for asked in daemon.asked("POST")[-2:]]
+    assert 50 < late <= 80.0 and short == 7
+    # There is no time left: it would start in vain.
+    asked = len(daemon.asked("POST"))
+    dead = Workload(10)
+    dead.token = token(iat=now - 550.0, exp=now + 50.0)
+    hand_over(executor, dead)
+    assert len(daemon.asked("POST")) == asked and dead.ti.key in executor.queued_tasks
+
+
+def test_keys_of_executor_config_that_are_unknown_are_named_with_the_nearest(executor, daemon):
+    bad = Workload(1, executor_config={"cpu": 2, "memory_limit": "1g", "attributes": []})
+    odd = Workload(2, executor_config={"environment": ["A=b"]})
+    unsendable = Workload(3, executor_config={"labels": {"a": object()}})
+    hand_over(executor, bad, odd, unsendable)
+    assert not daemon.asked("POST") and not executor.running and not executor.queued_tasks
+    state, info = executor.event_buffer[bad.ti.key]
+    assert state == TaskInstanceState.FAILED
+    assert "no key 'cpu'; the nearest one is 'cpus'" in info
+    assert "no key 'memory_limit'; the nearest one is 'mem_limit'" in info
+    assert "'environment'" in executor.event_buffer[odd.ti.key][1]
+    assert "JSON" in executor.event_buffer[unsendable.ti.key][1]
+    [event, *_] = executor._task_event_logs
+    assert event.event == "not handed over" and "'cpus'" in event.extra
+
+
+def test_what_a_task_waits_for_is_in_its_events_and_its_log_once(executor, daemon, monkeypatch, tmp_path):
+    monkeypatch.setattr("transom_airflow.executor.WHY_EVERY", 0.0)
+    monkeypatch.setenv("AIRFLOW__LOGGING__BASE_LOG_FOLDER", str(tmp_path))
+    hand_over(executor, Workload(1), Workload(2))
+    unmet = {
+        "code": "UnfulfilledCondition",
+        "message": "no active agent satisfies `gpu:true`",
+        "unmet": ["gpu:true"],
+    }
+    # Of too little of something a note is made when it lasts.
+    short = {"code": "InsufficientCpus", "message": "not enough CPU on 3 of 3 offers", "unmet": []}
+    daemon.reasons = {"airflow.001": unmet, "airflow.002": {**short, "waited": 59.0}, "airflow.9": unmet}
+    executor.sync()
+    executor.sync()
+    events = [(log.event, log.extra) for log in executor._task_event_logs]
+    assert events == [("waiting for a place", unmet["message"])]
+    daemon.reasons = {"airflow.001": unmet, "airflow.002": {**short, "waited": 61.0}}
+    executor.sync()
+    assert [log.extra for log in executor._task_event_logs] == [unmet["message"], short["message"]]
+    lines = [json.loads(line) for line in (tmp_path / f"{Workload.log_path}.cluster.log").open()]
+    assert [line["event"] for line in lines] == [
+        f"waiting for a place: {why['message']}" for why in (unmet, short)
+    ]
+    # What it waited for is said when it is given up.
+    told(daemon, ("airflow.001", "TASK_FAILED"))
+    executor.sync()
+    [info] = [info for state, info in executor.event_buffer.values() if state == TaskInstanceState.FAILED]
+    assert info == "TASK_FAILED said. It waited: no active agent satisfies `gpu:true`"
+
+
+def test_events_are_kept_until_airflow_has_stored_them(executor, daemon):
+    # Airflow 3.3 takes them out one by one, and reads them when it has all.
+    hand_over(executor, Workload(1, executor_config={"cpu": 2}))
+    events = [weakref.ref(log) for log in executor._task_event_logs]
+    executor.sync()
+    executor._task_event_logs.clear()
+    gc.collect()
+    assert len(events) == 1 and all(event() is not None for event in events)
+    executor.sync()
+    gc.collect()
+    assert all(event() is None for event in events)
+
+
 def test_tasks_are_adopted_by_the_id_of_their_try(executor, daemon):
     daemon.states("TASK_RUNNING", None, "TASK_FINISHED")
     runs, stranger, ended = (Workload(number).ti for number in (1, 2, 3))
@@ -125,6 +269,18 @@ def test_tasks_are_adopted_by_the_id_of_their_try(executor, daemon):
     told(daemon, ("airflow.001", "TASK_FINISHED"))
     executor.sync()
     assert executor.event_buffer[runs.key][0] == TaskInstanceState.SUCCESS
+
+
+def test_a_run_of_an_earlier_hand_over_is_not_adopted(executor, daemon):
+    def answer(name):
+        status = {"status": {"state": "TASK_FINISHED"}, "request_key": name}
+        return 200, status
+
+    # The old scheduler stored that it would hand the task over again, and was killed before it did.
+    deferred, same = (Workload(number, external_executor_id="two").ti for number in (1, 2))
+    daemon.answers["GET"] = [answer("one"), answer("two")]
+    assert executor.try_adopt_task_instances([deferred, same]) == [deferred]
+    assert executor.event_buffer == {same.key: (TaskInstanceState.SUCCESS, "TASK_FINISHED")}
 
 
 def test_a_task_is_not_run_twice_because_the_daemon_is_away(executor, daemon):
@@ -159,6 +315,36 @@ def test_logs(executor, daemon):
     assert logs == [] and "404" in messages[0]
 
 
+def test_logs_are_read_by_an_executor_that_was_never_started(daemon):
+    daemon.answers["GET"] = [(200, "hello\n"), (503, {"message": "no leader"})]
+    executor = ClusterExecutor()
+    _, logs = executor.get_task_log(Workload(1).ti, 1)
+    assert logs == ["hello\n"]
+    messages, logs = executor.get_task_log(Workload(1).ti, 1)
+    assert logs == [] and "no leader" in messages[0]
+
+
+def test_airflows_own_reader_of_logs_shows_what_a_running_container_writes(daemon, monkeypatch, tmp_path):
+    from airflow.utils.log.file_task_handler import FileTaskHandler
+
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "transom_airflow.executor.ClusterExecutor")
+    handler = FileTaskHandler(base_log_folder=str(tmp_path))
+    monkeypatch.setattr(handler, "_render_filename", lambda ti, number: "attempt=1.log")
+    daemon.answers["GET"] = [(200, "these are words\n")]
+    running = SimpleNamespace(
+        id="001",
+        state=TaskInstanceState.RUNNING,
+        executor=None,
+        try_number=1,
+        hostname="",
+        triggerer_job=None,
+    )
+    stream, _ = handler._read(running, 1)
+    events = [line.event for line in stream]
+    assert "these are words" in events
+    assert any(event.startswith("Container of airflow.001: http") for event in events)
+
+
 def test_terminate_leaves_tasks_alone_and_end_waits_for_them(executor, daemon, monkeypatch):
     monkeypatch.setattr("transom_airflow.executor.FAREWELL", 5.0)
     hand_over(executor, Workload(1))
@@ -179,3 +365,16 @@ def test_the_provider_is_described():
         module, attribute = name.rsplit(".", 1)
         assert hasattr(import_module(module), attribute)
     assert info["config"]["cluster"]["options"]["api_password"]["sensitive"]
+
+
+def test_the_installed_distribution_is_what_is_tested():
+    import transom_airflow
+
+    assert "site-packages" in Path(transom_airflow.__file__).parts
+
+
+def test_airflow_starts_without_a_warning_about_this_provider():
+    command = [sys.executable, "-m", "airflow", "config", "get-value", "core", "parallelism"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ})
+    assert done.stdout.strip().endswith("32")
+    assert "cli" not in done.stderr + done.stdout and "transom" not in done.stderr + done.stdout

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +17,8 @@ from airflow.sdk.exceptions import AirflowException, TaskDeferred
 from transom_airflow.daemon import Daemon
 from transom_airflow.follow import Follow, Limits
 from transom_airflow.operator import ClusterOperator
+from transom_airflow.output import Output
+from transom_airflow.trigger import ClusterTrigger
 
 FIXTURES = Path(__file__).parents[3] / "tests" / "fixtures" / "workflow"
 
@@ -42,7 +46,11 @@ def test_recorded_bodies(case, daemon):
     operator(task_id=given["task_id"], image=given["image"], **case["input"]).execute({})
     [asked] = daemon.asked("POST")
     assert asked["path"] == "/v0/queue_command"
-    assert asked["json"] == case["expect"]["json"]
+    # As recorded, and what ours adds to it: a request is carried out once, and ends without its client.
+    body = asked["json"]
+    added = {key: body.pop(key) for key in ("unique", "request_key", "max_wait", "max_runtime")}
+    assert added["unique"] is True and added["max_wait"] == added["max_runtime"] == 330.0
+    assert body == case["expect"]["json"]
     for name, value in case["expect"]["headers"].items():
         assert asked["headers"].get(name) == value
 
@@ -139,6 +147,203 @@ def test_a_daemon_that_goes_away_is_waited_for_until_the_limit(daemon):
     assert outcome["error"].startswith("Timed out waiting for Mesos task t (the daemon at http://127.0.0.1:")
 
 
+def test_a_request_whose_answer_is_lost_is_sent_again_as_the_same_one(daemon):
+    daemon.lost = ["POST", "POST"]
+    daemon.states("TASK_FINISHED")
+    operator().execute({})
+    bodies = [asked["json"] for asked in daemon.asked("POST")]
+    assert len(bodies) == 3 and bodies[0] == bodies[1] == bodies[2]
+    assert bodies[0]["unique"] is True and bodies[0]["request_key"]
+    # Another call is another request.
+    operator().execute({})
+    assert daemon.asked("POST")[-1]["json"]["request_key"] != bodies[0]["request_key"]
+
+
+def test_a_job_that_is_there_already_is_the_own_one(daemon):
+    daemon.lost = ["POST"]
+    daemon.answers["POST"] = [(409, {"message": "it is active"})]
+    daemon.states("TASK_RUNNING", "TASK_FINISHED")
+    operator().execute({})
+    assert len(daemon.asked("POST")) == 2 and not daemon.asked("DELETE")
+
+
+def test_a_leftover_with_the_same_id_is_not_taken_for_the_own_job(daemon, monkeypatch):
+    daemon.answers["POST"] = [(409, {"message": "it is active"}), (200, "Ok")]
+    leftover = {"status": {"task_id": {"value": "t"}, "state": "TASK_RUNNING"}, "request_key": "another"}
+    daemon.answers["GET"] = [
+        (200, leftover),
+        (200, {"status": {"task_id": {"value": "t"}, "state": "TASK_FINISHED"}}),
+    ]
+    operator().execute({})
+    assert len(daemon.asked("POST")) == 2
+    # One that stays is waited for until the limit, and is not killed.
+    daemon.answers["POST"] = [(409, {"message": "it is active"})]
+    daemon.answers["GET"] = [(200, leftover)]
+    with pytest.raises(AirflowException, match="another request's job with this id is active"):
+        operator(startup_timeout=0.1).execute({})
+    assert not daemon.asked("DELETE")
+
+
+def test_limits_travel_with_the_job():
+    def limits(**more):
+        found = operator(**more).daemon_limits()
+        return found.get("max_wait"), found.get("max_runtime")
+
+    assert limits() == (330.0, 330.0)
+    assert limits(startup_timeout=None) == (None, None)
+    assert limits(waiting_timeout=60, running_timeout=3600) == (90.0, 3630.0)
+    assert limits(startup_timeout=None, execution_timeout=timedelta(minutes=2)) == (150.0, 150.0)
+    assert limits(startup_timeout=0) == (30.0, 30.0)
+
+
+def test_what_the_container_writes_is_in_the_tasks_log(daemon, monkeypatch):
+    lines = []
+    output = Output(Daemon(), "t", lines.append)
+    # A character and a line that are cut by the end of a part.
+    text = "größe\nnext".encode()
+    daemon.written = {"stdout": text[:3], "stderr": b""}
+    output.copy()
+    assert lines == []
+    daemon.written = {"stdout": text, "stderr": b"oops\r\n\xff"}
+    output.copy()
+    assert lines == ["größe", "[stderr] oops"]
+    output.copy(last=True)
+    assert lines == ["größe", "[stderr] oops", "next", "[stderr] \ufffd"]
+    # Another one goes on where this one was.
+    daemon.written["stdout"] += b" more\n"
+    Output(Daemon(), "t", lines.append, output.read).copy(last=True)
+    assert lines[4:] == [" more"]
+
+
+def test_only_so_much_of_an_output_is_copied(daemon, monkeypatch):
+    monkeypatch.setattr("transom_airflow.output.LIMIT", 1 << 20)
+    daemon.written["stdout"] = b"x\n" * (1 << 20)
+    lines = []
+    Output(Daemon(), "t", lines.append).copy(last=True)
+    assert lines.count("x") == 1 << 19
+    [said] = [line for line in lines if line != "x"]
+    assert (
+        said == f"Only the first 1 MiB of stdout are copied here; the rest is at {daemon.url}/v0/task/t/log"
+    )
+    # A line that does not end is not kept for ever.
+    daemon.written["stdout"] = b"y" * 200_000
+    pieces = []
+    monkeypatch.setattr("transom_airflow.daemon.PIECE", 50_000)
+    Output(Daemon(), "t", pieces.append).copy()
+    assert [len(piece) for piece in pieces] == [100_000, 100_000]
+
+
+def test_an_output_that_cannot_be_read_is_said_at_the_end_alone():
+    lines = []
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        output = Output(Daemon(f"http://127.0.0.1:{free.getsockname()[1]}"), "t", lines.append)
+        output.copy()
+        assert lines == []
+        output.copy(last=True)
+    assert len(lines) == 2 and lines[0].startswith("The container's stdout cannot be read")
+
+
+def test_a_failure_says_what_failed_how_and_where_to_look(daemon, capsys):
+    daemon.written["stdout"] = b"the last words\n"
+    failed = {
+        "task_id": {"value": "t"},
+        "state": "TASK_FAILED",
+        "message": "Command exited with status 3",
+        "agent_id": {"value": "S7"},
+    }
+    daemon.answers["GET"] = [(200, {"status": failed})]
+    with pytest.raises(AirflowException) as raised:
+        operator().execute({})
+    assert str(raised.value) == (
+        "Mesos task airflow.d1.t1 finished in state TASK_FAILED: Command exited with status 3 on agent S7. "
+        f"Its output: {daemon.url}/v0/task/airflow.d1.t1/log"
+    )
+    assert capsys.readouterr().out.count("the last words") == 1
+    with pytest.raises(AirflowException):
+        operator(container_logs=False).execute({})
+    assert "the last words" not in capsys.readouterr().out
+
+
+def test_the_link_is_there_before_the_end(daemon):
+    pushed = {}
+
+    class Ti:
+        id = "001"
+
+        def xcom_push(self, key, value):
+            assert not daemon.asked("POST")
+            pushed[key] = value
+
+    daemon.states("TASK_FINISHED")
+    task = operator()
+    task.execute({"ti": Ti()})
+    [link] = task.operator_extra_links
+    assert pushed == {link.xcom_key: f"{daemon.url}/v0/task/airflow.d1.t1.001/log"}
+
+
+def test_the_reason_of_waiting_is_in_the_tasks_log_once(daemon, capsys, monkeypatch):
+    monkeypatch.setattr("transom_airflow.follow.WHY_EVERY", 0.0)
+    daemon.states("TASK_STAGING", "TASK_STAGING", "TASK_STAGING", "TASK_FINISHED")
+    why = {
+        "code": "UnfulfilledCondition",
+        "message": "no active agent satisfies `gpu:true`",
+        "unmet": ["gpu:true"],
+    }
+    daemon.reasons = {"airflow.d1.t1": why}
+    operator().execute({})
+    out = capsys.readouterr().out
+    assert out.count("airflow.d1.t1 waits: no active agent satisfies `gpu:true`") == 1
+
+
+def test_a_trigger_kills_the_container_of_a_task_that_was_marked(daemon):
+    arguments = {"task_id": "t", "limits": [0.0, None, None, None, None], "poll_interval": 0.01}
+    # The daemon is away for a moment.
+    daemon.lost = ["DELETE"]
+    asyncio.run(ClusterTrigger(url=daemon.url, **arguments).on_kill())
+    assert [it["path"] for it in daemon.asked("DELETE")] == ["/v0/task/t", "/v0/task/t"]
+    daemon.answers["DELETE"] = [(503, "x")]
+    asyncio.run(ClusterTrigger(url=daemon.url, **arguments).on_kill())
+    assert len(daemon.asked("DELETE")) == 3
+
+
+def test_the_triggerer_ends_the_container_of_a_task_that_somebody_marks_and_of_no_other(daemon):
+    from airflow.jobs.triggerer_job_runner import TriggerRunner
+
+    daemon.states("TASK_RUNNING")
+
+    async def cancelled(by_user):
+        runner = TriggerRunner()
+        trigger = ClusterTrigger("t", [time.time(), None, None, None, None], daemon.url, 0.01)
+        runner.triggers[1] = {"task": None, "is_watcher": False, "name": "marked", "events": 0}
+        task = asyncio.create_task(runner.run_trigger(1, trigger))
+        runner.triggers[1]["task"] = task
+        looks = len(daemon.asked("GET"))
+        while len(daemon.asked("GET")) == looks:
+            await asyncio.sleep(0.01)
+        if by_user:
+            runner.to_cancel.append(1)
+            await runner.cancel_triggers()
+        else:
+            # As when the triggerer stops: another one goes on.
+            task.cancel()
+        await asyncio.wait([task])
+
+    asyncio.run(cancelled(by_user=False))
+    assert not daemon.asked("DELETE")
+    asyncio.run(cancelled(by_user=True))
+    assert [it["path"] for it in daemon.asked("DELETE")] == ["/v0/task/t"]
+
+
+def test_a_trigger_gives_up_killing_in_time(monkeypatch):
+    monkeypatch.setattr("transom_airflow.trigger.KILL_WITHIN", 0.2)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        trigger = ClusterTrigger("t", [0.0, None, None, None, None], url, 0.01)
+        asyncio.run(trigger.on_kill())
+
+
 def test_a_task_that_waits_too_long_is_killed_and_says_what_it_waits_for(daemon):
     daemon.states("TASK_STAGING")
     with pytest.raises(AirflowException, match="it waits: no agent has room"):
@@ -188,10 +393,7 @@ def test_deferred_it_waits_in_the_triggerer(daemon):
     path, arguments = deferred.value.trigger.serialize()
     assert path == "transom_airflow.trigger.ClusterTrigger"
     json.dumps(arguments)
-    from transom_airflow.trigger import ClusterTrigger
-
     daemon.states("TASK_RUNNING", "TASK_FINISHED")
-    import asyncio
 
     async def first(trigger):
         async for event in trigger.run():

@@ -27,6 +27,8 @@ pub(crate) struct View {
     pub(crate) id: JobId,
     /// The cluster's id of the run.
     pub(crate) task: TaskId,
+    /// The key of the request that queued this run, if the client gave one.
+    pub(crate) request_key: Option<Arc<str>>,
     /// When, among all changes, the state came to be what it is.
     pub(crate) changed: Number,
     pub(crate) at: Timestamp,
@@ -175,6 +177,7 @@ mod tests {
         View {
             id: JobId::parse(id).unwrap(),
             task: task.into(),
+            request_key: None,
             changed: Number(changed),
             at: Timestamp::UNIX_EPOCH,
             state,

@@ -1,5 +1,5 @@
 //! A workflow engine and its clients, in Python environments of their own: `target/python/airflow`, and `airflow-2` with the
-//! oldest version that our operator is for.
+//! oldest version that our operator is for. Our own distribution is installed into both, as its users do it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, anyhow};
 
 use super::{apt, is_root};
-use crate::steps::{step, target};
+use crate::steps::{root, step, target};
 
 /// Names of Pythons, the one that Airflow is best known to run on first.
 const PYTHONS: [&str; 5] = ["python3.11", "python3.12", "python3.13", "python3.10", "python3"];
@@ -35,6 +35,8 @@ const WANTED: [Wanted; 2] = [
             "mypy>=1.18,<3",
             "pytest>=8,<10",
             "ruff>=0.14,<1",
+            // What our distribution is built with.
+            "setuptools>=77",
             "types-requests",
         ],
         constraints: None,
@@ -43,7 +45,7 @@ const WANTED: [Wanted; 2] = [
     // The oldest Airflow that the operator is for. It is no longer looked after, so what it needs has to stay as it was.
     Wanted {
         name: "airflow-2",
-        packages: &["apache-airflow==2.10.5"],
+        packages: &["apache-airflow==2.10.5", "setuptools>=77"],
         constraints: Some(include_str!("airflow-2.10.txt")),
         pythons: 10..=12,
     },
@@ -63,7 +65,19 @@ pub(super) fn install() -> anyhow::Result<()> {
             .collect();
         made.into_iter()
             .try_for_each(|made| made.join().map_err(|_| anyhow!("an environment was not made"))?)
-    })
+    })?;
+    install_client()
+}
+
+/// Installs `clients/airflow` where it is missing or of other sources. Tests do the same before they run it.
+fn install_client() -> anyhow::Result<()> {
+    let dirs = WANTED.each_ref().map(Wanted::dir);
+    step(
+        "our distribution for Airflow",
+        Command::new(dirs[0].join("bin/python"))
+            .arg(root().join("tests/airflow/install.py"))
+            .args(&dirs),
+    )
 }
 
 impl Wanted {

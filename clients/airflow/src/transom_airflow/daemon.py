@@ -14,6 +14,8 @@ from airflow.configuration import conf
 
 DEFAULT_URL = "http://localhost:11000"
 DEADLINE = 30.0
+#: Most bytes of a container's output in one answer.
+PIECE = 1 << 20
 
 #: Nobody was there: worth another try.
 AWAY = (requests.exceptions.ConnectionError, requests.exceptions.Timeout)
@@ -43,9 +45,20 @@ class Daemon:
         if username and password:
             self._session.auth = (username, password)
 
-    def queue(self, body: dict[str, Any]) -> None:
-        """Queues a job. It is stored when this returns."""
-        self._ask("POST", "/v0/queue_command", json=body)
+    def queue(self, body: dict[str, Any]) -> bool:
+        """Queues a job, which is stored when this returns.
+
+        `body` has an id, `unique` and a `request_key`. Sent again with the same key it queues nothing
+        new, so a lost answer does no harm. `False`: the id has an active run of another request.
+        """
+        try:
+            self._ask("POST", "/v0/queue_command", json=body)
+        except requests.HTTPError as error:
+            if status_of(error) != requests.codes.conflict:
+                raise
+            owner = (self.task(body["airflow_task_id"]) or {}).get("request_key")
+            return owner in (None, body["request_key"])
+        return True
 
     def task(self, task_id: str) -> dict[str, Any] | None:
         """The task status object, or `None` for an id that the daemon does not know."""
@@ -64,15 +77,28 @@ class Daemon:
         """The ends of what a job wrote."""
         return self._ask("GET", f"{self._path(task_id)}/log").text
 
+    def output(self, task_id: str, stream: str, offset: int) -> tuple[bytes, int]:
+        """A part of what a job wrote to `stdout` or `stderr`, and where the next part begins."""
+        params: dict[str, str | int] = {"stream": stream, "offset": offset, "length": PIECE}
+        answer = self._ask("GET", f"{self._path(task_id)}/log", params=params)
+        data, following = answer.content, answer.headers.get("Transom-Next-Offset", "")
+        return data, int(following) if following.isdigit() else offset + len(data)
+
     def log_url(self, task_id: str) -> str:
         """Where a browser finds it."""
         return f"{self.url}{self._path(task_id)}/log"
 
-    def why(self, task_id: str) -> str | None:
-        """Why a job waits; `None` where the daemon does not say."""
+    def waiting(self, limit: int) -> list[dict[str, Any]]:
+        """The jobs that wait, each with its `reason`; at most `limit`."""
+        answer = self._ask("GET", "/v0/queue", params={"limit": limit})
+        return cast("list[dict[str, Any]]", answer.json()["queue"])
+
+    def why(self, task_id: str) -> dict[str, Any] | None:
+        """Why a job waits: `code`, `message` and `unmet`; `None` where the daemon does not say."""
         try:
             queue = self._ask("GET", "/v0/queue", params={"task_id": task_id}).json()["queue"]
-            return cast(str, queue[0]["reason"]["message"])
+            reason = queue[0]["reason"]
+            return cast("dict[str, Any]", reason) if reason["message"] else None
         except (requests.RequestException, ValueError, LookupError, TypeError):
             return None
 
@@ -84,3 +110,22 @@ class Daemon:
         answer = self._session.request(method, self.url + path, timeout=DEADLINE, **more)
         answer.raise_for_status()
         return answer
+
+
+def status_of(error: requests.RequestException) -> int | None:
+    """The HTTP status of an answer that is an error; `None` where there was no answer."""
+    return None if error.response is None else error.response.status_code
+
+
+def detail(error: requests.RequestException) -> str:
+    """What the daemon wrote about a refusal: its message, and each wrong field."""
+    if error.response is None:
+        return ""
+    try:
+        body = error.response.json()
+        parts = [str(body["message"])]
+        for field in body.get("details") or []:
+            parts.append(f"{field['path']} {', '.join(field['errors'])}")
+        return "; ".join(parts)[:1000]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return error.response.text[:500]

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
+from logging import Logger, getLogger
 from typing import Any
 
 import requests
 
 from .daemon import AWAY, FINISHED, LIVE, Daemon
+from .output import Output
+
+#: Seconds between two questions why a job waits.
+WHY_EVERY = 10.0
 
 
 class Limits:
@@ -51,13 +56,28 @@ class Limits:
 
 
 class Follow:
-    """A task on its way to its end, one look at a time."""
+    """A task on its way to its end, one look at a time.
 
-    def __init__(self, daemon: Daemon, task_id: str, limits: Limits) -> None:
-        self.daemon, self.task_id, self.limits = daemon, task_id, limits
+    `log` gets every new state, the reason for which the task waits, and, with `output`, what the
+    container writes.
+    """
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        task_id: str,
+        limits: Limits,
+        log: Logger | None = None,
+        output: Output | None = None,
+    ) -> None:
+        self.daemon, self.task_id, self.limits, self.output = daemon, task_id, limits, output
+        self.log = log or getLogger(__name__)
+        self._state: str | None = None
+        self._why: Any = None
+        self._ask_why_at = time.monotonic() + WHY_EVERY
 
     def look(self) -> dict[str, Any] | None:
-        """`None` while it goes on, else what became of it: `task_id`, `status`, `error`, `kill`."""
+        """`None` while it goes on, else what became of it: `task_id`, `status`, `error`, `kill`, `read`."""
         if self.limits.over_at_once():
             return self._outcome(error=f"Timed out waiting for Mesos task {self.task_id}", kill=True)
         state, away = None, None
@@ -66,20 +86,50 @@ class Follow:
             state = status.get("status", {}).get("state")
         except AWAY as error:
             away = error  # It keeps polling until its limit.
+            self._state = None
         except (requests.RequestException, ValueError, AttributeError) as error:
             return self._outcome(error=f"Unable to read Mesos task {self.task_id}: {error}")
         else:
+            self._note(state, status)
             if state == FINISHED:
                 return self._outcome(status=status)
             if state is not None and state not in LIVE:
-                return self._outcome(error=f"Mesos task {self.task_id} finished in state {state}: {status}")
+                return self._outcome(error=self._failure(state, status["status"]))
         if self.limits.passed(state):
             why = self.daemon.why(self.task_id) if state == "TASK_STAGING" else None
-            because = f" (it waits: {why})" if why else ""
+            because = f" (it waits: {why['message']})" if why else ""
             if away is not None:
                 because = f" (the daemon at {self.daemon.url} cannot be reached: {away})"
             return self._outcome(error=f"Timed out waiting for Mesos task {self.task_id}{because}", kill=True)
         return None
 
+    def _note(self, state: str | None, status: dict[str, Any]) -> None:
+        """Writes down what is new."""
+        if state is not None and state != self._state:
+            agent = (status["status"].get("agent_id") or {}).get("value")
+            self.log.info("%s is in %s%s", self.task_id, state, f" on agent {agent}" if agent else "")
+        self._state = state
+        if state == "TASK_STAGING" and time.monotonic() >= self._ask_why_at:
+            self._ask_why_at = time.monotonic() + WHY_EVERY
+            why = self.daemon.why(self.task_id)
+            # Its message counts agents and changes all the time.
+            kind = why and (why.get("code"), why.get("unmet"))
+            if why and kind != self._why:
+                self._why = kind
+                self.log.warning("%s waits: %s", self.task_id, why["message"])
+        elif state == "TASK_RUNNING" and self.output is not None:
+            self.output.copy()
+
+    def _failure(self, state: str, status: dict[str, Any]) -> str:
+        """What failed, how it ended and where to look, in a sentence."""
+        said = status.get("message") or status.get("reason") or "the cluster gave no reason"
+        agent = (status.get("agent_id") or {}).get("value")
+        place = f" on agent {agent}" if agent else ""
+        log = f". Its output: {self.daemon.log_url(self.task_id)}" if agent else ""
+        return f"Mesos task {self.task_id} finished in state {state}: {said}{place}{log}"
+
     def _outcome(self, status: Any = None, error: str | None = None, kill: bool = False) -> dict[str, Any]:
-        return {"task_id": self.task_id, "status": status, "error": error, "kill": kill}
+        if self.output is not None and self._state not in (None, "TASK_STAGING"):
+            self.output.copy(last=True)
+        read = self.output.read if self.output is not None else None
+        return {"task_id": self.task_id, "status": status, "error": error, "kill": kill, "read": read}

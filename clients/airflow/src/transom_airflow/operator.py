@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import requests
 
-from .daemon import AWAY, Daemon
+from .daemon import AWAY, Daemon, detail
 from .follow import Follow, Limits
+from .output import Output
 
 try:
     from airflow.sdk import BaseOperator, BaseOperatorLink
@@ -23,14 +25,19 @@ except ImportError:  # Airflow 2
 
     KEPT = XCom
 
-#: Where Airflow 2 keeps a try's link for its web server; Airflow 3 does that by itself.
+#: Where Airflow 2 keeps a try's link for its web server.
 LINK = "cluster_log"
+#: Seconds by which the daemon's limits for a job are longer than this operator's own: they end the job
+#: if the operator is gone by then.
+MARGIN = 30.0
 
 
 class LogLink(BaseOperatorLink):  # type: ignore[misc]
     """Leads to what the container wrote."""
 
     name = "Container log"
+    #: Where Airflow 3 keeps a try's link for its API server.
+    xcom_key = "_link_LogLink"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         """The address, once the task was queued."""
@@ -60,6 +67,7 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
     :param waiting_timeout: seconds until it has to have begun
     :param running_timeout: seconds that it may run
     :param deferrable: wait in the triggerer instead of in a worker
+    :param container_logs: copy what the container writes into the task's log
     """
 
     template_fields: Sequence[str] = (
@@ -101,6 +109,7 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
         waiting_timeout: float | None = None,
         running_timeout: float | None = None,
         deferrable: bool = False,
+        container_logs: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -121,6 +130,7 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
         self.waiting_timeout = waiting_timeout
         self.running_timeout = running_timeout
         self.deferrable = deferrable
+        self.container_logs = container_logs
         self.log_url: str | None = None
         self._cluster_task: str | None = None
 
@@ -128,20 +138,24 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
         """Queues the job and follows it to its end; its last status is the result."""
         daemon = Daemon(self.scheduler_url)
         task_id = self.job_id(context)
-        self._cluster_task = task_id
         self.log_url = daemon.log_url(task_id)
-        if KEPT is not None and context:
-            context["ti"].xcom_push(key=LINK, value=self.log_url)
+        self._show_link(context)
         begun = time.time()
         self._queue(daemon, self.body(task_id, self.priority(context)), begun)
+        self.log.info("Queued %s; its output: %s", task_id, self.log_url)
         if self.deferrable:
             from .trigger import ClusterTrigger  # noqa: PLC0415
 
             trigger = ClusterTrigger(
-                task_id=task_id, limits=self.limits(begun), url=daemon.url, poll_interval=self.poll_interval
+                task_id=task_id,
+                limits=self.limits(begun),
+                url=daemon.url,
+                poll_interval=self.poll_interval,
+                container_logs=self.container_logs,
             )
             self.defer(trigger=trigger, method_name="execute_complete")
-        follow = Follow(daemon, task_id, self.limits(begun))
+        output = Output(daemon, task_id, self.log.info) if self.container_logs else None
+        follow = Follow(daemon, task_id, self.limits(begun), self.log, output)
         while True:
             outcome = follow.look()
             if outcome is not None:
@@ -149,10 +163,19 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
             time.sleep(self.poll_interval)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
-        """The triggerer has seen the end."""
+        """The triggerer has seen the end. What it could not copy of the output is copied here."""
         self._cluster_task = event["task_id"]
-        self.log_url = Daemon(self.scheduler_url).log_url(event["task_id"])
+        daemon = Daemon(self.scheduler_url)
+        self.log_url = daemon.log_url(event["task_id"])
+        if self.container_logs:
+            Output(daemon, event["task_id"], self.log.info, event.get("read")).copy(last=True)
         return self.concluded(event)
+
+    def _show_link(self, context: Any) -> None:
+        """Keeps the link at once: Airflow 3 itself does so when the task ends."""
+        push = getattr((context or {}).get("ti"), "xcom_push", None)
+        if push is not None:
+            push(key=LINK if KEPT is not None else LogLink.xcom_key, value=self.log_url)
 
     def on_kill(self) -> None:
         """Ends the container. A daemon that cannot do that is only reported."""
@@ -166,7 +189,7 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
             )
 
     def job_id(self, context: Any) -> str:
-        """An id of this try alone, so that no run shows another one's state."""
+        """An id of this try alone, so that no try shows another one's state."""
         base = f"airflow.{self.dag_id}.{self.task_id}"
         ti = (context or {}).get("ti")
         if ti is None:
@@ -193,6 +216,9 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
             arguments = [str(argument) for argument in command]
         body: dict[str, Any] = {
             "airflow_task_id": task_id,
+            "unique": True,
+            # The same in every attempt to send this body, and another one in each call.
+            "request_key": uuid.uuid4().hex,
             "container_type": "DOCKER",
             "command": arguments,
             "image": self.image,
@@ -207,25 +233,49 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
                 body[key] = value
         if priority is not None:
             body["priority"] = priority
+        body.update(self.daemon_limits())
         return body
+
+    def daemon_limits(self) -> dict[str, float]:
+        """Limits of waiting and running that hold without this operator."""
+        whole = self.execution_timeout.total_seconds() if self.execution_timeout else None
+        running = self.startup_timeout if self.running_timeout is None else self.running_timeout
+        found = {}
+        for key, limits in (
+            ("max_wait", (self.startup_timeout, self.waiting_timeout, whole)),
+            ("max_runtime", (running, whole)),
+        ):
+            given = [limit for limit in limits if limit is not None]
+            if given:
+                found[key] = max(min(given), 0.0) + MARGIN
+        return found
 
     def limits(self, begun: float) -> Limits:
         """When what has to have happened."""
         return Limits(begun, self.startup_timeout, self.waiting_timeout, self.running_timeout)
 
     def _queue(self, daemon: Daemon, body: dict[str, Any], begun: float) -> None:
-        task_id, limits = body["airflow_task_id"], self.limits(begun)
+        task_id, limits, warned = body["airflow_task_id"], self.limits(begun), False
         while True:
+            # What `on_kill` ends: the job may be there although no answer came.
+            self._cluster_task = task_id
             try:
-                daemon.queue(body)
-                return
+                if daemon.queue(body):
+                    return
+                self._cluster_task = None
+                obstacle = f"another request's job with this id is active, see {daemon.url}/v0/task/{task_id}"
             except AWAY as error:
-                if limits.passed(None):
-                    raise AirflowException(f"Timed out waiting for Mesos task {task_id}: {error}") from error
-                self.log.warning("The daemon at %s cannot be reached, trying again: %s", daemon.url, error)
+                obstacle = f"the daemon at {daemon.url} cannot be reached: {error}"
             except requests.RequestException as error:
-                detail = _detail(error)
-                raise AirflowException(f"Unable to queue Mesos task {task_id}: {error}{detail}") from error
+                told = detail(error)
+                told = f" ({told})" if told else ""
+                raise AirflowException(f"Unable to queue Mesos task {task_id}: {error}{told}") from error
+            if limits.passed(None):
+                self.on_kill()
+                raise AirflowException(f"Timed out waiting for Mesos task {task_id} ({obstacle})")
+            if not warned:
+                warned = True
+                self.log.warning("%s is not queued yet, trying again: %s", task_id, obstacle)
             time.sleep(self.poll_interval)
 
     def concluded(self, outcome: dict[str, Any]) -> Any:
@@ -235,9 +285,3 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
         if outcome["error"] is not None:
             raise AirflowException(outcome["error"])
         return outcome["status"]
-
-
-def _detail(error: requests.RequestException) -> str:
-    """What the daemon said, beside the status."""
-    text = error.response.text[:500] if error.response is not None else ""
-    return f" ({text})" if text else ""

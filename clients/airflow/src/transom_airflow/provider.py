@@ -13,9 +13,15 @@ def _option(description: str, example: str, **more: Any) -> dict[str, Any]:
         "type": "string",
         "version_added": __version__,
         "example": example,
+        # None of them has a default here: it would count as set, and hide what stands in [mesos].
         "default": None,
         **more,
     }
+
+
+def get_cli_commands() -> list[Any]:
+    """No commands. Airflow 3.3 logs a warning at every start for an executor's provider without this."""
+    return []
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -27,14 +33,14 @@ def get_provider_info() -> dict[str, Any]:
         "versions": [__version__],
         "executors": ["transom_airflow.executor.ClusterExecutor"],
         "extra-links": ["transom_airflow.operator.LogLink"],
+        "cli": ["transom_airflow.provider.get_cli_commands"],
         "config": {
             "cluster": {
                 "description": "Where the Transom daemon is. The section may be called [mesos] as well.",
                 "options": {
                     "operator_api_url": _option(
-                        "Address of the daemon's workflow port.",
+                        "Address of the daemon's workflow port; http://localhost:11000 unless set.",
                         "http://transom.internal:11000",
-                        default="http://localhost:11000",
                     ),
                     "api_username": _option("The daemon's api_username, where it asks for one.", "airflow"),
                     "api_password": _option("The daemon's api_password.", "secret", sensitive=True),

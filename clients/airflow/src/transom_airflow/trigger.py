@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import requests
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from .daemon import Daemon
+from .daemon import AWAY, Daemon
 from .follow import Follow, Limits
+from .output import Output
+
+#: Seconds in which a container is tried to be killed; the triggerer gives a trigger 30 for that.
+KILL_WITHIN = 25.0
 
 
 class ClusterTrigger(BaseTrigger):  # type: ignore[misc]
     """Fires when a task has ended, or has overrun a limit."""
 
     def __init__(
-        self, task_id: str, limits: Limits | list[float | None], url: str, poll_interval: float
+        self,
+        task_id: str,
+        limits: Limits | list[float | None],
+        url: str,
+        poll_interval: float,
+        container_logs: bool = True,
     ) -> None:
         super().__init__()
         self.job = task_id
         self.limits = limits if isinstance(limits, Limits) else Limits(*limits)  # type: ignore[arg-type]
         self.url, self.poll_interval = url, poll_interval
+        self.container_logs = container_logs
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """How the triggerer makes it anew."""
@@ -32,15 +44,38 @@ class ClusterTrigger(BaseTrigger):  # type: ignore[misc]
                 "limits": self.limits.values(),
                 "url": self.url,
                 "poll_interval": self.poll_interval,
+                "container_logs": self.container_logs,
             },
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Looks until there is an outcome."""
-        follow = Follow(Daemon(self.url), self.job, self.limits)
+        daemon = Daemon(self.url)
+        output = Output(daemon, self.job, self.log.info) if self.container_logs else None
+        follow = Follow(daemon, self.job, self.limits, self.log, output)
         while True:
             outcome = await asyncio.to_thread(follow.look)
             if outcome is not None:
                 yield TriggerEvent(outcome)
                 return
             await asyncio.sleep(self.poll_interval)
+
+    async def on_kill(self) -> None:
+        """Ends the container of a task that was marked or cleared (Airflow 3.3 and later).
+
+        Older triggerers do not call this: the limits that the daemon got with the job end it there.
+        """
+        deadline = time.monotonic() + KILL_WITHIN
+        while True:
+            try:
+                await asyncio.to_thread(Daemon(self.url).kill, self.job)
+            except AWAY as error:
+                if time.monotonic() + self.poll_interval < deadline:
+                    await asyncio.sleep(self.poll_interval)
+                    continue
+                self.log.warning("The cluster task %s was not killed and may go on: %s", self.job, error)
+            except requests.RequestException as error:
+                self.log.warning("The cluster task %s was not killed and may go on: %s", self.job, error)
+            else:
+                self.log.info("The cluster task %s was killed", self.job)
+            return

@@ -289,9 +289,9 @@ impl Core {
     }
 
     async fn queue(&mut self, jobs: Vec<(Box<Request>, Reply<JobId>)>) {
-        let (mut records, mut replies) = (Vec::new(), Vec::new());
-        // What this batch has already.
-        let (mut ids, mut tasks) = (HashSet::new(), HashSet::new());
+        let (mut records, mut replies): (Vec<JobRecord>, Vec<Vec<Reply<JobId>>>) = (Vec::new(), Vec::new());
+        // What this batch has already: the place of each id's newest run, and the tasks.
+        let (mut ids, mut tasks) = (HashMap::<JobId, usize>::new(), HashSet::new());
         for (request, reply) in jobs {
             let number = self.next_number();
             let id = match request.id {
@@ -301,7 +301,22 @@ impl Core {
                     Err(_) => continue,
                 },
             };
-            let lives = self.table.get(&id).is_some_and(|view| !view.state.is_final()) || ids.contains(&id);
+            let known = self.table.get(&id);
+            let in_batch = ids.get(&id).copied();
+            // A request that is sent again, because its answer was lost, queues nothing new, also when
+            // its run has ended since.
+            if let Some(key) = &request.request_key {
+                if let Some(index) = in_batch {
+                    if records[index].request_key.as_ref() == Some(key) {
+                        replies[index].push(reply);
+                        continue;
+                    }
+                } else if known.as_ref().and_then(|view| view.request_key.as_ref()) == Some(key) {
+                    let _ = reply.send(Ok(id));
+                    continue;
+                }
+            }
+            let lives = known.is_some_and(|view| !view.state.is_final()) || in_batch.is_some();
             let refusal = if request.unique && lives {
                 Some(Refusal::Exists(id.clone()))
             } else if self.runs.len() + records.len() >= self.config.max_jobs {
@@ -315,34 +330,37 @@ impl Core {
             }
             let taken = |task: &TaskId| self.is_taken(task) || tasks.contains(task);
             let task = id.task(number, taken);
-            ids.insert(id.clone());
+            ids.insert(id.clone(), records.len());
             tasks.insert(task.clone());
             records.push(JobRecord {
                 id,
                 task,
                 number,
                 queued_at: Timestamp::now(),
+                request_key: request.request_key,
                 spec: Some(Arc::new(request.spec)),
                 killed: false,
                 end: None,
             });
-            replies.push(reply);
+            replies.push(vec![reply]);
         }
         match self.shelf.put(&records).await {
             Ok(()) => {
-                for (record, reply) in records.into_iter().zip(replies) {
+                for (record, replies) in records.into_iter().zip(replies) {
                     let (id, task) = (record.id.clone(), record.task.clone());
                     if let Some(spec) = record.spec.clone() {
                         self.admit(Run::new(record, Arc::clone(&spec)), spec);
                         self.want(&task);
                         self.metrics.queued.inc();
                     }
-                    let _ = reply.send(Ok(id));
+                    for reply in replies {
+                        let _ = reply.send(Ok(id.clone()));
+                    }
                 }
             }
             Err(error) => {
                 let error = Arc::new(error);
-                for reply in replies {
+                for reply in replies.into_iter().flatten() {
                     let _ = reply.send(Err(Refusal::Store(Arc::clone(&error))));
                 }
                 // The store may have taken them without saying so: nobody was promised them.

@@ -32,6 +32,9 @@ pub(super) struct JobRecord {
     /// Later runs of the same job have greater ones.
     pub(super) number: Number,
     pub(super) queued_at: Timestamp,
+    /// See [`crate::model::Request`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) request_key: Option<Arc<str>>,
     /// What to run; not needed any more when it has ended.
     pub(super) spec: Option<Arc<Spec>>,
     /// Somebody wants it ended.

@@ -8,7 +8,7 @@ use transom_cluster::v1::TaskStatus;
 use transom_scheduler::TaskRecord;
 
 use super::persist::{End, JobRecord};
-use crate::ids::{JobId, Number};
+use crate::ids::Number;
 use crate::model::Spec;
 use crate::python;
 use crate::state::Shown;
@@ -51,11 +51,12 @@ impl Run {
         View {
             id: self.record.id.clone(),
             task: self.record.task.clone(),
+            request_key: self.record.request_key.clone(),
             changed,
             at: self.at,
             state: self.state,
             message: message.map(Into::into),
-            answer: python::written(&answer(&self.record.id, self.state, status, None)),
+            answer: python::written(&answer(&self.record, self.state, status, None)),
             agent: self.agent().map(Arc::new),
         }
     }
@@ -97,12 +98,13 @@ pub(super) fn ended_view(record: &JobRecord, end: &End) -> View {
     View {
         id: record.id.clone(),
         task: record.task.clone(),
+        request_key: record.request_key.clone(),
         changed: end.changed,
         at: end.at,
         state: end.state,
         message: message.map(Into::into),
         answer: python::written(&answer(
-            &record.id,
+            record,
             end.state,
             end.status.as_ref(),
             end.message.as_deref(),
@@ -112,16 +114,20 @@ pub(super) fn ended_view(record: &JobRecord, end: &End) -> View {
 }
 
 /// The task status object (specification, part D): the cluster's last status, with the job's own id and the state that
-/// is shown.
-fn answer(id: &JobId, state: Shown, status: Option<&TaskStatus>, message: Option<&str>) -> Value {
+/// is shown. Clients that gave a request key get it back beside the status.
+fn answer(record: &JobRecord, state: Shown, status: Option<&TaskStatus>, message: Option<&str>) -> Value {
     let mut shown = match status.map(serde_json::to_value) {
         Some(Ok(Value::Object(fields))) => fields,
         _ => serde_json::Map::new(),
     };
-    shown.insert("task_id".to_owned(), json!({"value": id}));
+    shown.insert("task_id".to_owned(), json!({"value": record.id}));
     shown.insert("state".to_owned(), json!(state));
     if let Some(message) = message {
         shown.insert("message".to_owned(), json!(message));
     }
-    json!({"status": shown})
+    let mut answer = json!({"status": shown});
+    if let Some(key) = &record.request_key {
+        answer["request_key"] = json!(key);
+    }
+    answer
 }

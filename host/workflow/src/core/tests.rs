@@ -118,6 +118,40 @@ async fn each_time_an_id_is_queued_is_a_run_of_its_own() {
 }
 
 #[tokio::test]
+async fn a_request_that_is_sent_again_with_its_key_queues_nothing_new() {
+    let site = Site::start().await;
+    let keyed =
+        |key: &str| json!({"airflow_task_id": "a", "command": ["true"], "unique": true, "request_key": key});
+    // Both at once, as from a client that gave up the first too early.
+    tokio::join!(site.queue(keyed("first")), site.queue(keyed("first")));
+    let task = site.scheduler.wanted(1).await.remove(0);
+    assert_eq!(site.get("/v0/task/a").await.json()["request_key"], "first");
+    site.scheduler.launch(task.as_str()).await;
+    site.scheduler.update(task.as_str(), TaskState::Running, None);
+    site.until("a", "TASK_RUNNING").await;
+    site.queue(keyed("first")).await;
+    // The active run is another request's.
+    let answer = site
+        .ask(Method::POST, "/v0/queue_command", Some(keyed("second")))
+        .await;
+    assert_eq!(answer.status, StatusCode::CONFLICT, "{answer:?}");
+    site.scheduler.update(task.as_str(), TaskState::Finished, None);
+    site.until("a", "TASK_FINISHED").await;
+    // Its run has ended: still nothing new, also after a restart.
+    site.queue(keyed("first")).await;
+    site.scheduler.forgotten(task.as_str()).await;
+    let site = site.restart().await;
+    site.queue(keyed("first")).await;
+    site.until("a", "TASK_FINISHED").await;
+    assert_eq!(site.scheduler.launches(), 1);
+    // The next try is a run of its own.
+    site.queue(keyed("second")).await;
+    site.until("a", "TASK_STAGING").await;
+    assert_eq!(site.get("/v0/task/a").await.json()["request_key"], "second");
+    site.scheduler.wanted(1).await;
+}
+
+#[tokio::test]
 async fn a_job_that_waits_is_killed_at_once_and_one_that_runs_by_the_cluster() {
     let site = Site::start().await;
     site.queue(job("waits")).await;

@@ -2,6 +2,8 @@
 //!
 //! Fields that are not known are left aside, as upstream does: engines put notes of their own into `executor_config`.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use super::fields::{Fields, NUL, has_nul, kind, scalar};
@@ -11,6 +13,8 @@ use crate::ids::JobId;
 
 /// Ports that one job may ask for.
 const MOST_PORTS: usize = 64;
+/// Bytes of a request key, which is stored with its job.
+const LONGEST_REQUEST_KEY: usize = 200;
 
 /// A body that was understood.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +23,8 @@ pub(crate) struct Request {
     pub(crate) id: Option<JobId>,
     /// Refused when a job with this id lives.
     pub(crate) unique: bool,
+    /// Names the request itself: sent again after a lost answer, it queues nothing new.
+    pub(crate) request_key: Option<Arc<str>>,
     pub(crate) spec: Spec,
 }
 
@@ -62,9 +68,15 @@ pub(crate) fn read(body: &Map<String, Value>, defaults: &Defaults) -> Option<Res
         JobId::parse(text)
     });
     let unique = fields.flag(&["unique"]).unwrap_or(false);
+    let request_key = fields.read(&["request_key"], request_key);
     let spec = spec(&mut fields, config.cloned().unwrap_or_default(), defaults);
     Some(if fields.problems.is_empty() {
-        Ok(Request { id, unique, spec })
+        Ok(Request {
+            id,
+            unique,
+            request_key,
+            spec,
+        })
     } else {
         Err(fields.problems)
     })
@@ -180,6 +192,16 @@ fn container_sock(fields: &mut Fields<'_>, defaults: &Defaults) -> bool {
         );
     }
     asked
+}
+
+fn request_key(value: &Value) -> Result<Arc<str>, String> {
+    value
+        .as_str()
+        .filter(|text| (1..=LONGEST_REQUEST_KEY).contains(&text.len()) && !text.chars().any(char::is_control))
+        .map(Arc::from)
+        .ok_or_else(|| {
+            format!("expected a text of 1 to {LONGEST_REQUEST_KEY} bytes without control characters")
+        })
 }
 
 fn key(value: &Value) -> Result<Key, String> {

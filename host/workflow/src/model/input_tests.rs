@@ -268,3 +268,31 @@ fn an_image_is_needed_where_there_are_images() {
     let problems = read_with(&json!({"command": []}), &without).unwrap_err();
     assert_eq!(problems[0]["path"], "/command");
 }
+
+#[test]
+fn request_keys_are_short_texts() {
+    let longest = "k".repeat(LONGEST_REQUEST_KEY);
+    for (key, ok) in [
+        (json!("one"), true),
+        (json!(longest), true),
+        (json!(format!("{longest}k")), false),
+        (json!(""), false),
+        (json!("a\nb"), false),
+        (json!(7), false),
+    ] {
+        let read = read_with(&json!({"command": [], "request_key": key}), &defaults());
+        assert_eq!(read.is_ok(), ok, "{key}");
+        match read {
+            Ok(request) => assert_eq!(request.request_key.as_deref(), key.as_str()),
+            Err(details) => {
+                assert_eq!(details[0]["path"], "/request_key");
+                assert!(
+                    details[0]["errors"][0]
+                        .as_str()
+                        .unwrap()
+                        .contains("1 to 200 bytes")
+                );
+            }
+        }
+    }
+}

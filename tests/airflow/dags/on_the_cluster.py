@@ -1,0 +1,26 @@
+"""Tasks as a test of a whole Airflow looks at them. `flags` is a folder in which it makes files."""
+
+from __future__ import annotations
+
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.sdk import DAG
+from transom_airflow.operator import ClusterOperator
+
+with DAG("on_the_cluster", schedule=None, params={"flags": "/nowhere"}) as dag:
+    until = "; until [ -e {{ params.flags }}/%s ]; do sleep 0.2; done"
+    BashOperator(task_id="talks", bash_command="echo these are $((40 + 2)) words" + until % "talked")
+    BashOperator(task_id="hopeless", bash_command="true", executor_config={"attributes": ["gpu:true"]})
+    BashOperator(task_id="typo", bash_command="true", executor_config={"cpu": 1})
+
+    arguments = {"image": "alpine:3.20", "poll_interval": 0.5, "cpus": 0.1, "mem_limit": "32m"}
+    ClusterOperator(task_id="fails", command="echo $((41 + 1)) lines; exit 7", **arguments)
+    # Each is killed by what somebody does to it in Airflow.
+    for name in ("marked", "cleared"):
+        ClusterOperator(
+            task_id=name,
+            command="echo begun $((42 + 0)); exec sleep 1000",
+            deferrable=True,
+            startup_timeout=None,
+            running_timeout=1000,
+            **arguments,
+        )

@@ -1,0 +1,406 @@
+//! What users and administrators of a whole Airflow see of tasks on the cluster: states, logs, events and links, through its
+//! REST API; and that no answer which is lost between Airflow and the daemon starts anything twice.
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test ends by panicking"
+)]
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use transom_tests::airflow::{self, Airflow, Program, eventually, free_port, output, program, root};
+use transom_tests::lossy::Lossy;
+use transom_tests::site::Site;
+
+const RUN: &str = "/dags/on_the_cluster/dagRuns/once";
+/// `[scheduler] task_queued_timeout`: the life of a workload's token.
+const TOKEN_LIFE: f64 = 240.0;
+
+/// The DAG `on_the_cluster`, running.
+struct World {
+    site: Site,
+    airflow: Airflow,
+    lossy: Lossy,
+    flags: PathBuf,
+    /// Killed when dropped.
+    parts: Vec<Program>,
+}
+
+impl World {
+    async fn start() -> Self {
+        // The forwarder has to know the daemon before it is there, and the daemon its containers' variables.
+        let port = free_port();
+        let lossy = Lossy::before(SocketAddr::from(([127, 0, 0, 1], port))).await;
+        let daemon = format!("http://{}", lossy.address);
+        let airflow = Airflow::new(&root().join("tests/airflow/dags"), &daemon)
+            .with("SCHEDULER__TASK_QUEUED_TIMEOUT", &TOKEN_LIFE.to_string())
+            // This scheduler stays: however slow it is, its tasks are not to be taken for those of a dead one.
+            .with("SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD", "600");
+        let home = airflow.home.path().to_owned();
+        let (worker, flags) = (home.join("worker"), home.join("flags"));
+        for dir in [&worker, &flags] {
+            fs::create_dir(dir).expect("made");
+        }
+        let bin = airflow::environment().join("bin");
+        let variables = [
+            ("PATH", format!("{}:/usr/bin:/bin", bin.display())),
+            ("HOME", worker.display().to_string()),
+            ("AIRFLOW_HOME", worker.display().to_string()),
+            (
+                "AIRFLOW__CORE__DAGS_FOLDER",
+                root().join("tests/airflow/dags").display().to_string(),
+            ),
+            ("AIRFLOW__CORE__LOAD_EXAMPLES", "False".to_owned()),
+            // As a volume that all parts share.
+            (
+                "AIRFLOW__LOGGING__BASE_LOG_FOLDER",
+                home.join("logs").display().to_string(),
+            ),
+            ("AIRFLOW__CLUSTER__OPERATOR_API_URL", daemon),
+            ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
+        ]
+        .map(|(name, value)| format!("{{ name = {}, value = {} }}", json!(name), json!(value)));
+        let section = format!(
+            "[workflow]\nport = {port}\ncontainers = false\ncontainer_environment = [{}]\n",
+            variables.join(", ")
+        );
+        let site = Site::start_with(&section).await;
+        let mut migrate = airflow.command("airflow");
+        migrate.args(["db", "migrate"]);
+        tokio::task::spawn_blocking(move || output(&mut migrate))
+            .await
+            .expect("it ends");
+        let parts = vec![
+            airflow.start("api", &["api-server", "--workers", "1"]),
+            airflow.start("processor", &["dag-processor"]),
+            airflow.start("scheduler", &["scheduler"]),
+            airflow.start("triggerer", &["triggerer"]),
+        ];
+        let world = Self {
+            site,
+            airflow,
+            lossy,
+            flags,
+            parts,
+        };
+        let run = json!({"dag_run_id": "once", "logical_date": null, "conf": {"flags": world.flags}});
+        eventually("the DAG to be run", || async {
+            let (status, body) = world
+                .call(Method::POST, "/dags/on_the_cluster/dagRuns", Some(&run))
+                .await?;
+            if status == 200 || status == 409 {
+                Ok(())
+            } else {
+                Err(format!("{status} {body}"))
+            }
+        })
+        .await;
+        world
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<(u16, Value), String> {
+        self.airflow.ask(&self.site.http, method, path, body).await
+    }
+
+    /// An answer that has to be a good one.
+    async fn get(&self, path: &str) -> Result<Value, String> {
+        match self.call(Method::GET, path, None).await? {
+            (200, body) => Ok(body),
+            (status, body) => Err(format!("{path}: {status} {body}")),
+        }
+    }
+
+    /// A task's instance, once it has this state.
+    async fn instance(&self, task: &str, state: &str) -> Value {
+        eventually(&format!("{task} to be {state}"), || async {
+            let instance = self.get(&format!("{RUN}/taskInstances/{task}")).await?;
+            if instance["state"] == state {
+                Ok(instance)
+            } else {
+                let logs: Vec<String> = self.parts.iter().map(Program::log).collect();
+                Err(format!("{instance}\n{}", logs.join("\n----\n")))
+            }
+        })
+        .await
+    }
+
+    /// The lines of a task's first log, once they are as wished. An answer that is an error is one at once.
+    async fn log(&self, task: &str, wish: impl Fn(&[String]) -> bool) -> Vec<String> {
+        eventually(&format!("the log of {task}"), || async {
+            let path = format!("{RUN}/taskInstances/{task}/logs/1");
+            let (status, body) = self.call(Method::GET, &path, None).await?;
+            assert_eq!(status, 200, "{path}: {body}");
+            let lines: Vec<String> = body["content"]
+                .as_array()
+                .ok_or_else(|| body.to_string())?
+                .iter()
+                .map(|line| line["event"].as_str().unwrap_or_default().to_owned())
+                .collect();
+            if wish(&lines) {
+                Ok(lines)
+            } else {
+                Err(format!("{lines:#?}"))
+            }
+        })
+        .await
+    }
+
+    /// An event of a task.
+    async fn event(&self, task: &str, event: &str) -> String {
+        eventually(&format!("the event `{event}` of {task}"), || async {
+            let path = format!(
+                "/eventLogs?dag_id=on_the_cluster&task_id={task}&event={}",
+                event.replace(' ', "%20")
+            );
+            let found = self.get(&path).await?;
+            found["event_logs"][0]["extra"]
+                .as_str()
+                .map(str::to_owned)
+                .ok_or_else(|| found.to_string())
+        })
+        .await
+    }
+
+    /// What the daemon shows of a job, once it has this state.
+    async fn job(&self, id: &str, state: &str) {
+        let url = format!("http://{}/v0/task/{id}", self.site.addresses["workflow"]);
+        eventually(&format!("{id} to be {state}"), || async {
+            let seen = self.site.get(&url).await?;
+            if seen["status"]["state"] == state {
+                Ok(())
+            } else {
+                Err(seen.to_string())
+            }
+        })
+        .await;
+    }
+}
+
+fn has(lines: &[String], part: &str) -> bool {
+    lines.iter().any(|line| line.contains(part))
+}
+
+/// The job of an operator's try.
+fn operators_job(instance: &Value) -> String {
+    let word = |name: &str| instance[name].as_str().expect("a text");
+    format!("airflow.on_the_cluster.{}.{}", word("task_id"), word("id"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_of_airflow_see_what_becomes_of_their_tasks() {
+    let world = World::start().await;
+
+    // A key that nothing reads is an error, and says what was meant.
+    world.instance("typo", "failed").await;
+    let said = world.event("typo", "not handed over").await;
+    assert!(said.contains("no key 'cpu'; the nearest one is 'cpus'"), "{said}");
+    world
+        .log("typo", |lines| has(lines, "the nearest one is 'cpus'"))
+        .await;
+
+    // The condition that no agent satisfies is in the task's events and in its log, while it waits.
+    let said = world.event("hopeless", "waiting for a place").await;
+    assert!(
+        said.contains("no active agent satisfies the condition `gpu:true`"),
+        "{said}"
+    );
+    world
+        .log("hopeless", |lines| has(lines, "the condition `gpu:true`"))
+        .await;
+
+    // A running task's log is what its container writes.
+    let talks = world.instance("talks", "running").await;
+    let container = format!("Container of airflow.{}", talks["id"].as_str().expect("an id"));
+    world
+        .log("talks", |lines| {
+            has(lines, &container) && has(lines, "these are 42 words")
+        })
+        .await;
+
+    a_deferred_task_takes_its_container_along(&world).await;
+    an_operators_log_has_all_that_is_needed(&world).await;
+
+    fs::write(world.flags.join("talked"), "").expect("written");
+    world.instance("talks", "success").await;
+
+    // What finds no place is given up before its token is dead.
+    world.instance("hopeless", "failed").await;
+    let said = world.event("hopeless", "state mismatch").await;
+    let (_, rest) = said
+        .split_once("no agent had a place for it within ")
+        .expect(&said);
+    let limit: f64 = rest.split(' ').next().unwrap().parse().expect(&said);
+    assert!(0.0 < limit && limit <= 0.8 * TOKEN_LIFE, "{said}");
+    assert!(said.contains("It waited: no active agent satisfies"), "{said}");
+
+    // Each job was sent twice, as the first answer was lost, and launched once.
+    let launches = world.site.cluster.launches();
+    let mut names: Vec<_> = launches.keys().collect();
+    names.sort();
+    assert!(launches.values().all(|times| *times == 1), "{launches:?}");
+    for (job, times) in world.lossy.queued() {
+        assert_eq!(times, 2, "{job}: {names:?}");
+    }
+    // The operators' own: `cleared` has two.
+    let containers = launches
+        .keys()
+        .filter(|id| id.starts_with("airflow.on_the_cluster."));
+    assert_eq!(containers.count(), 4, "{names:?}");
+    world.site.cluster.stop_after(world.site.daemon);
+}
+
+/// Marking a deferred task, and clearing it, ends its container; what it wrote is in the log meanwhile.
+async fn a_deferred_task_takes_its_container_along(world: &World) {
+    let marked = world.instance("marked", "deferred").await;
+    let cleared = world.instance("cleared", "deferred").await;
+    world.log("marked", |lines| has(lines, "begun 42")).await;
+    // The link is there long before the end.
+    let links = world
+        .get(&format!("{RUN}/taskInstances/marked/links"))
+        .await
+        .expect("links");
+    let link = links["extra_links"]["Container log"].as_str().unwrap_or_default();
+    assert!(
+        link.ends_with(&format!("/v0/task/{}/log", operators_job(&marked))),
+        "{links}"
+    );
+
+    let path = format!("{RUN}/taskInstances/marked");
+    let (status, body) = world
+        .call(Method::PATCH, &path, Some(&json!({"new_state": "failed"})))
+        .await
+        .expect("an answer");
+    assert_eq!(status, 200, "{body}");
+    world.job(&operators_job(&marked), "TASK_KILLED").await;
+
+    let clear =
+        json!({"dry_run": false, "dag_run_id": "once", "task_ids": ["cleared"], "only_failed": false});
+    let (status, body) = world
+        .call(
+            Method::POST,
+            "/dags/on_the_cluster/clearTaskInstances",
+            Some(&clear),
+        )
+        .await
+        .expect("an answer");
+    assert_eq!(status, 200, "{body}");
+    world.job(&operators_job(&cleared), "TASK_KILLED").await;
+    // The next try has a container of its own.
+    let again = eventually("the next try", || async {
+        let instance = world.get(&format!("{RUN}/taskInstances/cleared")).await?;
+        if instance["state"] == "deferred" && instance["id"] != cleared["id"] {
+            Ok(instance)
+        } else {
+            Err(instance.to_string())
+        }
+    })
+    .await;
+    world.job(&operators_job(&again), "TASK_RUNNING").await;
+    let path = format!("{RUN}/taskInstances/cleared");
+    let (status, body) = world
+        .call(Method::PATCH, &path, Some(&json!({"new_state": "success"})))
+        .await
+        .expect("an answer");
+    assert_eq!(status, 200, "{body}");
+    world.job(&operators_job(&again), "TASK_KILLED").await;
+}
+
+/// What the container wrote, how it ended, and where there is more.
+async fn an_operators_log_has_all_that_is_needed(world: &World) {
+    let failed = world.instance("fails", "failed").await;
+    let job = operators_job(&failed);
+    let url = format!("http://{}/v0/task/{job}/log", world.lossy.address);
+    let lines = world
+        .log("fails", |lines| has(lines, "finished in state TASK_FAILED"))
+        .await;
+    assert!(lines.iter().any(|line| line == "42 lines"), "{lines:#?}");
+    let sentence = format!("Mesos task {job} finished in state TASK_FAILED: Command exited with status 7");
+    assert!(has(&lines, &sentence), "{lines:#?}");
+    assert!(has(&lines, &format!("Its output: {url}")), "{lines:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_operator_is_killed_ends_at_its_own_limit() {
+    let site = Site::start_with("[workflow]\nport = 0\ncontainers = false\n").await;
+    let home = tempfile::tempdir().expect("a directory");
+    let mut command = program(&airflow::environment(), home.path(), "python");
+    command.arg(root().join("tests/airflow/operator_gone.py")).env(
+        "AIRFLOW__CLUSTER__OPERATOR_API_URL",
+        format!("http://{}", site.addresses["workflow"]),
+    );
+    let mut operator = Program::start(command, home.path().join("operator.log"));
+    let url = format!("http://{}/v0/task/airflow.gone.long", site.addresses["workflow"]);
+    let shows = |state: &'static str| {
+        let (site, url) = (&site, &url);
+        eventually(state, move || async move {
+            let seen = site.get(url).await?;
+            if seen["status"]["state"] == state {
+                Ok(seen)
+            } else {
+                Err(seen.to_string())
+            }
+        })
+    };
+    shows("TASK_RUNNING").await;
+    operator.kill();
+    let seen = shows("TASK_FAILED").await;
+    assert_eq!(
+        seen["status"]["reason"], "REASON_MAX_COMPLETION_TIME_REACHED",
+        "{seen}"
+    );
+    site.cluster.stop_after(site.daemon);
+}
+
+/// The operator alone, with every first answer lost: in a process of its own, as a worker runs it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_whose_answers_are_lost_runs_its_container_once() {
+    let site = Site::start_with("[workflow]\nport = 0\ncontainers = false\n").await;
+    let lossy = Lossy::before(site.addresses["workflow"]).await;
+    let home = tempfile::tempdir().expect("a directory");
+    let mut command = program(&airflow::environment(), home.path(), "python");
+    command
+        .arg(root().join("tests/airflow/operator_once.py"))
+        // Also where only the section of the older provider says where the daemon is.
+        .env(
+            "AIRFLOW__MESOS__OPERATOR_API_URL",
+            format!("http://{}", lossy.address),
+        );
+    let text = tokio::task::spawn_blocking(move || output(&mut command))
+        .await
+        .expect("it ends");
+    let outcomes: Vec<Value> = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    assert_eq!(
+        outcomes,
+        [
+            // It has ended when its request is sent again.
+            json!({"quick": "TASK_FINISHED"}),
+            // It runs by then, and a second run of it would fail.
+            json!({"alone": "TASK_FINISHED"}),
+            // What is queued again later is a run of its own.
+            json!({"quick": "TASK_FINISHED"}),
+        ],
+        "{text}"
+    );
+    let queued = lossy.queued();
+    assert_eq!(
+        (queued["airflow.once.quick"], queued["airflow.once.alone"]),
+        (3, 2),
+        "{queued:?}"
+    );
+    let launches = site.cluster.launches();
+    let of = |id: &str| launches.keys().filter(|task| task.starts_with(id)).count();
+    assert_eq!(
+        (of("airflow.once.quick"), of("airflow.once.alone")),
+        (2, 1),
+        "{launches:?}"
+    );
+    site.cluster.stop_after(site.daemon);
+}

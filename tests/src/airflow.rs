@@ -1,0 +1,257 @@
+//! Airflow in Python environments, with our distribution as pip installs it, and the processes of a whole Airflow.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+/// A machine that is busy takes its time to start so much Python.
+pub const PATIENCE: Duration = Duration::from_mins(6);
+
+/// Where `cargo xtask test` puts Airflow: `TRANSOM_AIRFLOW`, or beside what is built.
+pub fn environment() -> PathBuf {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    found(&FOUND, "TRANSOM_AIRFLOW", "airflow")
+}
+
+/// The same of the oldest Airflow that our operator is for.
+pub fn environment_2() -> PathBuf {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    found(&FOUND, "TRANSOM_AIRFLOW_2", "airflow-2")
+}
+
+fn found(found: &OnceLock<PathBuf>, variable: &str, name: &str) -> PathBuf {
+    let find = || {
+        let dir = std::env::var_os(variable).map_or_else(|| beside(name), PathBuf::from);
+        install_client(&dir);
+        dir
+    };
+    found.get_or_init(find).clone()
+}
+
+fn beside(name: &str) -> PathBuf {
+    let executable = std::env::current_exe().expect("the test's own path");
+    executable
+        .ancestors()
+        .map(|dir| dir.join("python").join(name))
+        .find(|path| path.join("bin/airflow").exists())
+        .expect("no Airflow found: `cargo xtask test` gets everything that tests need")
+}
+
+/// Makes an environment's copy of `clients/airflow` one of the sources as they are now.
+fn install_client(environment: &Path) {
+    let mut command = Command::new(environment.join("bin/python"));
+    output(
+        command
+            .arg(root().join("tests/airflow/install.py"))
+            .arg(environment),
+    );
+}
+
+/// The project's own directory.
+pub fn root() -> PathBuf {
+    fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).expect("the project")
+}
+
+/// A program of an environment that knows nothing of this machine's own set-up.
+pub fn program(environment: &Path, home: &Path, name: &str) -> Command {
+    let bin = environment.join("bin");
+    let mut command = Command::new(bin.join(name));
+    command
+        .env_clear()
+        .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display()))
+        .env("HOME", home)
+        .env("AIRFLOW_HOME", home)
+        .env("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .current_dir(home)
+        .stdin(Stdio::null());
+    command
+}
+
+/// What a command wrote, which has to succeed.
+pub fn output(command: &mut Command) -> String {
+    let output = command.output().expect("it starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{stdout}\n{stderr}",
+        output.status
+    );
+    stdout
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    free.local_addr().expect("an address").port()
+}
+
+/// A process with all its children; killed when dropped.
+pub struct Program {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Program {
+    /// Starts a command that writes to a file.
+    pub fn start(mut command: Command, log: PathBuf) -> Self {
+        let file = File::create(&log).expect("a log");
+        let child = command
+            .stdout(file.try_clone().expect("a file"))
+            .stderr(file)
+            .process_group(0)
+            .spawn()
+            .expect("it starts");
+        Self { child, log }
+    }
+
+    /// The end of what it wrote.
+    pub fn log(&self) -> String {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(60)..].join("\n")
+    }
+
+    /// kill -9 of it and of everything it started.
+    pub fn kill(&mut self) {
+        let group = i32::try_from(self.child.id()).expect("a pid");
+        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("---- {}:\n{}\n----", self.log.display(), self.log());
+        }
+    }
+}
+
+/// An Airflow of its own: database, keys, settings, and the parts that a test starts.
+pub struct Airflow {
+    pub home: tempfile::TempDir,
+    /// Of the API server.
+    pub port: u16,
+    settings: Vec<(String, String)>,
+}
+
+impl Airflow {
+    /// One that runs the DAGs of a folder through our executor. `daemon`: the workflow port's address.
+    pub fn new(dags: &Path, daemon: &str) -> Self {
+        let port = free_port();
+        let settings = [
+            ("CORE__DAGS_FOLDER", dags.display().to_string()),
+            ("CORE__DAGS_ARE_PAUSED_AT_CREATION", "False".to_owned()),
+            (
+                "CORE__EXECUTOR",
+                "transom_airflow.executor.ClusterExecutor".to_owned(),
+            ),
+            (
+                "CORE__EXECUTION_API_SERVER_URL",
+                format!("http://127.0.0.1:{port}/execution/"),
+            ),
+            ("CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS", "True".to_owned()),
+            (
+                "API_AUTH__JWT_SECRET",
+                "a-secret-that-no-container-is-given-0123456789abcdef".to_owned(),
+            ),
+            ("API__PORT", port.to_string()),
+            ("CLUSTER__OPERATOR_API_URL", daemon.to_owned()),
+            // So that a scheduler that is gone is noticed soon.
+            ("SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD", "10".to_owned()),
+            ("SCHEDULER__SCHEDULER_HEARTBEAT_SEC", "1".to_owned()),
+            ("SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL", "3".to_owned()),
+            ("SCHEDULER__JOB_HEARTBEAT_SEC", "1".to_owned()),
+            ("SCHEDULER__ENABLE_HEALTH_CHECK", "False".to_owned()),
+        ];
+        Self {
+            home: tempfile::tempdir().expect("a directory"),
+            port,
+            settings: settings.map(|(name, value)| (name.to_owned(), value)).to_vec(),
+        }
+    }
+
+    /// Another setting, as `SECTION__KEY`.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// A program with all settings.
+    pub fn command(&self, name: &str) -> Command {
+        let mut command = program(&environment(), self.home.path(), name);
+        for (name, value) in &self.settings {
+            command.env(format!("AIRFLOW__{name}"), value);
+        }
+        command
+    }
+
+    /// Starts a part, which is killed when dropped.
+    pub fn start(&self, name: &str, arguments: &[&str]) -> Program {
+        let mut command = self.command("airflow");
+        command.args(arguments);
+        Program::start(command, self.home.path().join(format!("{name}.log")))
+    }
+
+    /// Asks the REST API as an administrator: status and body.
+    pub async fn ask(
+        &self,
+        http: &reqwest::Client,
+        method: reqwest::Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(u16, Value), String> {
+        let base = format!("http://127.0.0.1:{}", self.port);
+        let failed = |error: reqwest::Error| error.to_string();
+        let token = http
+            .get(format!("{base}/auth/token"))
+            .send()
+            .await
+            .map_err(failed)?;
+        let token: Value = token.json().await.map_err(failed)?;
+        let token = token["access_token"]
+            .as_str()
+            .ok_or_else(|| format!("no token: {token}"))?;
+        let mut request = http
+            .request(method, format!("{base}/api/v2{path}"))
+            .bearer_auth(token)
+            .header("Accept", "application/json");
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request.send().await.map_err(failed)?;
+        let status = answer.status().as_u16();
+        let text = answer.text().await.map_err(failed)?;
+        Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+    }
+}
+
+/// Asks again until the answer is as wished, for at most [`PATIENCE`].
+pub async fn eventually<T, Fut>(what: &str, mut look: impl FnMut() -> Fut) -> T
+where
+    Fut: Future<Output = Result<T, String>>,
+{
+    let deadline = Instant::now() + PATIENCE;
+    let mut tick = tokio::time::interval(Duration::from_millis(500));
+    // A server that is slow is not asked any faster.
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        match look().await {
+            Ok(found) => return found,
+            Err(seen) => assert!(Instant::now() < deadline, "waited for {what}; last seen: {seen}"),
+        }
+    }
+}
