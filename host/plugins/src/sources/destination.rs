@@ -204,7 +204,7 @@ mod tests {
                 "https://localhost:5000/v2/",
                 Some("127.0.0.1:5000"),
             ),
-            ("oci://localhost:5000/a:1", "https://localhost:5001/", None),
+            ("oci://localhost:5000/a:1", "https://localhost:5009/", None),
             (
                 "oci://10.0.0.1:8081/a:1",
                 "https://10.0.0.1:8081/v2/",
