@@ -164,3 +164,234 @@ async fn the_daemon_serves_while_components_spin() {
     spinning.abort();
     site.cluster.stop_after(site.daemon);
 }
+
+/// Reports a JSON object of eight megabytes at every look.
+fn giant_probe() -> Plugin {
+    Plugin {
+        manifest: "world = \"check-probe\"\n[limits]\nmemory = \"64MiB\"\noutput = \"16MiB\"\ncpu = \"5s\"\n\
+                   wall-clock = \"20s\"\n[config]\nattempt = { do = \"output\", bytes = 8000000 }\n"
+            .to_owned(),
+        ..Plugin::odd("odd-probe")
+    }
+}
+
+/// The most memory that a process has had resident, in MiB.
+fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.expect("its peak") / 1024
+}
+
+/// A metric's values, added up over the series whose labels have these.
+async fn metric(site: &Site, name: &str, labels: &str) -> u64 {
+    let answer = site
+        .http
+        .get(site.admin("/metrics"))
+        .send()
+        .await
+        .expect("metrics");
+    let text = answer.text().await.expect("text");
+    let series = text.lines().filter_map(|line| line.strip_prefix(name));
+    series
+        .filter(|line| line.contains(labels))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+        .sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn results_of_megabytes_are_failed_checks_and_close_no_stream() {
+    let site = Site::start_with("[plugins.use]\ntcp = \"hostile\"\n").await;
+    giant_probe().install(&site.plugins(), "hostile");
+    site.rescan().await;
+    let mut plain = Events::open(&site.http, &site.apps("/v2/events")).await;
+    let url = site.apps("/v2/events?event_type=check_result_changed_event&event_type=api_post_event");
+    let mut checks = Events::open(&site.http, &url).await;
+    site.post_app(&json!({
+        "id": "/giant",
+        "cmd": "sleep 600",
+        "cpus": 0.05,
+        "mem": 16,
+        "instances": 10,
+        "portDefinitions": [{"port": 0, "protocol": "tcp"}],
+        "check": {"tcp": {"portIndex": 0}, "intervalSeconds": 11, "timeoutSeconds": 10, "delaySeconds": 0},
+    }))
+    .await;
+    site.running("/giant", 10).await;
+    let too_large = "plugin `hostile`: result too large: 8000014 bytes, at most 4096";
+    let tasks = eventually("every check to have failed for its size", || async {
+        let tasks = site
+            .get(&site.apps("/v2/apps/giant/tasks?embed=checkFailure"))
+            .await?;
+        let tasks = tasks["tasks"].as_array().cloned().unwrap_or_default();
+        let failed = |task: &Value| task["checkFailure"]["message"] == too_large;
+        if tasks.len() == 10 && tasks.iter().all(failed) {
+            Ok(tasks)
+        } else {
+            Err(format!("{tasks:?}"))
+        }
+    })
+    .await;
+    for task in &tasks {
+        assert_eq!(task["checkResult"], Value::Null, "{task}");
+    }
+    // A second round of looks later both streams are open, and what happens is sent to them.
+    let looks = r#"kind="tcp",outcome="untold""#;
+    eventually("two looks at each", || async {
+        match metric(&site, "transom_apps_checks_total", looks).await {
+            enough if enough >= 20 => Ok(()),
+            few => Err(few.to_string()),
+        }
+    })
+    .await;
+    site.post_app(&json!({"id": "/later", "cmd": "true", "instances": 0}))
+        .await;
+    for stream in [&mut plain, &mut checks] {
+        while stream.next_of("api_post_event").await.data["appDefinition"]["id"] != "/later" {}
+    }
+    assert_eq!(
+        metric(&site, "transom_apps_event_streams_closed_total", "").await,
+        0
+    );
+    let status = plugin(&site, "hostile").await.expect("a status");
+    assert_eq!(status["traps"], 0, "{status}");
+    let status = plugin(&site, "events").await.expect("a status");
+    assert_eq!(
+        (&status["traps"], &status["timeouts"]),
+        (&json!(0), &json!(0)),
+        "{status}"
+    );
+    let peak = peak_memory(site.daemon.as_ref().expect("a daemon").pid());
+    assert!(peak < 400, "the daemon had {peak} MiB resident");
+    site.cluster.stop_after(site.daemon);
+}
+
+/// One event that is too large, one that the component traps on: other events arrive, and no stream is closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_cannot_be_sent_harms_itself_alone() {
+    let site = Site::start().await;
+    let url = site.apps("/v2/events?event_type=api_post_event");
+    let mut stream = Events::open(&site.http, &url).await;
+    let url = site.apps("/v2/events?event_type=event_too_large_event");
+    let mut losses = Events::open(&site.http, &url).await;
+    let app = |id: &str, text: &str| json!({"id": id, "cmd": "true", "instances": 0, "env": {"TEXT": text}});
+    site.post_app(&app("/large", &"x".repeat(2 << 20))).await;
+    site.post_app(&app("/small", "x")).await;
+    let next = stream.next_of("api_post_event").await;
+    assert_eq!(next.data["appDefinition"]["id"], "/small");
+    let lost = losses.next_of("event_too_large_event").await;
+    assert_eq!(
+        (
+            &lost.data["droppedEventType"],
+            &lost.data["subject"],
+            &lost.data["maxBytes"]
+        ),
+        (&json!("api_post_event"), &json!("/large"), &json!(1 << 20)),
+        "{lost:?}"
+    );
+    let name = "transom_apps_events_dropped_total";
+    assert_eq!(metric(&site, name, r#"reason="too-large""#).await, 1);
+
+    // Another component takes over while the streams stay open.
+    let trapping = Plugin {
+        manifest: "world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\n[config]\ntrap_on = [\"group_change_success\"]\n"
+            .to_owned(),
+        ..Plugin::odd("odd-events")
+    };
+    trapping.install(&site.plugins(), "events");
+    site.rescan().await;
+    let mut all = Events::open(&site.http, &site.apps("/v2/events")).await;
+    site.post_app(&app("/first", "x")).await;
+    site.post_app(&app("/second", "x")).await;
+    for id in ["/first", "/second"] {
+        let next = stream.next_of("api_post_event").await;
+        assert_eq!(next.data["appDefinition"]["id"], id);
+        while all.next_of("api_post_event").await.data["appDefinition"]["id"] != id {}
+    }
+    eventually("what it traps on to be counted", || async {
+        match metric(&site, name, r#"reason="undecided""#).await {
+            0 => Err("none".to_owned()),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    assert_eq!(
+        metric(&site, "transom_apps_event_streams_closed_total", "").await,
+        0
+    );
+    site.cluster.stop_after(site.daemon);
+}
+
+/// A probe with a grant for every address reads no port of the daemon, whatever the admin port could be asked to do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broad_grant_does_not_reach_the_daemon() {
+    let site = Site::start_with("[plugins.use]\ntcp = \"hostile\"\n").await;
+    let reaching = |network: &str, name: &str| {
+        let to = match name {
+            "master" => site.cluster.master,
+            name => site.addresses[name],
+        };
+        Plugin {
+            manifest: format!(
+                "world = \"check-probe\"\n[grants]\nnetwork = [{network}]\n[limits]\nmemory = \"16MiB\"\n\
+                 [config]\nattempt = {{ do = \"connect\", host = \"{}\", port = {} }}\n",
+                to.ip(),
+                to.port()
+            ),
+            ..Plugin::odd("odd-probe")
+        }
+    };
+    let check =
+        json!({"tcp": {"portIndex": 0}, "intervalSeconds": 2, "timeoutSeconds": 1, "delaySeconds": 0});
+    reaching("\"0.0.0.0/0\"", "admin").install(&site.plugins(), "hostile");
+    site.rescan().await;
+    site.post_app(&json!({
+        "id": "/probed",
+        "cmd": "sleep 600",
+        "cpus": 0.05,
+        "mem": 16,
+        "portDefinitions": [{"port": 0, "protocol": "tcp"}],
+        "check": check,
+    }))
+    .await;
+    let broad = "\"0.0.0.0/0\", \"::/0\", \"127.0.0.0/8\", \"task\"";
+    let mut stamp = 0;
+    for name in ["admin", "apps", "discovery", "dns", "master"] {
+        // What the probe finds changes each time, so that each result is this one's.
+        let exact = match name {
+            "master" => site.cluster.master,
+            name => site.addresses[name],
+        };
+        for (network, result) in [(broad.to_owned(), "denied"), (format!("\"{exact}\""), "ok")] {
+            stamp += 1;
+            let before = status_of(&site, "denials").await;
+            reaching(&network, name)
+                .stamped(stamp)
+                .install(&site.plugins(), "hostile");
+            site.rescan().await;
+            site.tasks_when("/probed", &format!("{name} to be {result}"), |tasks| {
+                tasks.len() == 1 && tasks[0]["checkResult"] == json!({"plugin": {"connect": result}})
+            })
+            .await;
+            if result == "denied" {
+                assert!(status_of(&site, "denials").await > before, "{name}");
+                let output = site.daemon.as_ref().expect("a daemon").output();
+                let wanted = exact.to_string();
+                let owner = if name == "master" { "a master" } else { name };
+                let said = output.lines().any(|line| {
+                    line.contains("asked for what is not granted")
+                        && line.contains(&wanted)
+                        && line.contains(owner)
+                        && line.contains("/probed")
+                });
+                assert!(said, "{name} in {output}");
+            }
+        }
+    }
+    site.cluster.stop_after(site.daemon);
+}
+
+async fn status_of(site: &Site, key: &str) -> u64 {
+    let status = plugin(site, "hostile").await.expect("a status");
+    status[key].as_u64().expect("a number")
+}

@@ -1,7 +1,7 @@
 //! Scripted sides for tests: a scheduler that does as the test says, components that decide as the test says.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::ids::AppId;
 use crate::model::{App, read};
@@ -255,6 +255,12 @@ pub(crate) struct Components {
     pub(crate) asked: Mutex<Option<(Kind, Request)>>,
     pub(crate) views: AtomicUsize,
     pub(crate) batches: AtomicUsize,
+    /// The filter traps on batches with an event whose body has this text.
+    pub(crate) traps_on: Mutex<Option<String>>,
+    /// The filter traps on every batch.
+    pub(crate) broken: AtomicBool,
+    /// The filter answers nothing until this is taken away.
+    pub(crate) stuck: AtomicBool,
     changes: broadcast::Sender<Change>,
     this: std::sync::Weak<Self>,
 }
@@ -271,6 +277,9 @@ impl Components {
             asked: Mutex::default(),
             views: AtomicUsize::new(0),
             batches: AtomicUsize::new(0),
+            traps_on: Mutex::default(),
+            broken: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
             changes: broadcast::channel(16).0,
             this: this.clone(),
         })
@@ -342,15 +351,31 @@ impl View for Seen {
     async fn decide(&self, events: &[BusEvent]) -> Result<Vec<Decision>, OpenError> {
         self.components.present("filter")?;
         self.components.batches.fetch_add(1, Ordering::SeqCst);
+        while self.components.stuck.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let harmful = {
+            let traps_on = self.components.traps_on.lock().unwrap();
+            let text = traps_on.as_deref();
+            text.is_some_and(|text| events.iter().any(|event| event.body.contains(text)))
+        };
+        if harmful || self.components.broken.load(Ordering::SeqCst) {
+            let name = "events".to_owned();
+            let message = "wasm `unreachable` instruction executed".to_owned();
+            return Err(OpenError::Call(CallError::Trapped { name, message }));
+        }
         let decide = |event: &BusEvent| {
             let types = &self.query.event_types;
             let asked = if types.is_empty() {
-                event.kind != "check_result_changed_event"
+                !["check_result_changed_event", "event_too_large_event"].contains(&event.kind.as_str())
             } else {
                 types.contains(&event.kind)
             };
             match self.query.expression.as_deref() {
                 Some("replace") => Decision::Replace(r#"{"replaced":true}"#.to_owned()),
+                Some("grow") if event.kind == "status_update_event" => {
+                    Decision::Replace(json!({"grown": "x".repeat(2 << 20)}).to_string())
+                }
                 _ if asked => Decision::Pass,
                 _ => Decision::Drop,
             }

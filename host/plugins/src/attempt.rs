@@ -13,8 +13,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     engine::worlds::probe::{Job, Lease, Next, Probe},
     error::CallError,
-    net::{Network, SystemNames},
+    net::{Denial, Network, SystemNames},
     pool::Version,
+    reserved::Reserved,
     shadow::{Pair, ProbeSample, Shadow},
     types::{
         probe::{CommandLine, CommandOutput, Endpoint, Failure, IoError, Outcome, Reason, Request, Runner},
@@ -32,6 +33,7 @@ pub(crate) async fn look(
     pair: &Pair<Probe>,
     request: Request,
     runner: Option<Arc<dyn Runner>>,
+    reserved: &Reserved,
     token: &CancellationToken,
 ) -> Result<Outcome, Failure> {
     let version: &Version<Probe> = &pair.version;
@@ -43,6 +45,7 @@ pub(crate) async fn look(
         version,
         shadow: pair.sampled(),
         runner,
+        reserved,
         deadline,
         request: Arc::new(request),
     };
@@ -59,6 +62,7 @@ struct Attempt<'a> {
     /// To be asked the same afterwards.
     shadow: Option<Arc<Shadow<Probe>>>,
     runner: Option<Arc<dyn Runner>>,
+    reserved: &'a Reserved,
     deadline: Instant,
     request: Arc<Request>,
 }
@@ -102,11 +106,13 @@ impl Attempt<'_> {
         let mut network = Network {
             grants: &self.version.meta.grants,
             names: &SystemNames,
+            reserved: self.reserved,
             task: self.own_endpoints(),
             deadline: self.deadline,
             input: limits.attempt_input,
             output: limits.attempt_output,
             connection: None,
+            denial: None,
         };
         let mut transcript = self.shadow.as_ref().map(|_| Transcript::default());
         let mut late_steps = 0;
@@ -166,31 +172,33 @@ impl Attempt<'_> {
     async fn carry_out(&self, network: &mut Network<'_>, step: Step) -> Option<Answer> {
         Some(match step {
             Step::Http(request) => {
-                let to = request.endpoint.clone();
                 let result = network.http(request).await;
-                self.note_denial(result.as_ref().err(), || format!("{}:{}", to.host, to.port));
+                self.note_denial(network.denial.take());
                 Answer::Http(result)
             }
             Step::Connect(to, tls) => {
                 let result = network.connect(&to, tls.as_ref()).await;
-                self.note_denial(result.as_ref().err(), || format!("{}:{}", to.host, to.port));
+                self.note_denial(network.denial.take());
                 Answer::Connected(result)
             }
             Step::Send(bytes) => Answer::Sent(network.send(&bytes).await),
             Step::Receive(most) => Answer::Received(network.receive(most).await),
             Step::Run(command) => {
-                let result = self.run_command(command).await;
-                self.note_denial(result.as_ref().err(), || "a command".to_owned());
-                Answer::Ran(result)
+                if self.version.meta.grants.command {
+                    Answer::Ran(self.run_command(command).await)
+                } else {
+                    self.note_denial(Some(Denial {
+                        wanted: "a command".to_owned(),
+                        why: "it needs grants.command".to_owned(),
+                    }));
+                    Answer::Ran(Err(IoError::Denied))
+                }
             }
             Step::Done(_) | Step::Failed(_) => return None,
         })
     }
 
     async fn run_command(&self, command: CommandLine) -> Result<CommandOutput, IoError> {
-        if !self.version.meta.grants.command {
-            return Err(IoError::Denied);
-        }
         let Some(runner) = &self.runner else {
             return Err(IoError::Unavailable("nothing here runs commands in tasks".into()));
         };
@@ -205,9 +213,10 @@ impl Attempt<'_> {
         Ok(output)
     }
 
-    fn note_denial(&self, error: Option<&IoError>, what: impl Fn() -> String) {
-        if error == Some(&IoError::Denied) {
-            self.version.meta.denied(&what(), Some(&self.request.run_spec));
+    fn note_denial(&self, denial: Option<Denial>) {
+        if let Some(Denial { wanted, why }) = denial {
+            let run_spec = Some(self.request.run_spec.as_str());
+            self.version.meta.denied(&wanted, Some(&why), run_spec);
         }
     }
 }
@@ -224,16 +233,7 @@ struct Transcript {
 
 impl Transcript {
     fn note(&mut self, step: Step, answer: &Answer) {
-        self.bytes += match answer {
-            Answer::Http(Ok(response)) => response.body.len(),
-            Answer::Received(Ok(bytes)) => bytes.len(),
-            _ => 0,
-        };
-        self.bytes += match &step {
-            Step::Http(request) => request.body.len(),
-            Step::Send(bytes) => bytes.len(),
-            _ => 0,
-        };
+        self.bytes += step.bytes() + answer.bytes();
         if self.bytes <= MAX_TRANSCRIPT {
             self.steps.push((step, answer.clone()));
         } else {

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use transom_store::Store;
 
-use crate::{health::Probation, limits::Limits, sources::Registries, trust::Signatures};
+use crate::{health::Probation, limits::Limits, reserved::Reserved, sources::Registries, trust::Signatures};
 
 /// Which plugin serves which extension point, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +61,9 @@ pub struct Config {
     pub registries: Registries,
     /// Which signatures components need.
     pub signatures: Signatures,
+    /// The daemon's own ports, its store and its masters: probes and registries lead there only where exactly that address and
+    /// port was named.
+    pub reserved: Reserved,
     /// The beginning of the records' keys: `PREFIX/plugins/NAME/SEQUENCE`.
     pub prefix: String,
     /// What a manifest's `environment` grants from: the daemon's own, by default.
@@ -82,6 +85,7 @@ impl Config {
             store: None,
             registries: Registries::default(),
             signatures: Signatures::default(),
+            reserved: Reserved::default(),
             prefix: "transom".to_owned(),
             environment: |name| std::env::var(name).ok(),
         }

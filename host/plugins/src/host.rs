@@ -76,7 +76,9 @@ impl Config {
         .await
         .map_err(|_| Error::Broke)?;
         let registries = config.registries.clone();
-        let sources = Sources::open(registries, pantry, Arc::clone(&trust), metrics.clone()).await?;
+        let reserved = config.reserved.clone();
+        let sources =
+            Sources::open(registries, reserved, pantry, Arc::clone(&trust), metrics.clone()).await?;
         let history = History::load(config.store.clone(), &config.prefix).await;
         let history = Arc::new(history);
         let around = Surroundings {
@@ -306,7 +308,8 @@ impl Plugins {
             .points
             .prober(&kind)
             .map_err(|error| attempt::failure(&error))?;
-        attempt::look(&pair, request, runner, &self.0.points.token).await
+        let points = &self.0.points;
+        attempt::look(&pair, request, runner, &points.config.reserved, &points.token).await
     }
 
     /// Returns when every task of the plugin host has ended, once the token given at start was cancelled.

@@ -29,6 +29,7 @@
 //!   how another does beside it
 //! * `engine`: the only place that names wasmtime; `net`: the input and output that probes ask for
 //! * `plugin`, `manifest`, `origin`, `grants`, `limits`: what a plugin is, where it is from and what it may do
+//! * `reserved`: the daemon's own ports, its store and its masters, which no broad grant opens
 //! * [`workbench`]: all of this without a daemon, for those who write plugins
 //! * [`probe`], [`matcher`], [`events`], [`bootstrap`]: what is asked and answered, in plain types
 
@@ -73,6 +74,7 @@ mod points;
 mod pool;
 mod quantiles;
 mod records;
+mod reserved;
 mod schema;
 mod selftest;
 mod shadow;
@@ -96,6 +98,7 @@ pub use history::Kept;
 pub use host::Plugins;
 pub use limits::{Instances, Limits};
 pub use records::{Outcome, Record};
+pub use reserved::{Reserved, Server};
 pub use sources::{Login, Push, PushError, Registries};
 pub use status::{Change, Difference, Fetching, Shadow, Source, State, Status, Trap};
 pub use trust::{PublicKey, Signatures};

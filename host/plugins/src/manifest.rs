@@ -7,7 +7,8 @@
 //! when-parked = "deny"             # or "pass": what its extension point says once it was parked (not for probes)
 //! promote = "at-once"              # or "auto", "manual": a new version first answers beside the old one, see `[shadow]`
 //! [grants]
-//! network = ["task"]               # also "host:port", "host:*", "10.0.0.0/8", "10.0.0.0/8:443"; probes left out: the task
+//! network = ["task"]               # also "host:port", "host:*", "10.0.0.0/8", "10.0.0.0/8:443"; probes left out: the task;
+//!                                  # guarded destinations (loopback, the daemon's own ports, ...) only where named exactly
 //! command = false
 //! tls-unverified = false
 //! clock = true                     # false: what imports wasi:clocks is refused

@@ -166,7 +166,7 @@ impl Meta {
     }
 
     /// The guest asked for what is not granted: counted, and said in the host's log as often as that may be.
-    pub(crate) fn denied(&self, wanted: &str, run_spec: Option<&str>) {
+    pub(crate) fn denied(&self, wanted: &str, why: Option<&str>, run_spec: Option<&str>) {
         self.stats.denied();
         let Some(unsaid) = self.log.may_say_denial() else {
             return;
@@ -175,6 +175,7 @@ impl Meta {
             plugin = self.name,
             run_spec,
             wanted,
+            why,
             unsaid,
             "a plugin asked for what is not granted to it"
         );

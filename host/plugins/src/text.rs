@@ -18,6 +18,19 @@ pub(crate) fn one_line(text: &str) -> String {
     line
 }
 
+/// The beginning of a text, at most `most` bytes of it, cut between two characters; what is left out is marked.
+pub(crate) fn clip(text: &str, most: usize) -> String {
+    const MARK: &str = "…";
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let mut end = most.saturating_sub(MARK.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{MARK}", &text[..end])
+}
+
 /// Lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
@@ -45,5 +58,19 @@ mod tests {
             assert_eq!(one_line(text), line, "{text:?}");
         }
         assert!(one_line(&"word ".repeat(10_000)).len() <= 510);
+    }
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        for (text, most, expected) in [
+            ("", 3, ""),
+            ("abcdef", 6, "abcdef"),
+            ("abcdefg", 6, "abc…"),
+            ("äöüäöü", 8, "äö…"),
+            ("abcdefg", 3, "…"),
+        ] {
+            assert_eq!(clip(text, most), expected, "{text:?} {most}");
+        }
+        assert!(clip(&"ä".repeat(1 << 20), 4096).len() <= 4096);
     }
 }

@@ -114,6 +114,22 @@ impl Config {
         }
     }
 
+    /// Host and port of the server that keeps the store; none for the embedded store.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for what is no address of a store.
+    pub fn address(&self) -> Result<Option<(String, u16)>> {
+        Ok(match self.place()? {
+            Place::File(_) => None,
+            Place::Redis(info) => match info.addr() {
+                ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                    Some((host.clone(), *port))
+                }
+                _ => None,
+            },
+        })
+    }
+
     /// What the configuration names, without asking anybody.
     fn place(&self) -> Result<Place> {
         let server = self.server.trim();

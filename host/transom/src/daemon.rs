@@ -8,6 +8,7 @@
 mod leadership;
 mod lookups;
 mod parts;
+mod reserved;
 
 pub(crate) use lookups::serve_discovery;
 
@@ -26,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use transom_apps::Apps;
 use transom_cluster::{Client, v1};
 use transom_discovery::Discovery;
-use transom_plugins::Plugins;
+use transom_plugins::{Plugins, Reserved};
 use transom_store::{Election, Store};
 use transom_workflow::Workflow;
 
@@ -120,8 +121,20 @@ impl Daemon {
             .as_ref()
             .map(|section| parts::workflow_config(section).bind());
         let workflow_port = workflow_port.transpose().context(Unavailable)?;
+        let reserved = Reserved::default();
+        reserved::listener(&reserved, "admin", addresses.admin);
+        if let Some(port) = &apps_port {
+            reserved::listener(&reserved, "apps", Some(port.addr()));
+            reserved::advertised(&reserved, "apps", &port.advertised());
+        }
+        if let Some(port) = &workflow_port {
+            reserved::listener(&reserved, "workflow", Some(port.addr()));
+            reserved::advertised(&reserved, "workflow", &port.advertised());
+        }
+        reserved::store(&reserved, &settings.store);
+        reserved::masters(&reserved, &cluster);
         let ground = Ground::take(&settings, &token).await.context(Unavailable)?;
-        let plugins = parts::plugins_config(settings.plugins, ground.as_ref())
+        let plugins = parts::plugins_config(settings.plugins, ground.as_ref(), reserved.clone())
             .context(Misconfigured)?
             .start(&mut registry, token.child_token())
             .await
@@ -145,7 +158,9 @@ impl Daemon {
             let cluster = match own {
                 Some(own) => {
                     clusters.push(Client::new(own).context(Misconfigured)?);
-                    clusters[clusters.len() - 1].clone()
+                    let own = clusters[clusters.len() - 1].clone();
+                    reserved::masters(&reserved, &own);
+                    own
                 }
                 None => cluster.clone(),
             };
@@ -168,6 +183,13 @@ impl Daemon {
                 .await
                 .context(Unavailable)?;
             (addresses.dns, addresses.discovery) = (job.dns_addr(), job.http_addr());
+            for (name, address) in [
+                ("dns", addresses.dns),
+                ("discovery", addresses.discovery),
+                ("dns-tls", job.tls_addr()),
+            ] {
+                reserved::listener(&reserved, name, address);
+            }
             discovery = Some(job);
         }
 

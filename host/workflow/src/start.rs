@@ -92,6 +92,11 @@ impl Bound {
         format!("{}:{}", self.config.hostname, self.listener.local_addr().port())
     }
 
+    /// Where it listens, with the port that it really has.
+    pub fn addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
     /// Serves the port until `token` is cancelled. What runs the jobs is the [`Role`], which somebody has to
     /// [stand by](Role::stand_by) or [lead](Role::lead) with. `standing` tells who leads.
     ///

@@ -32,7 +32,9 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            opt_in: vec!["check_result_changed_event".to_owned(), "plugin_*".to_owned()],
+            opt_in: ["check_result_changed_event", "event_too_large_event", "plugin_*"]
+                .map(str::to_owned)
+                .into(),
         }
     }
 }
@@ -171,13 +173,14 @@ mod tests {
 
     use super::*;
 
-    const KINDS: [&str; 6] = [
+    const KINDS: [&str; 7] = [
         "status_update_event",
         "api_post_event",
         "check_result_changed_event",
         "plugin_refused_event",
         "plugin_admitted_event",
         "scheduler_registered_event",
+        "event_too_large_event",
     ];
 
     fn seen(config: &str, event_types: &[&str]) -> Vec<&'static str> {
@@ -207,7 +210,7 @@ mod tests {
             "api_post_event",
             "scheduler_registered_event",
         ];
-        let cases: [(&str, &[&str], &[&str]); 9] = [
+        let cases: [(&str, &[&str], &[&str]); 10] = [
             ("{}", &[], all),
             ("{}", &["api_post_event"], &["api_post_event"]),
             (
@@ -221,11 +224,12 @@ mod tests {
                 &["check_result_changed_event"],
                 &["check_result_changed_event"],
             ),
+            ("{}", &["event_too_large_event"], &["event_too_large_event"]),
             ("{}", &["no_such_event"], &[]),
             // Exact: neither a part, nor another case, nor a pattern.
             ("{}", &["api_post", "API_POST_EVENT", "plugin_*", ""], &[]),
             (r#"{"opt-in": []}"#, &[], &KINDS),
-            (r#"{"opt-in": ["s*"]}"#, &[], &KINDS[1..5]),
+            (r#"{"opt-in": ["s*", "event_*"]}"#, &[], &KINDS[1..5]),
         ];
         for (config, event_types, expected) in cases {
             assert_eq!(seen(config, event_types), expected, "{config} {event_types:?}");

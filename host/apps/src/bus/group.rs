@@ -1,5 +1,6 @@
 //! Subscribers with an equal query: one view, one question for a batch, one chunk for all.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,17 +11,21 @@ use transom_plugins::CallError;
 use transom_plugins::events::{Decision, Event, OpenError};
 
 use super::stream::{Chunk, Subscriber, Subscription};
-use super::{Bus, Listener, Published, Wish, frame};
+use super::{Bus, Listener, Lost, MAX_EVENT, Metrics, Published, Wish, frame};
 use crate::seams::View;
 
 /// Events asked about at a time.
 const BATCH: usize = 256;
-/// A component that fails for a moment is asked again after these pauses.
+/// A batch takes no further event when it has so many bytes. It fits into the memory of a small component.
+const BATCH_BYTES: usize = 1 << 20;
+/// A component that is busy is asked again after these pauses.
 const PAUSES: [Duration; 3] = [
     Duration::from_millis(20),
     Duration::from_millis(200),
     Duration::from_secs(1),
 ];
+/// An event that the component failed on is put to it once more after this pause, and so is the empty question.
+const ONCE_MORE: Duration = Duration::from_millis(100);
 /// No component is waited for longer, whatever its own limits are.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -30,8 +35,18 @@ pub(super) struct Group {
     pub(super) wish: Wish,
     view: Arc<dyn View>,
     subscribers: Mutex<Vec<Subscriber>>,
+    /// Bytes of events that were published and not yet decided.
+    behind: AtomicUsize,
     /// Cancelled when the last subscriber has left.
     pub(super) stop: CancellationToken,
+}
+
+/// Why the component gave no decisions.
+enum Unanswered {
+    /// The call failed in the component; other events, or a second try, may go better.
+    Fault(String),
+    /// There is nobody to decide, or the query is not served any more.
+    Gone(String),
 }
 
 impl Group {
@@ -40,6 +55,7 @@ impl Group {
             wish,
             view,
             subscribers: Mutex::new(Vec::new()),
+            behind: AtomicUsize::new(0),
             stop: CancellationToken::new(),
         }
     }
@@ -66,6 +82,11 @@ impl Group {
             subscriber.close(reason);
         }
         subscribers.len()
+    }
+
+    /// An event was published; how many bytes wait for the component now.
+    pub(super) fn published(&self, bytes: usize) -> usize {
+        self.behind.fetch_add(bytes, Ordering::AcqRel) + bytes
     }
 
     /// Hands a batch, decided upon, to everybody. Returns how many frames were queued and how many subscribers were closed.
@@ -128,8 +149,8 @@ impl Group {
         }
     }
 
-    /// Asks the view about a batch, again for a while when it fails for the moment.
-    async fn decide(&self, batch: &[Arc<Published>]) -> Result<Vec<Decision>, String> {
+    /// Asks the view about a batch. An event that the component fails on is dropped; the error is a reason to close the streams.
+    async fn decide(&self, batch: &[Arc<Published>], metrics: &Metrics) -> Result<Vec<Decision>, String> {
         let events: Vec<Event> = batch
             .iter()
             .map(|event| Event {
@@ -139,27 +160,118 @@ impl Group {
                 body: self.body(event).to_owned(),
             })
             .collect();
+        let decided = match self.ask(&events).await {
+            Ok(decisions) => Ok(decisions),
+            Err(Unanswered::Gone(reason)) => Err(reason),
+            Err(Unanswered::Fault(_)) if events.is_empty() => self.stands().await.map(|()| Vec::new()),
+            Err(Unanswered::Fault(_)) => {
+                let each = tokio::time::timeout(PATIENCE, self.one_by_one(&events, metrics));
+                each.await.unwrap_or_else(|_| {
+                    Err(format!(
+                        "the events component failed on {} events and did not decide them one by one within {PATIENCE:?}",
+                        events.len()
+                    ))
+                })
+            }
+        };
+        let mut decisions = decided?;
+        for (event, decision) in events.iter().zip(&mut decisions) {
+            if let Decision::Replace(text) = decision
+                && text.len() > MAX_EVENT
+            {
+                let bytes = text.len();
+                tracing::warn!(
+                    kind = event.kind,
+                    sequence = event.sequence,
+                    "the events component replaced an event by {bytes} bytes, at most {MAX_EVENT} are sent; the event is dropped"
+                );
+                metrics.lost(Lost::TooLarge);
+                *decision = Decision::Drop;
+            }
+        }
+        Ok(decisions)
+    }
+
+    /// After a fault: each event alone, so that one harms no other. The component has failed on the batch already, which for a
+    /// batch of one was the first try.
+    async fn one_by_one(&self, events: &[Event], metrics: &Metrics) -> Result<Vec<Decision>, String> {
+        let mut decisions = Vec::with_capacity(events.len());
+        for event in events {
+            match self.alone(event, events.len() == 1).await {
+                Ok(mut decided) => decisions.append(&mut decided),
+                Err(Unanswered::Gone(reason)) => return Err(reason),
+                Err(Unanswered::Fault(reason)) => {
+                    // A component that cannot even decide about nothing is broken: it is not this event.
+                    self.stands().await?;
+                    tracing::warn!(
+                        kind = event.kind,
+                        sequence = event.sequence,
+                        subject = event.subject,
+                        "an event is dropped, the events component fails on it: {reason}"
+                    );
+                    metrics.lost(Lost::Undecided);
+                    decisions.push(Decision::Drop);
+                }
+            }
+        }
+        Ok(decisions)
+    }
+
+    /// One event, put to the view until it answers or has failed twice on it.
+    async fn alone(&self, event: &Event, failed: bool) -> Result<Vec<Decision>, Unanswered> {
+        let event = std::slice::from_ref(event);
+        if !failed {
+            match self.ask(event).await {
+                Err(Unanswered::Fault(_)) => {}
+                answer => return answer,
+            }
+        }
+        tokio::time::sleep(ONCE_MORE).await;
+        self.ask(event).await
+    }
+
+    /// Whether the view still answers at all: it is asked about no events, twice if need be.
+    async fn stands(&self) -> Result<(), String> {
+        if self.ask(&[]).await.is_ok() {
+            return Ok(());
+        }
+        tokio::time::sleep(ONCE_MORE).await;
+        match self.ask(&[]).await {
+            Ok(_) => Ok(()),
+            Err(Unanswered::Fault(reason) | Unanswered::Gone(reason)) => Err(reason),
+        }
+    }
+
+    /// Asks the view about a batch, again for a while when it is busy.
+    async fn ask(&self, events: &[Event]) -> Result<Vec<Decision>, Unanswered> {
+        let gone = |reason: String| Err(Unanswered::Gone(reason));
         let mut pauses = PAUSES.into_iter();
         loop {
-            let answer = tokio::time::timeout(PATIENCE, self.view.decide(&events)).await;
-            let error = match answer {
+            let error = match tokio::time::timeout(PATIENCE, self.view.decide(events)).await {
                 Ok(Ok(decisions)) if decisions.len() == events.len() => return Ok(decisions),
                 Ok(Ok(decisions)) => {
-                    return Err(format!(
+                    return gone(format!(
                         "the events component decided {} of {} events",
                         decisions.len(),
                         events.len()
                     ));
                 }
-                Ok(Err(OpenError::Refused(text))) => return Err(format!("the query is refused now: {text}")),
-                Ok(Err(OpenError::Call(error @ (CallError::Missing { .. } | CallError::Stopped)))) => {
-                    return Err(error.to_string());
+                Ok(Err(OpenError::Refused(text))) => {
+                    return gone(format!("the query is refused now: {text}"));
                 }
-                Ok(Err(OpenError::Call(error))) => error.to_string(),
-                Err(_) => return Err(format!("the events component gave no answer within {PATIENCE:?}")),
+                Ok(Err(OpenError::Call(error))) => match error {
+                    CallError::Missing { .. } | CallError::Stopped => return gone(error.to_string()),
+                    CallError::Trapped { .. }
+                    | CallError::TimedOut { .. }
+                    | CallError::CpuExhausted { .. }
+                    | CallError::OutOfMemory { .. }
+                    | CallError::Malformed { .. } => return Err(Unanswered::Fault(error.to_string())),
+                    CallError::Busy { .. } | CallError::Parked { .. } => error.to_string(),
+                },
+                Err(_) => return gone(format!("the events component gave no answer within {PATIENCE:?}")),
             };
             let Some(pause) = pauses.next() else {
-                return Err(error);
+                return gone(error);
             };
             tokio::time::sleep(pause).await;
         }
@@ -190,9 +302,13 @@ pub(super) async fn run(group: Arc<Group>, mut events: broadcast::Receiver<Arc<P
             // A plugin came, went or changed: an empty question tells whether this view still stands.
             _ = changes.recv() => {}
         }
-        while batch.len() < BATCH && behind.is_none() {
+        let mut taken = batch.first().map_or(0, |event| event.bytes());
+        while batch.len() < BATCH && taken < BATCH_BYTES && behind.is_none() {
             match events.try_recv() {
-                Ok(event) => batch.push(event),
+                Ok(event) => {
+                    taken += event.bytes();
+                    batch.push(event);
+                }
                 Err(broadcast::error::TryRecvError::Lagged(missed)) => behind = Some(missed),
                 Err(_) => break,
             }
@@ -201,8 +317,13 @@ pub(super) async fn run(group: Arc<Group>, mut events: broadcast::Receiver<Arc<P
             Some(missed) => Err(format!(
                 "{missed} events were lost, because the events component does not keep up"
             )),
-            None => group.decide(&batch).await,
+            None => tokio::select! {
+                // A batch may take a while, and what waits behind it is memory.
+                () = group.stop.cancelled() => return,
+                decided = group.decide(&batch, &bus.shared.metrics) => decided,
+            },
         };
+        group.behind.fetch_sub(taken, Ordering::AcqRel);
         match decided {
             Ok(decisions) => {
                 let (frames, closed) = group.deliver(&batch, &decisions, bus.shared.term);

@@ -5,6 +5,10 @@
 //! never queued. A subscriber for whom too much waits is closed and told why, and so are all of a group whose component is
 //! gone or refuses the query: nobody is ever sent what was not decided.
 //!
+//! An event harms itself alone. One of more than [`MAX_EVENT`] bytes is replaced by a small `event_too_large_event`; one that
+//! the component fails on, when asked about it alone, is dropped for that group. Both are logged and counted, and every other
+//! event goes its way. What waits is bounded by count and by bytes, for a group and for a subscriber.
+//!
 //! Publishing never waits. What it does not do: no replay of what is past.
 
 mod frame;
@@ -16,7 +20,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
@@ -34,6 +40,10 @@ pub(crate) use stream::Subscription;
 
 /// Events that a group may be behind before its subscribers are closed.
 const BACKLOG: usize = 8192;
+/// The same in bytes.
+const BACKLOG_BYTES: usize = 32 << 20;
+/// The most bytes that an event's document may have.
+pub(crate) const MAX_EVENT: usize = 1 << 20;
 
 /// What a stream is asked for, as far as it makes a difference to the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -62,6 +72,27 @@ pub(crate) struct Published {
     pub(crate) body: String,
     /// The body for those who want light plans, where it differs.
     pub(crate) light: Option<String>,
+}
+
+impl Published {
+    /// What it takes to keep it.
+    fn bytes(&self) -> usize {
+        self.body.len() + self.light.as_ref().map_or(0, String::len)
+    }
+}
+
+/// Why an event is not sent to those who wanted it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lost {
+    /// It, or what the component made of it, has more than [`MAX_EVENT`] bytes.
+    TooLarge,
+    /// The component fails on it.
+    Undecided,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LostLabel {
+    reason: &'static str,
 }
 
 /// The bus. Cheap to clone.
@@ -95,6 +126,7 @@ pub(crate) struct Metrics {
     published: Counter,
     delivered: Counter,
     closed: Counter,
+    lost: Family<LostLabel, Counter>,
     streams: Gauge,
 }
 
@@ -117,11 +149,25 @@ impl Metrics {
             metrics.closed.clone(),
         );
         registry.register(
+            "transom_apps_events_dropped",
+            "Events not sent, by reason: too-large, undecided (the events component fails on the event; once for each \
+             distinct query)",
+            metrics.lost.clone(),
+        );
+        registry.register(
             "transom_apps_event_streams",
             "Open event streams",
             metrics.streams.clone(),
         );
         metrics
+    }
+
+    fn lost(&self, why: Lost) {
+        let reason = match why {
+            Lost::TooLarge => "too-large",
+            Lost::Undecided => "undecided",
+        };
+        self.lost.get_or_create(&LostLabel { reason }).inc();
     }
 }
 
@@ -167,8 +213,33 @@ impl Bus {
         } else {
             None
         };
-        let mut state = self.state();
-        self.send(&mut state, draft.kind, draft.subject, body, light);
+        let bytes = body.len().max(light.as_ref().map_or(0, String::len));
+        if bytes > MAX_EVENT {
+            self.shared.metrics.lost(Lost::TooLarge);
+            tracing::warn!(
+                kind = draft.kind,
+                subject = draft.subject,
+                "an event has {bytes} bytes, at most {MAX_EVENT} are sent; event_too_large_event takes its place"
+            );
+            return self.publish(shapes::too_large(draft.kind, draft.subject, bytes));
+        }
+        let slow = {
+            let mut state = self.state();
+            self.send(&mut state, draft.kind, draft.subject, body, light)
+        };
+        self.leave_behind(&slow);
+    }
+
+    /// Closes the streams of groups for which too much waits.
+    fn leave_behind(&self, slow: &[Arc<Group>]) {
+        for group in slow {
+            self.dissolve(
+                group,
+                &format!(
+                    "more than {BACKLOG_BYTES} bytes of events wait, because the events component does not keep up"
+                ),
+            );
+        }
     }
 
     /// Tells what happens to plugins, until the bus ends.
@@ -197,6 +268,7 @@ impl Bus {
             Some(self.shared.policies.open_view(wish.query.clone()).await?)
         };
         let id = self.shared.subscriber.fetch_add(1, Ordering::Relaxed);
+        let mut slow = Vec::new();
         let subscription = {
             let mut state = self.state();
             let group = match (state.groups.get(&wish), view) {
@@ -207,10 +279,11 @@ impl Bus {
             group.map(|group| {
                 let subscription = group.add(id, state.sequence + 1, self.clone(), listener.clone());
                 let draft = shapes::attached(&listener);
-                self.send(&mut state, draft.kind, draft.subject, to_text(&draft.body), None);
+                slow = self.send(&mut state, draft.kind, draft.subject, to_text(&draft.body), None);
                 subscription
             })
         };
+        self.leave_behind(&slow);
         match subscription {
             Some(subscription) => {
                 self.shared.metrics.streams.inc();
@@ -264,6 +337,7 @@ impl Bus {
         tracing::warn!(streams = closed, reason, "event streams were closed");
     }
 
+    /// Returns the groups for which too much waits now.
     fn send(
         &self,
         state: &mut State,
@@ -271,7 +345,7 @@ impl Bus {
         subject: Option<String>,
         body: String,
         light: Option<String>,
-    ) {
+    ) -> Vec<Arc<Group>> {
         state.sequence += 1;
         let event = Published {
             sequence: state.sequence,
@@ -281,8 +355,12 @@ impl Bus {
             light,
         };
         self.shared.metrics.published.inc();
+        let bytes = event.bytes();
+        let slow = |group: &&Arc<Group>| group.published(bytes) > BACKLOG_BYTES;
+        let slow = state.groups.values().filter(slow).cloned().collect();
         // An error only says that nobody listens.
         let _ = self.shared.events.send(Arc::new(event));
+        slow
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

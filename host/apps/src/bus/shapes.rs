@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use transom_cluster::v1::TaskStatus;
 use transom_plugins::Change;
 
-use super::Listener;
+use super::{Listener, MAX_EVENT};
 use crate::condition::Condition;
 use crate::deploy::{Deployment, Step};
 use crate::ids::{AppId, InstanceId};
@@ -64,6 +64,24 @@ pub(crate) fn attached(listener: &Listener) -> Draft {
 
 pub(crate) fn detached(listener: &Listener) -> Draft {
     of_listener("event_stream_detached", listener)
+}
+
+/// The longest subject that is repeated.
+const MAX_SUBJECT: usize = 1024;
+
+/// In place of an event that has more bytes than are sent: ours, and sent only to those who name it.
+pub(crate) fn too_large(kind: &'static str, subject: Option<String>, bytes: usize) -> Draft {
+    let subject = subject.filter(|subject| subject.len() <= MAX_SUBJECT);
+    let body = json!({
+        "droppedEventType": kind,
+        "subject": subject,
+        "bytes": bytes,
+        "maxBytes": MAX_EVENT,
+        "reason": format!("the {kind} has {bytes} bytes, at most {MAX_EVENT} are sent"),
+    });
+    let mut draft = Draft::new("event_too_large_event", None, body);
+    draft.subject = subject;
+    draft
 }
 
 /// Something happened to a plugin of this daemon: ours, and told only to those who name it.

@@ -16,6 +16,8 @@ use super::{Bus, Listener, Wish, frame};
 
 /// Events that may wait for a subscriber; one more closes its stream.
 pub(crate) const MOST_WAITING: usize = 1024;
+/// The same in bytes.
+pub(crate) const MOST_WAITING_BYTES: usize = 16 << 20;
 /// How often an empty line shows that the stream lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -39,6 +41,7 @@ pub(super) struct Subscriber {
 #[derive(Debug, Default)]
 struct Shared {
     waiting: AtomicUsize,
+    bytes: AtomicUsize,
     last_words: Mutex<Option<String>>,
 }
 
@@ -46,11 +49,19 @@ impl Subscriber {
     /// Queues a chunk; false when the stream is closed, because too much waits already or the client has left.
     pub(super) fn offer(&self, chunk: Chunk) -> bool {
         let events = chunk.events as usize;
+        let bytes = chunk.bytes.len();
         let waiting = self.shared.waiting.fetch_add(events, Ordering::AcqRel);
+        let waiting_bytes = self.shared.bytes.fetch_add(bytes, Ordering::AcqRel);
         // What comes at once may be more than that when nothing waited: it is as good as taken.
         if waiting > 0 && waiting + events > MOST_WAITING {
             self.close(&format!(
                 "this client reads too slowly: more than {MOST_WAITING} events wait for it"
+            ));
+            return false;
+        }
+        if waiting > 0 && waiting_bytes + bytes > MOST_WAITING_BYTES {
+            self.close(&format!(
+                "this client reads too slowly: more than {MOST_WAITING_BYTES} bytes of events wait for it"
             ));
             return false;
         }
@@ -126,6 +137,7 @@ impl Stream for Subscription {
                 this.shared
                     .waiting
                     .fetch_sub(chunk.events as usize, Ordering::AcqRel);
+                this.shared.bytes.fetch_sub(chunk.bytes.len(), Ordering::AcqRel);
                 this.keep_alive.reset();
                 Poll::Ready(Some(Ok(chunk.bytes)))
             }

@@ -206,6 +206,208 @@ async fn an_idle_stream_shows_that_it_lives() {
     assert_eq!(began.elapsed().as_secs(), 10);
 }
 
+/// How many events were dropped for a reason.
+fn lost(bus: &Bus, why: Lost) -> u64 {
+    let reason = match why {
+        Lost::TooLarge => "too-large",
+        Lost::Undecided => "undecided",
+    };
+    let label = LostLabel { reason };
+    bus.shared.metrics.lost.get_or_create(&label).get()
+}
+
+fn draft_with(text: &str) -> Draft {
+    let body = json!({"eventType": "status_update_event", "timestamp": "t", "text": text});
+    Draft { body, ..draft(0) }
+}
+
+fn numbers(text: &str) -> Vec<u64> {
+    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    data.filter_map(|data| serde_json::from_str::<Value>(data).unwrap()["number"].as_u64())
+        .collect()
+}
+
+#[tokio::test]
+async fn an_event_that_is_too_large_is_replaced_for_those_who_name_that() {
+    let components = Components::new();
+    let bus = bus(&components);
+    let mut plain = bus.attach(wish(None), listener()).await.unwrap();
+    let naming = Wish {
+        query: Query {
+            event_types: vec!["event_too_large_event".to_owned()],
+            ..Query::default()
+        },
+        ..wish(None)
+    };
+    let mut told = bus.attach(naming, listener()).await.unwrap();
+    frames(&mut plain, 2).await;
+    let large = Draft {
+        subject: Some("/large".to_owned()),
+        ..draft_with(&"x".repeat(MAX_EVENT))
+    };
+    // The light form counts, too.
+    let lighter = Draft {
+        light: Some(json!({"text": "x".repeat(MAX_EVENT)})),
+        ..draft(1)
+    };
+    bus.publish(draft(1));
+    bus.publish(large);
+    bus.publish(lighter);
+    bus.publish(draft(2));
+    let text = frames(&mut plain, 2).await;
+    assert_eq!(numbers(&text), [1, 2], "the others are sent");
+    assert!(text.len() < 2000, "{}", text.len());
+    let text = frames(&mut told, 2).await;
+    let first = text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+    let data: Value = serde_json::from_str(first).unwrap();
+    assert_eq!(
+        (&data["droppedEventType"], &data["subject"], &data["maxBytes"]),
+        (&json!("status_update_event"), &json!("/large"), &json!(MAX_EVENT)),
+        "{data}"
+    );
+    assert!(data["bytes"].as_u64().unwrap() > MAX_EVENT as u64);
+    assert_eq!(lost(&bus, Lost::TooLarge), 2);
+    // At the limit it is sent.
+    let frame = to_text(&draft_with("").body).len();
+    bus.publish(draft_with(&"x".repeat(MAX_EVENT - frame)));
+    let text = frames(&mut plain, 1).await;
+    assert!(text.len() > MAX_EVENT, "{}", text.len());
+    assert_eq!(lost(&bus, Lost::TooLarge), 2);
+    assert_eq!(bus.shared.metrics.closed.get(), 0);
+}
+
+#[tokio::test]
+async fn a_replacement_that_is_too_large_is_dropped() {
+    let components = Components::new();
+    let bus = bus(&components);
+    let mut stream = bus.attach(wish(Some("grow")), listener()).await.unwrap();
+    frames(&mut stream, 1).await;
+    bus.publish(draft(1));
+    bus.publish(Draft {
+        kind: "api_post_event",
+        ..draft(2)
+    });
+    let text = frames(&mut stream, 1).await;
+    assert!(text.contains("event: api_post_event"), "{text}");
+    assert_eq!(lost(&bus, Lost::TooLarge), 1);
+    assert_eq!(bus.shared.metrics.closed.get(), 0);
+}
+
+/// However the harmful events lie among the others, those arrive, in order and each once.
+#[tokio::test]
+async fn an_event_that_the_component_traps_on_harms_itself_alone() {
+    let components = Components::new();
+    let bus = bus(&components);
+    let mut stream = bus.attach(wish(None), listener()).await.unwrap();
+    frames(&mut stream, 1).await;
+    *components.traps_on.lock().unwrap() = Some("poison".to_owned());
+    // Nothing awaits between these: they are one batch.
+    for number in 0..40 {
+        bus.publish(draft(number));
+        if number % 10 == 3 {
+            bus.publish(draft_with("poison"));
+        }
+    }
+    let text = frames(&mut stream, 40).await;
+    assert_eq!(numbers(&text), (0..40).collect::<Vec<u64>>());
+    assert!(!text.contains("poison"));
+    assert_eq!(lost(&bus, Lost::Undecided), 4);
+    // Alone in its batch, several times, and the stream goes on.
+    for number in 40..43 {
+        bus.publish(draft_with("poison"));
+        until("it is dropped", async || {
+            lost(&bus, Lost::Undecided) == number - 35
+        })
+        .await;
+        bus.publish(draft(number as usize));
+        assert_eq!(numbers(&frames(&mut stream, 1).await), [number]);
+    }
+    assert_eq!(bus.shared.metrics.closed.get(), 0);
+}
+
+#[tokio::test]
+async fn a_component_that_decides_nothing_closes_its_streams_with_the_reason() {
+    let components = Components::new();
+    let bus = bus(&components);
+    let mut stream = bus.attach(wish(None), listener()).await.unwrap();
+    frames(&mut stream, 1).await;
+    components.broken.store(true, Ordering::SeqCst);
+    let before = components.batches.load(Ordering::SeqCst);
+    for number in 0..50 {
+        bus.publish(draft(number));
+    }
+    let mut text = String::new();
+    while let Some(bytes) = next(&mut stream).await {
+        text.push_str(std::str::from_utf8(&bytes).unwrap());
+    }
+    assert!(text.starts_with(": ") && text.contains("unreachable"), "{text}");
+    let asked = components.batches.load(Ordering::SeqCst) - before;
+    assert!(asked <= 5, "asked {asked} times");
+    assert_eq!(lost(&bus, Lost::Undecided), 0);
+}
+
+/// A component that does not come back is no place to keep events without end.
+#[tokio::test]
+async fn what_waits_for_a_component_is_bounded_in_bytes() {
+    let components = Components::new();
+    let bus = bus(&components);
+    let mut stream = bus.attach(wish(None), listener()).await.unwrap();
+    frames(&mut stream, 1).await;
+    components.stuck.store(true, Ordering::SeqCst);
+    let text = "x".repeat(MAX_EVENT / 2);
+    let most = BACKLOG_BYTES / text.len();
+    for _ in 0..most - 1 {
+        bus.publish(draft_with(&text));
+    }
+    assert_eq!(bus.shared.metrics.closed.get(), 0, "that much may wait");
+    for _ in 0..3 {
+        bus.publish(draft_with(&text));
+    }
+    assert_eq!(bus.shared.metrics.closed.get(), 1);
+    until("what waited is let go", async || {
+        bus.shared.events.is_empty() && bus.shared.events.receiver_count() == 0
+    })
+    .await;
+    let mut last = String::new();
+    while let Some(bytes) = next(&mut stream).await {
+        last.push_str(std::str::from_utf8(&bytes).unwrap());
+    }
+    assert!(last.contains("does not keep up"), "{last}");
+    // Others come and are served.
+    components.stuck.store(false, Ordering::SeqCst);
+    let mut other = bus.attach(wish(None), listener()).await.unwrap();
+    bus.publish(draft(7));
+    assert_eq!(numbers(&frames(&mut other, 2).await), [7]);
+}
+
+#[tokio::test]
+async fn who_leaves_many_bytes_waiting_is_closed_and_others_are_not() {
+    let components = Components::new();
+    let bus = bus(&components);
+    let mut slow = bus.attach(wish(None), listener()).await.unwrap();
+    let other = Wish {
+        ids: false,
+        ..wish(None)
+    };
+    let mut other = bus.attach(other, listener()).await.unwrap();
+    frames(&mut other, 1).await;
+    let text = "x".repeat(MAX_EVENT / 2);
+    for _ in 0..2 * stream::MOST_WAITING_BYTES / text.len() {
+        bus.publish(draft_with(&text));
+        frames(&mut other, 1).await;
+    }
+    assert_eq!(bus.shared.metrics.closed.get(), 1);
+    let mut bytes = 0;
+    let mut last = Bytes::new();
+    while let Some(chunk) = next(&mut slow).await {
+        bytes += chunk.len();
+        last = chunk;
+    }
+    assert!(bytes <= stream::MOST_WAITING_BYTES + (1 << 20), "{bytes}");
+    let last = std::str::from_utf8(&last).unwrap();
+    assert!(last.contains("bytes of events wait for it"), "{last}");
+}
+
 /// What a subscriber of `query` gets of the kinds `published`, after its own arrival.
 async fn received(query: &[&str], light: bool, published: &[&'static str]) -> Vec<String> {
     let components = Components::new();

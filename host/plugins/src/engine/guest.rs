@@ -121,7 +121,7 @@ impl ip_name_lookup::Host for Guest {
         name: String,
     ) -> Result<Resource<ip_name_lookup::ResolveAddressStream>, SocketError> {
         self.meta
-            .denied(&format!("the addresses of {}", one_line(&name)), None);
+            .denied(&format!("the addresses of {}", one_line(&name)), None, None);
         Err(ErrorCode::AccessDenied.into())
     }
 }
@@ -131,7 +131,7 @@ impl tcp_create_socket::Host for Guest {
         &mut self,
         _family: IpAddressFamily,
     ) -> Result<Resource<tcp_create_socket::TcpSocket>, SocketError> {
-        self.meta.denied("a TCP socket of its own", None);
+        self.meta.denied("a TCP socket of its own", None, None);
         Err(ErrorCode::AccessDenied.into())
     }
 }
@@ -141,7 +141,7 @@ impl udp_create_socket::Host for Guest {
         &mut self,
         _family: IpAddressFamily,
     ) -> Result<Resource<udp_create_socket::UdpSocket>, SocketError> {
-        self.meta.denied("a UDP socket of its own", None);
+        self.meta.denied("a UDP socket of its own", None, None);
         Err(ErrorCode::AccessDenied.into())
     }
 }

@@ -12,7 +12,7 @@ use url::Url;
 
 use super::{Connection, Network, charge, over_limit};
 use crate::{
-    text::one_line,
+    text::{clip, one_line},
     types::{
         probe::{Endpoint, IoError},
         step::{HttpRequest, HttpResponse, Tls},
@@ -68,6 +68,11 @@ pub(super) async fn exchange(
     }
 }
 
+/// The beginning of what a guest or a peer wrote, for a message.
+fn shown(text: &str) -> String {
+    clip(text, 200)
+}
+
 /// One request on the way to the answer.
 struct Hop {
     method: Method,
@@ -90,14 +95,14 @@ impl Drop for Driver {
 impl Hop {
     fn first(request: &HttpRequest) -> Result<Hop, IoError> {
         let method = Method::from_bytes(request.method.as_bytes())
-            .map_err(|_| IoError::Protocol(format!("{:?} is no method", request.method)))?;
+            .map_err(|_| IoError::Protocol(format!("{:?} is no method", shown(&request.method))))?;
         if method == Method::CONNECT {
             return Err(IoError::Protocol("CONNECT is not for probes".into()));
         }
         if !request.path.starts_with('/') {
             return Err(IoError::Protocol(format!(
                 "the path {:?} does not start with /",
-                request.path
+                shown(&request.path)
             )));
         }
         let endpoint = request.endpoint.clone();
@@ -157,7 +162,12 @@ impl Hop {
         let encrypted = match target.scheme() {
             "http" => false,
             "https" => true,
-            other => return Err(IoError::Protocol(format!("a redirect to the scheme {other:?}"))),
+            other => {
+                return Err(IoError::Protocol(format!(
+                    "a redirect to the scheme {:?}",
+                    shown(other)
+                )));
+            }
         };
         let endpoint = Endpoint {
             host: target
@@ -236,7 +246,7 @@ fn headers(given: &[(String, String)]) -> Result<HeaderMap, IoError> {
     let mut headers = HeaderMap::new();
     for (name, value) in given {
         let name = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| IoError::Protocol(format!("{name:?} is no header name")))?;
+            .map_err(|_| IoError::Protocol(format!("{:?} is no header name", shown(name))))?;
         let own = [
             header::CONNECTION,
             header::CONTENT_LENGTH,
@@ -269,8 +279,10 @@ fn url(endpoint: &Endpoint, encrypted: bool, path: &str) -> Result<Url, IoError>
     } else {
         bare.to_owned()
     };
-    Url::parse(&format!("{scheme}://{host}:{}{path}", endpoint.port))
-        .map_err(|error| IoError::Protocol(format!("{host}:{}{path} is no address: {error}", endpoint.port)))
+    Url::parse(&format!("{scheme}://{host}:{}{path}", endpoint.port)).map_err(|error| {
+        let text = format!("{host}:{}{path}", endpoint.port);
+        IoError::Protocol(format!("{} is no address: {error}", shown(&text)))
+    })
 }
 
 fn authority(url: &Url) -> String {
@@ -285,7 +297,7 @@ fn path_and_query(url: &Url) -> Result<http::Uri, IoError> {
         |query| format!("{}?{query}", url.path()),
     );
     text.parse()
-        .map_err(|_| IoError::Protocol(format!("{text:?} is no path")))
+        .map_err(|_| IoError::Protocol(format!("{:?} is no path", shown(&text))))
 }
 
 fn http_error(error: &hyper::Error) -> IoError {

@@ -19,7 +19,9 @@ use tokio::{
 };
 
 use crate::{
-    grants::{Destination, Grants},
+    grants::{Destination, Grants, Refusal},
+    reserved::Reserved,
+    text::clip,
     types::{
         probe::{Endpoint, IoError},
         step::{HttpRequest, HttpResponse, Tls},
@@ -50,10 +52,23 @@ impl Names for SystemNames {
     }
 }
 
+/// Bytes of a destination in the log: its name is the guest's.
+const MAX_SHOWN: usize = 300;
+
+/// A destination that was not reached because the plugin may not, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Denial {
+    /// `host:port`, as the guest or a redirect named it.
+    pub(crate) wanted: String,
+    pub(crate) why: String,
+}
+
 /// What one attempt may still reach, receive and send, and until when.
 pub(crate) struct Network<'a> {
     pub(crate) grants: &'a Grants,
     pub(crate) names: &'a dyn Names,
+    /// The daemon's own destinations.
+    pub(crate) reserved: &'a Reserved,
     /// The task's own endpoints.
     pub(crate) task: Vec<Endpoint>,
     pub(crate) deadline: tokio::time::Instant,
@@ -62,6 +77,8 @@ pub(crate) struct Network<'a> {
     /// Bytes that may still be sent.
     pub(crate) output: u64,
     pub(crate) connection: Option<Connection>,
+    /// The last destination that was denied, until it is taken for the log.
+    pub(crate) denial: Option<Denial>,
 }
 
 impl Network<'_> {
@@ -125,9 +142,12 @@ impl Network<'_> {
         Self::in_time(self.deadline, http::exchange(self, request)).await
     }
 
-    async fn open(&self, to: &Endpoint, tls: Option<&Tls>) -> Result<Connection, IoError> {
+    async fn open(&mut self, to: &Endpoint, tls: Option<&Tls>) -> Result<Connection, IoError> {
         if tls.is_some_and(|tls| !tls.verify) && !self.grants.tls_unverified {
-            return Err(IoError::Denied);
+            return Err(self.deny(
+                to,
+                "TLS without verification needs grants.tls-unverified".to_owned(),
+            ));
         }
         let mut last = IoError::Unreachable;
         for address in self.resolve(to).await? {
@@ -146,23 +166,33 @@ impl Network<'_> {
         Err(last)
     }
 
-    /// The addresses of `to` that may be reached.
-    async fn resolve(&self, to: &Endpoint) -> Result<Vec<SocketAddr>, IoError> {
+    /// The addresses of `to` that may be reached: no other is connected to, whatever the name resolves to a moment later.
+    async fn resolve(&mut self, to: &Endpoint) -> Result<Vec<SocketAddr>, IoError> {
         if !self.worth_resolving(to) {
-            return Err(IoError::Denied);
+            return Err(self.deny(to, Refusal::NotGranted.to_string()));
         }
         let found = self.lookup(to).await?;
         let task = self.task_addresses(to).await;
-        let allowed: Vec<SocketAddr> = found
-            .into_iter()
-            .filter(|ip| self.grants.allow(to, *ip, &task))
-            .map(|ip| SocketAddr::new(ip, to.port))
-            .collect();
+        let mut allowed = Vec::new();
+        let mut why = None;
+        for ip in found {
+            let guard = self.reserved.guard(ip, to.port, self.names).await;
+            match self.grants.judge(to, ip, guard.as_ref(), &task) {
+                Ok(()) => allowed.push(SocketAddr::new(ip, to.port)),
+                Err(refusal) => why = Some(format!("{ip}: {refusal}")),
+            }
+        }
         if allowed.is_empty() {
-            Err(IoError::Denied)
+            Err(self.deny(to, why.unwrap_or_default()))
         } else {
             Ok(allowed)
         }
+    }
+
+    fn deny(&mut self, to: &Endpoint, why: String) -> IoError {
+        let wanted = format!("{}:{}", clip(&to.host, MAX_SHOWN), to.port);
+        self.denial = Some(Denial { wanted, why });
+        IoError::Denied
     }
 
     /// A plugin that may reach nothing there shall not make the host ask name servers either.

@@ -63,12 +63,19 @@ fn network_with<'a>(grants: &'a Grants, names: &'a dyn Names) -> Network<'a> {
     Network {
         grants,
         names,
+        reserved: nothing_reserved(),
         task: vec![],
         deadline: tokio::time::Instant::now() + Duration::from_secs(30),
         input: 1 << 20,
         output: 1 << 20,
         connection: None,
+        denial: None,
     }
+}
+
+fn nothing_reserved() -> &'static Reserved {
+    static NOTHING: std::sync::LazyLock<Reserved> = std::sync::LazyLock::new(Reserved::default);
+    &NOTHING
 }
 
 fn get(endpoint: &Endpoint, verify: bool) -> HttpRequest {

@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 
 use super::{Connection, io_error};
 use crate::{
-    text::one_line,
+    text::{clip, one_line},
     types::{
         probe::{Endpoint, IoError},
         step::Tls,
@@ -30,7 +30,7 @@ pub(super) async fn handshake(stream: TcpStream, to: &Endpoint, tls: &Tls) -> Re
         &tls.server_name
     };
     let name = ServerName::try_from(name.clone())
-        .map_err(|_| IoError::Tls(format!("{name:?} is no server name")))?;
+        .map_err(|_| IoError::Tls(format!("{:?} is no server name", clip(name, 200))))?;
     let config = if tls.verify {
         VERIFIED.get_or_try_init(verified).await?.clone()
     } else {

@@ -1,6 +1,6 @@
 //! Why a component was not fetched.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use super::artefact::NoComponent;
 
@@ -26,6 +26,17 @@ pub(crate) enum FetchError {
         host: String,
         realm: String,
         expected: &'static str,
+    },
+    #[error(
+        "{host} is not asked for what {registry} has: {address} is {what}, which only a source or an entry of plugins.oci \
+         (plain_http, logins) with exactly that address and port leads to"
+    )]
+    Guarded {
+        registry: String,
+        /// As the source, a redirect or a token server names it.
+        host: String,
+        address: SocketAddr,
+        what: String,
     },
     #[error("{what} from {host} cannot be used: {message}")]
     Answer {

@@ -17,7 +17,7 @@ use super::{
     pantry::Pantry,
     pull::{Puller, Wish},
 };
-use crate::{error::Error, lanes::aside, metrics::Metrics, status, trust::Trust};
+use crate::{error::Error, lanes::aside, metrics::Metrics, reserved::Reserved, status, trust::Trust};
 
 /// Fetched at the same time.
 const AT_ONCE: usize = 4;
@@ -43,6 +43,7 @@ struct Inner {
 impl Sources {
     pub(crate) async fn open(
         registries: Registries,
+        reserved: Reserved,
         pantry: Pantry,
         trust: Arc<Trust>,
         metrics: Metrics,
@@ -50,7 +51,7 @@ impl Sources {
         let (refresh, timeout) = (registries.refresh, registries.timeout);
         let puller = {
             let trust = Arc::clone(&trust);
-            aside(move || Puller::new(Arc::new(registries), pantry, trust))
+            aside(move || Puller::new(Arc::new(registries), reserved, pantry, trust))
                 .await
                 .map_err(|_| Error::Broke)??
         };

@@ -6,6 +6,7 @@
 //! that is away takes nothing away.
 //!
 //! * `source`, `artefact`, `auth`: what is asked for, what may come, and who is told what: pure rules
+//! * `destination`: which servers may be asked, and at which addresses
 //! * `transport`, `pull`: one registry's answers, held against their digests and bounds
 //! * `book`: when what is asked for again, a pure rule; `fetcher`: doing so
 //! * `push`: the other way, for `transom plugin push`
@@ -13,6 +14,7 @@
 pub(crate) mod artefact;
 mod auth;
 mod book;
+mod destination;
 mod fetch_error;
 mod fetcher;
 pub(crate) mod image;

@@ -13,7 +13,7 @@ use super::{
     source::Source,
     transport::{Transport, Wanted},
 };
-use crate::{error::Error, lanes::aside, text::hex, trust::Trust};
+use crate::{error::Error, lanes::aside, reserved::Reserved, text::hex, trust::Trust};
 
 /// What a plugin's manifest asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,11 +46,12 @@ pub(crate) struct Puller {
 impl Puller {
     pub(super) fn new(
         registries: Arc<super::Registries>,
+        reserved: Reserved,
         pantry: Pantry,
         trust: Arc<Trust>,
     ) -> Result<Puller, Error> {
         Ok(Puller {
-            transport: Transport::new(registries)?,
+            transport: Transport::new(registries, reserved)?,
             pantry,
             trust,
         })

@@ -3,17 +3,22 @@
 //! Pulling does not go through the client of `oci-client`, which reads manifests whatever their length, follows a redirect from TLS to
 //! plain HTTP, and sends passwords to any server that the registry names for its tokens. Where components have to be signed the registry
 //! is not trusted, and none of this may be its choice.
+//!
+//! Nor may it choose what of this machine is asked: each server, that of a redirect or of a token included, is resolved once, its
+//! addresses are checked (`destination`), and the connection goes to one of those that passed.
 
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
 };
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::{Bytes, BytesMut};
 use oci_client::errors::OciEnvelope;
 use reqwest::{
     Client, Response, StatusCode, Url,
-    header::{ACCEPT, AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE},
+    header::{ACCEPT, AUTHORIZATION, HeaderValue, LOCATION, WWW_AUTHENTICATE},
     redirect,
 };
 use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer};
@@ -22,11 +27,12 @@ use serde_json::Value;
 
 use super::{
     auth::{self, Challenge, authority},
+    destination::Destinations,
     fetch_error::FetchError,
-    settings::Registries,
+    settings::{Login, Registries},
     source::Source,
 };
-use crate::{error::Error, text::one_line};
+use crate::{error::Error, reserved::Reserved, text::one_line};
 
 /// Servers that a registry may send on to, one after the other.
 const MAX_REDIRECTS: usize = 5;
@@ -34,14 +40,19 @@ const MAX_REDIRECTS: usize = 5;
 const MAX_WORDS: u64 = 64 << 10;
 /// Registries and repositories that a token is remembered of.
 const TOKENS: usize = 256;
+/// Servers that connections are kept open to.
+const CLIENTS: usize = 32;
 
 /// Speaks to registries. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Transport {
-    client: Client,
+    tls: ClientConfig,
     registries: Arc<Registries>,
+    reserved: Reserved,
     /// What to be known by, for each registry and repository that asked.
     known: Arc<Mutex<BTreeMap<(String, String), HeaderValue>>>,
+    /// A client for each server, which connects to these addresses and to no other.
+    clients: Arc<Mutex<BTreeMap<(String, Vec<SocketAddr>), Client>>>,
 }
 
 /// What is asked for.
@@ -57,31 +68,63 @@ pub(super) struct Wanted<'a> {
 
 impl Transport {
     /// Reads the certificate authorities; blocks for that.
-    pub(super) fn new(registries: Arc<Registries>) -> Result<Transport, Error> {
+    pub(super) fn new(registries: Arc<Registries>, reserved: Reserved) -> Result<Transport, Error> {
         let failed = |message: String| Error::Registries { message };
-        let policy = Arc::clone(&registries);
-        let client = Client::builder()
-            .tls_backend_preconfigured(tls(&registries.authorities).map_err(failed)?)
-            .user_agent(concat!("transom/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(registries.silence)
-            .read_timeout(registries.silence)
-            // reqwest takes the password out where the next server is another.
-            .redirect(redirect::Policy::custom(move |attempt| {
-                if attempt.previous().len() > MAX_REDIRECTS {
-                    attempt.error("it sends on too often")
-                } else if auth::may_be_asked(attempt.url(), &policy) {
-                    attempt.follow()
-                } else {
-                    attempt.error("it sends on to a server without TLS (plugins.oci.plain_http names those that may be)")
-                }
-            }))
-            .build()
-            .map_err(|error| failed(causes(&error)))?;
-        Ok(Transport {
-            client,
+        let transport = Transport {
+            tls: tls(&registries.authorities).map_err(failed)?,
             registries,
+            reserved,
             known: Arc::default(),
-        })
+            clients: Arc::default(),
+        };
+        // What does not work for one server works for none: it shows at the start.
+        transport
+            .build("registry.invalid", &[])
+            .map_err(|error| failed(causes(&error)))?;
+        Ok(transport)
+    }
+
+    /// Without `addresses` the name is resolved by whoever connects: a proxy.
+    fn build(&self, host: &str, addresses: &[SocketAddr]) -> reqwest::Result<Client> {
+        let builder = Client::builder()
+            .tls_backend_preconfigured(self.tls.clone())
+            .user_agent(concat!("transom/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(self.registries.silence)
+            .read_timeout(self.registries.silence)
+            // Each is checked before it is followed.
+            .redirect(redirect::Policy::none());
+        if addresses.is_empty() {
+            builder.build()
+        } else {
+            builder.resolve_to_addrs(host, addresses).build()
+        }
+    }
+
+    /// A client for the server of this address, when that may be asked.
+    async fn client(&self, source: &Source, url: &Url) -> Result<Client, FetchError> {
+        let destinations = Destinations {
+            reserved: &self.reserved,
+            registries: &self.registries,
+        };
+        let mut addresses = destinations.check(source, url).await?;
+        // Name servers give them in any order.
+        addresses.sort_unstable();
+        let host = url.host_str().unwrap_or_default().to_owned();
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(&(host.clone(), addresses.clone())) {
+            return Ok(client.clone());
+        }
+        let client = self
+            .build(&host, &addresses)
+            .map_err(|error| FetchError::Unreachable {
+                host: authority(url),
+                message: causes(&error),
+            })?;
+        if clients.len() >= CLIENTS {
+            clients.clear();
+        }
+        clients.insert((host, addresses), client.clone());
+        Ok(client)
     }
 
     /// The whole of an answer, when it is no longer than it may be.
@@ -105,12 +148,12 @@ impl Transport {
         })?;
         let place = (registry.to_owned(), source.repository().to_owned());
         let known = self.known().get(&place).cloned();
-        let mut response = self.send(&url, wanted.accept, known).await?;
+        let mut response = self.send(source, &url, wanted.accept, known).await?;
         if response.status() == StatusCode::UNAUTHORIZED
             && let Some(authorization) = self.introduce(source, &response).await?
         {
             response = self
-                .send(&url, wanted.accept, Some(authorization.clone()))
+                .send(source, &url, wanted.accept, Some(authorization.clone()))
                 .await?;
             if response.status() != StatusCode::UNAUTHORIZED {
                 self.remember(place, authorization);
@@ -123,20 +166,38 @@ impl Transport {
         }
     }
 
+    /// One request, sent on as far as servers may be asked. The authorization goes to the first server alone.
     async fn send(
         &self,
-        url: &Url,
+        source: &Source,
+        first: &Url,
         accept: &'static str,
         authorization: Option<HeaderValue>,
     ) -> Result<Response, FetchError> {
-        let mut request = self.client.get(url.clone()).header(ACCEPT, accept);
-        if let Some(authorization) = authorization {
-            request = request.header(AUTHORIZATION, authorization);
+        let failed = |message: String| FetchError::Unreachable {
+            host: authority(first),
+            message,
+        };
+        let mut url = first.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let client = self.client(source, &url).await?;
+            let mut request = client.get(url.clone()).header(ACCEPT, accept);
+            if let Some(authorization) = authorization.as_ref().filter(|_| url.origin() == first.origin()) {
+                request = request.header(AUTHORIZATION, authorization);
+            }
+            let response = request.send().await.map_err(|error| failed(causes(&error)))?;
+            let Some(next) = sends_on(&response) else {
+                return Ok(response);
+            };
+            if !auth::may_be_asked(&next, &self.registries) {
+                return Err(failed(
+                    "it sends on to a server without TLS (plugins.oci.plain_http names those that may be)"
+                        .to_owned(),
+                ));
+            }
+            url = next;
         }
-        request.send().await.map_err(|error| FetchError::Unreachable {
-            host: authority(url),
-            message: causes(&error),
-        })
+        Err(failed("it sends on too often".to_owned()))
     }
 
     /// What to be known by; none where nothing is known that could help.
@@ -155,13 +216,7 @@ impl Transport {
         let challenge = header.and_then(|it| it.to_str().ok()).and_then(Challenge::parse);
         let login = self.registries.login(registry);
         match (challenge, login) {
-            (Some(Challenge::Basic), Some(login)) => {
-                let request = self.client.get(refused.url().clone());
-                let request = request.basic_auth(&login.user, Some(&login.password)).build();
-                Ok(request
-                    .ok()
-                    .and_then(|it| it.headers().get(AUTHORIZATION).cloned()))
-            }
+            (Some(Challenge::Basic), Some(login)) => Ok(basic(login)),
             (Some(Challenge::Bearer { realm, service }), _) => {
                 let realm = auth::token_server(&realm, registry, &self.registries)?;
                 self.token(source, realm, service).await.map(Some)
@@ -185,14 +240,10 @@ impl Transport {
                 query.append_pair("service", service);
             }
         }
-        let mut request = self.client.get(url);
-        if let Some(login) = self.registries.login(source.registry()) {
-            request = request.basic_auth(&login.user, Some(&login.password));
-        }
-        let response = request.send().await.map_err(|error| FetchError::Unreachable {
-            host: host.clone(),
-            message: causes(&error),
-        })?;
+        let login = self.registries.login(source.registry());
+        let response = self
+            .send(source, &url, "application/json", login.and_then(basic))
+            .await?;
         if response.status() != StatusCode::OK {
             return Err(refusal(&host, response).await);
         }
@@ -222,6 +273,27 @@ impl Transport {
     fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<(String, String), HeaderValue>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// User and password as a header.
+fn basic(login: &Login) -> Option<HeaderValue> {
+    let text = BASE64_STANDARD.encode(format!("{}:{}", login.user, login.password));
+    let mut header = HeaderValue::from_str(&format!("Basic {text}")).ok()?;
+    header.set_sensitive(true);
+    Some(header)
+}
+
+/// Where an answer sends on to; none where it is an answer.
+fn sends_on(response: &Response) -> Option<Url> {
+    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return None;
+    }
+    let location = response.headers().get(LOCATION)?.to_str().ok()?;
+    let mut next = response.url().join(location).ok()?;
+    // A registry names no user for another server.
+    let _ = next.set_username("");
+    let _ = next.set_password(None);
+    Some(next)
 }
 
 fn without_default_port(registry: &str) -> &str {

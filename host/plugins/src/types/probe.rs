@@ -41,6 +41,9 @@ pub struct Port {
     pub endpoint: Endpoint,
 }
 
+/// The most bytes that a custom outcome may have. It is kept for each task, and sent to each subscriber of the event stream.
+pub const MAX_OUTCOME: usize = 4096;
+
 /// What an attempt found; the shape of `checkResult`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -51,7 +54,7 @@ pub enum Outcome {
     Tcp(bool),
     /// The command's exit code.
     Command(i32),
-    /// A JSON object as text.
+    /// A JSON object as text, of at most [`MAX_OUTCOME`] bytes. A component that reports more has a failed look.
     Custom(String),
 }
 

@@ -53,3 +53,44 @@ pub(crate) struct HttpResponse {
     pub(crate) body: Vec<u8>,
     pub(crate) elapsed: Duration,
 }
+
+impl Step {
+    /// Bytes of all its parts that have no fixed size.
+    pub(crate) fn bytes(&self) -> usize {
+        let tls = |tls: &Option<Tls>| tls.as_ref().map_or(0, |tls| tls.server_name.len());
+        match self {
+            Step::Http(it) => {
+                it.method.len()
+                    + it.endpoint.host.len()
+                    + tls(&it.tls)
+                    + it.path.len()
+                    + bytes_of(&it.headers)
+                    + it.body.len()
+            }
+            Step::Connect(to, with) => to.host.len() + tls(with),
+            Step::Send(bytes) => bytes.len(),
+            Step::Receive(_) => 0,
+            Step::Run(CommandLine::Shell(line)) => line.len(),
+            Step::Run(CommandLine::Argv(words)) => words.iter().map(String::len).sum(),
+            Step::Done(Outcome::Custom(json)) => json.len(),
+            Step::Done(_) => 0,
+            Step::Failed(why) => why.message.len(),
+        }
+    }
+}
+
+impl Answer {
+    /// Bytes of all its parts that have no fixed size.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Answer::Http(Ok(response)) => bytes_of(&response.headers) + response.body.len(),
+            Answer::Received(Ok(bytes)) => bytes.len(),
+            Answer::Ran(Ok(output)) => output.stdout.len() + output.stderr.len(),
+            _ => 0,
+        }
+    }
+}
+
+fn bytes_of(headers: &[(String, String)]) -> usize {
+    headers.iter().map(|(name, value)| name.len() + value.len()).sum()
+}

@@ -173,6 +173,33 @@ async fn its_words_stay_on_their_line() {
     site.stop().await;
 }
 
+/// A result is kept for each task and sent to each subscriber: one that is too large is a failed look, and no fault that would take
+/// the plugin out of service.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_that_is_too_large_is_a_failed_look() {
+    let manifest = "world = \"check-probe\"\n[limits]\nmemory = \"64MiB\"\noutput = \"16MiB\"\ncpu = \"5s\"\nwall-clock = \"50s\"\n";
+    let site = Site::with(&[("tests/odd-probe", "odd", Some(manifest))]).await;
+    // `{"output": "xxx"}` has 14 bytes more than it was asked for.
+    for (bytes, fits) in [(4096 - 14, true), (4096 - 13, false), (8 << 20, false)] {
+        let found = site
+            .look("odd", &format!(r#"{{"do":"output","bytes":{bytes}}}"#), None)
+            .await;
+        if fits {
+            assert_eq!(found.map(|_| ()), Ok(()), "{bytes}");
+        } else {
+            let failure = found.expect_err("a failure");
+            assert_eq!(failure.reason, Reason::Plugin);
+            let size = bytes + 14;
+            let expected = format!("plugin `odd`: result too large: {size} bytes, at most 4096");
+            assert_eq!(failure.message, expected);
+        }
+    }
+    let status = site.status("odd");
+    assert_eq!((status.traps, status.timeouts), (0, 0), "{status:?}");
+    assert_eq!(site.ended("odd", "error"), 2);
+    site.stop().await;
+}
+
 /// What a WASI function hands over is the host's memory first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_cannot_have_the_host_allocate() {

@@ -8,7 +8,7 @@ use transom_plugins::{Change, Fetching, Registries, State};
 
 use crate::{
     sources::{CONFIG, LAYER, manifest, refused, serving, sha256, site, variant},
-    support::{PATIENCE, Server, read_head},
+    support::{PATIENCE, Server, Site, put, read_head},
 };
 
 /// A registry that has its tokens made elsewhere: the password goes there only where that was named.
@@ -186,6 +186,93 @@ async fn a_password_does_not_go_where_a_registry_sends_on_to() {
     }
     assert!(asked >= 2, "the registry itself was told");
     site.stop().await;
+}
+
+/// A registry leads to nothing of this machine that the operator did not name, neither by a redirect nor by its token server: not to
+/// loopback, and not to the daemon's own ports.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registry_leads_to_no_guarded_server() {
+    let (image, blob) = small_image();
+    let (arrived, mut arrivals) = mpsc::unbounded_channel();
+    let admin = Server::new(move |mut stream: TcpStream| {
+        let (arrived, blob) = (arrived.clone(), blob.clone());
+        async move {
+            let _ = arrived.send(read_head(&mut stream).await);
+            answer(&mut stream, 200, "", &blob).await;
+        }
+    })
+    .await;
+    let port = admin.endpoint.port;
+    // TLS is no excuse: the address alone decides, before anything is sent.
+    for (place, at, expected) in [
+        (
+            format!("https://127.0.0.1:{port}/"),
+            "redirect",
+            "a loopback address",
+        ),
+        (
+            format!("https://localhost:{port}/"),
+            "redirect",
+            "a loopback address",
+        ),
+        (
+            format!("https://127.0.0.1:{port}/"),
+            "token",
+            "a loopback address",
+        ),
+        (
+            format!("https://[::ffff:127.0.0.1]:{port}/"),
+            "token",
+            "a loopback address",
+        ),
+        (
+            format!("https://127.0.0.1:{port}/"),
+            "own",
+            "the admin port of this daemon",
+        ),
+        (
+            "https://169.254.169.254/".to_owned(),
+            "redirect",
+            "a link-local address",
+        ),
+    ] {
+        let token = at == "token";
+        let (image, leading) = (image.clone(), place.clone());
+        let server = Server::new(move |mut stream: TcpStream| {
+            let (image, place) = (image.clone(), leading.clone());
+            async move {
+                let head = read_head(&mut stream).await;
+                let (status, headers, body) = if token {
+                    let realm = format!("WWW-Authenticate: Bearer realm=\"{place}\"\r\n");
+                    (401, realm, Vec::new())
+                } else if head.contains("/blobs/") {
+                    (307, format!("Location: {place}\r\n"), Vec::new())
+                } else {
+                    (200, String::new(), image)
+                };
+                answer(&mut stream, status, &headers, &body).await;
+            }
+        })
+        .await;
+        let address = format!("127.0.0.1:{}", server.endpoint.port);
+        let text = manifest(&format!("oci://{address}/team/odd:v1"), "");
+        let site = Site::with_config(&[], |config| {
+            config.registries.plain_http = vec![address.clone()];
+            if at == "own" {
+                let admin = ([127, 0, 0, 1], port).into();
+                config.reserved.listener("the admin port of this daemon", admin);
+            }
+            put(&config.dir, "odd.toml", text.as_bytes());
+        })
+        .await;
+        let why = refused(&site).await;
+        assert!(
+            why.contains(expected) && why.contains("plugins.oci"),
+            "{place}: {why}"
+        );
+        assert!(arrivals.try_recv().is_err(), "{place} was asked");
+        site.stop().await;
+    }
 }
 
 /// Neither a manifest without end nor a layer that is longer than it says fills the daemon's memory.

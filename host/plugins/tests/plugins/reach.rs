@@ -1,12 +1,21 @@
 //! What a probe may reach.
 
-use transom_plugins::probe::Kind;
+use transom_plugins::{Reserved, probe::Kind};
 
 use crate::support::{Server, Site, custom, logged, request, response};
 
 async fn odd(grants: &str) -> Site {
     let manifest = format!("world = \"check-probe\"\n[grants]\n{grants}\n[limits]\nmemory = \"16MiB\"\n");
     Site::with(&[("tests/odd-probe", "odd", Some(&manifest))]).await
+}
+
+/// The same in a daemon with destinations of its own.
+async fn odd_beside(grants: &str, reserved: &Reserved) -> Site {
+    let manifest = format!("world = \"check-probe\"\n[grants]\n{grants}\n[limits]\nmemory = \"16MiB\"\n");
+    Site::with_config(&[("tests/odd-probe", "odd", Some(&manifest))], |config| {
+        config.reserved = reserved.clone();
+    })
+    .await
 }
 
 fn connect(host: &str, port: u16) -> String {
@@ -86,6 +95,122 @@ async fn patterns_open_more_and_nothing_opens_nothing() {
         );
         site.stop().await;
     }
+}
+
+/// Loopback, in all of its forms, is no part of a network that merely contains it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broad_grant_does_not_reach_loopback() {
+    let server = Server::new(|_| async {}).await;
+    let port = server.endpoint.port;
+    let site = odd("network = [\"0.0.0.0/0\", \"::/0\", \"task\"]").await;
+    for host in [
+        "127.0.0.1",
+        "127.0.0.2",
+        "127.1",
+        "localhost",
+        "::1",
+        "::ffff:127.0.0.1",
+        "64:ff9b::7f00:1",
+        "0.0.0.0",
+        "::",
+    ] {
+        let found = site.look("odd", &connect(host, port), None).await;
+        assert_eq!(found, Ok(custom(r#"{"connect": "denied"}"#)), "{host}");
+    }
+    let wanted = format!("wanted=\"127.0.0.1:{port}\"");
+    let why = "127.0.0.1: it is a loopback address, which only an entry of grants.network";
+    assert!(logged(&["plugin=\"odd\"", &wanted, why]));
+    // As the task's own it is reached all the same: agents may be on this machine.
+    let found = site
+        .look("odd", &connect("127.0.0.1", port), Some(&server.endpoint))
+        .await;
+    assert_eq!(found, Ok(custom(r#"{"connect": "ok"}"#)));
+    site.stop().await;
+}
+
+/// A port of the daemon is reached by a grant of exactly its address and port, and by nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_daemons_own_ports_its_store_and_its_masters_are_reached_by_exact_grants_alone() {
+    let [admin, apps, store, master] = [
+        Server::new(|_| async {}).await,
+        Server::new(|_| async {}).await,
+        Server::new(|_| async {}).await,
+        Server::new(|_| async {}).await,
+    ];
+    let reserved = Reserved::default();
+    let port = |server: &Server| server.endpoint.port;
+    reserved.listener(
+        "the admin port of this daemon",
+        ([127, 0, 0, 1], port(&admin)).into(),
+    );
+    reserved.listener("the apps port of this daemon", ([0, 0, 0, 0], port(&apps)).into());
+    let servers = [("localhost", &store), ("127.0.0.1", &master)];
+    for (host, server) in servers {
+        let server = (host.to_owned(), port(server));
+        reserved.servers("a server of this daemon", move || vec![server.clone()]);
+    }
+    let all = [
+        (&admin, "the admin port of this daemon"),
+        (&apps, "the apps port of this daemon"),
+        (&store, "a server of this daemon"),
+        (&master, "a server of this daemon"),
+    ];
+    let broad = r#""0.0.0.0/0", "127.0.0.0/8", "127.0.0.1:*", "task""#.to_owned();
+    let exact = all.map(|(server, _)| format!("\"127.0.0.1:{}\"", port(server)));
+    for (grants, result) in [(broad, "denied"), (exact.join(", "), "ok")] {
+        let site = odd_beside(&format!("network = [{grants}]"), &reserved).await;
+        for (server, what) in all {
+            let port = port(server);
+            // Not even for a task that claims it.
+            let at = Some(&server.endpoint);
+            let found = site.look("odd", &connect("127.0.0.1", port), at).await;
+            let expected = Ok(custom(&format!(r#"{{"connect": "{result}"}}"#)));
+            assert_eq!(found, expected, "{grants} {what}");
+            let wanted = format!("wanted=\"127.0.0.1:{port}\"");
+            let said = logged(&["plugin=\"odd\"", &wanted, what]);
+            assert!(said, "{what}");
+        }
+        let denied = if result == "denied" { all.len() as u64 } else { 0 };
+        assert_eq!(site.status("odd").denials, denied, "{grants}");
+        site.stop().await;
+    }
+}
+
+/// The log names the destination of the redirect, not the server that sent on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redirect_does_not_lead_to_a_port_of_the_daemon() {
+    let (arrived, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
+    let admin = Server::http(move |line| {
+        let arrived = arrived.clone();
+        async move {
+            let _ = arrived.send(line);
+            response(200, "", "secret")
+        }
+    })
+    .await;
+    let port = admin.endpoint.port;
+    let reserved = Reserved::default();
+    reserved.listener("the admin port of this daemon", ([127, 0, 0, 1], port).into());
+    let own = Server::http(move |line| async move {
+        let host = line.split(' ').nth(1).unwrap().trim_start_matches('/').to_owned();
+        response(307, &format!("Location: http://{host}:{port}/\r\n"), "")
+    })
+    .await;
+    let site = odd_beside("network = [\"task\", \"127.0.0.0/8\", \"0.0.0.0/0\"]", &reserved).await;
+    for host in ["127.0.0.1", "2130706433", "0x7f.1", "localhost"] {
+        let settings =
+            format!(r#"{{"do":"http","method":"POST","path":"/{host}","redirects":3,"max_body":9}}"#);
+        let found = site.look("odd", &settings, Some(&own.endpoint)).await;
+        assert_eq!(found, Ok(custom(r#"{"http": "denied"}"#)), "{host}");
+    }
+    assert!(arrivals.try_recv().is_err(), "nothing was asked there");
+    let wanted = format!("wanted=\"127.0.0.1:{port}\"");
+    assert!(logged(&[
+        "plugin=\"odd\"",
+        &wanted,
+        "the admin port of this daemon"
+    ]));
+    site.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -24,21 +24,7 @@ pub(super) async fn open_store(
     section: &config::Store,
     token: &CancellationToken,
 ) -> anyhow::Result<Arc<dyn transom_store::Store>> {
-    let store = transom_store::Config {
-        user: section.user.clone(),
-        password: section
-            .password
-            .as_ref()
-            .map(|password| password.reveal().to_owned().into()),
-        database: section.database,
-        tls: section.ssl.then_some(transom_store::Tls {
-            verify: !section.skip_ssl,
-            authorities: None,
-        }),
-        ..transom_store::Config::new(&section.server)
-    }
-    .open()
-    .await?;
+    let store = store_config(section).open().await?;
     let mut said = false;
     loop {
         match store.get("transom/reachable").await {
@@ -62,6 +48,22 @@ pub(super) async fn open_store(
             () = token.cancelled() => bail!("stopped while waiting for the store"),
             () = tokio::time::sleep(STORE_POLL) => {}
         }
+    }
+}
+
+pub(super) fn store_config(section: &config::Store) -> transom_store::Config {
+    transom_store::Config {
+        user: section.user.clone(),
+        password: section
+            .password
+            .as_ref()
+            .map(|password| password.reveal().to_owned().into()),
+        database: section.database,
+        tls: section.ssl.then_some(transom_store::Tls {
+            verify: !section.skip_ssl,
+            authorities: None,
+        }),
+        ..transom_store::Config::new(&section.server)
     }
 }
 
@@ -206,14 +208,17 @@ fn with_ports(address: &str) -> String {
 }
 
 /// `ground`: where records of admissions are kept, for each daemon its own, since each has a plugin directory of its own.
+/// `reserved`: where neither probes nor registries lead.
 pub(super) fn plugins_config(
     section: config::Plugins,
     ground: Option<&Ground>,
+    reserved: transom_plugins::Reserved,
 ) -> anyhow::Result<transom_plugins::Config> {
     let uses = section.uses;
     Ok(transom_plugins::Config {
         registries: sources::registries(&section.oci)?,
         signatures: sources::signatures(&section.signatures)?,
+        reserved,
         store: ground.map(|ground| ground.store.clone()),
         prefix: ground.map_or_else(String::new, |ground| ground.own.clone()),
         uses: transom_plugins::Uses {

@@ -62,6 +62,10 @@ pub struct Config {
     mark: Option<String>,
     /// Kinds that are dropped.
     drop: Vec<String>,
+    /// Kinds that trap it when it is to decide about them.
+    trap_on: Vec<String>,
+    /// Every event is replaced by a document of about so many bytes.
+    grow: usize,
     /// For every query, whatever its expression.
     fault: Fault,
 }
@@ -150,6 +154,10 @@ impl OddView {
         if !wanted || self.config.drop.contains(&event.kind) {
             return Decision::Drop;
         }
+        assert!(!self.config.trap_on.contains(&event.kind), "trapped, as asked");
+        if self.config.grow > 0 {
+            return Decision::Replace(format!(r#"{{"grown":"{}"}}"#, "x".repeat(self.config.grow)));
+        }
         if self.fault == Fault::BadJson {
             return Decision::Replace("{not json".to_owned());
         }
@@ -202,6 +210,14 @@ mod tests {
         let body = r#"{"eventType":"a","sequence":1,"mark":"v1"}"#.to_owned();
         assert_eq!(decisions, [Decision::Replace(body), Decision::Drop]);
         assert_eq!(marked("{}", "x"), r#"{"mark":"x"}"#);
+    }
+
+    #[test]
+    #[should_panic(expected = "as asked")]
+    fn it_traps_on_a_kind() {
+        let mut view = view(r#"{"trap_on": ["b"]}"#, None).unwrap();
+        assert_eq!(view.decide(&[event(1, "a")]), [Decision::Pass]);
+        view.decide(&[event(1, "a"), event(2, "b")]);
     }
 
     #[test]

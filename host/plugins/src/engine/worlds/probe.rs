@@ -19,7 +19,7 @@ use crate::{
     error::CallError,
     fault::Fault,
     types::{
-        probe::{Outcome, Request},
+        probe::{Failure, MAX_OUTCOME, Outcome, Reason, Request},
         step::{Answer, Step},
     },
 };
@@ -181,9 +181,21 @@ async fn next(live: &mut Live<Probe>, attempt: ResourceAny, answer: Option<Answe
     let call = attempts.call_next(&mut live.store, attempt, answer.as_ref());
     let step = live.gate.run(allowance, call).await.map(convert::step)?;
     match &step {
+        // Before anything else is done with it: it may have megabytes.
+        Step::Done(Outcome::Custom(json)) if json.len() > MAX_OUTCOME => {
+            Ok(Step::Failed(too_large(&live.meta.name, json.len())))
+        }
         Step::Done(Outcome::Custom(json)) if !is_object(json) => Err(Fault::Malformed(
             "a custom outcome that is no JSON object".to_owned(),
         )),
         _ => Ok(step),
+    }
+}
+
+/// The look has failed. The instance is fine, and it is no fault that counts against the version.
+fn too_large(plugin: &str, bytes: usize) -> Failure {
+    Failure {
+        reason: Reason::Plugin,
+        message: format!("plugin `{plugin}`: result too large: {bytes} bytes, at most {MAX_OUTCOME}"),
     }
 }

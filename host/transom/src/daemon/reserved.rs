@@ -1,0 +1,90 @@
+//! What plugins and registries must not reach by a broad grant or a redirect: this daemon's ports, its store and its masters.
+
+use std::net::SocketAddr;
+
+use transom_cluster::Client;
+use transom_plugins::{Reserved, Server};
+
+use super::parts;
+use crate::config;
+
+/// Adds a port of this daemon, by the name that `--port` has for it.
+pub(super) fn listener(reserved: &Reserved, name: &str, address: Option<SocketAddr>) {
+    if let Some(address) = address {
+        reserved.listener(&format!("the {name} port of this daemon"), address);
+    }
+}
+
+/// Adds a port by the name that other programs reach it by; that may lead here through another address.
+pub(super) fn advertised(reserved: &Reserved, name: &str, advertised: &str) {
+    let servers = server(advertised);
+    reserved.servers(&format!("the {name} port of this daemon"), move || {
+        servers.clone().into_iter().collect()
+    });
+}
+
+/// Adds the server that keeps the state. An address that makes no sense is reported when the store is opened.
+pub(super) fn store(reserved: &Reserved, section: &config::Store) {
+    let address = parts::store_config(section).address().ok().flatten();
+    reserved.servers("the state store of this daemon", move || {
+        address.clone().into_iter().collect()
+    });
+}
+
+/// Adds the masters and the ZooKeeper servers that the client is configured with, and the masters that ZooKeeper names at any
+/// time.
+pub(super) fn masters(reserved: &Reserved, client: &Client) {
+    let config = client.config();
+    let mut configured = Vec::new();
+    for text in &config.masters {
+        match text.strip_prefix("zk://") {
+            Some(rest) => {
+                let servers = rest.split('/').next().unwrap_or_default();
+                let servers = servers.rsplit_once('@').map_or(servers, |(_, servers)| servers);
+                configured.extend(servers.split(',').filter_map(server));
+            }
+            None => configured.extend(server(text)),
+        }
+    }
+    configured.extend(config.until_zookeeper.iter().filter_map(|text| server(text)));
+    let client = client.clone();
+    reserved.servers("a master of the cluster, or its ZooKeeper", move || {
+        let mut servers = configured.clone();
+        for master in client.registered_masters() {
+            servers.extend(master.ip.map(|ip| (ip.to_string(), master.port)));
+            servers.extend(master.hostname.clone().map(|host| (host, master.port)));
+        }
+        servers
+    });
+}
+
+/// `host:port`, `[v6]:port`, with a scheme or without.
+fn server(text: &str) -> Option<Server> {
+    let text = text.trim();
+    let text = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let (host, port) = text.trim_end_matches('/').rsplit_once(':')?;
+    let host = host.trim_matches(['[', ']']);
+    let port = port.parse().ok()?;
+    (!host.is_empty()).then(|| (host.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_read_as_the_configuration_writes_them() {
+        for (text, expected) in [
+            ("10.0.0.1:5050", Some(("10.0.0.1", 5050))),
+            (" m1.example:5050 ", Some(("m1.example", 5050))),
+            ("https://m1.example:5050/", Some(("m1.example", 5050))),
+            ("[::1]:5050", Some(("::1", 5050))),
+            ("m1.example", None),
+            (":5050", None),
+            ("", None),
+        ] {
+            let expected = expected.map(|(host, port): (&str, u16)| (host.to_owned(), port));
+            assert_eq!(server(text), expected, "{text:?}");
+        }
+    }
+}
