@@ -16,7 +16,7 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::exit::Unavailable;
+use crate::exit::{Misconfigured, Unavailable};
 use crate::output::{self, Output};
 use bench::Bench;
 use build::Build;
@@ -86,17 +86,17 @@ impl PluginCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         match self {
             PluginCommand::List(daemon) => {
-                let document = daemon.get("").await?;
+                let document = daemon.get(&[]).await?;
                 daemon.table(&document["plugins"], &PLUGIN)
             }
             PluginCommand::Show(one) => {
-                let document = one.daemon.get(&format!("/{}", one.name)).await?;
+                let document = one.daemon.get(&[&one.name]).await?;
                 let mut rows = Vec::new();
                 flatten("", &document, &mut rows);
                 output::print(one.daemon.output, &document, &["key", "value"], rows)
             }
             PluginCommand::History(one) => {
-                let document = one.daemon.get(&format!("/{}/history", one.name)).await?;
+                let document = one.daemon.get(&[&one.name, "history"]).await?;
                 one.daemon.table(&document["records"], &RECORD)?;
                 if document["kept"] != "store" {
                     eprintln!("these records are kept in memory for now; they end with the daemon");
@@ -118,7 +118,7 @@ impl PluginCommand {
 }
 
 impl Daemon {
-    async fn get(&self, path: &str) -> anyhow::Result<Value> {
+    async fn get(&self, path: &[&str]) -> anyhow::Result<Value> {
         self.ask(reqwest::Method::GET, path, None).await
     }
 
@@ -129,22 +129,28 @@ impl Daemon {
         if let Some(record) = record {
             order["record"] = json!(record);
         }
-        let path = format!("/{name}/{what}");
-        let change = self.ask(reqwest::Method::POST, &path, Some(order)).await?;
+        let change = self
+            .ask(reqwest::Method::POST, &[name, what], Some(order))
+            .await?;
         let mut rows = Vec::new();
         flatten("", &change, &mut rows);
         output::print(self.output, &change, &["key", "value"], rows)
     }
 
-    async fn ask(&self, method: reqwest::Method, path: &str, body: Option<Value>) -> anyhow::Result<Value> {
-        let url = format!("{}/v1/plugins{path}", self.admin.trim_end_matches('/'));
+    async fn ask(
+        &self,
+        method: reqwest::Method,
+        path: &[&str],
+        body: Option<Value>,
+    ) -> anyhow::Result<Value> {
+        let url = self.url(path)?;
         let client = reqwest::Client::builder()
             .no_proxy()
             .tls_certs_only([])
-            // A version that comes back is compiled anew where its compiled form is not kept.
-            .timeout(std::time::Duration::from_mins(1))
+            // A version that comes back is compiled anew where its compiled form is not kept, for as long as the daemon allows.
+            .timeout(std::time::Duration::from_mins(5))
             .build()?;
-        let mut request = client.request(method, &url);
+        let mut request = client.request(method, url.clone());
         if let Some(body) = body {
             request = request.json(&body);
         }
@@ -164,6 +170,26 @@ impl Daemon {
             }
         }
         Ok(document)
+    }
+
+    /// Where something is asked for; a name may have any characters.
+    fn url(&self, path: &[&str]) -> anyhow::Result<reqwest::Url> {
+        let wrong = || {
+            format!(
+                "--admin is {:?}: expected an address such as http://127.0.0.1:9990",
+                self.admin
+            )
+        };
+        let mut url = reqwest::Url::parse(&self.admin)
+            .with_context(wrong)
+            .context(Misconfigured)?;
+        {
+            let Ok(mut segments) = url.path_segments_mut() else {
+                return Err(anyhow::anyhow!(wrong()).context(Misconfigured));
+            };
+            segments.pop_if_empty().extend(["v1", "plugins"]).extend(path);
+        }
+        Ok(url)
     }
 
     fn table(&self, entries: &Value, columns: &[&str]) -> anyhow::Result<()> {
