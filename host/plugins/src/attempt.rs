@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    engine::worlds::probe::{Job, Lease, Next, Probe},
+    engine::worlds::probe::{Job, LAST_WORD, Lease, Next, Probe},
     error::CallError,
     net::{Network, SystemNames},
     pool::Version,
@@ -44,10 +44,11 @@ pub(crate) async fn look(
         shadow: pair.sampled(),
         runner,
         deadline,
+        until: deadline + LAST_WORD,
         request: Arc::new(request),
     };
     // The component's own last word after the deadline is bounded too.
-    let last_word = deadline + limits.wall_clock.min(Duration::from_secs(5));
+    let last_word = deadline + limits.wall_clock.min(LAST_WORD);
     tokio::select! {
         found = tokio::time::timeout_at(last_word, attempt.run()) => found.unwrap_or_else(|_| Err(late(time))),
         () = token.cancelled() => Err(failure(&CallError::Stopped)),
@@ -60,6 +61,8 @@ struct Attempt<'a> {
     shadow: Option<Arc<Shadow<Probe>>>,
     runner: Option<Arc<dyn Runner>>,
     deadline: Instant,
+    /// When nobody waits for it any more.
+    until: Instant,
     request: Arc<Request>,
 }
 
@@ -92,7 +95,11 @@ impl Attempt<'_> {
         let request = Arc::clone(&self.request);
         let (lease, mut step): (Lease, Step) = match self
             .version
-            .ask(&mut seat, |reply| Job::Begin { request, reply })
+            .ask(&mut seat, |reply| Job::Begin {
+                request,
+                until: Some(self.until),
+                reply,
+            })
             .await
         {
             Ok(begun) => begun,
@@ -124,6 +131,11 @@ impl Attempt<'_> {
                 _ => {}
             }
             if late_steps > 1 {
+                let time = self.request.timeout;
+                self.version.meta.unfinished(&format!(
+                    "plugin `{}` went on after it was told that its attempt's time of {time:?} was over",
+                    self.version.meta.name
+                ));
                 break;
             }
             let asked = transcript.as_ref().map(|_| step.clone());
@@ -136,7 +148,12 @@ impl Attempt<'_> {
             let key = lease.key;
             step = match self
                 .version
-                .ask(&mut seat, |reply| Job::Next { key, answer, reply })
+                .ask(&mut seat, |reply| Job::Next {
+                    key,
+                    answer,
+                    until: Some(self.until),
+                    reply,
+                })
                 .await
             {
                 Ok(Next::Step(step)) => step,
@@ -150,7 +167,7 @@ impl Attempt<'_> {
     fn endless(&self, steps: u32) -> Failure {
         let name = &self.version.meta.name;
         let message = format!("plugin `{name}` was not done after {steps} steps (limits.steps)");
-        tracing::warn!(plugin = name, "{message}");
+        self.version.meta.unfinished(&message);
         Failure {
             reason: Reason::Plugin,
             message,
