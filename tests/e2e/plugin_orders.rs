@@ -4,8 +4,9 @@
 
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use transom_tests::events::Events;
+use transom_tests::eventually;
 use transom_tests::plugin::Plugin;
 use transom_tests::process::binary;
 use transom_tests::site::Site;
@@ -163,4 +164,140 @@ fn a_component_is_looked_at_before_a_daemon_gets_it() {
         text(&alone.stderr).contains("alone.toml"),
         "the manifest beside it is asked for"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_goes_back_while_another_component_is_compiled() {
+    let site = Site::start().await;
+    let first = digest(&site);
+    Plugin::first_party("events")
+        .stamped(1)
+        .install(&site.plugins(), "events");
+    site.rescan().await;
+    assert_ne!(digest(&site), first);
+    Plugin::first_party("check-tcp")
+        .slow_to_compile()
+        .install(&site.plugins(), "slow");
+    eventually("the slow component to be compiled", || async {
+        let shown = site.get(&site.admin("/v1/plugins/slow")).await?;
+        if shown["state"] == "admitting" && shown["admitting"].is_u64() {
+            Ok(())
+        } else {
+            Err(shown.to_string())
+        }
+    })
+    .await;
+    told(&site, &["rollback", "events"]);
+    assert_eq!(digest(&site), first);
+    assert_eq!(
+        told(&site, &["show", "slow"])["state"],
+        "admitting",
+        "the rollback waited"
+    );
+    let Site { cluster, daemon, .. } = site;
+    cluster.stop_after(daemon);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_component_that_compiles_too_long_is_refused_with_the_setting() {
+    // The good ones are compiled without that limit, and kept.
+    let mut site = Site::start().await;
+    let config = site.config();
+    let text = std::fs::read_to_string(&config).expect("a configuration");
+    let text = text.replace("[plugins]\n", "[plugins]\ncompile_timeout_seconds = 2\n");
+    std::fs::write(&config, text).expect("written");
+    site.kill_daemon();
+    site.start_daemon().await;
+    let first = digest(&site);
+    Plugin::first_party("events")
+        .slow_to_compile()
+        .install(&site.plugins(), "events");
+    site.rescan().await;
+    let shown = told(&site, &["show", "events"]);
+    let refusal = shown["refusal"].as_str().expect("a refusal");
+    assert!(
+        refusal.contains("not compiled within 2s") && refusal.contains("plugins.compile_timeout_seconds"),
+        "{refusal}"
+    );
+    assert_eq!(digest(&site), first);
+    let Site { cluster, daemon, .. } = site;
+    cluster.stop_after(daemon);
+}
+
+/// Whether a text has characters that a terminal would act on.
+fn drives_a_terminal(text: &str) -> bool {
+    text.contains(|c: char| {
+        c.is_control() && c != '\n'
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn words_of_a_component_do_not_drive_the_operators_terminal() {
+    let site = Site::start().await;
+    let hostile = Plugin::odd("odd-probe").patched(
+        b"misbehaves on demand",
+        "\u{202e}\u{2066}\u{1b}]0;x\u{7}\u{9b}2J...\u{7f}".as_bytes(),
+    );
+    hostile.install(&site.plugins(), "drives");
+    hostile.install(&site.plugins(), "sgni\u{202e}\u{1b}[31m\nx");
+    site.rescan().await;
+
+    let mut seen = Vec::new();
+    for arguments in [
+        ["list"].as_slice(),
+        &["show", "drives"],
+        &["history", "drives"],
+        &["show", "sgni\\u{202e}\\u{1b}[31m\\u{a}x"],
+        &["list", "--output", "json"],
+        &["show", "drives", "--output", "json"],
+        &["rollback", "no\u{202e}\u{1b}[31mbody"],
+    ] {
+        let output = plugin(&site, arguments);
+        let text = text(&output.stdout) + &text(&output.stderr);
+        assert!(!drives_a_terminal(&text), "{arguments:?}: {text:?}");
+        seen.push(text);
+    }
+    assert!(seen[0].contains("sgni\\u{202e}\\u{1b}[31m\\u{a}x"), "{}", seen[0]);
+    assert!(seen[1].contains("\\u{202e}\\u{2066}\\u{1b}]0;x"), "{}", seen[1]);
+    assert!(seen[3].contains("its name is none for a plugin"), "{}", seen[3]);
+    assert!(seen[6].contains("no plugin is called"), "{}", seen[6]);
+    let answer = site
+        .http
+        .get(site.admin("/v1/plugins"))
+        .send()
+        .await
+        .expect("an answer");
+    let body = answer.text().await.expect("a body");
+    assert!(!drives_a_terminal(&body), "{body:?}");
+
+    // The same without a daemon.
+    let dir = tempfile::tempdir().expect("a directory");
+    hostile.install(dir.path(), "mine");
+    let settings = json!({"do": "say", "text": "a\u{202e}\u{9b}2J\u{1b}[31m"});
+    let cases = json!([{"name": "one\u{202e}", "settings": settings, "expect": {"tcp": true}}]);
+    let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
+    std::fs::write(path("cases.json"), cases.to_string()).expect("written");
+    for (arguments, expected) in [
+        (
+            vec!["check".to_owned(), path("mine.wasm")],
+            "\\u{202e}\\u{2066}\\u{1b}]0;x",
+        ),
+        (
+            vec!["test".to_owned(), path("mine.wasm"), path("cases.json")],
+            "a\\u202e\\u009b2J\\u001b[31m",
+        ),
+    ] {
+        let mut command = Command::new(binary());
+        let output = command
+            .arg("plugin")
+            .args(&arguments)
+            .output()
+            .expect("transom runs");
+        let text = text(&output.stdout) + &text(&output.stderr);
+        assert!(!drives_a_terminal(&text), "{arguments:?}: {text:?}");
+        assert!(text.contains(expected), "{arguments:?}: {text}");
+    }
+    let Site { cluster, daemon, .. } = site;
+    cluster.stop_after(daemon);
 }

@@ -106,3 +106,41 @@ async fn a_component_goes_through_a_registry_to_a_daemon() {
     assert!(said.contains("would be refused: it is not signed"), "{said}");
     site.cluster.stop_after(site.daemon.take());
 }
+
+#[test]
+fn a_push_to_a_registry_without_tls_names_the_option() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let here = dir.path();
+    let registry = Registry::start(here);
+    fs::write(here.join("events.wasm"), Plugin::first_party("events").wasm).expect("written");
+    let place = format!("oci://{}/team/filter:1", registry.address);
+    let output = plugin(here, &["push", "events.wasm", &place]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    let option = format!("--plain-http {}", registry.address);
+    assert!(
+        said.contains("answers without TLS") && said.contains(&option),
+        "{said}"
+    );
+    told(
+        here,
+        &[
+            "push",
+            "events.wasm",
+            &place,
+            "--plain-http",
+            &registry.address.to_string(),
+        ],
+    );
+
+    // Where nobody answers there is nothing to hint at.
+    let address = registry.address;
+    drop(registry);
+    let output = plugin(
+        here,
+        &["push", "events.wasm", &format!("oci://{address}/team/filter:1")],
+    );
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(!said.contains("--plain-http"), "{said}");
+}

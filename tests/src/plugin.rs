@@ -52,6 +52,40 @@ impl Plugin {
         }
     }
 
+    /// A component of one core module that takes minutes to compile on any machine, with this one's manifest.
+    pub fn slow_to_compile(&self) -> Plugin {
+        const FUNCTIONS: usize = 40_000;
+        let section = |id: u8, content: &[u8]| [&[id][..], &number(content.len()), content].concat();
+        // local.get 0, local.get 0, i32.mul, local.get 0, i32.add, local.set 0
+        let work = [0x20, 0, 0x20, 0, 0x6c, 0x20, 0, 0x6a, 0x21, 0].repeat(50);
+        let body = [&[0][..], &work, &[0x20, 0, 0x0b]].concat();
+        let code = [number(body.len()), body].concat();
+        let module = [
+            b"\0asm\x01\0\0\0".to_vec(),
+            section(1, &[1, 0x60, 1, 0x7f, 1, 0x7f]),
+            section(3, &[number(FUNCTIONS), vec![0; FUNCTIONS]].concat()),
+            section(10, &[number(FUNCTIONS), code.repeat(FUNCTIONS)].concat()),
+        ]
+        .concat();
+        Plugin {
+            wasm: [b"\0asm\x0d\0\x01\0".to_vec(), section(1, &module)].concat(),
+            manifest: self.manifest.clone(),
+        }
+    }
+
+    /// With other bytes in place of some that are there once, and as many.
+    pub fn patched(mut self, from: &[u8], to: &[u8]) -> Plugin {
+        assert_eq!(from.len(), to.len());
+        let places: Vec<usize> = (0..self.wasm.len())
+            .filter(|at| self.wasm[*at..].starts_with(from))
+            .collect();
+        let [at] = places[..] else {
+            panic!("it stands at {places:?}")
+        };
+        self.wasm[at..at + to.len()].copy_from_slice(to);
+        self
+    }
+
     /// With another configuration, in TOML, in place of the manifest's own.
     pub fn config(mut self, table: &str) -> Plugin {
         if let Some(at) = self.manifest.find("[config]") {
@@ -68,6 +102,17 @@ impl Plugin {
         place(dir, &format!("{name}.toml"), self.manifest.as_bytes());
         place(dir, &format!("{name}.wasm"), &self.wasm);
     }
+}
+
+/// A number as components have it.
+fn number(mut value: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while value >= 0x80 {
+        bytes.push(u8::try_from(value & 0x7f).expect("seven bits") | 0x80);
+        value >>= 7;
+    }
+    bytes.push(u8::try_from(value).expect("seven bits"));
+    bytes
 }
 
 /// Takes a plugin away.

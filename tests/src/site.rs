@@ -180,7 +180,8 @@ impl Site {
         self.dir.path().join("plugins")
     }
 
-    fn config(&self) -> PathBuf {
+    /// The daemon's configuration.
+    pub fn config(&self) -> PathBuf {
         self.dir.path().join("transom.toml")
     }
 

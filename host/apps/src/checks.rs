@@ -12,18 +12,20 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
+use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::agent::Agents;
 use transom_cluster::v1::CommandInfo;
 use transom_cluster::{ContainerId, Error as ClusterError};
+use transom_plugins::Change;
 use transom_plugins::probe::{
     CommandLine, CommandOutput, Endpoint, Failure, IoError, Kind, Outcome, Port, Reason, Request, Runner,
 };
 use transom_scheduler::TaskRecord;
 
-use crate::core::command::Report;
+use crate::core::command::{Look, Report};
 use crate::ids::InstanceId;
 use crate::instance::Instance;
 use crate::model::{App, Check, CheckCommand, CheckKind};
@@ -153,28 +155,58 @@ impl Looks {
         tokio::time::sleep(seconds(self.check.delay_seconds)).await;
         let mut previous = None;
         loop {
-            let result = self.look(previous.clone()).await;
-            if let Ok(outcome) = &result {
-                previous = Some(outcome.clone());
-            }
-            let report = Report {
-                instance: self.instance.clone(),
-                incarnation: self.incarnation,
-                result,
+            // From before the look, so that no replacement is missed.
+            let changes = self.policies.changes();
+            let look = match self.look(previous.clone()).await {
+                Ok(outcome) => {
+                    previous = Some(outcome.clone());
+                    Look::Found(outcome)
+                }
+                Err(failure) => Look::Failed(failure),
             };
-            if self.reports.send(report).await.is_err() {
+            let plugin_failed = matches!(&look, Look::Failed(failure) if failure.reason == Reason::Plugin);
+            if !self.report(look).await {
                 return;
             }
-            tokio::time::sleep(seconds(self.check.interval_seconds.max(1))).await;
+            let interval = tokio::time::sleep(seconds(self.check.interval_seconds.max(1)));
+            if !plugin_failed {
+                drop(changes);
+                interval.await;
+                continue;
+            }
+            let plugin = self.policies.prober(&self.kind().0);
+            tokio::select! {
+                () = interval => {}
+                // The version that serves now is asked at once.
+                () = replaced(changes, &plugin) => {
+                    if !self.report(Look::Obsolete).await {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// False: nobody takes reports any more.
+    async fn report(&self, look: Look) -> bool {
+        let report = Report {
+            instance: self.instance.clone(),
+            incarnation: self.incarnation,
+            look,
+        };
+        self.reports.send(report).await.is_ok()
+    }
+
+    fn kind(&self) -> (Kind, &'static str) {
+        match &self.check.kind {
+            CheckKind::Http { .. } => (Kind::Http, "http"),
+            CheckKind::Tcp { .. } => (Kind::Tcp, "tcp"),
+            CheckKind::Exec { .. } => (Kind::Exec, "exec"),
         }
     }
 
     async fn look(&self, previous: Option<Outcome>) -> Result<Outcome, Failure> {
-        let (kind, name) = match &self.check.kind {
-            CheckKind::Http { .. } => (Kind::Http, "http"),
-            CheckKind::Tcp { .. } => (Kind::Tcp, "tcp"),
-            CheckKind::Exec { .. } => (Kind::Exec, "exec"),
-        };
+        let (kind, name) = self.kind();
         // 0 would give nobody a chance to answer.
         let timeout = Duration::from_secs(u64::from(self.check.timeout_seconds.max(1)));
         let probe = self
@@ -260,6 +292,20 @@ impl Looks {
             agent,
             container,
         }))
+    }
+}
+
+/// Returns when another version of the plugin serves.
+async fn replaced(mut changes: broadcast::Receiver<Change>, plugin: &str) {
+    loop {
+        match changes.recv().await {
+            Ok(Change::Admitted { name, .. } | Change::RolledBack { name, .. }) if name == plugin => return,
+            // So much happened that this may have been among it.
+            Err(RecvError::Lagged(_)) => return,
+            Ok(_) => {}
+            // The plugin host has ended: nothing is replaced any more.
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use transom_cluster::TaskId;
 use transom_cluster::v1::CheckStatusInfo;
 use transom_plugins::probe::{Failure, Outcome};
+use transom_plugins::shown;
 use transom_scheduler::TaskRecord;
 
 use crate::bus::shapes::TaskFacts;
@@ -202,8 +203,21 @@ fn outcome(found: &Outcome) -> Value {
         Outcome::Tcp(succeeded) => json!({"tcp": {"succeeded": succeeded}}),
         Outcome::Command(code) => json!({"command": {"exitCode": code}}),
         Outcome::Custom(text) => {
-            json!({"plugin": serde_json::from_str::<Value>(text).unwrap_or(Value::Null)})
+            json!({"plugin": serde_json::from_str(text).map_or(Value::Null, escaped)})
         }
+    }
+}
+
+/// A guest's document with the characters escaped that a terminal would act on.
+fn escaped(document: Value) -> Value {
+    match document {
+        Value::String(text) => Value::String(shown(&text).into_owned()),
+        Value::Array(items) => items.into_iter().map(escaped).collect(),
+        Value::Object(members) => members
+            .into_iter()
+            .map(|(name, value)| (shown(&name).into_owned(), escaped(value)))
+            .collect(),
+        other => other,
     }
 }
 
@@ -265,6 +279,14 @@ mod tests {
         assert_eq!(replayed, 4);
         let empty: CheckStatusInfo = serde_json::from_str(r#"{"type":"HTTP","http":{}}"#).unwrap();
         assert_eq!(agent_result(&empty), None);
+    }
+
+    #[test]
+    fn a_guests_words_in_a_result_are_escaped() {
+        let found =
+            Outcome::Custom(r#"{"a\u202e": ["\u001b[2J", {"b": "\u009b2J ä\n"}], "n": 1}"#.to_owned());
+        let expected = json!({"plugin": {"a\\u{202e}": ["\\u{1b}[2J", {"b": "\\u{9b}2J ä\\u{a}"}], "n": 1}});
+        assert_eq!(outcome(&found), expected);
     }
 
     #[test]

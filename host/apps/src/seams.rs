@@ -21,6 +21,8 @@ pub(crate) trait Policies: Debug + Send + Sync {
         request: Request,
         runner: Option<Arc<dyn Runner>>,
     ) -> Result<Outcome, Failure>;
+    /// The name of the plugin that looks.
+    fn prober(&self, kind: &Kind) -> String;
     fn changes(&self) -> broadcast::Receiver<Change>;
 }
 
@@ -54,6 +56,10 @@ impl Policies for Plugins {
         runner: Option<Arc<dyn Runner>>,
     ) -> Result<Outcome, Failure> {
         Plugins::probe(self, kind, request, runner).await
+    }
+
+    fn prober(&self, kind: &Kind) -> String {
+        Plugins::prober(self, kind).to_owned()
     }
 
     fn changes(&self) -> broadcast::Receiver<Change> {

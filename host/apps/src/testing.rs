@@ -293,6 +293,11 @@ impl Components {
         });
     }
 
+    /// Says that a plugin was changed.
+    pub(crate) fn changed(&self, change: Change) {
+        let _ = self.changes.send(change);
+    }
+
     fn present(&self, point: &'static str) -> Result<(), CallError> {
         if self.missing.load(Ordering::SeqCst) {
             return Err(CallError::Missing {
@@ -332,6 +337,10 @@ impl Policies for Components {
     ) -> Result<Outcome, Failure> {
         *self.asked.lock().unwrap() = Some((kind, request));
         self.probe.lock().unwrap().clone()
+    }
+
+    fn prober(&self, _kind: &Kind) -> String {
+        "prober".to_owned()
     }
 
     fn changes(&self) -> broadcast::Receiver<Change> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    cache::Cache,
+    cache::{Cache, NotCompiled},
     config::Config,
     engine::{
         CompileError, Compiled, Live, Mismatch, Unfit, World, check_types, link,
@@ -59,7 +59,7 @@ pub(crate) enum Refused {
     #[error("{0}")]
     Untrusted(#[from] Untrusted),
     #[error("{0}")]
-    Compile(#[from] CompileError),
+    Compile(#[from] NotCompiled),
     #[error("{0}")]
     Mismatch(#[from] Mismatch),
     #[error("{0}")]
@@ -84,6 +84,39 @@ pub(crate) enum Refused {
     TooMany(usize),
     #[error("{0}")]
     Unfinished(#[from] Unfinished),
+    #[error("its name is none for a plugin: expected {NAMES}")]
+    Name,
+}
+
+/// How plugins may be called.
+pub(crate) const NAMES: &str = "1 to 64 of the letters a to z and A to Z, digits, `.`, `_` and `-`, the first of them a letter or a digit";
+
+/// Whether a file's name without its ending may be a plugin's.
+pub(crate) fn is_name(name: &str) -> bool {
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(inner)
+}
+
+/// When a component that was refused is looked at again although its files are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// At the next look.
+    Soon,
+    /// When an operator asks for a look.
+    Asked,
+}
+
+impl Refused {
+    /// None: only when its files change.
+    pub(crate) fn again(&self) -> Option<Again> {
+        match self {
+            Refused::Compile(NotCompiled::Compile(error)) if error.passes() => Some(Again::Soon),
+            // On a machine that has more time it may be done.
+            Refused::Compile(NotCompiled::Compile(CompileError::TooLong(_))) => Some(Again::Asked),
+            Refused::Unfinished(_) | Refused::Compile(NotCompiled::Unfinished(_)) => Some(Again::Asked),
+            _ => None,
+        }
+    }
 }
 
 /// What admitting needs. Cheap to clone.
@@ -163,6 +196,9 @@ impl Desk {
         steps: &mut Steps,
     ) -> Result<Case<'a>, Refused> {
         steps.begin(Stage::Manifest);
+        if !is_name(name) {
+            return Err(Refused::Name);
+        }
         let text = files
             .manifest
             .as_ref()
@@ -207,7 +243,8 @@ impl Desk {
             signed_by,
         };
         steps.begin(Stage::Compile);
-        let compiled = self.compile(&files.component, digest.into()).await?;
+        let (cache, engine) = (&self.cache, &self.around.engine);
+        let compiled = cache.compiled(engine, &files.component, digest.into()).await?;
         steps.begin(Stage::World);
         let world = manifest.world;
         let imports = check_types(&self.around.engine, &compiled, world)?;
@@ -228,12 +265,6 @@ impl Desk {
             imports: imported,
             stats,
         })
-    }
-
-    async fn compile(&self, component: &Arc<Vec<u8>>, digest: [u8; 32]) -> Result<Compiled, Refused> {
-        let (cache, engine) = (self.cache.clone(), self.around.engine.clone());
-        let component = Arc::clone(component);
-        Ok(aside(move || cache.compiled(&engine, &component, digest)).await??)
     }
 }
 

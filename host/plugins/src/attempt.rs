@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    engine::worlds::probe::{Job, Lease, Next, Probe},
+    engine::worlds::probe::{Job, LAST_WORD, Lease, Next, Probe},
     error::CallError,
     net::{Denial, Network, SystemNames},
     pool::Version,
@@ -47,10 +47,11 @@ pub(crate) async fn look(
         runner,
         reserved,
         deadline,
+        until: deadline + LAST_WORD,
         request: Arc::new(request),
     };
     // The component's own last word after the deadline is bounded too.
-    let last_word = deadline + limits.wall_clock.min(Duration::from_secs(5));
+    let last_word = deadline + limits.wall_clock.min(LAST_WORD);
     tokio::select! {
         found = tokio::time::timeout_at(last_word, attempt.run()) => found.unwrap_or_else(|_| Err(late(time))),
         () = token.cancelled() => Err(failure(&CallError::Stopped)),
@@ -64,6 +65,8 @@ struct Attempt<'a> {
     runner: Option<Arc<dyn Runner>>,
     reserved: &'a Reserved,
     deadline: Instant,
+    /// When nobody waits for it any more.
+    until: Instant,
     request: Arc<Request>,
 }
 
@@ -96,7 +99,11 @@ impl Attempt<'_> {
         let request = Arc::clone(&self.request);
         let (lease, mut step): (Lease, Step) = match self
             .version
-            .ask(&mut seat, |reply| Job::Begin { request, reply })
+            .ask(&mut seat, |reply| Job::Begin {
+                request,
+                until: Some(self.until),
+                reply,
+            })
             .await
         {
             Ok(begun) => begun,
@@ -130,6 +137,11 @@ impl Attempt<'_> {
                 _ => {}
             }
             if late_steps > 1 {
+                let time = self.request.timeout;
+                self.version.meta.unfinished(&format!(
+                    "plugin `{}` went on after it was told that its attempt's time of {time:?} was over",
+                    self.version.meta.name
+                ));
                 break;
             }
             let asked = transcript.as_ref().map(|_| step.clone());
@@ -142,7 +154,12 @@ impl Attempt<'_> {
             let key = lease.key;
             step = match self
                 .version
-                .ask(&mut seat, |reply| Job::Next { key, answer, reply })
+                .ask(&mut seat, |reply| Job::Next {
+                    key,
+                    answer,
+                    until: Some(self.until),
+                    reply,
+                })
                 .await
             {
                 Ok(Next::Step(step)) => step,
@@ -156,7 +173,7 @@ impl Attempt<'_> {
     fn endless(&self, steps: u32) -> Failure {
         let name = &self.version.meta.name;
         let message = format!("plugin `{name}` was not done after {steps} steps (limits.steps)");
-        tracing::warn!(plugin = name, "{message}");
+        self.version.meta.unfinished(&message);
         Failure {
             reason: Reason::Plugin,
             message,

@@ -6,7 +6,8 @@
 use std::{path::Path, sync::Arc};
 
 use crate::{
-    engine::{Artefact, ArtefactKey, CompileError, Compiled, Engine},
+    engine::{Artefact, ArtefactKey, CompileError, Compiled, Compilers, Engine},
+    lanes::{Unfinished, aside},
     metrics::CacheStats,
     shelf::Shelf,
 };
@@ -19,12 +20,22 @@ const MAX_FILE: u64 = 1 << 30;
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
     shelf: Option<Arc<Shelf>>,
+    compilers: Compilers,
     stats: CacheStats,
+}
+
+/// Why there is no compiled component.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotCompiled {
+    #[error("{0}")]
+    Compile(#[from] CompileError),
+    #[error("{0}")]
+    Unfinished(#[from] Unfinished),
 }
 
 impl Cache {
     /// `private`: the host's own directory.
-    pub(crate) fn open(private: Option<&Path>, stats: CacheStats) -> Cache {
+    pub(crate) fn open(private: Option<&Path>, compilers: Compilers, stats: CacheStats) -> Cache {
         let dir = private.map(|it| it.join("compiled"));
         let shelf = dir.and_then(|dir| match Shelf::open(&dir, MOST) {
             Ok(shelf) => Some(Arc::new(shelf)),
@@ -33,29 +44,49 @@ impl Cache {
                 None
             }
         });
-        Cache { shelf, stats }
+        Cache {
+            shelf,
+            compilers,
+            stats,
+        }
     }
 
-    /// The compiled component, from its file or from the compiler. `digest` is its SHA-256. Blocks for as long as compiling takes.
-    pub(crate) fn compiled(
+    /// The compiled component, from its file or from the compiler. `digest` is its SHA-256.
+    pub(crate) async fn compiled(
         &self,
         engine: &Engine,
-        component: &[u8],
+        component: &Arc<Vec<u8>>,
         digest: [u8; 32],
-    ) -> Result<Compiled, CompileError> {
+    ) -> Result<Compiled, NotCompiled> {
         let key = ArtefactKey {
             component: digest,
             engine: engine.compatibility(),
         };
-        if let Some(compiled) = self.recall(engine, &key) {
+        let found = aside({
+            let (cache, engine, key) = (self.clone(), engine.clone(), key.clone());
+            move || cache.recall(&engine, &key)
+        });
+        if let Some(compiled) = found.await? {
             self.stats.hits.inc();
             return Ok(compiled);
         }
         self.stats.misses.inc();
-        let artefact = Engine::precompile(component)?;
-        let loaded = engine.load(&artefact)?;
-        self.keep(&key, &artefact);
-        Ok(loaded)
+        let artefact = self.compilers.compile(Arc::clone(component)).await?;
+        let (cache, engine) = (self.clone(), engine.clone());
+        let loaded = aside(move || {
+            let loaded = engine.load(&artefact)?;
+            cache.keep(&key, &artefact);
+            Ok::<_, CompileError>(loaded)
+        });
+        Ok(loaded.await??)
+    }
+
+    /// The same files, compiled into elsewhere.
+    pub(crate) fn with(&self, compilers: Compilers) -> Cache {
+        Cache {
+            compilers,
+            ..self.clone()
+        }
     }
 
     fn recall(&self, engine: &Engine, key: &ArtefactKey) -> Option<Compiled> {
@@ -90,13 +121,13 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
+    use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, time::Duration};
 
     use prometheus_client::registry::Registry;
     use sha2::{Digest, Sha256};
 
     use super::*;
-    use crate::metrics::Metrics;
+    use crate::{engine::Haste, metrics::Metrics};
 
     struct Rig {
         root: tempfile::TempDir,
@@ -108,12 +139,16 @@ mod tests {
     const OTHER: &[u8] = b"\0asm\x0d\0\x01\0";
     const COMPONENT: &[u8] = b"\0asm\x0d\0\x01\0\0\x02\x01x";
 
+    fn compilers() -> Compilers {
+        Compilers::new(Duration::from_secs(60), Haste::Some)
+    }
+
     impl Rig {
         fn new() -> Rig {
             let root = tempfile::tempdir().unwrap();
             let stats = Metrics::register(&mut Registry::default()).cache();
             let private = root.path().join("private");
-            let cache = Cache::open(Some(&private), stats);
+            let cache = Cache::open(Some(&private), compilers(), stats);
             Rig {
                 root,
                 engine: Engine::new(1).unwrap(),
@@ -122,12 +157,14 @@ mod tests {
         }
 
         /// Hits, misses and files that were not trusted, by one request.
-        fn ask(&self, component: &[u8]) -> (u64, u64, u64) {
+        async fn ask(&self, component: &[u8]) -> (u64, u64, u64) {
             let stats = &self.cache.stats;
             let now = || (stats.hits.get(), stats.misses.get(), stats.rejected.get());
             let before = now();
             let digest = Sha256::digest(component).into();
-            self.cache.compiled(&self.engine, component, digest).unwrap();
+            let component = Arc::new(component.to_vec());
+            let compiled = self.cache.compiled(&self.engine, &component, digest).await;
+            compiled.map(drop).unwrap();
             let after = now();
             (after.0 - before.0, after.1 - before.1, after.2 - before.2)
         }
@@ -147,19 +184,19 @@ mod tests {
     const MISS: (u64, u64, u64) = (0, 1, 0);
     const REJECTED: (u64, u64, u64) = (0, 1, 1);
 
-    #[test]
-    fn a_component_is_compiled_once() {
+    #[tokio::test]
+    async fn a_component_is_compiled_once() {
         let rig = Rig::new();
-        assert_eq!(rig.ask(COMPONENT), MISS);
-        assert_eq!(rig.ask(COMPONENT), HIT);
-        assert_eq!(rig.ask(OTHER), MISS);
+        assert_eq!(rig.ask(COMPONENT).await, MISS);
+        assert_eq!(rig.ask(COMPONENT).await, HIT);
+        assert_eq!(rig.ask(OTHER).await, MISS);
         assert_eq!(rig.files().len(), 2);
     }
 
-    #[test]
-    fn what_is_not_as_it_was_written_is_compiled_again() {
+    #[tokio::test]
+    async fn what_is_not_as_it_was_written_is_compiled_again() {
         let rig = Rig::new();
-        rig.ask(COMPONENT);
+        rig.ask(COMPONENT).await;
         let file = rig.files().remove(0);
         let whole = fs::read(&file).unwrap();
         let mut flipped = whole.clone();
@@ -167,48 +204,49 @@ mod tests {
         let half = whole[..whole.len() / 2].to_vec();
         for broken in [flipped, half, Vec::new(), b"garbage".to_vec()] {
             fs::write(&file, &broken).unwrap();
-            assert_eq!(rig.ask(COMPONENT), REJECTED, "{} bytes", broken.len());
+            assert_eq!(rig.ask(COMPONENT).await, REJECTED, "{} bytes", broken.len());
             // It was written anew.
             assert_eq!(fs::read(&file).unwrap(), whole);
-            assert_eq!(rig.ask(COMPONENT), HIT);
+            assert_eq!(rig.ask(COMPONENT).await, HIT);
         }
     }
 
-    #[test]
-    fn a_file_under_anothers_name_is_not_trusted() {
+    #[tokio::test]
+    async fn a_file_under_anothers_name_is_not_trusted() {
         let rig = Rig::new();
-        rig.ask(OTHER);
+        rig.ask(OTHER).await;
         let other = rig.files().remove(0);
-        rig.ask(COMPONENT);
+        rig.ask(COMPONENT).await;
         let own = rig.files().into_iter().find(|it| *it != other).unwrap();
         fs::copy(&other, &own).unwrap();
-        assert_eq!(rig.ask(COMPONENT), REJECTED);
+        assert_eq!(rig.ask(COMPONENT).await, REJECTED);
 
         // For another engine: the hash stands behind the component's digest.
         let mut elsewhere = fs::read(&own).unwrap();
         elsewhere[50] ^= 1;
         fs::write(&own, elsewhere).unwrap();
-        assert_eq!(rig.ask(COMPONENT), REJECTED);
-        assert_eq!(rig.ask(COMPONENT), HIT);
+        assert_eq!(rig.ask(COMPONENT).await, REJECTED);
+        assert_eq!(rig.ask(COMPONENT).await, HIT);
     }
 
-    #[test]
-    fn what_others_may_write_is_not_trusted() {
+    #[tokio::test]
+    async fn what_others_may_write_is_not_trusted() {
         let rig = Rig::new();
-        rig.ask(COMPONENT);
+        rig.ask(COMPONENT).await;
         let file = rig.files().remove(0);
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-        assert_eq!(rig.ask(COMPONENT), REJECTED);
-        assert_eq!(rig.ask(COMPONENT), HIT, "it was replaced by a private one");
+        assert_eq!(rig.ask(COMPONENT).await, REJECTED);
+        assert_eq!(rig.ask(COMPONENT).await, HIT, "it was replaced by a private one");
 
         let dir = rig.root.path().join("private/compiled");
         fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
         let private = rig.root.path().join("private");
-        let again = Cache::open(Some(&private), rig.cache.stats.clone());
+        let again = Cache::open(Some(&private), compilers(), rig.cache.stats.clone());
         assert!(again.shelf.is_none());
         let digest = Sha256::digest(COMPONENT).into();
+        let component = Arc::new(COMPONENT.to_vec());
         assert!(
-            again.compiled(&rig.engine, COMPONENT, digest).is_ok(),
+            again.compiled(&rig.engine, &component, digest).await.is_ok(),
             "without a cache"
         );
     }

@@ -50,6 +50,8 @@ pub struct Config {
     pub instances: u32,
     /// How often the directory is read even when nothing was noticed.
     pub rescan: Duration,
+    /// For compiling one component, by the clock. What takes longer is refused.
+    pub compile_timeout: Duration,
     /// Default for what manifests leave out.
     pub probation: Probation,
     /// A directory of the host's own, made with mode 0700 when it is missing: compiled components, versions to go back to, and what was
@@ -71,7 +73,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The defaults for `dir`: first-party names, default limits, a rescan every 30 s, no store, `.transom` below `dir` as the host's own.
+    /// The defaults for `dir`: first-party names, default limits, two minutes for compiling a component, a rescan every 30 s, no store, `.transom` below `dir` as the host's own.
     pub fn new(dir: impl Into<PathBuf>) -> Config {
         let dir = dir.into();
         Config {
@@ -81,6 +83,7 @@ impl Config {
             limits: Limits::default(),
             instances: 256,
             rescan: Duration::from_secs(30),
+            compile_timeout: Duration::from_secs(120),
             probation: Probation::default(),
             store: None,
             registries: Registries::default(),

@@ -159,6 +159,14 @@ pub enum OrderError {
         /// What is missing, or why it is not trusted.
         message: String,
     },
+    /// A later order to go back to a version of this plugin came before this one was done.
+    #[error(
+        "plugin `{name}`: a later order to roll it back came before this one was done; see its history for what serves"
+    )]
+    Overtaken {
+        /// The plugin.
+        name: String,
+    },
     /// The version was not admitted again.
     #[error("plugin `{name}` is not admitted: {reason}")]
     Refused {

@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use crate::metrics::Stats;
+use crate::{metrics::Stats, text::push_shown};
 
 /// Denials said in the log; all of them are counted.
 const DENIALS_PER_SECOND: u32 = 10;
@@ -91,11 +91,13 @@ impl GuestLog {
 fn clean(message: &str, max: usize) -> String {
     let mut line = String::with_capacity(message.len().min(max));
     for c in message.chars() {
-        if line.len() + c.len_utf8() > max {
+        let before = line.len();
+        push_shown(&mut line, if c.is_whitespace() { ' ' } else { c });
+        if line.len() > max {
+            line.truncate(before);
             line.push('…');
             break;
         }
-        line.push(if c.is_control() { ' ' } else { c });
     }
     line
 }
@@ -153,7 +155,9 @@ mod tests {
 
     #[test]
     fn a_line_stays_one_line() {
-        assert_eq!(clean("a\nb\x1b[31m", 100), "a b [31m");
+        assert_eq!(clean("a\nb\x1b[31m", 100), "a b\\u{1b}[31m");
+        assert_eq!(clean("a\u{202e}b\u{2028}c", 100), "a\\u{202e}b c");
+        assert_eq!(clean("ab\u{202e}", 6), "ab…", "an escape is not cut in two");
         assert_eq!(clean("äöü", 4), "äö…");
     }
 }

@@ -1,11 +1,8 @@
 //! [`Plugins`]: starting the host, and each question's way to an instance.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use prometheus_client::registry::Registry;
@@ -17,9 +14,9 @@ use crate::{
     attempt,
     cache::Cache,
     config::Config,
-    directory::{Directory, Order, Patience},
+    directory::{Directory, Order, Parts},
     engine::{
-        Engine,
+        Compilers, Engine, Haste,
         worlds::{
             bootstrap::Job as BootstrapJob,
             events::{Job as FilterJob, Opened},
@@ -65,9 +62,10 @@ impl Config {
         let private = config.private.clone();
         let (cache, kept, pantry) = lanes::aside({
             let stats = metrics.cache();
+            let compilers = Compilers::new(config.compile_timeout, Haste::None);
             move || {
                 (
-                    Cache::open(private.as_deref(), stats),
+                    Cache::open(private.as_deref(), compilers, stats),
                     KeptFiles::open(private.as_deref()),
                     Pantry::open(private.as_deref()),
                 )
@@ -90,29 +88,34 @@ impl Config {
         let (changes, _) = broadcast::channel(CHANGES_KEPT);
         let (orders, asked) = mpsc::channel(ORDERS);
         let (alarms, raised) = mpsc::channel(ALARMS);
-        let mut directory = Directory {
+        let desk = Desk {
+            around: around.clone(),
             config: Arc::clone(&config),
-            desk: Desk {
-                around: around.clone(),
-                config: Arc::clone(&config),
-                cache,
-                trust,
-            },
+            cache,
+            trust,
+        };
+        let returns_desk = Desk {
+            cache: desk
+                .cache
+                .with(Compilers::new(config.compile_timeout, Haste::Some)),
+            ..desk.clone()
+        };
+        let parts = Parts {
+            config: Arc::clone(&config),
+            desk,
+            returns_desk,
             sources: sources.clone(),
-            table: Arc::default(),
             metrics: metrics.clone(),
             changes: changes.clone(),
             kept,
             history: Arc::clone(&history),
             alarms,
-            lines: BTreeMap::new(),
-            skipped: false,
         };
-        directory.scan(Patience::Now).await?;
+        let directory = Directory::open(parts).await?;
         let inner = Inner {
             points: Arc::new(Points {
                 config,
-                table: Arc::clone(&directory.table),
+                table: Arc::clone(directory.table()),
                 token: around.token.clone(),
             }),
             metrics,
@@ -294,6 +297,11 @@ impl Plugins {
             shadow.offer((context, script, answer.clone()));
         }
         Ok(answer?)
+    }
+
+    /// The name of the plugin that looks.
+    pub fn prober<'a>(&'a self, kind: &'a probe::Kind) -> &'a str {
+        self.0.points.prober_of(kind).1
     }
 
     /// One look at one task. `runner` runs commands for components that were granted that.

@@ -176,7 +176,7 @@ fn poll(work: &mut Work, context: &mut std::task::Context<'_>) -> (Poll<()>, boo
 }
 
 /// Has the operating system prefer other threads to this one. Where it does not take that, lanes are threads like any other.
-fn yield_to_others() {
+pub(crate) fn yield_to_others() {
     let thread = rustix::thread::gettid();
     let lowered = rustix::process::getpriority_process(Some(thread))
         .and_then(|now| rustix::process::setpriority_process(Some(thread), now + NICENESS));

@@ -15,7 +15,8 @@
 //!
 //! A manifest may name a registry in place of the file, and an operator may have every component signed ([`Registries`], [`Signatures`]).
 //!
-//! Not here: compiling in a process of its own.
+//! Compiling is bounded in time, and done aside: what goes on with it is said at the top of `engine::compiler`. Not here: compiling in a process
+//! of its own.
 //!
 //! The crate, from the outside in; each line uses the lines below it:
 //!
@@ -101,6 +102,7 @@ pub use records::{Outcome, Record};
 pub use reserved::{Reserved, Server};
 pub use sources::{Login, Push, PushError, Registries};
 pub use status::{Change, Difference, Fetching, Shadow, Source, State, Status, Trap};
+pub use text::{shown, shown_json};
 pub use trust::{PublicKey, Signatures};
 pub use types::{bootstrap, probe};
 

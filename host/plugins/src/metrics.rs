@@ -14,7 +14,7 @@ use prometheus_client::{
 };
 
 use version::Versions;
-pub(crate) use version::{Ending, Present, Stats, Totals, is_busy};
+pub(crate) use version::{Counts, Ending, Present, Stats, Totals, is_busy};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Label {
@@ -38,6 +38,10 @@ pub(crate) struct FetchLabel {
     result: &'static str,
 }
 
+/// The values of the label `result`.
+const SHADOW_RESULTS: [&str; 4] = ["same", "different", "failed", "dropped"];
+const FETCH_RESULTS: [&str; 2] = ["done", "failed"];
+
 type Counters = Family<Label, Counter<u64, AtomicU64>>;
 type Gauges = Family<Label, Gauge>;
 
@@ -45,7 +49,7 @@ type Gauges = Family<Label, Gauge>;
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     versions: Versions,
-    /// Of every plugin that was seen since the start.
+    /// Of every plugin there is.
     totals: Arc<Mutex<HashMap<String, Arc<Totals>>>>,
     refusals: Counters,
     cache: Family<CacheLabel, Counter>,
@@ -147,7 +151,7 @@ impl Metrics {
         }
     }
 
-    /// What all versions of a plugin did since the start.
+    /// What goes on now on all versions of a plugin.
     pub(crate) fn totals(&self, plugin: &str) -> Arc<Totals> {
         let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(totals.entry(plugin.to_owned()).or_default())
@@ -169,17 +173,17 @@ impl Metrics {
             self.shadow.get_or_create_owned(&ShadowLabel { plugin, result })
         };
         ShadowStats {
-            same: of("same"),
-            different: of("different"),
-            failed: of("failed"),
-            dropped: of("dropped"),
+            same: of(SHADOW_RESULTS[0]),
+            different: of(SHADOW_RESULTS[1]),
+            failed: of(SHADOW_RESULTS[2]),
+            dropped: of(SHADOW_RESULTS[3]),
         }
     }
 
     pub(crate) fn fetched(&self, plugin: &str, done: bool) {
         let label = FetchLabel {
             plugin: plugin.to_owned(),
-            result: if done { "done" } else { "failed" },
+            result: FETCH_RESULTS[usize::from(!done)],
         };
         self.fetches.get_or_create_owned(&label).inc();
     }
@@ -199,6 +203,25 @@ impl Metrics {
 
     pub(crate) fn rolled_back(&self, plugin: &str) {
         self.rollbacks.get_or_create_owned(&label(plugin)).inc();
+    }
+
+    /// The plugin is gone: so are its series, but for those of versions that still answer a call.
+    pub(crate) fn forget(&self, plugin: &str) {
+        let label = label(plugin);
+        for counters in [&self.refusals, &self.admissions, &self.swaps, &self.rollbacks] {
+            counters.remove(&label);
+        }
+        self.parked.remove(&label);
+        for result in SHADOW_RESULTS {
+            let plugin = plugin.to_owned();
+            self.shadow.remove(&ShadowLabel { plugin, result });
+        }
+        for result in FETCH_RESULTS {
+            let plugin = plugin.to_owned();
+            self.fetches.remove(&FetchLabel { plugin, result });
+        }
+        let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        totals.remove(plugin);
     }
 
     pub(crate) fn parked(&self, plugin: &str, parked: bool) {

@@ -165,6 +165,18 @@ impl Meta {
         });
     }
 
+    /// An attempt of several calls did not come to its end, by the component's fault: that counts as a call that does not.
+    pub(crate) fn unfinished(&self, what: &str) {
+        tracing::warn!(plugin = self.name, "{what}");
+        self.stats.unfinished();
+        self.health.faulted(&self.name, what);
+        self.vitals.faulted(Trap {
+            at: seconds_now(),
+            fault: what.to_owned(),
+            backtrace: Vec::new(),
+        });
+    }
+
     /// The guest asked for what is not granted: counted, and said in the host's log as often as that may be.
     pub(crate) fn denied(&self, wanted: &str, why: Option<&str>, run_spec: Option<&str>) {
         self.stats.denied();

@@ -62,14 +62,19 @@ impl Points {
         })
     }
 
-    pub(crate) fn prober(&self, kind: &Kind) -> Result<Pair<Probe>, CallError> {
+    /// The extension point, and the name of the plugin that serves it.
+    pub(crate) fn prober_of<'a>(&'a self, kind: &'a Kind) -> (&'static str, &'a str) {
         let uses = &self.config.uses;
-        let (point, name) = match kind {
+        match kind {
             Kind::Http => ("http checks", &uses.http),
             Kind::Tcp => ("tcp checks", &uses.tcp),
             Kind::Exec => ("exec checks", &uses.exec),
             Kind::Named(name) => ("plugin checks", name),
-        };
+        }
+    }
+
+    pub(crate) fn prober(&self, kind: &Kind) -> Result<Pair<Probe>, CallError> {
+        let (point, name) = self.prober_of(kind);
         let found = self.find(point, name, |it| match it {
             Serving::Probe(version) => Some(version.clone()),
             _ => None,

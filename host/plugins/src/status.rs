@@ -39,6 +39,8 @@ pub enum State {
     Refused,
     /// Its component is still being fetched.
     Fetching,
+    /// Its component is being compiled and tried out, or waits for that; none served before.
+    Admitting,
     /// It kept failing and was taken out of service, until something new is admitted.
     Parked,
 }
@@ -105,6 +107,8 @@ pub struct Status {
     pub admitted_at: Option<u64>,
     /// Whether it serves.
     pub state: State,
+    /// Since when the files as they are now are being admitted, or wait for their turn: seconds since 1970. None: they are admitted or refused.
+    pub admitting: Option<u64>,
     /// Why the files as they are now were refused; an older version may serve meanwhile.
     pub refusal: Option<String>,
     /// Why it was parked.
@@ -115,13 +119,13 @@ pub struct Status {
     pub in_flight: u64,
     /// Those on the version that serves.
     pub in_flight_now: u64,
-    /// Live instances.
+    /// Live instances, of all of its versions.
     pub instances: u64,
-    /// Calls since the start.
+    /// Calls since the version that serves began to; one that was parked keeps its counts. So with the next four.
     pub calls: u64,
-    /// Traps since the start.
+    /// Of these, those that trapped, or gave an answer that cannot be used.
     pub traps: u64,
-    /// Calls that went over wall-clock or processor time.
+    /// Those that went over wall-clock or processor time, and attempts of probes that went over their steps or did not end with their time.
     pub timeouts: u64,
     /// Steps to destinations that were not granted.
     pub denials: u64,

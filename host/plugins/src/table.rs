@@ -14,7 +14,7 @@ use crate::{
     engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     health::Alarm,
     manifest::WhenParked,
-    metrics::Metrics,
+    metrics::{Counts, Metrics},
     plugin::Meta,
     pool::{Facts, Surroundings},
     shadow::{Pair, Shadow, Shadowed, Tally},
@@ -49,6 +49,8 @@ pub(crate) struct Table {
     pub(crate) serving: BTreeMap<String, Serving>,
     pub(crate) parked: BTreeMap<String, Arc<Parked>>,
     pub(crate) refusals: BTreeMap<String, String>,
+    /// Since when files are being admitted, or wait for their turn: seconds since 1970.
+    pub(crate) admitting: BTreeMap<String, u64>,
 }
 
 impl Serving {
@@ -140,6 +142,7 @@ impl Table {
             .keys()
             .chain(self.parked.keys())
             .chain(self.refusals.keys())
+            .chain(self.admitting.keys())
             .chain(&fetched)
             .collect();
         names.sort_unstable();
@@ -158,7 +161,9 @@ impl Table {
         let meta = version.map(|(meta, _)| meta);
         let vitals = meta.map(|it| &it.vitals);
         let totals = metrics.totals(name);
+        let counts = meta.map(|it| it.stats.counts());
         let count = |it: &AtomicU64| it.load(Relaxed);
+        let counted = |of: fn(&Counts) -> &AtomicU64| counts.map_or(0, |it| of(it).load(Relaxed));
         let gauge = |it: &AtomicI64| u64::try_from(it.load(Relaxed)).unwrap_or(0);
         let quantile = |of: fn(&Vitals) -> &Times, per_mille| {
             let time = of(vitals?).at(per_mille)?;
@@ -174,9 +179,11 @@ impl Table {
             state: match (version.is_some(), parked.is_some()) {
                 (_, true) => State::Parked,
                 (true, false) => State::Serving,
+                (false, false) if self.admitting.contains_key(name) => State::Admitting,
                 (false, false) if source.is_some() && !self.refusals.contains_key(name) => State::Fetching,
                 (false, false) => State::Refused,
             },
+            admitting: self.admitting.get(name).copied(),
             refusal: self.refusals.get(name).cloned(),
             parked: parked.map(|it| it.reason.clone()),
             probation: meta
@@ -186,11 +193,11 @@ impl Table {
             in_flight: gauge(&totals.in_flight),
             in_flight_now: meta.map_or(0, |it| it.in_flight()),
             instances: gauge(&totals.instances),
-            calls: count(&totals.calls),
-            traps: count(&totals.traps),
-            timeouts: count(&totals.timeouts),
-            denials: count(&totals.denials),
-            log_drops: count(&totals.log_drops),
+            calls: counted(|it| &it.calls),
+            traps: counted(|it| &it.traps),
+            timeouts: counted(|it| &it.timeouts),
+            denials: counted(|it| &it.denials),
+            log_drops: counted(|it| &it.log_drops),
             p50_micros: quantile(|it| &it.latency, 500),
             p99_micros: quantile(|it| &it.latency, 990),
             queue: vitals.map_or(0, |it| count(&it.queue)),

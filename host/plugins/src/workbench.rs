@@ -22,7 +22,7 @@ use crate::{
     cache::Cache,
     config::Config,
     engine::{
-        Engine,
+        Compilers, Engine, Haste,
         worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     },
     error::Error,
@@ -184,11 +184,12 @@ impl Workbench {
             private: None,
             ..Config::new("")
         };
+        let compilers = Compilers::new(config.compile_timeout, Haste::Some);
         Ok(Workbench {
             desk: Desk {
                 around,
                 config: Arc::new(config),
-                cache: Cache::open(None, metrics.cache()),
+                cache: Cache::open(None, compilers, metrics.cache()),
                 trust: Arc::new(Trust::new(signatures)?),
             },
         })

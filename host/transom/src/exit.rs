@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use transom_plugins::shown;
+
 /// Marks an error: the command line or the configuration is wrong, nothing was started.
 #[derive(Debug)]
 pub(crate) struct Misconfigured;
@@ -37,7 +39,12 @@ pub(crate) fn report(outcome: &anyhow::Result<()>) -> ExitCode {
                 .map(ToString::to_string)
                 .filter(|text| !text.is_empty())
                 .collect();
-            eprintln!("transom: {}", told.join(": "));
+            let lines: Vec<_> = told
+                .join(": ")
+                .lines()
+                .map(|line| shown(line).into_owned())
+                .collect();
+            eprintln!("transom: {}", lines.join("\n"));
             code(error)
         }
     }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
+use transom_plugins::{shown, shown_json};
 
 /// `--output`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
@@ -25,7 +26,10 @@ pub(crate) fn print<T: Serialize>(
 ) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match output {
-        Output::Json => writeln!(out, "{}", serde_json::to_string_pretty(document)?)?,
+        Output::Json => {
+            let text = serde_json::to_string_pretty(document)?;
+            writeln!(out, "{}", shown_json(&text))?;
+        }
         Output::Table => {
             let mut table = Table::new();
             table
@@ -33,7 +37,8 @@ pub(crate) fn print<T: Serialize>(
                 .set_content_arrangement(ContentArrangement::Disabled);
             table.set_header(headings.iter().map(|heading| heading.to_uppercase()));
             for row in rows {
-                table.add_row(row);
+                // What it says may be a guest's words.
+                table.add_row(row.iter().map(|cell| shown(cell)));
             }
             writeln!(out, "{}", table.trim_fmt())?;
         }

@@ -594,6 +594,53 @@ async fn checks_show_what_they_find_and_why_they_cannot() {
     world.stop().await;
 }
 
+/// The check's interval is an hour: what is shown after the swap is not waited for until then.
+#[tokio::test]
+async fn a_check_is_made_again_when_its_plugin_is_replaced() {
+    let world = World::start().await;
+    let failed = |message: &str| {
+        *world.components.probe.lock().unwrap() = Err(Failure {
+            reason: Reason::Plugin,
+            message: message.to_owned(),
+        });
+    };
+    let admitted = |name: &str| {
+        world.components.changed(transom_plugins::Change::Admitted {
+            name: name.to_owned(),
+            version: "2".to_owned(),
+            digest: "sha256:00".to_owned(),
+        });
+    };
+    failed("version 1 trapped");
+    let check = json!({"http": {}, "intervalSeconds": 3600, "timeoutSeconds": 1, "delaySeconds": 0});
+    let app = json!({"id": "/web", "cmd": "sleep 1", "check": check});
+    let created = world.send("POST", "/v2/apps", app).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    let task = async || world.get("/v2/apps/web/tasks?embed=checkFailure").await["tasks"][0].clone();
+    let shows = async |message: &str| {
+        until("the failure is shown", async || {
+            task().await["checkFailure"] == json!({"reason": "plugin", "message": message})
+        })
+        .await;
+    };
+    shows("version 1 trapped").await;
+
+    // Another plugin's new version says nothing of this one.
+    failed("version 2 is busy");
+    admitted("somebody");
+    admitted("prober");
+    shows("version 2 is busy").await;
+
+    *world.components.probe.lock().unwrap() = Ok(Outcome::Http(204));
+    admitted("prober");
+    until("the result is shown", async || {
+        task().await["checkResult"] == json!({"http": {"statusCode": 204}})
+    })
+    .await;
+    assert_eq!(task().await.get("checkFailure"), None);
+    world.stop().await;
+}
+
 #[tokio::test]
 async fn the_stream_tells_everything() {
     let world = World::start().await;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
+use transom_plugins::probe::{Failure, Outcome};
 
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
@@ -130,5 +131,15 @@ pub(crate) async fn ask<T>(
 pub(crate) struct Report {
     pub(crate) instance: InstanceId,
     pub(crate) incarnation: u32,
-    pub(crate) result: Result<transom_plugins::probe::Outcome, transom_plugins::probe::Failure>,
+    pub(crate) look: Look,
+}
+
+/// How a look at a task ended.
+#[derive(Debug)]
+pub(crate) enum Look {
+    Found(Outcome),
+    /// The check could not tell, or could not be made.
+    Failed(Failure),
+    /// The plugin that could not be asked was replaced: why the version before it could not is no news of this one.
+    Obsolete,
 }

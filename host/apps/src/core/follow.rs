@@ -7,7 +7,7 @@ use transom_cluster::v1::TaskStatus;
 use transom_scheduler::{Event, TaskRecord};
 
 use super::Core;
-use super::command::Report;
+use super::command::{Look, Report};
 use super::snapshot::TaskFailure;
 use crate::bus::shapes;
 use crate::condition::Condition;
@@ -183,8 +183,8 @@ impl Core {
         if known.incarnation != report.incarnation {
             return;
         }
-        match report.result {
-            Ok(found) => {
+        match report.look {
+            Look::Found(found) => {
                 known.failure = None;
                 if known.found.as_ref() == Some(&found) {
                     self.dirty.insert(app);
@@ -202,12 +202,13 @@ impl Core {
                 }
             }
             // What was found last stays; why there is nothing newer stands beside it.
-            Err(failure) => {
+            Look::Failed(failure) => {
                 if known.failure.as_ref().map(|known| known.reason) != Some(failure.reason) {
                     tracing::warn!(app = %app, task = %known.task(), reason = ?failure.reason, message = failure.message, "a check has no result");
                 }
                 known.failure = Some(failure);
             }
+            Look::Obsolete => known.failure = None,
         }
         self.dirty.insert(app);
     }

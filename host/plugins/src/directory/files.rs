@@ -2,24 +2,29 @@
 
 use std::{
     collections::BTreeSet,
+    fs::Metadata,
     io,
+    os::unix::fs::{FileTypeExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use nix::fcntl::OFlag;
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 
 use crate::{
-    admission::Refused,
+    admission::{Refused, is_name},
+    lanes::aside,
     limits::{MAX_MANIFEST, MAX_SIZE},
     manifest::names_source,
     origin::{Files, Origin},
+    text::shown,
     trust::MAX_SIGNATURE,
 };
 
 /// Digest of a component, its manifest, and where it is from.
-pub(super) type Fingerprint = [u8; 32];
+pub(crate) type Fingerprint = [u8; 32];
 
 /// Components in a directory. As many instances live at once, over all plugins.
 pub(super) const MAX_COMPONENTS: usize = 256;
@@ -32,40 +37,54 @@ pub(super) enum Found {
     Manifest(String),
 }
 
-/// Names of the components in a directory, and of those that their manifests alone are there of, with where they are to be had.
-pub(super) async fn components(dir: &Path) -> io::Result<BTreeSet<String>> {
-    let mut names = BTreeSet::new();
+/// The plugins of a directory.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Names {
+    /// Of components, and of manifests alone that say where their component is to be had.
+    pub(super) plugins: BTreeSet<String>,
+    /// Files of the same endings whose names are none for a plugin, as they may be shown.
+    pub(super) misnamed: BTreeSet<String>,
+}
+
+/// What is in the directory, by name.
+pub(super) async fn names(dir: &Path) -> io::Result<Names> {
+    let mut found = Names::default();
     let mut manifests = BTreeSet::new();
     let mut entries = tokio::fs::read_dir(dir).await?;
     while let Some(entry) = entries.next_entry().await? {
         let path = PathBuf::from(entry.file_name());
-        let name = path.file_stem().and_then(|stem| stem.to_str());
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let names = match path.extension().and_then(|it| it.to_str()) {
-            Some("wasm") => &mut names,
+            Some("wasm") => &mut found.plugins,
             Some("toml") => &mut manifests,
             _ => continue,
         };
-        let Some(name) = name else { continue };
-        // What starts with a dot is on its way to another name. Links are followed, folders are none of ours.
-        let is_file = tokio::fs::metadata(entry.path())
+        // Folders are none of ours. Whatever else is no file is refused by its name, when it is read.
+        let is_folder = tokio::fs::metadata(entry.path())
             .await
-            .is_ok_and(|meta| meta.is_file());
-        if !name.starts_with('.') && is_file {
-            names.insert(name.to_owned());
+            .is_ok_and(|meta| meta.is_dir());
+        // A name that starts with a dot is that of a file on its way to another name.
+        if name.starts_with('.') || is_folder {
+            continue;
+        }
+        if is_name(&name) {
+            names.insert(name.into_owned());
+        } else if found.misnamed.len() < MAX_COMPONENTS {
+            found.misnamed.insert(shown(&name).into_owned());
         }
     }
     for name in manifests {
         // One that cannot be read is looked at, and refused with the reason.
-        let alone = !names.contains(&name);
+        let alone = !found.plugins.contains(&name);
         if alone
             && read_manifest(dir, &name)
                 .await
                 .map_or(true, |text| names_source(&text))
         {
-            names.insert(name);
+            found.plugins.insert(name);
         }
     }
-    Ok(names)
+    Ok(found)
 }
 
 /// `signatures`: whether one beside the component counts.
@@ -93,8 +112,9 @@ pub(super) async fn read(dir: &Path, name: &str, signatures: bool) -> Result<Fou
     }))
 }
 
+/// Also a link that leads nowhere: it is refused, and not taken for a file that is missing.
 async fn is_there(path: &Path) -> bool {
-    match tokio::fs::metadata(path).await {
+    match tokio::fs::symlink_metadata(path).await {
         Err(error) => error.kind() != io::ErrorKind::NotFound,
         Ok(_) => true,
     }
@@ -106,18 +126,29 @@ async fn read_manifest(dir: &Path, name: &str) -> Result<String, Refused> {
     String::from_utf8(bytes).map_err(|_| unreadable(&path, "it is not UTF-8"))
 }
 
+/// A file in the directory, or one below it that a link leads to, as links do in the volumes of an orchestrator. What is no file is not
+/// even opened: a pipe would have its reader wait.
 async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, Refused> {
     let failed = |error: io::Error| unreadable(path, &error.to_string());
-    // Opening a pipe would wait for its other end.
-    if !tokio::fs::metadata(path).await.map_err(failed)?.is_file() {
-        return Err(unreadable(path, "it is no file"));
+    let place = place(path).await?;
+    let open = move || {
+        // The place has no links left; should one have come there meanwhile, or a pipe, it is not followed and not waited for.
+        std::fs::OpenOptions::new()
+            .read(true)
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+            .open(place)
+    };
+    let file = aside(open).await.map_err(Refused::Unfinished)?.map_err(failed)?;
+    let meta = file.metadata().map_err(failed)?;
+    if !meta.is_file() {
+        return Err(no_file(path, &meta));
     }
-    let file = tokio::fs::File::open(path).await.map_err(failed)?;
-    let found = file.metadata().await.map_err(failed)?.len();
+    let found = meta.len();
     let mut bytes = Vec::new();
     if found <= most {
         // It may grow meanwhile.
-        file.take(most + 1)
+        tokio::fs::File::from_std(file)
+            .take(most + 1)
             .read_to_end(&mut bytes)
             .await
             .map_err(failed)?;
@@ -132,9 +163,57 @@ async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, Refused> {
     Ok(bytes)
 }
 
+/// Where the content of a name in the directory lies: a file, with all links resolved, not outside the directory.
+async fn place(path: &Path) -> Result<PathBuf, Refused> {
+    let failed = |error: io::Error| unreadable(path, &error.to_string());
+    let linked = tokio::fs::symlink_metadata(path)
+        .await
+        .map_err(failed)?
+        .is_symlink();
+    let place = tokio::fs::canonicalize(path).await.map_err(|error| {
+        if linked && error.kind() == io::ErrorKind::NotFound {
+            unreadable(path, "it is a link that leads nowhere")
+        } else {
+            failed(error)
+        }
+    })?;
+    let dir = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let dir = dir.unwrap_or(Path::new("."));
+    let dir = tokio::fs::canonicalize(dir).await.map_err(failed)?;
+    if !place.starts_with(&dir) {
+        let place = place.display().to_string();
+        let message = format!(
+            "it is a link to {}, outside the plugin directory: expected a file, or a link to one in the directory or below it",
+            shown(&place)
+        );
+        return Err(unreadable(path, &message));
+    }
+    let meta = tokio::fs::symlink_metadata(&place).await.map_err(failed)?;
+    if !meta.is_file() {
+        return Err(no_file(path, &meta));
+    }
+    Ok(place)
+}
+
+fn no_file(path: &Path, meta: &Metadata) -> Refused {
+    let kind = meta.file_type();
+    let what = if kind.is_dir() {
+        "a folder"
+    } else if kind.is_fifo() {
+        "a pipe"
+    } else if kind.is_socket() {
+        "a socket"
+    } else if kind.is_block_device() || kind.is_char_device() {
+        "a device"
+    } else {
+        "no file"
+    };
+    unreadable(path, &format!("it is {what}: expected a file"))
+}
+
 fn unreadable(path: &Path, message: &str) -> Refused {
     Refused::Unreadable {
-        what: path.display().to_string(),
+        what: shown(&path.display().to_string()).into_owned(),
         message: message.to_owned(),
     }
 }

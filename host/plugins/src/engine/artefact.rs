@@ -8,9 +8,9 @@
 use std::hash::{Hash, Hasher};
 
 use sha2::{Digest, Sha256};
-use wasmtime::{Config as EngineConfig, Engine as Wasmtime, component::Component};
+use wasmtime::{Engine as Wasmtime, component::Component};
 
-use super::{CompileError, Compiled, Engine, common_config, fit};
+use super::{CompileError, Compiled, Engine, fit};
 use crate::text::{hex, one_line};
 
 /// The first bytes of a file; changes with the layout after it.
@@ -21,7 +21,7 @@ const HEAD: usize = 16 + 3 * 32;
 type Sha = [u8; 32];
 
 /// Compiled code that this engine may load.
-pub(crate) struct Artefact(Vec<u8>);
+pub(crate) struct Artefact(pub(super) Vec<u8>);
 
 /// What an artefact is made of (the component's digest) and for (the engine's compatibility hash).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,15 +93,10 @@ impl Engine {
         hasher.0.finalize().into()
     }
 
-    /// Compiles in an engine made for it, so that what compiling leaves behind goes with that. Takes tens of milliseconds to seconds
-    /// of processor time: not for a task of the runtime.
+    /// Compiles here and now, with no limit: for tests and benchmarks.
+    #[cfg(any(test, feature = "bench"))]
     pub(crate) fn precompile(component: &[u8]) -> Result<Artefact, CompileError> {
-        let mut config = EngineConfig::new();
-        common_config(&mut config);
-        Wasmtime::new(&config)
-            .and_then(|engine| engine.precompile_component(component))
-            .map(Artefact)
-            .map_err(|error| CompileError::Invalid(one_line(&format!("{error:#}"))))
+        super::compiler::precompile(component, &Default::default(), super::compiler::Haste::Some)
     }
 
     /// Makes it ready to be instantiated, if the pool has room for such an instance.
@@ -119,8 +114,8 @@ impl Engine {
 }
 
 fn deserialize(engine: &Wasmtime, artefact: &Artefact) -> wasmtime::Result<Component> {
-    // SAFETY: an `Artefact` is made in two places, both in this file: by `precompile`, and by `verified`, which lets pass
-    // only the very bytes that `precompile` made earlier.
+    // SAFETY: an `Artefact` is made in two places: by `compiler::precompile`, and by `verified`, which lets pass only the very
+    // bytes that `precompile` made earlier.
     unsafe { Component::deserialize(engine, &artefact.0) }
 }
 

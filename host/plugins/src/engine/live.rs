@@ -91,6 +91,16 @@ pub(crate) trait World: Sized + Send + Sync + 'static {
     }
 }
 
+/// What a call that came back said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    Answer,
+    /// The component's word that it has no answer.
+    Refusal,
+    /// That it goes on: whether an answer comes of it is not known yet.
+    Part,
+}
+
 /// A configured instance. Dropping it frees its place in the pool.
 pub(crate) struct Live<W: World> {
     pub(super) store: Store<Guest>,
@@ -224,16 +234,33 @@ impl<W: World> Live<W> {
         result: Result<T, Fault>,
         is_refusal: impl FnOnce(&T) -> bool,
     ) -> Result<(), Fault> {
+        self.answer_as(reply, result, |answer| {
+            if is_refusal(answer) {
+                Said::Refusal
+            } else {
+                Said::Answer
+            }
+        })
+    }
+
+    /// The same, where some answers are only a part of one.
+    pub(super) fn answer_as<T>(
+        &self,
+        reply: Reply<T>,
+        result: Result<T, Fault>,
+        said: impl FnOnce(&T) -> Said,
+    ) -> Result<(), Fault> {
         // All is counted before the caller hears of it, and may look at the counters or ask the next.
         self.measure();
         let (answer, outcome) = match result {
             Ok(value) => {
-                self.meta.health.answered();
-                let refused = is_refusal(&value);
-                self.ended(if refused {
-                    Ending::Refused
-                } else {
-                    Ending::Answered
+                let said = said(&value);
+                if said != Said::Part {
+                    self.meta.health.answered();
+                }
+                self.ended(match said {
+                    Said::Refusal => Ending::Refused,
+                    Said::Answer | Said::Part => Ending::Answered,
                 });
                 (Ok(value), Ok(()))
             }

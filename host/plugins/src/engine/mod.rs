@@ -6,6 +6,7 @@
 
 mod artefact;
 mod bindings;
+mod compiler;
 mod convert;
 mod fit;
 mod gate;
@@ -30,6 +31,7 @@ use crate::{
 use guest::Guest;
 
 pub(crate) use artefact::{Artefact, ArtefactKey};
+pub(crate) use compiler::{Compilers, Haste};
 pub(crate) use fit::Unfit;
 pub(crate) use live::{Live, Reply, World, link, span};
 pub(crate) use types::{Mismatch, check_types};
@@ -75,8 +77,29 @@ pub(crate) struct Compiled(Component);
 pub(crate) enum CompileError {
     #[error("it does not compile: {0}")]
     Invalid(String),
+    #[error(
+        "it was not compiled within {0:?}, which is the limit (plugins.compile_timeout_seconds): expected fewer or smaller functions \
+         (`wasm-tools strip` does not help with that), or a higher limit"
+    )]
+    TooLong(Duration),
+    #[error(
+        "it was not compiled: {0} others are being compiled, or were given up and have not ended yet, and none ended within {1:?} \
+         (plugins.compile_timeout_seconds); it is tried again"
+    )]
+    NoPlace(usize, Duration),
+    #[error("compiling it failed within the compiler, which is a mistake there")]
+    Broke,
+    #[error("it was not compiled, a thread could not be started: {0}; it is tried again")]
+    Thread(String),
     #[error("{0}")]
     Unfit(#[from] Unfit),
+}
+
+impl CompileError {
+    /// Whether the same component may compile at another time.
+    pub(crate) fn passes(&self) -> bool {
+        matches!(self, CompileError::NoPlace(..) | CompileError::Thread(_))
+    }
 }
 
 impl Engine {

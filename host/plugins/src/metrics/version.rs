@@ -2,7 +2,8 @@
 //!
 //! A version's series are labelled with the plugin's name and with the component's version and the beginning of its digest. They are taken away
 //! when the last that serves, or still answers a call, under that label is dropped: a thousand swaps leave no thousand series behind. What an
-//! operator's table shows of the plugin as a whole, since the start, is counted apart and lives as long as the host.
+//! operator's table shows of a version is counted apart, since that version began to serve; what is going on now (calls in progress,
+//! instances), over all versions of the plugin.
 
 use std::{
     collections::HashMap,
@@ -127,14 +128,19 @@ struct Series {
     log_drops: Counter,
 }
 
-/// What all versions of a plugin did since the start.
+/// What one version did since it began to serve.
 #[derive(Debug, Default)]
-pub(crate) struct Totals {
+pub(crate) struct Counts {
     pub(crate) calls: AtomicU64,
     pub(crate) traps: AtomicU64,
     pub(crate) timeouts: AtomicU64,
     pub(crate) denials: AtomicU64,
     pub(crate) log_drops: AtomicU64,
+}
+
+/// What goes on now on all versions of a plugin.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
     pub(crate) instances: AtomicI64,
     pub(crate) in_flight: AtomicI64,
 }
@@ -146,6 +152,7 @@ pub(crate) struct Stats(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     totals: Arc<Totals>,
+    counts: Counts,
     series: Series,
     /// None: the series are shown nowhere.
     shown: Option<(Versions, Label)>,
@@ -249,6 +256,7 @@ impl Versions {
         drop(users);
         Stats(Arc::new(Inner {
             totals: Arc::clone(totals),
+            counts: Counts::default(),
             series,
             shown: Some((self.clone(), label)),
         }))
@@ -308,10 +316,11 @@ impl Series {
 }
 
 impl Stats {
-    /// Counted in `totals` alone: a trial instance is of no version yet.
+    /// Seen in `totals` alone: a trial instance is of no version yet.
     pub(super) fn of_none(totals: &Arc<Totals>) -> Stats {
         Stats(Arc::new(Inner {
             totals: Arc::clone(totals),
+            counts: Counts::default(),
             series: Series::unseen(),
             shown: None,
         }))
@@ -322,20 +331,30 @@ impl Stats {
         Stats::of_none(&Arc::default())
     }
 
+    /// What this version did since it began to serve.
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.0.counts
+    }
+
     fn series(&self) -> &Series {
         &self.0.series
     }
 
     pub(crate) fn called(&self, ending: Ending) {
         self.series().calls[ending as usize].inc();
-        let totals = &self.0.totals;
+        let counts = &self.0.counts;
         match ending {
             Ending::Busy | Ending::Parked => return,
-            Ending::Trapped => totals.traps.fetch_add(1, Relaxed),
-            Ending::TimedOut => totals.timeouts.fetch_add(1, Relaxed),
+            Ending::Trapped => counts.traps.fetch_add(1, Relaxed),
+            Ending::TimedOut => counts.timeouts.fetch_add(1, Relaxed),
             Ending::Answered | Ending::Refused => 0,
         };
-        totals.calls.fetch_add(1, Relaxed);
+        counts.calls.fetch_add(1, Relaxed);
+    }
+
+    /// An attempt was ended whose calls were all answered, and which is therefore no call of its own in the series.
+    pub(crate) fn unfinished(&self) {
+        self.0.counts.timeouts.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn took(&self, time: Duration) {
@@ -358,12 +377,12 @@ impl Stats {
 
     pub(crate) fn denied(&self) {
         self.series().denials.inc();
-        self.0.totals.denials.fetch_add(1, Relaxed);
+        self.0.counts.denials.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn log_dropped(&self) {
         self.series().log_drops.inc();
-        self.0.totals.log_drops.fetch_add(1, Relaxed);
+        self.0.counts.log_drops.fetch_add(1, Relaxed);
     }
 
     /// An instance, for as long as it lives.
@@ -442,7 +461,8 @@ mod tests {
             assert!(text.contains(&line), "{line} in {text}");
         }
         let of = |it: &AtomicU64| it.load(Relaxed);
-        let counted = (of(&totals.calls), of(&totals.traps), of(&totals.timeouts));
+        let counts = stats.counts();
+        let counted = (of(&counts.calls), of(&counts.traps), of(&counts.timeouts));
         assert_eq!(
             counted,
             (4, 1, 1),
@@ -473,7 +493,11 @@ mod tests {
         let text = shown(&registry);
         assert_eq!(text.lines().count(), lines, "{text}");
         assert!(text.contains("version=\"1000+000003e8\"") && !text.contains("version=\"999"));
-        assert_eq!(totals.calls.load(Relaxed), 1000, "the plugin's own count goes on");
+        assert_eq!(
+            serving.counts().calls.load(Relaxed),
+            1,
+            "those before it had counts of their own"
+        );
         drop(serving);
         assert!(!shown(&registry).contains("plugin=\"p\""));
     }

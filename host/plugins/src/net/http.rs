@@ -133,11 +133,9 @@ impl Hop {
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = path_and_query(&self.target)?;
         *request.headers_mut() = self.headers.clone();
-        if !self.headers.contains_key(header::HOST) {
-            let host = HeaderValue::from_str(&authority(&self.target))
-                .map_err(|_| IoError::Protocol("the host cannot stand in a header".into()))?;
-            request.headers_mut().insert(header::HOST, host);
-        }
+        let host = HeaderValue::from_str(&authority(&self.target))
+            .map_err(|_| IoError::Protocol("the host cannot stand in a header".into()))?;
+        request.headers_mut().insert(header::HOST, host);
         let response = sender
             .send_request(request)
             .await
@@ -188,12 +186,7 @@ impl Hop {
         };
         let mut headers = self.headers.clone();
         if elsewhere {
-            for name in [
-                header::AUTHORIZATION,
-                header::COOKIE,
-                header::PROXY_AUTHORIZATION,
-                header::HOST,
-            ] {
+            for name in [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION] {
                 headers.remove(name);
             }
         }
@@ -247,21 +240,39 @@ fn headers(given: &[(String, String)]) -> Result<HeaderMap, IoError> {
     for (name, value) in given {
         let name = HeaderName::from_bytes(name.as_bytes())
             .map_err(|_| IoError::Protocol(format!("{:?} is no header name", shown(name))))?;
-        let own = [
-            header::CONNECTION,
-            header::CONTENT_LENGTH,
-            header::TRANSFER_ENCODING,
-            header::UPGRADE,
-            header::TE,
-        ];
-        if own.contains(&name) {
-            return Err(IoError::Protocol(format!("the header {name} is set by the host")));
+        if is_own(&name) {
+            return Err(IoError::Protocol(format!(
+                "the header {name} is the host's to set: leave it out"
+            )));
         }
         let value = HeaderValue::from_str(value)
             .map_err(|_| IoError::Protocol(format!("the value of {name} cannot stand in a header")))?;
         headers.append(name, value);
     }
     Ok(headers)
+}
+
+/// Headers that say whom a request is for, and how it and its connection are framed: a guest's would let it speak to another than it was
+/// granted, or smuggle a second request behind the first.
+fn is_own(name: &HeaderName) -> bool {
+    let own = [
+        header::HOST,
+        header::CONNECTION,
+        header::CONTENT_LENGTH,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+        header::TE,
+        header::TRAILER,
+    ];
+    own.contains(name) || matches!(name.as_str(), "keep-alive" | "proxy-connection")
+}
+
+/// The first header of a request that it may not have.
+pub(crate) fn own_header(request: &HttpRequest) -> Option<HeaderName> {
+    let names = request.headers.iter();
+    names
+        .filter_map(|(name, _)| HeaderName::from_bytes(name.as_bytes()).ok())
+        .find(is_own)
 }
 
 fn head_bytes(headers: &HeaderMap) -> usize {

@@ -28,6 +28,8 @@ use crate::{
     },
 };
 
+pub(crate) use self::http::own_header;
+
 /// A connection, encrypted or not.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + Sync> Stream for T {}

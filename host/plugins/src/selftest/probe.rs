@@ -20,6 +20,7 @@ use crate::{
         Live,
         worlds::probe::{Job, Next, Probe, Released},
     },
+    net::own_header,
     types::{
         probe::{CommandOutput, Endpoint, IoError, Outcome, Port, Reason, Request},
         step::{Answer, HttpResponse, Step},
@@ -143,7 +144,12 @@ impl Tested for Probe {
         recorded: &Recorded,
     ) -> Result<Expected, String> {
         let request = Arc::clone(&recorded.request);
-        let (lease, mut step) = ask(live, shared, |reply| Job::Begin { request, reply }).await?;
+        let (lease, mut step) = ask(live, shared, |reply| Job::Begin {
+            request,
+            until: None,
+            reply,
+        })
+        .await?;
         for given in &recorded.answers {
             if let Some(found) = end(&step) {
                 let found = super::text(&keys("expect", found));
@@ -151,7 +157,13 @@ impl Tested for Probe {
             }
             let answer = answer(&step, given.clone())?;
             let key = lease.key;
-            step = match ask(live, shared, |reply| Job::Next { key, answer, reply }).await? {
+            let next = |reply| Job::Next {
+                key,
+                answer,
+                until: None,
+                reply,
+            };
+            step = match ask(live, shared, next).await? {
                 Next::Step(step) => step,
                 Next::Lost => return Err("it lost its attempt".to_owned()),
             };
@@ -222,6 +234,15 @@ fn name(step: &Step) -> &'static str {
 
 /// What the test has come of the step.
 fn answer(step: &Step, given: Given) -> Result<Answer, String> {
+    if let Step::Http(request) = step
+        && let Some(name) = own_header(request)
+        && !matches!(given, Given::Error(GivenError::Protocol))
+    {
+        return Err(format!(
+            "it asks for an HTTP exchange with the header {name}, which is the host's to set: in service the answer to that is the \
+             error `protocol`"
+        ));
+    }
     Ok(match (step, given) {
         (Step::Http(_), Given::Http(it)) => Answer::Http(Ok(HttpResponse {
             status: it.status,

@@ -229,6 +229,7 @@ impl Shadowed for Probe {
         let asked = Arc::clone(&request);
         let begin = |reply| ProbeJob::Begin {
             request: asked,
+            until: None,
             reply,
         };
         let (lease, mut step) = version.ask(&mut seat, begin).await?;
@@ -239,7 +240,12 @@ impl Shadowed for Probe {
             }
             let key = lease.key;
             step = match version
-                .ask(&mut seat, |reply| ProbeJob::Next { key, answer, reply })
+                .ask(&mut seat, |reply| ProbeJob::Next {
+                    key,
+                    answer,
+                    until: None,
+                    reply,
+                })
                 .await?
             {
                 Next::Step(step) => step,

@@ -16,7 +16,8 @@ use transom_plugins::{
 };
 
 use crate::support::{
-    PATIENCE, Server, Site, component, custom, put, request, response, section, sections_of, with_sections,
+    PATIENCE, Server, Site, component, custom, logged, put, request, response, section, sections_of,
+    with_sections,
 };
 
 fn manifest(limits: &str) -> String {
@@ -167,7 +168,7 @@ async fn its_words_stay_on_their_line() {
         panic!("it was opened")
     };
     for text in [failure.message, refusal] {
-        assert!(text.contains("2026 INFO all is well"), "{text:?}");
+        assert!(text.contains("2026 INFO all is well \\u{1b}[2J"), "{text:?}");
         assert!(!text.contains(char::is_control), "{text:?}");
     }
     site.stop().await;
@@ -197,6 +198,31 @@ async fn a_result_that_is_too_large_is_a_failed_look() {
     let status = site.status("odd");
     assert_eq!((status.traps, status.timeouts), (0, 0), "{status:?}");
     assert_eq!(site.ended("odd", "error"), 2);
+    site.stop().await;
+}
+
+/// The same component with this in place of its summary, which has as many bytes.
+fn with_summary(summary: &str) -> Vec<u8> {
+    let mut bytes = std::fs::read(component("tests/odd-probe")).unwrap();
+    let own = b"misbehaves on demand";
+    assert_eq!(summary.len(), own.len());
+    let at = (0..bytes.len()).find(|at| bytes[*at..].starts_with(own)).unwrap();
+    bytes[at..at + own.len()].copy_from_slice(summary.as_bytes());
+    bytes
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn its_words_cannot_drive_a_terminal() {
+    let site = Site::with(&[("tests/odd-probe", "drives", Some(&manifest("")))]).await;
+    let bytes = with_summary("\u{202e}\u{2066}\u{1b}]0;x\u{7}\u{9b}2J...\u{7f}");
+    site.change(|| put(site.dir.path(), "drives.wasm", &bytes)).await;
+    let summary = site.status("drives").summary.unwrap();
+    assert_eq!(summary, "\\u{202e}\\u{2066}\\u{1b}]0;x\\u{7}\\u{9b}2J...\\u{7f}");
+
+    let settings = r#"{"do":"say","text":"drives\u202e a\u001b[31m\n2026 INFO all is well\u2069"}"#;
+    assert!(site.look("drives", settings, None).await.is_ok());
+    let said = ["drives\\u{202e} a\\u{1b}[31m 2026 INFO all is well\\u{2069}"];
+    assert!(logged(&said), "the line is not there as it should be");
     site.stop().await;
 }
 

@@ -5,7 +5,7 @@ use transom_plugins::{
     events::{Decision, Event, OpenError, Query},
 };
 
-use crate::support::{PATIENCE, Site, custom, logged};
+use crate::support::{PATIENCE, Server, Site, custom, logged};
 
 fn probe(mark: &str, attempt: &str, probation: &str) -> String {
     format!(
@@ -237,5 +237,92 @@ async fn a_parked_plugin_can_be_brought_back_by_hand() {
             record: parked.sequence
         })
     );
+    site.stop().await;
+}
+
+/// Each of these attempts is ended by the host: by its steps, by its time, or by the time of a call that does not come back. The calls before
+/// that were all answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_that_never_end_count_for_probation() {
+    let server = Server::new(|stream| async move {
+        // Open and silent.
+        let _stream = stream;
+        std::future::pending::<()>().await;
+    })
+    .await;
+    for (attempt, limits, expected) in [
+        ("steps", "steps = 3", "was not done after 3 steps"),
+        ("insist", "attempt-time = \"100ms\"", "went on after it was told"),
+        (
+            "loop",
+            "attempt-time = \"100ms\"\nwall-clock = \"30m\"\ncpu = \"30m\"",
+            "took longer than 5",
+        ),
+    ] {
+        let site = Site::with(&[("tests/odd-probe", "endless", Some(&probe("v1", "report", "")))]).await;
+        let second = probe("v2", attempt, "most = 1").replace(
+            "[limits]",
+            &format!("[grants]\nnetwork = [\"task\"]\n[limits]\n{limits}"),
+        );
+        site.replace("tests/odd-probe", "endless", &second).await;
+        let mut changes = site.plugins.changes();
+        for _ in 0..2 {
+            let found = site.look("endless", "{}", Some(&server.endpoint)).await;
+            assert!(found.is_err(), "{attempt}: {found:?}");
+        }
+        let Change::RolledBack { reason, .. } = next(&mut changes).await else {
+            panic!("{attempt}")
+        };
+        assert!(
+            reason.contains("2 faults") && reason.contains(expected),
+            "{attempt}: {reason}"
+        );
+        assert_eq!(site.look("endless", "{}", None).await, Ok(reports("v1", 1)));
+        site.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_version_whose_attempts_never_end_is_parked() {
+    let server = Server::new(|_| async {}).await;
+    let manifest = probe("v1", "steps", "most = 1")
+        .replace("[limits]", "[grants]\nnetwork = [\"task\"]\n[limits]\nsteps = 3");
+    let site = Site::with(&[("tests/odd-probe", "endless", Some(&manifest))]).await;
+    let mut changes = site.plugins.changes();
+    for _ in 0..2 {
+        assert!(site.look("endless", "{}", Some(&server.endpoint)).await.is_err());
+    }
+    let change = next(&mut changes).await;
+    assert!(
+        matches!(&change, Change::Parked { reason, .. } if reason.contains("2 calls in a row")),
+        "{change:?}"
+    );
+    let status = site.status("endless");
+    assert_eq!((status.state, status.timeouts), (State::Parked, 2));
+    assert!(status.last_trap.unwrap().fault.contains("after 3 steps"));
+    site.stop().await;
+}
+
+/// What an operator sees beside a version is its own: not the faults of the version that it replaced.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counters_are_of_the_version_that_serves() {
+    let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("v1", "report", "")))]).await;
+    for settings in [
+        r#"{"do":"trap"}"#,
+        r#"{"do":"connect","host":"192.0.2.1","port":1}"#,
+    ] {
+        drop(site.look("odd", settings, None).await);
+    }
+    let status = site.status("odd");
+    assert_eq!((status.calls, status.traps, status.denials), (3, 1, 1));
+    site.replace("tests/odd-probe", "odd", &probe("v2", "report", ""))
+        .await;
+    let status = site.status("odd");
+    assert_eq!((status.calls, status.traps, status.denials), (0, 0, 0));
+    assert!(site.look("odd", "{}", None).await.is_ok());
+    assert_eq!(site.status("odd").calls, 1);
+    // The version that returns begins anew, too.
+    site.plugins.rollback("odd", Some(1), "x").await.unwrap();
+    assert_eq!((site.status("odd").calls, site.status("odd").traps), (0, 0));
     site.stop().await;
 }

@@ -104,8 +104,18 @@ async fn traps_memory_stack_and_nonsense() {
     stopped(&site, r#"{"do":"output","bytes":100000}"#, output).await;
     stopped(&site, r#"{"do":"bad-json"}"#, "no JSON object").await;
     stopped(&site, r#"{"do":"bad-text"}"#, "utf-8").await;
-    assert_eq!(status(&site, "odd").traps, 7);
-    assert_eq!(site.ended("odd", "trap"), 7);
+    let code = "expected one from 100 to 599";
+    for status in [0, 99, 600, 9999] {
+        stopped(&site, &format!(r#"{{"do":"status","status":{status}}}"#), code).await;
+    }
+    assert_eq!(status(&site, "odd").traps, 11);
+    assert_eq!(site.ended("odd", "trap"), 11);
+    for status in [100, 599] {
+        let found = site
+            .look("odd", &format!(r#"{{"do":"status","status":{status}}}"#), None)
+            .await;
+        assert_eq!(found, Ok(Outcome::Http(status)));
+    }
     let fine = site.look("odd", r#"{"do":"output","bytes":1000}"#, None).await;
     assert!(fine.is_ok(), "{fine:?}");
     site.stop().await;

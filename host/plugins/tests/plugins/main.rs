@@ -11,7 +11,9 @@
 )]
 
 mod admission;
+mod compiling;
 mod counted;
+mod directory;
 mod firstparty;
 mod hostile;
 mod hostile_registry;

@@ -1,8 +1,11 @@
 //! What a probe may reach.
 
+use std::sync::{Arc, Mutex};
+
+use tokio::io::AsyncWriteExt;
 use transom_plugins::{Reserved, probe::Kind};
 
-use crate::support::{Server, Site, custom, logged, request, response};
+use crate::support::{Server, Site, custom, logged, read_head, request, response};
 
 async fn odd(grants: &str) -> Site {
     let manifest = format!("world = \"check-probe\"\n[grants]\n{grants}\n[limits]\nmemory = \"16MiB\"\n");
@@ -287,5 +290,50 @@ async fn commands_are_granted_apart() {
     let site = odd("command = true").await;
     let found = site.plugins.probe(Kind::Named("odd".into()), asked, None).await;
     assert_eq!(found, Ok(custom(r#"{"run": "unavailable"}"#)));
+    site.stop().await;
+}
+
+/// A guest's `Host` would reach another site behind the address that was granted, and a length of its own another request behind this one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_that_frame_a_request_are_the_hosts() {
+    let site = odd("network = [\"task\"]").await;
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&heads);
+    let server = Server::new(move |mut stream| {
+        let seen = Arc::clone(&seen);
+        async move {
+            let head = read_head(&mut stream).await;
+            seen.lock().unwrap().push(head);
+            // The peer may have left.
+            let _ = stream.write_all(response(200, "", "").as_bytes()).await;
+        }
+    })
+    .await;
+    let at = Some(&server.endpoint);
+    let ask =
+        |name: &str, value: &str| format!(r#"{{"do":"http","path":"/","headers":[["{name}","{value}"]]}}"#);
+    for (name, value) in [
+        ("Host", "admin.example"),
+        ("host", ""),
+        ("Content-Length", "0"),
+        ("Transfer-Encoding", "chunked"),
+        ("Connection", "keep-alive"),
+        ("Keep-Alive", "timeout=5"),
+        ("Proxy-Connection", "keep-alive"),
+        ("TE", "trailers"),
+        ("Trailer", "x"),
+        ("Upgrade", "websocket"),
+    ] {
+        let found = site.look("odd", &ask(name, value), at).await;
+        assert_eq!(found, Ok(custom(r#"{"http": "protocol"}"#)), "{name}");
+    }
+    assert_eq!(*heads.lock().unwrap(), Vec::<String>::new(), "nothing was sent");
+    let found = site.look("odd", &ask("X-Other", "fine"), at).await;
+    assert_eq!(found, Ok(custom(r#"{"status": 200, "bytes": 0}"#)));
+    let heads = heads.lock().unwrap().clone();
+    let head = heads[0].to_ascii_lowercase();
+    assert!(head.contains("x-other: fine"), "{head}");
+    let host = format!("host: 127.0.0.1:{}\r\n", server.endpoint.port);
+    assert!(head.contains(&host), "{head}");
     site.stop().await;
 }

@@ -218,6 +218,32 @@ pub(crate) fn stamped(component: &[u8], stamp: u32) -> Vec<u8> {
     with_sections(component, &[section(0, &content)])
 }
 
+/// A component of one core module that takes minutes to compile: so many functions, all alike.
+pub(crate) fn slow_to_compile(functions: usize) -> Vec<u8> {
+    // local.get 0, local.get 0, i32.mul, local.get 0, i32.add, local.set 0
+    let work = [0x20, 0, 0x20, 0, 0x6c, 0x20, 0, 0x6a, 0x21, 0].repeat(50);
+    let body = [&[0][..], &work, &[0x20, 0, 0x0b]].concat();
+    let code = [number(body.len()), body].concat();
+    let module = [
+        b"\0asm\x01\0\0\0".to_vec(),
+        section(1, &[1, 0x60, 1, 0x7f, 1, 0x7f]),
+        section(3, &[number(functions), vec![0; functions]].concat()),
+        section(10, &[number(functions), code.repeat(functions)].concat()),
+    ]
+    .concat();
+    [b"\0asm\x0d\0\x01\0".to_vec(), section(1, &module)].concat()
+}
+
+/// Waits for something that needs no more than a look.
+pub(crate) async fn until(what: &str, is: impl Fn() -> bool) {
+    let done = async {
+        while !is() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, done).await.expect(what);
+}
+
 /// How many sections of this kind a component has itself.
 pub(crate) fn sections_of(component: &[u8], kind: u8) -> usize {
     let mut at = 8;

@@ -247,3 +247,35 @@ async fn warm_calls_are_measured_also_over_worn_instances() {
         "{error}"
     );
 }
+
+/// A case whose answer would not come in service is not passed, and says why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_case_tells_of_headers_that_are_the_hosts() {
+    let work = work(
+        "tests/odd-probe",
+        "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n",
+    );
+    let case = |answer: &str, expect: &str| {
+        format!(
+            "[[case]]\nendpoint = \"10.0.0.1:80\"\n\
+             settings = {{ do = \"http\", path = \"/\", headers = [[\"Host\", \"a.example\"]] }}\n\
+             answers = [{answer}]\nexpect = {expect}\n"
+        )
+    };
+    let cases = [
+        case(
+            "{ http = { status = 200 } }",
+            "{ custom = { status = 200, bytes = 0 } }",
+        ),
+        case("{ error = \"protocol\" }", "{ custom = { http = \"protocol\" } }"),
+    ];
+    let cases = Cases::from_toml(&cases.concat()).unwrap();
+    let reports = Workbench::new().unwrap().test(&work, &cases).await.unwrap();
+    assert_eq!(reports[0].verdict, Verdict::Failed, "{reports:?}");
+    let reason = reports[0].reason.as_deref().unwrap();
+    assert!(
+        reason.contains("the header host, which is the host's to set"),
+        "{reason}"
+    );
+    assert_eq!(reports[1].verdict, Verdict::Passed, "{reports:?}");
+}

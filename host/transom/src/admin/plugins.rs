@@ -1,18 +1,33 @@
 //! `/v1/plugins`: what the plugins do, what was done with them, and what an operator has done.
 
+use axum::Router;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
-use transom_plugins::{OrderError, Plugins};
+use transom_plugins::{OrderError, Plugins, shown, shown_json};
 use transom_web::ApiError;
 
 /// Who asks, when the request does not say.
 const SOMEBODY: &str = "operator";
+
+/// JSON that may have words of guests in it: characters that a terminal would act on are escaped.
+struct Shown<T>(T);
+
+impl<T: Serialize> IntoResponse for Shown<T> {
+    fn into_response(self) -> Response {
+        match serde_json::to_string(&self.0) {
+            Ok(text) => {
+                let headers = [(header::CONTENT_TYPE, "application/json")];
+                (headers, shown_json(&text).into_owned()).into_response()
+            }
+            Err(error) => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        }
+    }
+}
 
 pub(super) fn routes() -> Router<Plugins> {
     Router::new()
@@ -24,8 +39,8 @@ pub(super) fn routes() -> Router<Plugins> {
         .route("/v1/plugins/{name}/promote", post(promote))
 }
 
-async fn list(State(plugins): State<Plugins>) -> Json<serde_json::Value> {
-    Json(json!({"plugins": plugins.list()}))
+async fn list(State(plugins): State<Plugins>) -> Shown<serde_json::Value> {
+    Shown(json!({"plugins": plugins.list()}))
 }
 
 async fn show(State(plugins): State<Plugins>, Path(name): Path<String>) -> Result<Response, ApiError> {
@@ -33,22 +48,23 @@ async fn show(State(plugins): State<Plugins>, Path(name): Path<String>) -> Resul
         .list()
         .into_iter()
         .find(|status| status.name == name)
-        .map(|status| Json(status).into_response())
-        .ok_or_else(|| ApiError::not_found(format!("no plugin is called `{name}`")))
+        .map(|status| Shown(status).into_response())
+        .ok_or_else(|| ApiError::not_found(format!("no plugin is called `{}`", shown(&name))))
 }
 
-async fn rescan(State(plugins): State<Plugins>) -> Json<serde_json::Value> {
-    Json(json!({"changes": plugins.rescan().await}))
+async fn rescan(State(plugins): State<Plugins>) -> Shown<serde_json::Value> {
+    Shown(json!({"changes": plugins.rescan().await}))
 }
 
 async fn history(State(plugins): State<Plugins>, Path(name): Path<String>) -> Result<Response, ApiError> {
     let (records, kept) = plugins.history(&name);
     if records.is_empty() {
         return Err(ApiError::not_found(format!(
-            "nothing is recorded of a plugin `{name}`"
+            "nothing is recorded of a plugin `{}`",
+            shown(&name)
         )));
     }
-    Ok(Json(json!({"kept": kept, "records": records})).into_response())
+    Ok(Shown(json!({"kept": kept, "records": records})).into_response())
 }
 
 /// What an operator asks for; the body may be left out.
@@ -85,7 +101,7 @@ async fn rollback(
 ) -> Result<Response, ApiError> {
     let order = Order::read(&body)?;
     let change = plugins.rollback(&name, order.record, order.by()).await;
-    Ok(Json(change.map_err(|error| refused(&error))?).into_response())
+    Ok(Shown(change.map_err(|error| refused(&error))?).into_response())
 }
 
 async fn promote(
@@ -95,7 +111,7 @@ async fn promote(
 ) -> Result<Response, ApiError> {
     let order = Order::read(&body)?;
     let change = plugins.promote(&name, order.by()).await;
-    Ok(Json(change.map_err(|error| refused(&error))?).into_response())
+    Ok(Shown(change.map_err(|error| refused(&error))?).into_response())
 }
 
 fn refused(error: &OrderError) -> ApiError {
@@ -105,5 +121,5 @@ fn refused(error: &OrderError) -> ApiError {
         OrderError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::CONFLICT,
     };
-    ApiError::new(status, error.to_string())
+    ApiError::new(status, shown(&error.to_string()))
 }

@@ -23,6 +23,9 @@ const LEASE_SECONDS: RangeInclusive<u64> = 1..=600;
 /// What `plugins.oci` may say of times.
 const OCI_SECONDS: RangeInclusive<u64> = 1..=86_400;
 
+/// What `plugins.compile_timeout_seconds` may be.
+const COMPILE_SECONDS: RangeInclusive<u64> = 1..=3600;
+
 /// Keys given on the command line, as `section.key` to value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides(BTreeMap<String, Value>);
@@ -230,8 +233,15 @@ fn refuse_gaps(settings: &Settings) -> anyhow::Result<()> {
     bail!("{}", gaps.join("\n"));
 }
 
-/// A registry is not asked without a pause, and not waited for without end.
+/// A registry is not asked without a pause, and neither it nor the compiler is waited for without end.
 fn refuse_pauses(settings: &Settings) -> anyhow::Result<()> {
+    let seconds = settings.plugins.compile_timeout_seconds;
+    if !COMPILE_SECONDS.contains(&seconds) {
+        let (least, most) = (COMPILE_SECONDS.start(), COMPILE_SECONDS.end());
+        bail!(
+            "`plugins.compile_timeout_seconds` is {seconds}: it must be between {least} and {most} seconds"
+        );
+    }
     let oci = &settings.plugins.oci;
     for (key, seconds) in [
         ("refresh_seconds", oci.refresh_seconds),
@@ -369,6 +379,10 @@ mod tests {
             (
                 "[plugins.oci]\nrefresh_seconds = 0\n",
                 "`plugins.oci.refresh_seconds` is 0",
+            ),
+            (
+                "[plugins]\ncompile_timeout_seconds = 0\n",
+                "`plugins.compile_timeout_seconds` is 0: it must be between 1 and 3600 seconds",
             ),
             ("[[plugins.oci.logins]]\nuser = \"u\"\n", "registry"),
             ("[plugins.signatures]\nkey = []\n", "did you mean `keys`?"),

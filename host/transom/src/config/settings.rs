@@ -169,6 +169,8 @@ impl Default for Store {
 pub(crate) struct Plugins {
     /// The watched directory of `NAME.wasm` and `NAME.toml` pairs.
     pub(crate) dir: PathBuf,
+    /// Seconds that compiling one component may take.
+    pub(crate) compile_timeout_seconds: u64,
     #[serde(rename = "use")]
     pub(crate) uses: Uses,
     pub(crate) oci: Oci,
@@ -179,6 +181,7 @@ impl Default for Plugins {
     fn default() -> Self {
         Plugins {
             dir: "plugins".into(),
+            compile_timeout_seconds: 120,
             uses: Uses::default(),
             oci: Oci::default(),
             signatures: Signatures::default(),

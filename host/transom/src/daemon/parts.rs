@@ -229,6 +229,7 @@ pub(super) fn plugins_config(
             tcp: uses.tcp,
             exec: uses.exec,
         },
+        compile_timeout: Duration::from_secs(section.compile_timeout_seconds),
         ..transom_plugins::Config::new(section.dir)
     })
 }

@@ -66,6 +66,18 @@ pub enum Behaviour {
     BadText,
     /// Could not tell, in words that would drive a terminal and look like a line of the host's own.
     Forge,
+    /// Writes this to the log, and reports `{"said": TEXT}`.
+    Say {
+        /// As it is.
+        text: String,
+    },
+    /// Reports this HTTP status code.
+    Status {
+        /// Whatever it is.
+        status: u16,
+    },
+    /// Connects to the check's port and asks to receive again and again, whatever came of it.
+    Insist,
     /// Connects there and reports `{"connect": "ok"}` or the error's name.
     Connect {
         /// Where to.
@@ -82,7 +94,7 @@ pub enum Behaviour {
     },
     /// Asks the check's port for this path and reports `{"status": N, "bytes": N}` or `{"http": ERROR}`.
     Http {
-        /// Method, path and one header are handed on as they are.
+        /// Method, path and headers are handed on as they are.
         #[serde(default = "get")]
         method: String,
         /// As written.
@@ -93,6 +105,9 @@ pub enum Behaviour {
         /// How many redirects to follow.
         #[serde(default)]
         redirects: u8,
+        /// Headers.
+        #[serde(default)]
+        headers: Vec<(String, String)>,
     },
     /// Runs this where the task runs and reports `{"run": "ok"}` or the error's name.
     Run {
@@ -198,26 +213,31 @@ impl Look {
             return match behaviour {
                 Behaviour::Connect { host, port } => Step::Connect((Endpoint { host, port }, None)),
                 Behaviour::Run { command } => Step::Run(CommandLine::Shell(command)),
-                Behaviour::Steps | Behaviour::Receive | Behaviour::Send { .. } | Behaviour::Http { .. } => {
-                    failed(Reason::Invalid, "the check names no port")
-                }
+                Behaviour::Steps
+                | Behaviour::Insist
+                | Behaviour::Receive
+                | Behaviour::Send { .. }
+                | Behaviour::Http { .. } => failed(Reason::Invalid, "the check names no port"),
                 other => self.report(&other),
             };
         };
         match behaviour {
             Behaviour::Connect { host, port } => Step::Connect((Endpoint { host, port }, None)),
-            Behaviour::Steps | Behaviour::Receive | Behaviour::Send { .. } => Step::Connect((endpoint, None)),
+            Behaviour::Steps | Behaviour::Insist | Behaviour::Receive | Behaviour::Send { .. } => {
+                Step::Connect((endpoint, None))
+            }
             Behaviour::Http {
                 method,
                 path,
                 max_body,
                 redirects,
+                headers,
             } => Step::Http(HttpRequest {
                 method,
                 endpoint,
                 tls: None,
                 path,
-                headers: Vec::new(),
+                headers,
                 body: Vec::new(),
                 max_body,
                 redirects,
@@ -233,6 +253,7 @@ impl Look {
                 Some(endpoint) => Step::Connect((endpoint, None)),
                 None => failed(Reason::Invalid, "the check names no port"),
             },
+            (Behaviour::Insist, _) => Step::Receive(1024),
             (Behaviour::Receive, Answer::Connected(Ok(_))) => Step::Receive(64 * 1024),
             (Behaviour::Receive, Answer::Received(Ok(bytes))) if !bytes.is_empty() => {
                 self.received += bytes.len();
@@ -260,6 +281,11 @@ impl Look {
         match behaviour {
             Behaviour::Fail => failed(Reason::Unreachable, "failed, as asked"),
             Behaviour::Output { bytes } => custom("output", &format!("\"{}\"", "x".repeat(*bytes))),
+            Behaviour::Say { text } => {
+                log::warn!("{text}");
+                Step::Done(Outcome::Custom(serde_json::json!({"said": text}).to_string()))
+            }
+            Behaviour::Status { status } => Step::Done(Outcome::Http(*status)),
             Behaviour::BadJson => Step::Done(Outcome::Custom("{not json".to_owned())),
             Behaviour::BadText => Step::Done(Outcome::Custom(no_text())),
             Behaviour::Forge => failed(Reason::Unreachable, "gone\r\n2026 INFO all is well \u{1b}[2J\0"),
@@ -381,6 +407,14 @@ mod tests {
     #[test]
     fn it_is_never_done_when_asked_for_steps() {
         let (end, steps) = end("{}", r#"{"do": "steps"}"#, |_| Answer::Connected(Ok(1)));
+        assert_eq!((end, steps), (End::Endless, 11));
+    }
+
+    #[test]
+    fn it_insists_after_its_time() {
+        let (end, steps) = end("{}", r#"{"do": "insist"}"#, |_| {
+            Answer::Received(Err(IoError::TimedOut))
+        });
         assert_eq!((end, steps), (End::Endless, 11));
     }
 

@@ -2,9 +2,12 @@
 
 use std::{
     collections::HashMap,
+    ops::RangeInclusive,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
+use tokio::time::Instant;
 use wasmtime::component::ResourceAny;
 
 use super::{common, is_object};
@@ -13,8 +16,9 @@ use crate::{
         Live, World,
         bindings::probe::{CheckProbe, CheckProbePre},
         convert::probe as convert,
+        gate::Allowance,
         guest::Guest,
-        live::Reply,
+        live::{Reply, Said},
     },
     error::CallError,
     fault::Fault,
@@ -26,19 +30,25 @@ use crate::{
 
 pub(crate) struct Probe;
 
+/// `until`: when nobody waits for the attempt any more; none where somebody always does.
 pub(crate) enum Job {
     /// Begins an attempt and asks for its first step.
     Begin {
         request: Arc<Request>,
+        until: Option<Instant>,
         reply: Reply<(Lease, Step)>,
     },
     /// Hands over what came of a step and asks for the next.
     Next {
         key: Key,
         answer: Answer,
+        until: Option<Instant>,
         reply: Reply<Next>,
     },
 }
+
+/// The least that a call may take after its attempt's time is over, where its own limit is not below that.
+pub(crate) const LAST_WORD: Duration = Duration::from_secs(5);
 
 pub(crate) enum Next {
     Step(Step),
@@ -90,16 +100,28 @@ impl World for Probe {
 
     async fn run(live: &mut Live<Self>, shared: &Arc<Released>, job: Job) -> Result<(), Fault> {
         match job {
-            Job::Begin { request, reply } => {
-                let begun = begin(live, shared, &request).await;
-                live.answer_or_refuse(reply, begun, |(_, step)| matches!(step, Step::Failed(_)))
+            Job::Begin {
+                request,
+                until,
+                reply,
+            } => {
+                let begun = begin(live, shared, &request, until).await;
+                live.answer_as(reply, begun, |(_, step)| said(step))
             }
-            Job::Next { key, answer, reply } => {
+            Job::Next {
+                key,
+                answer,
+                until,
+                reply,
+            } => {
                 let Some(attempt) = live.held.attempts.get(&key.attempt).copied() else {
                     return live.answer(reply, Ok(Next::Lost));
                 };
-                let step = next(live, attempt, Some(answer)).await.map(Next::Step);
-                live.answer_or_refuse(reply, step, |it| matches!(it, Next::Step(Step::Failed(_))))
+                let step = next(live, attempt, Some(answer), until).await.map(Next::Step);
+                live.answer_as(reply, step, |it| match it {
+                    Next::Step(step) => said(step),
+                    Next::Lost => Said::Answer,
+                })
             }
         }
     }
@@ -154,8 +176,9 @@ async fn begin(
     live: &mut Live<Probe>,
     released: &Arc<Released>,
     request: &Request,
+    until: Option<Instant>,
 ) -> Result<(Lease, Step), Fault> {
-    let allowance = live.allowance();
+    let allowance = allowance(live, until);
     let request = convert::request(request);
     let attempts = live.bindings.transom_probe_probe().attempt();
     let call = attempts.call_constructor(&mut live.store, &request);
@@ -170,12 +193,17 @@ async fn begin(
         key,
         released: Arc::clone(released),
     };
-    let step = next(live, attempt, None).await?;
+    let step = next(live, attempt, None, until).await?;
     Ok((lease, step))
 }
 
-async fn next(live: &mut Live<Probe>, attempt: ResourceAny, answer: Option<Answer>) -> Result<Step, Fault> {
-    let allowance = live.allowance();
+async fn next(
+    live: &mut Live<Probe>,
+    attempt: ResourceAny,
+    answer: Option<Answer>,
+    until: Option<Instant>,
+) -> Result<Step, Fault> {
+    let allowance = allowance(live, until);
     let answer = answer.map(convert::answer);
     let attempts = live.bindings.transom_probe_probe().attempt();
     let call = attempts.call_next(&mut live.store, attempt, answer.as_ref());
@@ -188,6 +216,12 @@ async fn next(live: &mut Live<Probe>, attempt: ResourceAny, answer: Option<Answe
         Step::Done(Outcome::Custom(json)) if !is_object(json) => Err(Fault::Malformed(
             "a custom outcome that is no JSON object".to_owned(),
         )),
+        Step::Done(Outcome::Http(status)) if !STATUSES.contains(status) => {
+            let (least, most) = (STATUSES.start(), STATUSES.end());
+            Err(Fault::Malformed(format!(
+                "{status} as an HTTP status code: expected one from {least} to {most}"
+            )))
+        }
         _ => Ok(step),
     }
 }
@@ -197,5 +231,26 @@ fn too_large(plugin: &str, bytes: usize) -> Failure {
     Failure {
         reason: Reason::Plugin,
         message: format!("plugin `{plugin}`: result too large: {bytes} bytes, at most {MAX_OUTCOME}"),
+    }
+}
+
+/// What an HTTP status code may be.
+const STATUSES: RangeInclusive<u16> = 100..=599;
+
+/// A call ends at the latest when its attempt is given up: one that never comes back is a fault then, whatever its own limit is.
+fn allowance(live: &mut Live<Probe>, until: Option<Instant>) -> Allowance {
+    let allowance = live.allowance();
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()).max(LAST_WORD));
+    Allowance {
+        wall_clock: left.map_or(allowance.wall_clock, |left| left.min(allowance.wall_clock)),
+        ..allowance
+    }
+}
+
+fn said(step: &Step) -> Said {
+    match step {
+        Step::Done(_) => Said::Answer,
+        Step::Failed(_) => Said::Refusal,
+        _ => Said::Part,
     }
 }

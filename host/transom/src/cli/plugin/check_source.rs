@@ -40,7 +40,7 @@ pub(super) async fn verdict(
     let mut changes = plugins.changes();
     let seen = || plugins.list().into_iter().find(|status| status.name == NAME);
     let settled = async {
-        while seen().is_some_and(|status| status.state == State::Fetching) {
+        while seen().is_some_and(|status| matches!(status.state, State::Fetching | State::Admitting)) {
             match changes.recv().await {
                 Ok(Change::Admitted { .. } | Change::Refused { .. }) | Err(RecvError::Closed) => break,
                 Ok(_) | Err(RecvError::Lagged(_)) => {}

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::json;
+use transom_plugins::{PushError, Registries};
 
 use super::registry::RegistryArgs;
 use crate::exit::{Misconfigured, Unavailable};
@@ -67,19 +69,42 @@ impl Push {
             annotations,
             key: self.sign.as_ref().map(read).transpose()?,
         };
-        let source = push.to(&self.place, &registries).await.map_err(|error| {
-            let known = matches!(
-                error,
-                transom_plugins::PushError::Place { .. } | transom_plugins::PushError::Key { .. }
-            );
-            let error = anyhow::Error::new(error);
-            if known {
-                error.context(Misconfigured)
-            } else {
-                error.context(Unavailable)
-            }
-        })?;
+        let source = match push.to(&self.place, &registries).await {
+            Ok(source) => source,
+            Err(error) => return Err(explained(error, &registries).await),
+        };
         let rows = [vec!["source".to_owned(), source.clone()]];
         output::print(self.output, &json!({"source": source}), &["key", "value"], rows)
     }
+}
+
+/// Why it was not pushed, with a hint where the registry would have taken it without TLS.
+async fn explained(error: PushError, registries: &Registries) -> anyhow::Error {
+    let registry = match &error {
+        PushError::Place { .. } | PushError::Key { .. } => {
+            return anyhow::Error::new(error).context(Misconfigured);
+        }
+        PushError::Registry { registry, .. } | PushError::TimedOut { registry, .. } => registry,
+    };
+    if registries.plain_http.contains(registry) || !speaks_plain_http(registry).await {
+        return anyhow::Error::new(error).context(Unavailable);
+    }
+    anyhow::anyhow!(
+        "{error}. {registry} answers without TLS, which is not used unless it is asked for: add `--plain-http {registry}`, or name it in \
+         `plugins.oci.plain_http` of the configuration"
+    )
+    .context(Unavailable)
+}
+
+/// Whether a registry answers the question for its version without TLS. A port with TLS answers such a request with 400, if at all.
+async fn speaks_plain_http(registry: &str) -> bool {
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .tls_certs_only([])
+        .redirect(reqwest::redirect::Policy::none())
+        .timeout(Duration::from_secs(3))
+        .build();
+    let Ok(client) = client else { return false };
+    let answer = client.get(format!("http://{registry}/v2/")).send().await;
+    answer.is_ok_and(|it| matches!(it.status().as_u16(), 200 | 401))
 }

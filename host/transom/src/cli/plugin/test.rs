@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use serde_json::{Map, Value, json};
 use transom_plugins::workbench::{Report, Verdict, Workbench};
+use transom_plugins::{shown, shown_json};
 
 use super::work::{Component, Form, bytes, cases, micros};
 use crate::output::{self, Output};
@@ -71,10 +72,13 @@ fn row(report: &Report) -> Vec<String> {
 }
 
 fn explain(report: &Report) {
-    eprintln!("\n{}:", report.name);
+    eprintln!("\n{}:", shown(&report.name));
     let line = |what: &str, keys: &Option<Map<String, Value>>| {
         if let Some(keys) = keys {
-            eprintln!("  {what}  {}", Value::Object(keys.clone()));
+            eprintln!(
+                "  {what}  {}",
+                shown_json(&Value::Object(keys.clone()).to_string())
+            );
         }
     };
     match report.verdict {
@@ -87,9 +91,9 @@ fn explain(report: &Report) {
             }
         }
         Verdict::Failed => {
-            eprintln!("  {}", report.reason.as_deref().unwrap_or("no answer"));
+            eprintln!("  {}", shown(report.reason.as_deref().unwrap_or("no answer")));
             for frame in &report.backtrace {
-                eprintln!("    {frame}");
+                eprintln!("    {}", shown(frame));
             }
         }
     }

@@ -1,0 +1,115 @@
+//! What takes long: admitting a component, and having an earlier version return. Both are done aside from the directory's task, which
+//! goes on with orders, with versions that fail and with other plugins meanwhile, and is told what came of it.
+//!
+//! A plugin has one admission under way at most. When its files change, or an operator goes back to an earlier version, what is under way is given
+//! up, compiling included, and nothing comes of it. So many are under way over all plugins as [`ADMISSIONS`] says; the others wait, and are
+//! read again when it is their turn. Returns that operators order wait for nobody, and compile in places of their own.
+
+use tokio::sync::oneshot;
+use tokio_util::sync::DropGuard;
+
+use super::{Directory, files::Fingerprint, life::Judged};
+use crate::{admission::Admitted, error::OrderError, origin::Origin, status::Change};
+
+/// Admissions that are under way at once.
+pub(super) const ADMISSIONS: usize = 4;
+
+/// Tells what is under way from what was before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ticket(u64);
+
+/// What is under way; dropping it gives it up.
+pub(super) struct Task {
+    ticket: Ticket,
+    _stop: DropGuard,
+}
+
+/// An admission that is under way.
+pub(super) struct Admission {
+    pub(super) task: Task,
+    pub(super) files: Fingerprint,
+    pub(super) origin: Origin,
+    /// What the version before it imports, as it was asked with.
+    pub(super) before: Option<Vec<String>>,
+}
+
+/// An order to go back that is under way.
+pub(super) struct Return {
+    pub(super) task: Task,
+    pub(super) record: u64,
+    pub(super) by: String,
+    pub(super) answer: oneshot::Sender<Result<Change, OrderError>>,
+    /// An admission was given up for it.
+    pub(super) interrupted: bool,
+}
+
+/// What came of it.
+pub(super) enum Came {
+    Judged(Judged),
+    Returned(Result<Admitted, OrderError>),
+}
+
+/// Something ended, and what came of it; nothing where it was given up, or broke.
+pub(crate) struct Ended {
+    pub(super) name: String,
+    pub(super) ticket: Ticket,
+    pub(super) came: Option<Came>,
+}
+
+impl Task {
+    pub(super) fn is(&self, ticket: Ticket) -> bool {
+        self.ticket == ticket
+    }
+}
+
+impl Directory {
+    /// Does this aside; how it ended is said by `self.tasks`.
+    pub(super) fn begin_aside(
+        &mut self,
+        name: &str,
+        work: impl Future<Output = Came> + Send + 'static,
+    ) -> Task {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        let around = self.around();
+        let token = around.token.child_token();
+        let stop = token.clone().drop_guard();
+        let (tell, told) = oneshot::channel();
+        // Guests are entered there.
+        around.lanes.spawn(&around.tracker, async move {
+            if let Some(came) = token.run_until_cancelled(work).await {
+                // The directory may have ended.
+                drop(tell.send(came));
+            }
+        });
+        let name = name.to_owned();
+        self.tasks.spawn(async move {
+            let came = told.await.ok();
+            Ended { name, ticket, came }
+        });
+        Task { ticket, _stop: stop }
+    }
+
+    /// Whether one more admission may begin, or has to wait for its turn.
+    pub(super) fn has_room(&self) -> bool {
+        self.admissions.len() < ADMISSIONS
+    }
+
+    /// Whether a plugin's files are not done with.
+    pub(super) fn is_pending(&self, name: &str) -> bool {
+        self.admissions.contains_key(name) || self.waiting.contains_key(name)
+    }
+
+    /// Gives up what is under way of a plugin's files; whether there was anything.
+    pub(super) fn give_up(&mut self, name: &str) -> bool {
+        let there = self.is_pending(name);
+        if there {
+            self.admissions.remove(name);
+            self.waiting.remove(name);
+            self.change_table(|table| {
+                let _ = table.admitting.remove(name);
+            });
+        }
+        there
+    }
+}

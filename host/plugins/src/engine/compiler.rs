@@ -1,0 +1,291 @@
+//! Compiling, aside from everything else and within bounds.
+//!
+//! A component is compiled on threads of its own that end with it, so that one which takes long holds up neither calls nor the compiling of
+//! others. It has a time limit. The engine has no way to interrupt its compiler, but the compiler tells each thread's profiler when it
+//! begins a pass over a function, and ours ends the compilation there (by unwinding) once nobody waits for it any more. The pass that is under
+//! way is not interrupted: over one very large function it may go on for long. Until it ends the compilation keeps its place, so
+//! that there are never more than [`PLACES`] of them.
+//!
+//! What is soon done is compiled like any other work of the daemon. A thread that has used more of the processor than [`SOON`] goes on at low priority, unless an
+//! operator waits for it: then neither the daemon's ports nor other components wait behind it on a machine that has much to do.
+
+use std::{
+    any::Any,
+    cell::Cell,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{self, available_parallelism},
+    time::Duration,
+};
+
+use cranelift_codegen::timing::{Pass, Profiler, set_thread_profiler};
+use nix::time::{ClockId, clock_gettime};
+use tokio::{
+    sync::{Semaphore, oneshot},
+    time::timeout,
+};
+use wasmtime::{Config as EngineConfig, Engine as Wasmtime};
+
+use super::{Artefact, CompileError, common_config};
+use crate::{lanes::yield_to_others, text::one_line};
+
+/// Processor time that a thread may use before it gets a low priority: by the clock it would be the busy machine that makes it slow.
+const SOON: Duration = Duration::from_secs(5);
+/// Threads for one component.
+const THREADS: usize = 4;
+/// Components that are compiled at once, those that were given up and have not ended yet among them.
+const PLACES: usize = 4;
+
+/// Where components are compiled. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Compilers {
+    limit: Duration,
+    places: Arc<Semaphore>,
+    haste: Haste,
+}
+
+/// Whether compiling takes precedence over other work of the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// What the directory has: at low priority when it takes long.
+    None,
+    /// What an operator waits for.
+    Some,
+}
+
+impl Compilers {
+    pub(crate) fn new(limit: Duration, haste: Haste) -> Compilers {
+        Compilers {
+            limit,
+            places: Arc::new(Semaphore::new(PLACES)),
+            haste,
+        }
+    }
+
+    /// Compiles within the limit. A caller that goes away gives the compilation up.
+    pub(crate) async fn compile(&self, component: Arc<Vec<u8>>) -> Result<Artefact, CompileError> {
+        let haste = self.haste;
+        self.run(move |wanted| precompile(&component, &wanted, haste))
+            .await
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Wanted) -> Result<T, CompileError> + Send + 'static,
+    ) -> Result<T, CompileError> {
+        let limit = self.limit;
+        let place = timeout(limit, Arc::clone(&self.places).acquire_owned()).await;
+        let Ok(Ok(place)) = place else {
+            return Err(CompileError::NoPlace(PLACES, limit));
+        };
+        let wanted = Wanted::default();
+        let _waiting = Waiting(wanted.clone());
+        let (answer, done) = oneshot::channel();
+        let work = move || {
+            let found = catch_unwind(AssertUnwindSafe(|| work(wanted)));
+            drop(place);
+            // Given up: nobody is told.
+            drop(answer.send(found.unwrap_or(Err(CompileError::Broke))));
+        };
+        // Not one of the runtime's own threads: the daemon would wait for it when it stops.
+        let started = thread::Builder::new().name("plugin-compile".into()).spawn(work);
+        started.map_err(|error| CompileError::Thread(error.to_string()))?;
+        match timeout(limit, done).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(_dropped)) => Err(CompileError::Broke),
+            Err(_elapsed) => Err(CompileError::TooLong(limit)),
+        }
+    }
+}
+
+/// Whether somebody still waits for a compilation.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted(Arc<AtomicBool>);
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Wanted(Arc::new(AtomicBool::new(true)))
+    }
+}
+
+/// Whoever waits for a compilation; dropping it gives that up.
+struct Waiting(Wanted);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.0.store(false, Relaxed);
+    }
+}
+
+/// What a compilation that was given up unwinds with.
+struct GivenUp;
+
+/// Asked by the compiler at the beginning of each pass.
+struct Ask {
+    wanted: Wanted,
+    /// Whether this thread may still get a low priority.
+    may_yield: Cell<bool>,
+}
+
+impl Profiler for Ask {
+    fn start_pass(&self, _pass: Pass) -> Box<dyn Any> {
+        if !self.wanted.0.load(Relaxed) {
+            // Not a panic: nothing is wrong, and nothing is to be said of it.
+            resume_unwind(Box::new(GivenUp));
+        }
+        if self.may_yield.get() && used_by_this_thread() > SOON {
+            self.may_yield.set(false);
+            yield_to_others();
+        }
+        Box::new(())
+    }
+}
+
+fn used_by_this_thread() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+/// Compiles in an engine made for it, so that what compiling leaves behind goes with that. Blocks for tens of milliseconds to minutes.
+pub(crate) fn precompile(component: &[u8], wanted: &Wanted, haste: Haste) -> Result<Artefact, CompileError> {
+    let mut config = EngineConfig::new();
+    common_config(&mut config);
+    let wanted = wanted.clone();
+    // Threads of its own: those that all share would go on with what was given up before they begin with anything else.
+    let threads = rayon::ThreadPoolBuilder::new()
+        .num_threads(available_parallelism().map_or(1, |it| it.get().min(THREADS)))
+        .thread_name(|number| format!("plugin-compile-{number}"))
+        .start_handler(move |_| {
+            let ask = Ask {
+                wanted: wanted.clone(),
+                may_yield: Cell::new(haste == Haste::None),
+            };
+            drop(set_thread_profiler(Box::new(ask)));
+        })
+        .build()
+        .map_err(|error| CompileError::Thread(error.to_string()))?;
+    threads
+        .install(|| Wasmtime::new(&config).and_then(|engine| engine.precompile_component(component)))
+        .map(Artefact)
+        .map_err(|error| CompileError::Invalid(one_line(&format!("{error:#}"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(20);
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn compilers(limit: Duration) -> Compilers {
+        Compilers::new(limit, Haste::None)
+    }
+
+    /// Work that nothing interrupts; it ends when the sender is dropped.
+    fn stuck() -> (
+        mpsc::Sender<()>,
+        impl FnOnce(Wanted) -> Result<(), CompileError> + Send + 'static,
+    ) {
+        let (release, released) = mpsc::channel::<()>();
+        let work = move |_| {
+            let _ = released.recv();
+            Ok(())
+        };
+        (release, work)
+    }
+
+    #[tokio::test]
+    async fn compiling_ends_with_its_limit() {
+        let (_release, work) = stuck();
+        let error = compilers(SHORT).run(work).await.unwrap_err();
+        assert!(matches!(error, CompileError::TooLong(SHORT)), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("20ms") && text.contains("plugins.compile_timeout_seconds"),
+            "{text}"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_was_given_up_keeps_its_place_until_it_ends() {
+        let compilers = compilers(SHORT);
+        let mut releases = Vec::new();
+        for _ in 0..PLACES {
+            let (release, work) = stuck();
+            releases.push(release);
+            assert!(matches!(compilers.run(work).await, Err(CompileError::TooLong(_))));
+        }
+        let refused = compilers.run(|_| Ok(())).await.unwrap_err();
+        assert!(matches!(refused, CompileError::NoPlace(PLACES, _)), "{refused}");
+        drop(releases);
+        let patient = Compilers {
+            limit: LONG,
+            ..compilers
+        };
+        patient.run(|_| Ok(())).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_mistake_of_the_compiler_is_told() {
+        let compilers = compilers(LONG);
+        let broken = compilers
+            .run(|_| -> Result<(), _> { resume_unwind(Box::new("broken")) })
+            .await;
+        assert!(matches!(broken, Err(CompileError::Broke)));
+        assert!(compilers.run(|_| Ok(())).await.is_ok());
+    }
+
+    /// A component with one core module of so many functions, each with so many additions.
+    fn large(functions: usize, additions: usize) -> Vec<u8> {
+        fn number(mut value: usize) -> Vec<u8> {
+            let mut bytes = Vec::new();
+            while value >= 0x80 {
+                bytes.push((value & 0x7f) as u8 | 0x80);
+                value >>= 7;
+            }
+            bytes.push(value as u8);
+            bytes
+        }
+        let section = |id: u8, content: &[u8]| [&[id][..], &number(content.len()), content].concat();
+        // local.get 0, local.get 0, i32.mul, local.get 0, i32.add, local.set 0
+        let body = [
+            &[0][..],
+            &[0x20, 0, 0x20, 0, 0x6c, 0x20, 0, 0x6a, 0x21, 0].repeat(additions),
+            &[0x20, 0, 0x0b],
+        ]
+        .concat();
+        let code = [number(body.len()), body].concat();
+        let module = [
+            b"\0asm\x01\0\0\0".to_vec(),
+            // (func (param i32) (result i32))
+            section(1, &[1, 0x60, 1, 0x7f, 1, 0x7f]),
+            section(3, &[number(functions), vec![0; functions]].concat()),
+            section(10, &[number(functions), code.repeat(functions)].concat()),
+        ]
+        .concat();
+        [b"\0asm\x0d\0\x01\0".to_vec(), section(1, &module)].concat()
+    }
+
+    /// Compiling to the end would take minutes; the place is free again long before.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_compiler_stops_when_nobody_waits_any_more() {
+        let component = Arc::new(large(40_000, 50));
+        let compilers = compilers(Duration::from_secs(1));
+        let error = compilers.compile(component).await.map(drop).unwrap_err();
+        assert!(matches!(error, CompileError::TooLong(_)), "{error}");
+        let all = u32::try_from(PLACES).unwrap();
+        let places = timeout(LONG, compilers.places.acquire_many(all)).await;
+        assert!(places.is_ok(), "it goes on");
+    }
+
+    #[tokio::test]
+    async fn compiled_as_a_whole_it_is_as_ever() {
+        let component = Arc::new(large(3, 3));
+        let artefact = compilers(LONG).compile(component).await.unwrap();
+        assert!(super::super::Engine::new(1).unwrap().load(&artefact).is_ok());
+    }
+}

@@ -1,0 +1,202 @@
+//! A component that takes long to compile holds nothing up, and is refused in the end.
+
+use std::time::Duration;
+
+use transom_plugins::{Change, OrderError, Outcome as Came, State};
+
+use crate::support::{PATIENCE, Site, component, custom, put, slow_to_compile, stamped, until};
+
+/// Compiling all of them takes minutes on any machine.
+const FUNCTIONS: usize = 40_000;
+
+fn marked(mark: &str, attempt: &str) -> String {
+    format!(
+        "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[probation]\nmost = 0\n\
+         [config]\nmark = \"{mark}\"\nattempt = {{ do = \"{attempt}\" }}\n"
+    )
+}
+
+fn report(mark: &str) -> transom_plugins::probe::Outcome {
+    custom(&format!(r#"{{"mark": "{mark}", "attempt": 1}}"#))
+}
+
+/// Puts a component there that is slow to compile, and waits until that is under way.
+async fn begin_slow(site: &Site, name: &str) {
+    let dir = site.dir.path();
+    put(dir, &format!("{name}.toml"), marked("slow", "report").as_bytes());
+    put(dir, &format!("{name}.wasm"), &slow_to_compile(FUNCTIONS));
+    until("the slow one to be compiled", || is_admitting(site, name)).await;
+}
+
+fn is_admitting(site: &Site, name: &str) -> bool {
+    let list = site.plugins.list();
+    list.iter().any(|it| it.name == name && it.admitting.is_some())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orders_and_probation_do_not_wait_for_a_compilation() {
+    let first = marked("v1", "report");
+    let site = Site::with(&[
+        ("tests/odd-probe", "ordered", Some(&first)),
+        ("tests/odd-probe", "failing", Some(&first)),
+    ])
+    .await;
+    site.replace("tests/odd-probe", "ordered", &marked("v2", "report"))
+        .await;
+    site.replace("tests/odd-probe", "failing", &marked("v2", "trap"))
+        .await;
+    begin_slow(&site, "slow").await;
+    let slow = site.status("slow");
+    assert_eq!((slow.state, slow.refusal), (State::Admitting, None));
+
+    // An operator goes back.
+    let change = tokio::time::timeout(PATIENCE, site.plugins.rollback("ordered", None, "x"))
+        .await
+        .expect("it does not wait");
+    assert!(matches!(change, Ok(Change::RolledBack { .. })), "{change:?}");
+    assert_eq!(site.look("ordered", "{}", None).await, Ok(report("v1")));
+    assert!(is_admitting(&site, "slow"), "the rollback waited for it");
+
+    // A version on probation gives way.
+    assert!(site.look("failing", "{}", None).await.is_err());
+    until("the version before to return", || {
+        site.plugins.history("failing").0[0].outcome == Came::RolledBack
+    })
+    .await;
+    assert_eq!(site.look("failing", "{}", None).await, Ok(report("v1")));
+    assert!(is_admitting(&site, "slow"), "probation waited for it");
+
+    // So do other admissions, and files that are taken away.
+    put(site.dir.path(), "ordered.toml", marked("v3", "report").as_bytes());
+    until("the third version to be admitted", || {
+        site.plugins.history("ordered").0[0].outcome == Came::Admitted
+    })
+    .await;
+    assert_eq!(site.look("ordered", "{}", None).await, Ok(report("v3")));
+    std::fs::remove_file(site.dir.path().join("ordered.wasm")).unwrap();
+    std::fs::remove_file(site.dir.path().join("ordered.toml")).unwrap();
+    until("it to be taken out of service", || {
+        site.plugins.list().iter().all(|it| it.name != "ordered")
+    })
+    .await;
+    assert!(is_admitting(&site, "slow"), "something waited for it");
+    // What is under way is given up with the host, and with its files.
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_promotion_does_not_wait_for_a_compilation() {
+    let site = Site::with(&[("tests/odd-probe", "beside", Some(&marked("v1", "report")))]).await;
+    let manual = format!("promote = \"manual\"\n{}", marked("v2", "report"));
+    let change = site.replace("tests/odd-probe", "beside", &manual).await;
+    assert!(matches!(change, Change::Shadowing { .. }), "{change:?}");
+    begin_slow(&site, "slow").await;
+    let change = site.plugins.promote("beside", "x").await;
+    assert!(matches!(change, Ok(Change::Admitted { .. })), "{change:?}");
+    assert!(is_admitting(&site, "slow"), "the promotion waited for it");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_compilation_that_takes_too_long_is_refused_with_the_limit() {
+    let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1", "report")))]).await;
+    // The good one was compiled without that limit, and is kept.
+    let site = site
+        .again(|_| (), |config| config.compile_timeout = Duration::from_secs(2))
+        .await;
+    let change = site
+        .change(|| put(site.dir.path(), "odd.wasm", &slow_to_compile(FUNCTIONS)))
+        .await;
+    let Change::Refused { reason, .. } = &change else {
+        panic!("{change:?}")
+    };
+    assert!(
+        reason.contains("not compiled within 2s") && reason.contains("plugins.compile_timeout_seconds"),
+        "{reason}"
+    );
+    let status = site.status("odd");
+    assert_eq!((status.state, status.admitting), (State::Serving, None));
+    assert_eq!(site.look("odd", "{}", None).await, Ok(report("v1")));
+    site.stop().await;
+}
+
+/// A rollback sets aside what is in the directory, also when that is just being admitted; newer files give up what is under way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_under_way_is_given_up_for_what_comes_after_it() {
+    let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1", "report")))]).await;
+    site.replace("tests/odd-probe", "odd", &marked("v2", "report"))
+        .await;
+    begin_slow(&site, "odd").await;
+    let change = site.plugins.rollback("odd", Some(1), "x").await;
+    assert!(matches!(change, Ok(Change::RolledBack { .. })), "{change:?}");
+    assert!(!is_admitting(&site, "odd"));
+    assert_eq!(site.plugins.rescan().await, [], "the slow one stays aside");
+    assert_eq!(site.look("odd", "{}", None).await, Ok(report("v1")));
+
+    put(site.dir.path(), "odd.wasm", &slow_to_compile(FUNCTIONS + 1));
+    until("the other slow one to be compiled", || is_admitting(&site, "odd")).await;
+    let change = site
+        .replace("tests/odd-probe", "odd", &marked("v3", "report"))
+        .await;
+    assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
+    assert_eq!(site.look("odd", "{}", None).await, Ok(report("v3")));
+
+    put(site.dir.path(), "odd.wasm", &slow_to_compile(FUNCTIONS));
+    until("the slow one to be compiled again", || is_admitting(&site, "odd")).await;
+    let change = site
+        .change(|| std::fs::remove_file(site.dir.path().join("odd.wasm")).unwrap())
+        .await;
+    // The manifest alone names no source.
+    assert_eq!(change, Change::Removed { name: "odd".into() });
+    assert!(site.plugins.list().is_empty());
+    site.stop().await;
+}
+
+/// More components than are admitted at once: a look is answered when all of them are done with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_waits_for_all_that_it_found() {
+    let site = Site::with(&[]).await;
+    let original = std::fs::read(component("tests/odd-probe")).unwrap();
+    for number in 0..9 {
+        let name = format!("many-{number}");
+        put(
+            site.dir.path(),
+            &format!("{name}.toml"),
+            marked(&name, "report").as_bytes(),
+        );
+        put(
+            site.dir.path(),
+            &format!("{name}.wasm"),
+            &stamped(&original, number),
+        );
+    }
+    site.plugins.rescan().await;
+    let list = site.plugins.list();
+    assert_eq!(list.len(), 9);
+    assert!(list.iter().all(|it| it.state == State::Serving), "{list:?}");
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_later_rollback_overtakes_one_that_is_under_way() {
+    let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1", "report")))]).await;
+    for mark in ["v2", "v3"] {
+        site.replace("tests/odd-probe", "odd", &marked(mark, "report"))
+            .await;
+    }
+    let (first, second) = tokio::join!(
+        site.plugins.rollback("odd", Some(1), "x"),
+        site.plugins.rollback("odd", Some(2), "x")
+    );
+    // The first may have been done before the second came.
+    assert!(
+        matches!(
+            first,
+            Ok(Change::RolledBack { .. }) | Err(OrderError::Overtaken { .. })
+        ),
+        "{first:?}"
+    );
+    assert!(matches!(second, Ok(Change::RolledBack { .. })), "{second:?}");
+    assert_eq!(site.look("odd", "{}", None).await, Ok(report("v2")));
+    site.stop().await;
+}

@@ -1,0 +1,128 @@
+//! What lies in the plugin directory that is no plain file with a plain name.
+
+use std::os::unix::{fs::symlink, net::UnixListener};
+
+use nix::{sys::stat::Mode, unistd::mkfifo};
+use transom_plugins::{Change, State};
+
+use crate::support::{Site, component, custom, install, put};
+
+const MANIFEST: &str = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"v1\"\n";
+
+/// Why a plugin is not there, as the list says it.
+fn refusal(site: &Site, name: &str) -> String {
+    let status = site.status(name);
+    assert_eq!(status.state, State::Refused, "{status:?}");
+    status.refusal.unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_are_none_for_a_plugin_are_refused_and_shown_escaped() {
+    let site = Site::with(&[]).await;
+    let names = [
+        ("line\nbreak", "line\\u{a}break"),
+        ("red\u{1b}[31m", "red\\u{1b}[31m"),
+        ("gp\u{202e}nosj", "gp\\u{202e}nosj"),
+        ("with space", "with space"),
+        ("größe", "größe"),
+        ("-dash", "-dash"),
+        (&"x".repeat(65), &"x".repeat(65)),
+    ];
+    for (name, _) in names {
+        install(site.dir.path(), "tests/odd-probe", name, Some(MANIFEST));
+    }
+    install(
+        site.dir.path(),
+        "tests/odd-probe",
+        "A.good_1-name",
+        Some(MANIFEST),
+    );
+    let changes = site.plugins.rescan().await;
+    for (_, shown) in names {
+        let reason = refusal(&site, shown);
+        assert!(
+            reason.contains("its name is none for a plugin: expected 1 to 64"),
+            "{reason}"
+        );
+        let refused = |it: &Change| matches!(it, Change::Refused { name, .. } if name == shown);
+        assert!(changes.iter().any(refused), "{shown}: {changes:?}");
+    }
+    assert_eq!(site.status("A.good_1-name").state, State::Serving);
+    assert_eq!(site.plugins.rescan().await, [], "said once");
+    let list = format!("{:?}", site.plugins.list());
+    assert!(!list.contains(['\n', '\u{1b}', '\u{202e}']), "{list}");
+
+    for (name, _) in names {
+        std::fs::remove_file(site.dir.path().join(format!("{name}.wasm"))).unwrap();
+        std::fs::remove_file(site.dir.path().join(format!("{name}.toml"))).unwrap();
+    }
+    site.plugins.rescan().await;
+    assert_eq!(site.plugins.list().len(), 1);
+    assert!(!site.metrics().contains("plugin=\"-dash\""), "{}", site.metrics());
+    site.stop().await;
+}
+
+/// As an orchestrator mounts files: `odd.wasm -> ..data/odd.wasm`, `..data -> ..2026`, and the last link is replaced as a whole.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn links_within_the_directory_are_followed() {
+    let site = Site::with(&[]).await;
+    let dir = site.dir.path();
+    let version = |number: &str, mark: &str| {
+        let place = dir.join(format!("..{number}"));
+        std::fs::create_dir(&place).unwrap();
+        std::fs::copy(component("tests/odd-probe"), place.join("odd.wasm")).unwrap();
+        std::fs::write(place.join("odd.toml"), MANIFEST.replace("v1", mark)).unwrap();
+        symlink(format!("..{number}"), dir.join("..new")).unwrap();
+        std::fs::rename(dir.join("..new"), dir.join("..data")).unwrap();
+    };
+    version("1", "v1");
+    for file in ["odd.wasm", "odd.toml"] {
+        symlink(format!("..data/{file}"), dir.join(file)).unwrap();
+    }
+    site.plugins.rescan().await;
+    let report = |mark: &str| Ok(custom(&format!(r#"{{"mark": "{mark}", "attempt": 1}}"#)));
+    assert_eq!(site.look("odd", "{}", None).await, report("v1"));
+    version("2", "v2");
+    site.plugins.rescan().await;
+    assert_eq!(site.look("odd", "{}", None).await, report("v2"));
+    site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_file_of_the_directory_is_refused_by_what_it_is() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    install(elsewhere.path(), "tests/odd-probe", "odd", Some(MANIFEST));
+    let site = Site::with(&[("tests/odd-probe", "good", Some(MANIFEST))]).await;
+    let at = |name: &str| site.dir.path().join(name);
+    let manifests = ["away", "nowhere", "pipe", "socket", "device", "looped"];
+    for name in manifests {
+        put(site.dir.path(), &format!("{name}.toml"), MANIFEST.as_bytes());
+    }
+    symlink(elsewhere.path().join("odd.wasm"), at("away.wasm")).unwrap();
+    symlink("missing", at("nowhere.wasm")).unwrap();
+    symlink("looped.wasm", at("looped.wasm")).unwrap();
+    mkfifo(&at("pipe.wasm"), Mode::S_IRWXU).unwrap();
+    let _socket = UnixListener::bind(at("socket.wasm")).unwrap();
+    symlink("/dev/zero", at("device.wasm")).unwrap();
+    // Its component is good, its manifest is elsewhere.
+    std::fs::copy(component("tests/odd-probe"), at("granted.wasm")).unwrap();
+    symlink(elsewhere.path().join("odd.toml"), at("granted.toml")).unwrap();
+    std::fs::create_dir(at("folder.wasm")).unwrap();
+    site.plugins.rescan().await;
+    for (name, expected) in [
+        ("away", "outside the plugin directory"),
+        ("nowhere", "it is a link that leads nowhere"),
+        ("looped", "cannot be read"),
+        ("pipe", "it is a pipe: expected a file"),
+        ("socket", "it is a socket: expected a file"),
+        ("device", "outside the plugin directory"),
+        ("granted", "outside the plugin directory"),
+    ] {
+        let reason = refusal(&site, name);
+        assert!(reason.contains(expected), "{name}: {reason}");
+    }
+    assert_eq!(site.status("good").state, State::Serving);
+    assert_eq!(site.plugins.list().len(), 8, "a folder is none of ours");
+    assert_eq!(site.plugins.rescan().await, [], "said once");
+    site.stop().await;
+}
