@@ -338,16 +338,15 @@ impl Core {
         self.dirty.insert(id.clone());
         let record = record?;
         let app = Arc::clone(&record.app);
-        let checks = self.checks;
         let state = self
             .apps
             .entry(id.clone())
-            .or_insert_with(|| AppState::new(record.clone(), checks));
+            .or_insert_with(|| AppState::new(record.clone(), &self.launch));
         state.record = record;
         if present.is_none_or(|present| present.config_version() != app.config_version()) {
             state.backoff = crate::backoff::Backoff::default();
         }
-        state.spec = crate::task::run_spec(&app, checks);
+        state.spec = crate::task::run_spec(&app, &self.launch);
         // Those that wait already are launched from the new definition, unless they are to be replaced by it.
         let config = app.config_version();
         let waiting: Vec<InstanceId> = state

@@ -257,6 +257,7 @@ pub(super) fn apps_config(section: config::Apps) -> transom_apps::Config {
                 Looker::Host => transom_apps::Network::Host,
                 Looker::Cluster => transom_apps::Network::Cluster,
             },
+        env_vars_prefix: section.env_vars_prefix,
             exec: match section.checks.exec {
                 Looker::Host => transom_apps::Exec::Host,
                 Looker::Cluster => transom_apps::Exec::Cluster,
