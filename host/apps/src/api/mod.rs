@@ -90,7 +90,7 @@ impl Api {
         }
         match &*self.shared.standing.borrow() {
             Standing::Elsewhere(leader) => Some(leader.clone()),
-            Standing::Here | Standing::Vacant => None,
+            Standing::Here | Standing::Vacant | Standing::StoreAway => None,
         }
     }
 }
