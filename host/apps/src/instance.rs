@@ -83,6 +83,11 @@ impl Instance {
         self.id.task(self.incarnation)
     }
 
+    /// Whether a client means this instance by `name`: the id of its present task, or its own.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.id.as_str() == name || self.task().as_str() == name
+    }
+
     /// Takes in what the scheduler says of the task; whether the condition changed.
     pub(crate) fn update(&mut self, record: &Arc<TaskRecord>) -> bool {
         let condition = condition_of(record);
