@@ -64,6 +64,22 @@ pub(crate) struct Published {
     pub(crate) light: Option<String>,
 }
 
+/// An event's bodies as text.
+#[derive(Debug, Default)]
+struct Texts {
+    body: String,
+    light: Option<String>,
+}
+
+impl Texts {
+    fn of(draft: &Draft) -> Self {
+        Self {
+            body: to_text(&draft.body),
+            light: draft.light.as_ref().map(to_text),
+        }
+    }
+}
+
 /// The bus. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Bus {
@@ -155,19 +171,21 @@ impl Bus {
 
     /// Tells an event to all who want it.
     pub(crate) fn publish(&self, draft: Draft) {
-        // Nobody listens: the number is used up all the same, so that gaps in ids mean what they say.
-        let heard = self.shared.events.receiver_count() > 0;
-        let body = if heard {
-            to_text(&draft.body)
-        } else {
-            String::new()
-        };
-        let light = if heard {
-            draft.light.as_ref().map(to_text)
-        } else {
-            None
-        };
+        // Serialised before the lock is taken, if anybody listens.
+        let texts = self.is_heard().then(|| Texts::of(&draft));
+        self.number_and_send(draft, texts);
+    }
+
+    fn is_heard(&self) -> bool {
+        self.shared.events.receiver_count() > 0
+    }
+
+    fn number_and_send(&self, draft: Draft, texts: Option<Texts>) {
         let mut state = self.state();
+        // Somebody may have attached since; nobody can while the lock is held. Where nobody listens the number is used up all
+        // the same, so that gaps in ids mean what they say.
+        let texts = texts.or_else(|| self.is_heard().then(|| Texts::of(&draft)));
+        let Texts { body, light } = texts.unwrap_or_default();
         self.send(&mut state, draft.kind, draft.subject, body, light);
     }
 
