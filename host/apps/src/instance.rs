@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use transom_cluster::TaskId;
-use transom_cluster::v1::CheckStatusInfo;
+use transom_cluster::v1::{CheckStatusInfo, TaskState};
 use transom_plugins::probe::{Failure, Outcome};
 use transom_scheduler::TaskRecord;
 
@@ -197,6 +197,10 @@ fn condition_of(record: &TaskRecord) -> Condition {
             Condition::Provisioned
         };
     };
+    if let (TaskState::Other(_), Some(_)) = (&record.state, record.started_at) {
+        // Whatever it is about to become, it has run and is there.
+        return Condition::Running;
+    }
     Condition::of(&record.state, status.reason.as_deref(), status.message.as_deref())
 }
 
