@@ -276,13 +276,16 @@ async fn wrong_credentials_are_told_as_such() {
         matches!(&error, Error::Unauthorized { sent: false, .. }),
         "{error:?}"
     );
-    let address = format!("http://{}", server.name());
-    assert_eq!(
-        error.to_string(),
-        format!(
-            "{address} answered /state with 401: it wants credentials and none are configured; set `username` and \
-             `password` in [cluster]"
-        )
+    let text = error.to_string();
+    assert!(
+        text.starts_with(&format!("http://{} answered ", server.name())),
+        "{text}"
+    );
+    assert!(
+        text.ends_with(
+            "with 401: it wants credentials and none are configured; set `username` and `password` in [cluster]"
+        ),
+        "{text}"
     );
 }
 
