@@ -227,6 +227,106 @@ async fn whoever_does_not_lead_answers_reads_and_passes_the_rest_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn given_tasks_are_killed_through_a_daemon_that_stands_by() {
+    let site = Site::start().await;
+    let standby = &site.second;
+    standby.post("/web").await;
+    let task = standby.task("/web").await;
+    let kill = |query: &str, task: &str| {
+        let url = standby.apps(&format!("/v2/tasks/delete{query}"));
+        standby.http.post(url).json(&json!({"ids": [task]})).send()
+    };
+    let killed: Value = kill("", &task).await.unwrap().json().await.unwrap();
+    assert_eq!(killed["tasks"][0]["id"], task.as_str(), "{killed}");
+    let next = task.replace("._app.1", "._app.2");
+    eventually("the next task of the same instance", || async {
+        let seen = standby.task("/web").await;
+        if seen == next { Ok(()) } else { Err(seen) }
+    })
+    .await;
+    let scaled = kill("?scale=true", &next).await.unwrap();
+    assert_eq!(scaled.status().as_u16(), 200);
+    assert!(scaled.headers().contains_key("marathon-deployment-id"));
+    assert_eq!(standby.get("/v2/apps/web").await.unwrap()["app"]["instances"], 0);
+    let refused = kill("", "nonsense").await.unwrap();
+    assert_eq!(refused.status().as_u16(), 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_are_refused_with_503_while_the_store_is_away_whoever_is_asked() {
+    let Site {
+        cluster,
+        _redis: redis,
+        gate: _gate,
+        first,
+        second,
+        _dir,
+    } = Site::start().await;
+    first.post("/kept").await;
+    let task = first.task("/kept").await;
+    assert_eq!(second.task("/kept").await, task);
+    drop(redis);
+    // At once, when somebody leads still, and again when the lease has run out and nobody can be elected.
+    for lease_over in [false, true] {
+        if lease_over {
+            for daemon in [&first, &second] {
+                let ready = format!("http://{}/ready", daemon.addresses["admin"]);
+                eventually("a daemon that does not lead", || async {
+                    let answer = daemon.http.get(&ready).send().await;
+                    let seen: Value = answer
+                        .map_err(|error| error.to_string())?
+                        .json()
+                        .await
+                        .map_err(|error| error.to_string())?;
+                    if seen["ready"] == false && seen["leading"] == false {
+                        Ok(())
+                    } else {
+                        Err(seen.to_string())
+                    }
+                })
+                .await;
+            }
+        }
+        let refused = |daemon: &Daemon, method: reqwest::Method, path: &str, body: Value| {
+            let sent = daemon.http.request(method, daemon.apps(path)).json(&body).send();
+            async move {
+                let answer = sent.await.expect("an answer");
+                let (status, later) = (
+                    answer.status().as_u16(),
+                    answer.headers().get("retry-after").cloned(),
+                );
+                let text = answer.text().await.expect("a text");
+                assert_eq!(status, 503, "the lease is over: {lease_over}: {text}");
+                assert!(later.is_some(), "{text}");
+                let body: Value = serde_json::from_str(&text).expect("JSON");
+                assert!(body["message"].is_string(), "{text}");
+            }
+        };
+        let app = json!({"id": "/new", "cmd": "sleep 1000"});
+        let given = json!({"ids": [task]});
+        let (post, put, delete) = (
+            reqwest::Method::POST,
+            reqwest::Method::PUT,
+            reqwest::Method::DELETE,
+        );
+        tokio::join!(
+            refused(&first, post.clone(), "/v2/apps", app.clone()),
+            refused(&second, post.clone(), "/v2/apps", app.clone()),
+            refused(&first, put, "/v2/apps/kept", json!({"instances": 2})),
+            refused(&second, delete, "/v2/apps/kept", json!({})),
+            refused(&second, post.clone(), "/v2/tasks/delete?scale=true", given),
+        );
+        for daemon in [&first, &second] {
+            let shown = daemon.get("/v2/apps/kept").await.expect("the last known");
+            assert_eq!(shown["app"]["instances"], 1);
+        }
+    }
+    first.process.kill();
+    second.process.kill();
+    cluster.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_killed_is_replaced_and_every_task_is_kept() {
     let Site {
         cluster,

@@ -9,6 +9,7 @@ use rand::Rng;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::gate::Gate;
 use crate::process::{Transom, components};
 use crate::{dns, eventually, http};
 
@@ -160,19 +161,49 @@ impl Site {
 
     /// The same with more in its configuration.
     pub async fn start_with(more: &str) -> Site {
+        Site::start_on(&[], more).await
+    }
+
+    /// The same on a cluster that is started with further arguments.
+    pub async fn start_on(arguments: &[&str], more: &str) -> Site {
+        let mut site = Site::of(arguments);
+        let master = site.cluster.master;
+        site.configure(master, more).await;
+        site
+    }
+
+    /// The same with a gate between the daemon and the master.
+    pub async fn start_gated(more: &str) -> (Site, Gate) {
+        let mut site = Site::of(&[]);
+        let gate = Gate::before(site.cluster.master).await;
+        site.configure(gate.address, more).await;
+        (site, gate)
+    }
+
+    /// A cluster and no daemon yet.
+    fn of(arguments: &[&str]) -> Site {
         let dir = tempfile::tempdir().expect("a directory");
         copy_components(&dir.path().join("plugins"));
-        let cluster = Cluster::start(dir.path());
-        let mut site = Site {
-            cluster,
+        Site {
+            cluster: Cluster::start_with(dir.path(), arguments),
             daemon: None,
             addresses: BTreeMap::new(),
             http: http(),
             dir,
-        };
-        fs::write(site.config(), site.configuration() + more).expect("written");
-        site.start_daemon().await;
-        site
+        }
+    }
+
+    async fn configure(&mut self, master: SocketAddr, more: &str) {
+        fs::write(self.config(), self.configuration(master) + more).expect("written");
+        self.start_daemon().await;
+    }
+
+    /// Does something to the cluster that goes wrong on real ones.
+    pub async fn fault(&self, fault: &Value) {
+        let url = format!("http://{}/minicluster/faults", self.cluster.master);
+        let answer = self.http.post(url).json(fault).send().await.expect("an answer");
+        let (status, text) = (answer.status(), answer.text().await.unwrap_or_default());
+        assert!(status.is_success(), "{fault}: {status} {text}");
     }
 
     /// The daemon's directory of plugins.
@@ -185,16 +216,15 @@ impl Site {
         self.dir.path().join("transom.toml")
     }
 
-    fn configuration(&self) -> String {
+    fn configuration(&self, master: SocketAddr) -> String {
         format!(
             "[log]\nformat = \"json\"\nlevel = \"info\"\n\
-             [cluster]\nmaster = \"{}\"\n\
+             [cluster]\nmaster = \"{master}\"\n\
              [store]\nserver = \"file:{}\"\n\
              [plugins]\ndir = \"plugins\"\n\
              [apps]\nport = 0\n\
              [discovery]\nlistener = \"127.0.0.1\"\nport = 0\nhttp_listener = \"127.0.0.1\"\nhttp_port = 0\n\
              [admin]\nport = 0\n",
-            self.cluster.master,
             self.dir.path().join("store").display(),
         )
     }

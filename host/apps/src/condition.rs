@@ -39,7 +39,9 @@ impl Condition {
             TaskState::Dropped => Self::Dropped,
             TaskState::Unreachable => Self::Unreachable,
             TaskState::Gone | TaskState::GoneByOperator => Self::Gone,
-            TaskState::Unknown | TaskState::Other(_) => Self::Unknown,
+            TaskState::Unknown => Self::Unknown,
+            // A state that this version does not know: the task is there, as the scheduler has it too.
+            TaskState::Other(_) => Self::Staging,
         }
     }
 
@@ -122,6 +124,13 @@ impl Condition {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_state_that_is_not_known_is_no_end() {
+        let new = Condition::of(&TaskState::Other("TASK_NEW".to_owned()), None, None);
+        assert!(!new.is_terminal(), "{new:?}");
+        assert!(Condition::of(&TaskState::Unknown, None, None).is_terminal());
+    }
 
     #[test]
     fn what_a_lost_task_means() {

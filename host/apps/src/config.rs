@@ -33,6 +33,8 @@ pub struct Config {
     pub role: String,
     /// Who makes checks.
     pub checks: Checks,
+    /// What the names of `HOST` and of the `PORT` variables of tasks begin with; upstream's `--env_vars_prefix`.
+    pub env_vars_prefix: String,
     /// The event bus.
     pub events: Events,
     /// How long requests that are being answered may take when the daemon stops.
@@ -88,6 +90,7 @@ impl Default for Config {
             framework_name: "apps".to_owned(),
             role: "*".to_owned(),
             checks: Checks::default(),
+            env_vars_prefix: String::new(),
             events: Events::default(),
             grace: Duration::from_secs(5),
         }

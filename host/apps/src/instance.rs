@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use transom_cluster::TaskId;
-use transom_cluster::v1::CheckStatusInfo;
+use transom_cluster::v1::{CheckStatusInfo, TaskState};
 use transom_plugins::probe::{Failure, Outcome};
 use transom_plugins::shown;
 use transom_scheduler::TaskRecord;
@@ -82,6 +82,11 @@ impl Instance {
     /// The present task.
     pub(crate) fn task(&self) -> TaskId {
         self.id.task(self.incarnation)
+    }
+
+    /// Whether a client means this instance by `name`: the id of its present task, or its own.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.id.as_str() == name || self.task().as_str() == name
     }
 
     /// Takes in what the scheduler says of the task; whether the condition changed.
@@ -193,6 +198,10 @@ fn condition_of(record: &TaskRecord) -> Condition {
             Condition::Provisioned
         };
     };
+    if let (TaskState::Other(_), Some(_)) = (&record.state, record.started_at) {
+        // Whatever it is about to become, it has run and is there.
+        return Condition::Running;
+    }
     Condition::of(&record.state, status.reason.as_deref(), status.message.as_deref())
 }
 

@@ -28,9 +28,10 @@
 //!
 //! # How it fails
 //!
-//! Without the store requests are refused (503), nothing changes and reads are answered with the last known. Without a leader
-//! writes wait for a while and are refused (502). Without a component what it decides is refused (503, named)
-//! or not told: there is no second implementation.
+//! Without the store requests are refused (503), nothing changes and reads are answered with the last known; when it is away
+//! for so long that nobody leads, writes wait for a while first. Without a leader for any other reason writes wait for a while
+//! and are refused (502). Without a component what it decides is refused (503, named) or not told: there is no second
+//! implementation.
 
 #![forbid(unsafe_code)]
 

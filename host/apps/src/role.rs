@@ -20,6 +20,7 @@ use crate::core::mirror::{CatchUp, Mirror};
 use crate::core::snapshot::Snapshot;
 use crate::core::{self, Parts, Stored};
 use crate::seams::Policies;
+use crate::task::LaunchSettings;
 use crate::{Config, Result};
 
 /// Requests that may wait for the core.
@@ -139,7 +140,10 @@ impl Role {
             checker,
             bus: bus.clone(),
             role: self.config.role.clone(),
-            checks: self.config.checks,
+            launch: LaunchSettings {
+                checks: self.config.checks,
+                env_vars_prefix: self.config.env_vars_prefix.as_str().into(),
+            },
             plan_form: self.config.events.plan_format,
             snapshot: Arc::clone(&self.snapshot),
         };

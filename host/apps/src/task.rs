@@ -15,8 +15,17 @@ use crate::config::{Checks, Exec, Network};
 use crate::model::{App, Check, CheckCommand, CheckKind, CheckPort, Constraint};
 use crate::time::Moment;
 
+/// What holds for the tasks of every app of this daemon.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LaunchSettings {
+    /// Who makes checks.
+    pub(crate) checks: Checks,
+    /// What the names of `HOST` and the `PORT` variables begin with.
+    pub(crate) env_vars_prefix: Arc<str>,
+}
+
 /// What the scheduler launches for one version of an app. All instances share it, so that they are matched together.
-pub(crate) fn run_spec(app: &Arc<App>, checks: Checks) -> Arc<RunSpec> {
+pub(crate) fn run_spec(app: &Arc<App>, settings: &LaunchSettings) -> Arc<RunSpec> {
     let ports = app
         .port_definitions
         .iter()
@@ -37,7 +46,7 @@ pub(crate) fn run_spec(app: &Arc<App>, checks: Checks) -> Arc<RunSpec> {
         roles: app.accepted_resource_roles.clone(),
         build: Arc::new(Build {
             app: Arc::clone(app),
-            checks,
+            settings: settings.clone(),
         })
         .into(),
     })
@@ -56,7 +65,7 @@ pub(crate) fn condition(constraint: &Constraint) -> Condition {
 #[derive(Debug)]
 struct Build {
     app: Arc<App>,
-    checks: Checks,
+    settings: LaunchSettings,
 }
 
 impl BuildTask for Build {
@@ -75,7 +84,7 @@ impl BuildTask for Build {
             check: app
                 .check
                 .as_ref()
-                .and_then(|check| agent_check(check, self.checks, &placement.host_ports)),
+                .and_then(|check| agent_check(check, self.settings.checks, &placement.host_ports)),
             kill_policy: app.task_kill_grace_period_seconds.map(|seconds| KillPolicy {
                 grace_period: Some(Duration::from_secs(u64::from(seconds)).into()),
             }),
@@ -95,7 +104,7 @@ impl BuildTask for Build {
 impl Build {
     fn command(&self, placement: &Placement) -> CommandInfo {
         let app = &self.app;
-        let variables = environment(app, placement)
+        let variables = environment(app, placement, &self.settings.env_vars_prefix)
             .into_iter()
             .map(|(name, value)| Variable {
                 name,
@@ -126,55 +135,91 @@ impl Build {
     }
 }
 
-/// What the task finds in its environment. The definition's own variables win.
-fn environment(app: &App, placement: &Placement) -> BTreeMap<String, String> {
-    let mut env = BTreeMap::new();
-    let mut set = |name: String, value: String| drop(env.insert(name, value));
-    set("HOST".to_owned(), placement.agent.hostname.clone());
-    let ports: Vec<String> = placement.host_ports.iter().map(ToString::to_string).collect();
-    if let Some(first) = ports.first() {
-        set("PORT".to_owned(), first.clone());
-        set("PORTS".to_owned(), ports.join(","));
-    }
-    for (index, (port, definition)) in ports.iter().zip(&app.port_definitions).enumerate() {
-        set(format!("PORT{index}"), port.clone());
-        let requested = if definition.port == 0 {
-            port.clone()
-        } else {
-            definition.port.to_string()
-        };
-        set(format!("PORT_{requested}"), port.clone());
-        if let Some(name) = &definition.name {
-            set(format!("PORT_{}", variable(name)), port.clone());
-        }
-    }
-    set("MARATHON_APP_ID".to_owned(), app.id.to_string());
-    set("MARATHON_APP_VERSION".to_owned(), app.version.to_string());
-    // One decimal at least, as upstream writes these.
-    set("MARATHON_APP_RESOURCE_CPUS".to_owned(), format!("{:?}", app.cpus));
-    set("MARATHON_APP_RESOURCE_MEM".to_owned(), format!("{:?}", app.mem));
-    set("MARATHON_APP_RESOURCE_DISK".to_owned(), format!("{:?}", app.disk));
-    set("MARATHON_APP_RESOURCE_GPUS".to_owned(), app.gpus.to_string());
-    let labels: Vec<String> = app.labels.keys().map(|key| variable(key)).collect();
-    set("MARATHON_APP_LABELS".to_owned(), labels.join(" "));
-    for (key, value) in labels.iter().zip(app.labels.values()) {
-        set(format!("MARATHON_APP_LABEL_{key}"), value.clone());
-    }
+/// Longest key, plus one, of a label that becomes a variable: upstream leaves out longer ones.
+const LABEL_KEY: usize = 512 - "MARATHON_APP_LABEL_".len();
+/// The same of its value.
+const LABEL_VALUE: usize = 512;
+
+/// The environment of a task, as upstream makes it: first what describes the task and its app, then host and ports, whose
+/// names begin with `prefix`, then the definition's own variables. A later variable replaces an earlier one of the same name.
+///
+/// The agent sets none of these: `MESOS_TASK_ID`, for one, is set by no agent for tasks that are plain commands.
+fn environment(app: &App, placement: &Placement, prefix: &str) -> BTreeMap<String, String> {
+    let mut env = described(app, placement);
+    let host = ("HOST".to_owned(), placement.agent.hostname.clone());
+    let network = std::iter::once(host).chain(ports(app, &placement.host_ports));
+    env.extend(network.map(|(name, value)| (format!("{prefix}{name}"), value)));
     env.extend(app.env.clone());
     env
 }
 
-/// A text as part of a variable's name.
-fn variable(text: &str) -> String {
-    text.chars()
-        .map(|char| {
-            if char.is_ascii_alphanumeric() {
-                char.to_ascii_uppercase()
-            } else {
-                '_'
-            }
-        })
-        .collect()
+/// The task's id, and the app's id, version, resources and labels.
+fn described(app: &App, placement: &Placement) -> BTreeMap<String, String> {
+    let mut env = BTreeMap::new();
+    let mut set = |name: &str, value: String| drop(env.insert(name.to_owned(), value));
+    set("MESOS_TASK_ID", placement.task.to_string());
+    set("MARATHON_APP_ID", app.id.to_string());
+    set("MARATHON_APP_VERSION", app.version.to_string());
+    // With at least one decimal, as upstream writes these.
+    set("MARATHON_APP_RESOURCE_CPUS", format!("{:?}", app.cpus));
+    set("MARATHON_APP_RESOURCE_MEM", format!("{:?}", app.mem));
+    set("MARATHON_APP_RESOURCE_DISK", format!("{:?}", app.disk));
+    set("MARATHON_APP_RESOURCE_GPUS", app.gpus.to_string());
+    let labels: BTreeMap<String, &String> = app
+        .labels
+        .iter()
+        .filter(|(key, value)| key.chars().count() < LABEL_KEY && value.chars().count() < LABEL_VALUE)
+        .map(|(key, value)| (label_variable(key), value))
+        .collect();
+    let names: Vec<&str> = labels.keys().map(String::as_str).collect();
+    set("MARATHON_APP_LABELS", names.join(" "));
+    for (name, value) in labels {
+        set(&format!("MARATHON_APP_LABEL_{name}"), value.clone());
+    }
+    env
+}
+
+/// `PORT`, `PORTS`, `PORT0` and so on, `PORT_80` by the port that the definition names, and `PORT_HTTP` by the port's name;
+/// none for an app without ports.
+fn ports(app: &App, host_ports: &[u16]) -> BTreeMap<String, String> {
+    let mut env = BTreeMap::new();
+    let mut set = |name: String, value: &str| drop(env.insert(name, value.to_owned()));
+    let ports: Vec<String> = host_ports.iter().map(ToString::to_string).collect();
+    for (index, (port, definition)) in ports.iter().zip(&app.port_definitions).enumerate() {
+        set(format!("PORT{index}"), port);
+        let requested = match definition.port {
+            0 => port.clone(),
+            requested => requested.to_string(),
+        };
+        set(format!("PORT_{requested}"), port);
+        if let Some(name) = &definition.name {
+            let name = name.to_ascii_uppercase();
+            // Shells cannot read a variable with a hyphen in its name.
+            set(format!("PORT_{}", name.replace('-', "_")), port);
+            set(format!("PORT_{name}"), port);
+        }
+    }
+    if let Some(first) = ports.first() {
+        set("PORT".to_owned(), first);
+        set("PORTS".to_owned(), &ports.join(","));
+    }
+    env
+}
+
+/// A label's key as the end of a variable's name: each run of other characters than letters, digits and `_` becomes one `_`.
+fn label_variable(key: &str) -> String {
+    let mut name = String::with_capacity(key.len());
+    let mut in_run = false;
+    for char in key.chars() {
+        let kept = char.is_ascii_alphanumeric() || char == '_';
+        if kept {
+            name.push(char.to_ascii_uppercase());
+        } else if !in_run {
+            name.push('_');
+        }
+        in_run = !kept;
+    }
+    name
 }
 
 fn discovery(app: &App, host_ports: &[u16]) -> DiscoveryInfo {

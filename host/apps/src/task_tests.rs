@@ -7,6 +7,14 @@ use super::*;
 use crate::testing::app;
 
 fn built(definition: &Value, ports: &[u16], checks: Checks) -> Value {
+    let settings = LaunchSettings {
+        checks,
+        ..LaunchSettings::default()
+    };
+    built_with(definition, ports, &settings)
+}
+
+fn built_with(definition: &Value, ports: &[u16], settings: &LaunchSettings) -> Value {
     let app = Arc::new(app(definition));
     let agent = AgentPlace {
         id: "a-S0".into(),
@@ -20,7 +28,7 @@ fn built(definition: &Value, ports: &[u16], checks: Checks) -> Value {
         agent,
         host_ports: ports.to_vec(),
     };
-    let spec = run_spec(&app, checks);
+    let spec = run_spec(&app, settings);
     serde_json::to_value(spec.build.task().unwrap().build(&placement)).unwrap()
 }
 
@@ -96,6 +104,160 @@ fn command_environment_and_discovery() {
     );
 }
 
+/// What the definition of `/shop/web` adds, its ports, the prefix, and the variables that are not the same for each case.
+type EnvironmentCase = (
+    Value,
+    &'static [u16],
+    &'static str,
+    &'static [(&'static str, &'static str)],
+);
+
+#[test]
+fn environment_is_upstreams_to_the_last_variable() {
+    let cases: [EnvironmentCase; 6] = [
+        (
+            json!({}),
+            &[31000],
+            "",
+            &[
+                ("HOST", "h1"),
+                ("PORT", "31000"),
+                ("PORTS", "31000"),
+                ("PORT0", "31000"),
+                ("PORT_31000", "31000"),
+                ("PORT_DEFAULT", "31000"),
+                ("MARATHON_APP_LABELS", ""),
+            ],
+        ),
+        // Without ports there is no variable of a port.
+        (
+            json!({"portDefinitions": []}),
+            &[],
+            "",
+            &[("HOST", "h1"), ("MARATHON_APP_LABELS", "")],
+        ),
+        // A name with a hyphen is there as upstream writes it, and as shells can read it.
+        (
+            json!({"portDefinitions": [{"port": 80, "name": "http-api"}, {"port": 0}]}),
+            &[31000, 31005],
+            "",
+            &[
+                ("HOST", "h1"),
+                ("PORT", "31000"),
+                ("PORTS", "31000,31005"),
+                ("PORT0", "31000"),
+                ("PORT1", "31005"),
+                ("PORT_80", "31000"),
+                ("PORT_31005", "31005"),
+                ("PORT_HTTP-API", "31000"),
+                ("PORT_HTTP_API", "31000"),
+                ("MARATHON_APP_LABELS", ""),
+            ],
+        ),
+        // The prefix is for host and ports only.
+        (
+            json!({"portDefinitions": [{"port": 80, "name": "http"}], "env": {"A": "b"}}),
+            &[31000],
+            "X_",
+            &[
+                ("X_HOST", "h1"),
+                ("X_PORT", "31000"),
+                ("X_PORTS", "31000"),
+                ("X_PORT0", "31000"),
+                ("X_PORT_80", "31000"),
+                ("X_PORT_HTTP", "31000"),
+                ("A", "b"),
+                ("MARATHON_APP_LABELS", ""),
+            ],
+        ),
+        // The definition's own variables win over all others.
+        (
+            json!({
+                "portDefinitions": [],
+                "env": {"HOST": "mine", "MESOS_TASK_ID": "mine", "MARATHON_APP_ID": "mine", "MARATHON_APP_LABELS": "mine"},
+            }),
+            &[],
+            "",
+            &[
+                ("HOST", "mine"),
+                ("MESOS_TASK_ID", "mine"),
+                ("MARATHON_APP_ID", "mine"),
+                ("MARATHON_APP_LABELS", "mine"),
+            ],
+        ),
+        // With the prefix a variable of the definition takes no other one's place.
+        (
+            json!({"portDefinitions": [], "env": {"HOST": "mine"}}),
+            &[],
+            "X_",
+            &[("X_HOST", "h1"), ("HOST", "mine"), ("MARATHON_APP_LABELS", "")],
+        ),
+    ];
+    for (more, ports, prefix, expected) in cases {
+        let mut definition = json!({
+            "id": "/shop/web", "cmd": "env", "cpus": 0.5, "mem": 64, "disk": 10,
+        });
+        definition
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let settings = LaunchSettings {
+            env_vars_prefix: prefix.into(),
+            ..LaunchSettings::default()
+        };
+        let mut found = env(&built_with(&definition, ports, &settings));
+        let version = found.remove("MARATHON_APP_VERSION").unwrap();
+        assert!(version.parse::<Moment>().is_ok(), "{version}");
+        let wanted: BTreeMap<String, String> = [
+            ("MESOS_TASK_ID", "t"),
+            ("MARATHON_APP_ID", "/shop/web"),
+            ("MARATHON_APP_RESOURCE_CPUS", "0.5"),
+            ("MARATHON_APP_RESOURCE_MEM", "64.0"),
+            ("MARATHON_APP_RESOURCE_DISK", "10.0"),
+            ("MARATHON_APP_RESOURCE_GPUS", "0"),
+        ]
+        .iter()
+        .chain(expected)
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+        assert_eq!(found, wanted, "{more} with {prefix:?}");
+    }
+}
+
+#[test]
+fn labels_become_variables_unless_they_are_too_long() {
+    let longest_key = "k".repeat(LABEL_KEY - 1);
+    let too_long_key = "k".repeat(LABEL_KEY);
+    let mut labels = json!({
+        "tier-1": "yes", "a.-b": "one underscore", "HAPROXY_0_VHOST": "x", "long": "v".repeat(LABEL_VALUE - 1),
+        "too-long": "v".repeat(LABEL_VALUE),
+    });
+    labels[&longest_key] = json!("longest");
+    labels[&too_long_key] = json!("too long");
+    let task = built(
+        &json!({"id": "/a", "cmd": "env", "labels": labels}),
+        &[1],
+        Checks::default(),
+    );
+    let env = env(&task);
+    let prefix = "MARATHON_APP_LABEL_";
+    let found: BTreeMap<&str, usize> = env
+        .iter()
+        .filter_map(|(name, value)| Some((name.strip_prefix(prefix)?, value.len())))
+        .collect();
+    let longest = longest_key.to_uppercase();
+    let expected = BTreeMap::from([
+        ("TIER_1", 3),
+        ("A_B", 14),
+        ("HAPROXY_0_VHOST", 1),
+        ("LONG", LABEL_VALUE - 1),
+        (longest.as_str(), 7),
+    ]);
+    assert_eq!(found, expected);
+    let names: Vec<&str> = env["MARATHON_APP_LABELS"].split(' ').collect();
+    assert_eq!(names, expected.keys().copied().collect::<Vec<_>>());
+}
+
 #[test]
 fn arguments_without_a_shell() {
     let task = built(
@@ -154,7 +316,7 @@ fn who_makes_a_check() {
 fn fixed_ports_only_when_required() {
     let definition = |required| json!({"id": "/a", "cmd": "sleep 1", "requirePorts": required, "portDefinitions": [{"port": 80}, {"port": 0}]});
     let ports = |required| {
-        run_spec(&Arc::new(app(&definition(required))), Checks::default())
+        run_spec(&Arc::new(app(&definition(required))), &LaunchSettings::default())
             .ports
             .clone()
     };

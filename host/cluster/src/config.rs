@@ -19,6 +19,9 @@ pub struct Config {
     pub principal: Option<String>,
     /// What every request carries, when the cluster wants to know who asks.
     pub credentials: Option<Credentials>,
+    /// How the operator's configuration calls the keys of the credentials and where they stand; told when a request is
+    /// answered with 401.
+    pub credential_keys: String,
     /// Who logs in elsewhere for a token that requests then carry instead of credentials.
     pub service_account: Option<ServiceAccount>,
     /// TLS towards masters and agents; none: plain HTTP.
@@ -43,6 +46,7 @@ impl fmt::Debug for Config {
             .field("masters", &masked(&masters))
             .field("principal", &self.principal)
             .field("credentials", &self.credentials)
+            .field("credential_keys", &self.credential_keys)
             .field("service_account", &self.service_account)
             .field("tls", &self.tls)
             .field("until_zookeeper", &self.until_zookeeper)
@@ -70,6 +74,7 @@ impl Default for Config {
             masters: vec!["127.0.0.1:5050".to_owned()],
             principal: None,
             credentials: None,
+            credential_keys: "`username` and `password` in [cluster]".to_owned(),
             service_account: None,
             tls: None,
             until_zookeeper: Vec::new(),

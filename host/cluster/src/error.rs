@@ -126,15 +126,17 @@ pub enum Error {
         body: String,
     },
 
-    /// Credentials are wanted, or those configured are wrong (401).
-    #[error(
-        "{address} does not accept the credentials for {call} (401); check the principal and secret in [cluster]"
-    )]
+    /// Credentials are wanted and none are configured, or those configured are wrong (401).
+    #[error("{address} answered {call} with 401: {}", advice(*.sent, keys))]
     Unauthorized {
         /// Scheme, host and port.
         address: String,
         /// What was asked for.
         call: String,
+        /// Whether the request carried credentials or a token.
+        sent: bool,
+        /// [`Config::credential_keys`](crate::Config::credential_keys).
+        keys: String,
     },
 
     /// A call was made before the master told the framework's id.
@@ -258,6 +260,15 @@ impl TransportError {
     /// Whether a connection could not be made at all.
     pub fn is_connect(&self) -> bool {
         self.0.is_connect()
+    }
+}
+
+/// What an operator can do about a 401.
+fn advice(sent: bool, keys: &str) -> String {
+    if sent {
+        format!("it does not accept the credentials of this daemon; check {keys}")
+    } else {
+        format!("it wants credentials and none are configured; set {keys}")
     }
 }
 

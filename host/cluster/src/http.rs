@@ -294,6 +294,8 @@ impl Http {
                 Error::Unauthorized {
                     address,
                     call: request.call.clone(),
+                    sent: self.login.is_some() || self.config.credentials.is_some(),
+                    keys: self.config.credential_keys.clone(),
                 }
             }
             StatusCode::SERVICE_UNAVAILABLE => Error::NotReady {

@@ -318,11 +318,43 @@ async fn a_long_refusal_is_cut() {
 async fn wrong_credentials_are_told_as_such() {
     let server = Server::saying(recorded("3-auth/get_state-noauth.raw")).await;
     let error = client(&[server.name()]).state().await.unwrap_err();
-    assert!(matches!(&error, Error::Unauthorized { .. }), "{error:?}");
     assert!(
-        error.to_string().contains("check the principal and secret"),
-        "{error}"
+        matches!(&error, Error::Unauthorized { sent: false, .. }),
+        "{error:?}"
     );
+    let text = error.to_string();
+    assert!(
+        text.starts_with(&format!("http://{} answered ", server.name())),
+        "{text}"
+    );
+    assert!(
+        text.ends_with(
+            "with 401: it wants credentials and none are configured; set `username` and `password` in [cluster]"
+        ),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn refused_credentials_are_told_with_the_keys_that_the_configuration_has_for_them() {
+    let server = Server::saying(recorded("3-auth/get_state-noauth.raw")).await;
+    let client = Client::new(Config {
+        credentials: Some(Credentials {
+            username: "ops".into(),
+            password: "s3cret".into(),
+        }),
+        credential_keys: "`user` and `word` in [somewhere]".into(),
+        ..config(&[server.name()])
+    })
+    .unwrap();
+    let text = client.state().await.unwrap_err().to_string();
+    assert!(
+        text.ends_with(
+            "does not accept the credentials of this daemon; check `user` and `word` in [somewhere]"
+        ),
+        "{text}"
+    );
+    assert!(!text.contains("s3cret"), "{text}");
 }
 
 #[tokio::test]

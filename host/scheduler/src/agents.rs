@@ -88,6 +88,14 @@ impl Agents {
         Some((&known.place, &known.attributes))
     }
 
+    /// Forgets an agent that is away, until it offers something again: what it has is no place for a task, and where tasks are
+    /// spread over all places it must not be one of them. Its number, if it was known.
+    pub(crate) fn lost(&mut self, id: &AgentId) -> Option<u32> {
+        let handle = self.by_id.get(id).map(|known| known.handle);
+        self.remove(id);
+        handle
+    }
+
     /// Forgets agents that have offered nothing for a while and are not `in_use`.
     pub(crate) fn sweep(&mut self, now: Instant, in_use: impl Fn(&AgentId) -> bool) {
         let stale =
@@ -258,6 +266,22 @@ mod tests {
         assert_eq!(agents.offered(&offer, now), Some(handle));
         assert_eq!(agents.remembered(&remembered, now), Some(handle));
         assert_eq!(**agents.get(handle).unwrap().1, *offer.attributes);
+    }
+
+    #[test]
+    fn a_lost_agent_is_known_again_when_it_offers() {
+        let now = Instant::now();
+        let mut agents = Agents::default();
+        let offer = offer("o", "a1", 1.0, &[]);
+        assert_eq!(agents.offered(&offer, now), Some(0));
+        agents.take_news();
+        assert_eq!(agents.lost(&"a2".into()), None);
+        assert_eq!(agents.take_news(), (vec![], vec![]), "nobody knew it");
+        assert_eq!(agents.lost(&"a1".into()), Some(0));
+        assert_eq!(agents.take_news(), (vec![], vec![0]));
+        assert_eq!(agents.offered(&offer, now), Some(1));
+        let (changed, gone) = agents.take_news();
+        assert_eq!((changed.len(), gone), (1, vec![]));
     }
 
     #[test]

@@ -60,5 +60,12 @@ pub enum Error {
     Stopped,
 }
 
+impl Error {
+    /// Whether the same call would fail again, whatever happens meanwhile: it is the call itself that is wrong.
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, Self::BadGroup { .. } | Self::Encode { .. })
+    }
+}
+
 /// This crate's results.
 pub type Result<T> = std::result::Result<T, Error>;

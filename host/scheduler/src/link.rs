@@ -143,7 +143,8 @@ impl Link {
             Ok(known) => known,
             Err(error) => {
                 self.metrics.store_failures.inc();
-                tracing::warn!(error = chain(&error), "cannot subscribe");
+                let framework = &self.framework.name;
+                tracing::warn!(framework, error = chain(&error), "cannot subscribe");
                 return End::Broken { was_up: false };
             }
         };
@@ -151,14 +152,16 @@ impl Link {
         let subscription = match self.cluster.subscribe(&self.framework).await {
             Ok(subscription) => subscription,
             Err(error) if error.is_transient() => {
-                tracing::warn!(error = chain(&error), "cannot subscribe");
+                let framework = &self.framework.name;
+                tracing::warn!(framework, error = chain(&error), "cannot subscribe");
                 return End::Broken { was_up: false };
             }
             // Whoever started this scheduler is about to stop it.
             Err(Error::NoMandate { .. }) => return End::Broken { was_up: false },
             // A master that is too old, credentials it does not accept: somebody has to do something.
             Err(error) => {
-                tracing::error!(error = chain(&error), "cannot subscribe");
+                let framework = &self.framework.name;
+                tracing::error!(framework, error = chain(&error), "cannot subscribe");
                 return End::Broken { was_up: false };
             }
         };

@@ -14,6 +14,8 @@ use crate::matching::Bin;
 pub(crate) struct Pool {
     bins: Vec<Bin>,
     later: Vec<Bin>,
+    /// Not to be put to anything, only to be declined.
+    unwanted: Vec<OfferId>,
     /// Since when a pass goes on that could not be made in one round.
     pass_since: Option<Instant>,
 }
@@ -33,6 +35,15 @@ impl Pool {
     pub(crate) fn remove(&mut self, offer: &OfferId) {
         for bins in [&mut self.bins, &mut self.later] {
             bins.retain(|bin| bin.offer != *offer);
+        }
+        self.unwanted.retain(|unwanted| unwanted != offer);
+    }
+
+    /// Nothing is to be launched on this agent: what it offered is to be declined, should it be good still.
+    pub(crate) fn remove_agent(&mut self, agent: u32) {
+        for bins in [&mut self.bins, &mut self.later] {
+            let away = bins.extract_if(.., |bin| bin.agent == agent);
+            self.unwanted.extend(away.map(|bin| bin.offer));
         }
     }
 
@@ -58,7 +69,8 @@ impl Pool {
     /// Takes out what a pass has left over; the answer is to be declined. Those that came meanwhile are next.
     pub(crate) fn take(&mut self) -> Vec<OfferId> {
         let tried = std::mem::replace(&mut self.bins, std::mem::take(&mut self.later));
-        tried.into_iter().map(|bin| bin.offer).collect()
+        let unwanted = self.unwanted.drain(..);
+        tried.into_iter().map(|bin| bin.offer).chain(unwanted).collect()
     }
 
     /// The subscription ended, and with it all offers.
@@ -268,6 +280,26 @@ mod tests {
         appetite.fed();
         appetite.whet_for_new();
         assert_eq!(appetite.ask(true, after(2322)), Some(Ask::Revive));
+    }
+
+    #[test]
+    fn what_an_agent_that_is_away_has_offered_is_declined_and_not_tried() {
+        let mut pool = Pool::default();
+        let offer = |id: &str, agent: &str| crate::testing::offer(id, agent, 1.0, &[]);
+        pool.add(&offer("o1", "a1"), 1);
+        pool.add(&offer("o2", "a2"), 2);
+        pool.keep(Instant::now());
+        pool.add(&offer("o3", "a1"), 1);
+        pool.add(&offer("o4", "a1"), 1);
+        pool.remove_agent(1);
+        let tried: Vec<&str> = pool.bins().iter().map(|bin| bin.offer.as_str()).collect();
+        assert_eq!(tried, ["o2"]);
+        // The master has taken one back by itself.
+        pool.remove(&"o3".into());
+        assert!(pool.end_pass());
+        let declined: Vec<String> = pool.take().iter().map(ToString::to_string).collect();
+        assert_eq!(declined, ["o2", "o1", "o4"]);
+        assert!(pool.take().is_empty() && pool.is_empty());
     }
 
     #[test]

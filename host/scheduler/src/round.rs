@@ -35,8 +35,8 @@ const SHORTLIST: usize = 512;
 /// One round's working state.
 pub(crate) struct Round {
     offers: Offers,
-    /// Handles of the agents that run something, by run spec id; grows as the round places.
-    placed: HashMap<String, Vec<u32>>,
+    /// Where instances are, by run spec id; grows as the round places.
+    placed: HashMap<String, Placed>,
     /// What a run spec without roles accepts.
     roles: Vec<String>,
     planned: Vec<Planned>,
@@ -44,6 +44,15 @@ pub(crate) struct Round {
     shortlist: usize,
     /// Nanoseconds since 1970.
     now: i64,
+}
+
+/// Where the instances of a run spec are.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Placed {
+    /// Handles of the agents that run one; of an agent with two, twice.
+    pub(crate) agents: Vec<u32>,
+    /// Those of them whose instance is being ended.
+    pub(crate) ending: Vec<u32>,
 }
 
 /// An instance that has found its place.
@@ -75,7 +84,7 @@ struct Search<'a> {
 impl Round {
     pub(crate) fn new(
         bins: Vec<Bin>,
-        placed: HashMap<String, Vec<u32>>,
+        placed: HashMap<String, Placed>,
         roles: Vec<String>,
         now: Timestamp,
     ) -> Self {
@@ -182,7 +191,9 @@ impl Round {
         search.ids = &search.ids[assigned.len()..];
         if !assigned.is_empty() {
             let placed = self.placed.entry(search.spec.id.clone()).or_default();
-            placed.extend(assigned.iter().map(|assigned| assigned.agent));
+            placed
+                .agents
+                .extend(assigned.iter().map(|assigned| assigned.agent));
         }
         self.planned.extend(assigned.into_iter().map(|assigned| Planned {
             spec: Arc::clone(search.spec),
@@ -224,13 +235,13 @@ impl Round {
     }
 
     fn question(&self, spec: &RunSpec) -> Task {
-        let placed = self.placed.get(&spec.id);
+        let placed = self.placed.get(&spec.id).cloned().unwrap_or_default();
         Task {
             run_spec: spec.id.clone(),
             instances: spec.instances,
             conditions: spec.conditions.clone(),
-            placed: placed.cloned().unwrap_or_default(),
-            extra: Vec::new(),
+            placed: placed.agents,
+            extra: ending(&placed.ending).into_iter().collect(),
         }
     }
 }
@@ -267,6 +278,12 @@ impl Judged {
             ));
         }
     }
+}
+
+/// What [`Task::extra`] tells of the instances that are being ended; nothing if there are none.
+fn ending(agents: &[u32]) -> Option<(String, String)> {
+    let handles: Vec<String> = agents.iter().map(ToString::to_string).collect();
+    (!handles.is_empty()).then(|| (Task::ENDING.to_owned(), handles.join(" ")))
 }
 
 fn as_candidates(candidates: &[(u32, u32)]) -> Vec<Candidate> {

@@ -68,6 +68,15 @@ pub(crate) fn has_ended(state: &TaskState) -> bool {
     kind(state) == Kind::Ended
 }
 
+/// Whether the last status of a task tells that its agent is away, is none that the master knows, or is being drained.
+pub(crate) fn agent_is_away(record: &TaskRecord) -> bool {
+    let reason = record.status.as_ref().and_then(|status| status.reason.as_deref());
+    matches!(
+        record.state,
+        TaskState::Unreachable | TaskState::Gone | TaskState::GoneByOperator | TaskState::Unknown
+    ) || matches!(reason, Some("REASON_AGENT_DRAINING" | "REASON_SLAVE_DRAINING"))
+}
+
 /// Applies `status`, received at `now`.
 pub(crate) fn apply(record: &TaskRecord, status: &TaskStatus, now: Timestamp) -> Step {
     let known = record.status.as_ref();
@@ -230,6 +239,29 @@ mod tests {
             };
             let codes: String = next.iter().map(code).collect();
             assert_eq!(codes, expected.replace(' ', ""), "from {from:?}");
+        }
+    }
+
+    #[test]
+    fn what_tells_that_an_agent_is_away() {
+        for (state, reason, away) in [
+            (TaskState::Unreachable, None, true),
+            (TaskState::Gone, None, true),
+            (TaskState::GoneByOperator, None, true),
+            (TaskState::Unknown, None, true),
+            (TaskState::Killed, Some("REASON_AGENT_DRAINING"), true),
+            (TaskState::Killed, Some("REASON_EXECUTOR_TERMINATED"), false),
+            (TaskState::Killed, None, false),
+            (TaskState::Running, None, false),
+            // An offer that was no longer good says nothing of its agent.
+            (TaskState::Dropped, Some("REASON_INVALID_OFFERS"), false),
+        ] {
+            let told = TaskStatus {
+                reason: reason.map(str::to_owned),
+                ..status(state.clone(), Some("a"))
+            };
+            let record = changed(&record("t"), &told);
+            assert_eq!(agent_is_away(&record), away, "{state} {reason:?}");
         }
     }
 

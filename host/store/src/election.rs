@@ -31,9 +31,11 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// What this process is to an office.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nobody who is there is known to hold it: the store has not said yet, cannot be reached, a term has just ended, or the
-    /// lease is one of an earlier process at this address and has not run out.
+    /// Nobody who is there is known to hold it: the store has not said yet, a term has just ended, or the lease is one of an
+    /// earlier process at this address and has not run out.
     Vacant,
+    /// The store does not answer: who holds it is not known, and nobody can be elected.
+    StoreAway,
     /// Another process holds it, which is reached at this address.
     Elsewhere(String),
     /// This process holds it.
@@ -101,7 +103,7 @@ impl Election {
                             "nobody can be elected before the store answers"
                         );
                     }
-                    self.standing.send_replace(Standing::Vacant);
+                    self.standing.send_replace(Standing::StoreAway);
                     self.ttl / LOOKS
                 }
             };
@@ -227,22 +229,42 @@ async fn keep(
     ended: CancellationToken,
     standing: watch::Sender<Standing>,
 ) {
-    let why = ended.run_until_cancelled(renew(&store, &tenure)).await;
-    if let Some(why) = why {
+    let loss = ended.run_until_cancelled(renew(&store, &tenure)).await;
+    if let Some(loss) = &loss {
         let lease = tenure.0.load();
         tracing::warn!(
             office = lease.name,
             term = lease.fencing,
-            why,
+            why = loss.why(),
             "not leading any more"
         );
     }
-    standing.send_replace(Standing::Vacant);
+    standing.send_replace(match loss {
+        Some(Loss::RanOut) => Standing::StoreAway,
+        Some(Loss::Taken) | None => Standing::Vacant,
+    });
     ended.cancel();
 }
 
+/// How a lease was lost.
+enum Loss {
+    /// The store says that it is not this process's any more.
+    Taken,
+    /// The store did not renew it in time.
+    RanOut,
+}
+
+impl Loss {
+    fn why(&self) -> &'static str {
+        match self {
+            Self::Taken => "the lease went to somebody else or ran out",
+            Self::RanOut => "the lease ran out before the store renewed it",
+        }
+    }
+}
+
 /// Returns when the lease is lost, and why.
-async fn renew(store: &Arc<dyn Store>, tenure: &Tenure) -> &'static str {
+async fn renew(store: &Arc<dyn Store>, tenure: &Tenure) -> Loss {
     let mut said = false;
     loop {
         let lease = tenure.0.load_full();
@@ -253,7 +275,7 @@ async fn renew(store: &Arc<dyn Store>, tenure: &Tenure) -> &'static str {
                 said = false;
                 tenure.0.store(Arc::new(renewed));
             }
-            Ok(Err(Error::Fenced { .. })) => return "the lease went to somebody else or ran out",
+            Ok(Err(Error::Fenced { .. })) => return Loss::Taken,
             Ok(Err(error)) => {
                 if !std::mem::replace(&mut said, true) {
                     let error: &dyn std::error::Error = &error;
@@ -267,7 +289,7 @@ async fn renew(store: &Arc<dyn Store>, tenure: &Tenure) -> &'static str {
             Err(_) => {}
         }
         if tenure.left().is_zero() {
-            return "the lease ran out before the store renewed it";
+            return Loss::RanOut;
         }
     }
 }

@@ -11,6 +11,9 @@ use crate::constraint::{AgentTest, Field, PlacedTest, Rule, Spread, Test};
 use crate::expression::Expression;
 use crate::pattern::Cache;
 
+/// The name in a task's `extra` of the agents in `placed` whose instance is being ended: handles with spaces between them.
+const ENDING: &str = "ending";
+
 /// A task's conditions, ready, with what is placed counted.
 #[derive(Debug)]
 pub struct Question<'fleet> {
@@ -47,11 +50,12 @@ enum Limit<'fleet> {
 impl<'fleet> Question<'fleet> {
     /// Makes a task's conditions ready for agents of this fleet.
     pub fn new(fleet: &'fleet Agents, task: &Task, patterns: &Cache) -> Self {
-        let placed: Vec<_> = task
-            .placed
-            .iter()
-            .filter_map(|handle| fleet.get(*handle))
-            .collect();
+        let known = |handles: &[u32]| -> Vec<&'fleet Known> {
+            handles.iter().filter_map(|handle| fleet.get(*handle)).collect()
+        };
+        let placed = known(&task.placed);
+        // What is being ended still stands beside what is placed now, but a spread is for those that stay.
+        let staying = known(&staying(task));
         let mut names_domain = false;
         let mut open = Vec::new();
         let mut conditions = Vec::new();
@@ -68,7 +72,11 @@ impl<'fleet> Question<'fleet> {
                                 if test == PlacedTest::Spread(None) {
                                     open.push(conditions.len());
                                 }
-                                Ready::Placed(Tally::new(field, test, &placed, task.instances))
+                                let counted = match test {
+                                    PlacedTest::Spread(_) => &staying,
+                                    PlacedTest::Fewer(_) | PlacedTest::Together => &placed,
+                                };
+                                Ready::Placed(Tally::new(field, test, counted, task.instances))
                             }
                         }
                     }
@@ -198,6 +206,22 @@ impl<'fleet> Question<'fleet> {
             }
         }
     }
+}
+
+/// The agents of the instances that are not being ended.
+fn staying(task: &Task) -> Vec<u32> {
+    let mut staying = task.placed.clone();
+    let ending = task.extra.iter().find(|(name, _)| name == ENDING);
+    let handles = ending.map_or("", |(_, handles)| handles.as_str());
+    for handle in handles
+        .split_whitespace()
+        .filter_map(|handle| handle.parse::<u32>().ok())
+    {
+        if let Some(at) = staying.iter().position(|placed| *placed == handle) {
+            staying.remove(at);
+        }
+    }
+    staying
 }
 
 impl Ready<'_> {

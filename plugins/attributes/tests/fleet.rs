@@ -155,6 +155,67 @@ fn rooms_of_one() -> [(u32, u32); 6] {
     EVERYWHERE.map(|(agent, _)| (agent, 1))
 }
 
+const NONE: [u32; 0] = [];
+
+/// What is chosen of all six agents, or of those that are left when `lost` ones are gone.
+fn chosen(
+    rule: &str,
+    operand: Option<&str>,
+    instances: u32,
+    placed: &[u32],
+    ending: &str,
+    lost: &[u32],
+) -> Vec<u32> {
+    let (field, operator) = rule.split_once(' ').unwrap();
+    let mut task = task(
+        instances,
+        vec![constraint(field, operator, operand)],
+        placed.to_vec(),
+    );
+    if !ending.is_empty() {
+        task.extra = vec![("ending".to_owned(), ending.to_owned())];
+    }
+    let mut fleet = racks();
+    fleet.update(Vec::new(), lost.to_vec());
+    let left: Vec<_> = EVERYWHERE
+        .into_iter()
+        .filter(|(agent, _)| !lost.contains(agent))
+        .collect();
+    fleet.place(&task, &rooms(&left), instances)
+}
+
+#[test]
+fn a_lost_agent_leaves_its_share_to_the_others() {
+    // Rack r3 is lost with the instances there: who is left counts alone.
+    let lost = [5, 6];
+    assert_eq!(chosen("rack GROUP_BY", None, 3, &[1, 3], "", &lost), [1]);
+    assert_eq!(chosen("rack GROUP_BY", None, 6, &[1, 3], "", &lost), [1, 3, 1, 3]);
+    assert_eq!(chosen("@hostname GROUP_BY", None, 4, &[1, 2, 3], "", &lost), [4]);
+    assert_eq!(chosen("rack MAX_PER", Some("2"), 3, &[1, 3], "", &lost), [1, 3]);
+    assert_eq!(chosen("rack MAX_PER", Some("1"), 3, &[1, 3], "", &lost), NONE);
+    assert_eq!(chosen("@hostname UNIQUE", None, 3, &[1, 3], "", &lost), [2, 4]);
+    assert_eq!(chosen("rack UNIQUE", None, 3, &[1, 3], "", &lost), NONE);
+    // A number of groups that was asked for is kept to.
+    assert_eq!(chosen("rack GROUP_BY", Some("3"), 3, &[1, 3], "", &lost), NONE);
+}
+
+#[test]
+fn an_instance_that_is_being_ended_counts_for_no_spread_but_still_stands_where_it_is() {
+    for operand in [None, Some("3")] {
+        assert_eq!(chosen("rack GROUP_BY", operand, 3, &[1, 3, 5], "", &[]), NONE);
+        assert_eq!(chosen("rack GROUP_BY", operand, 3, &[1, 3, 5], "5", &[]), [5]);
+        assert_eq!(
+            chosen("rack GROUP_BY", operand, 4, &[1, 1, 3, 5], "1 5", &[]),
+            [5, 1]
+        );
+    }
+    assert_eq!(chosen("rack UNIQUE", None, 3, &[1, 3, 5], "5", &[]), NONE);
+    assert_eq!(chosen("rack MAX_PER", Some("1"), 3, &[1, 3, 5], "5", &[]), NONE);
+    assert_eq!(chosen("rack CLUSTER", None, 2, &[5], "5", &[]), [5, 5]);
+    // What is said of an agent without an instance, or in other words, says nothing.
+    assert_eq!(chosen("rack GROUP_BY", None, 3, &[1, 3, 5], "2 x -1", &[]), NONE);
+}
+
 #[test]
 fn without_conditions_the_hosts_order_and_room_decide() {
     let chosen = racks().place(

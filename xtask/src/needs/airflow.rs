@@ -1,5 +1,6 @@
-//! A workflow engine and its clients, in Python environments of their own: `target/python/airflow`, and `airflow-2` with the
-//! oldest version that our operator is for. Our own distribution is installed into both, as its users do it.
+//! What tests need of Python, in environments of their own: `target/python/airflow` with a workflow engine and its clients,
+//! `airflow-2` with the oldest version that our operator is for, and `marathon` with a client of the apps API. Our own distribution
+//! is installed into the first two with pip, as its users do it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,9 +24,11 @@ struct Wanted {
     /// Exact versions of what the packages need, where the newest ones would not do.
     constraints: Option<&'static str>,
     pythons: std::ops::RangeInclusive<u32>,
+    /// About how much is downloaded.
+    size: &'static str,
 }
 
-const WANTED: [Wanted; 2] = [
+const WANTED: [Wanted; 3] = [
     // What tests start, and what looks after our own distribution.
     Wanted {
         name: "airflow",
@@ -41,6 +44,7 @@ const WANTED: [Wanted; 2] = [
         ],
         constraints: None,
         pythons: 10..=13,
+        size: "300 MB",
     },
     // The oldest Airflow that the operator is for. It is no longer looked after, so what it needs has to stay as it was.
     Wanted {
@@ -48,6 +52,15 @@ const WANTED: [Wanted; 2] = [
         packages: &["apache-airflow==2.10.5", "setuptools>=77"],
         constraints: Some(include_str!("airflow-2.10.txt")),
         pythons: 10..=12,
+        size: "300 MB",
+    },
+    // The client of the apps API that most programs in Python use; there will be no newer version of it.
+    Wanted {
+        name: "marathon",
+        packages: &["marathon==0.13.0"],
+        constraints: None,
+        pythons: 10..=13,
+        size: "2 MB",
     },
 ];
 
@@ -71,7 +84,7 @@ pub(super) fn install() -> anyhow::Result<()> {
 
 /// Installs `clients/airflow` where it is missing or of other sources. Tests do the same before they run it.
 fn install_client() -> anyhow::Result<()> {
-    let dirs = WANTED.each_ref().map(Wanted::dir);
+    let dirs = [&WANTED[0], &WANTED[1]].map(Wanted::dir);
     step(
         "our distribution for Airflow",
         Command::new(dirs[0].join("bin/python"))
@@ -117,7 +130,7 @@ impl Wanted {
             pip.arg("--constraint").arg(file);
         }
         step(
-            &format!("{} for the tests (about 300 MB)", self.packages[0]),
+            &format!("{} for the tests (about {})", self.packages[0], self.size),
             &mut pip,
         )?;
         write(&dir.join(DONE), &self.stamp())

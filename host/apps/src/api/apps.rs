@@ -187,9 +187,9 @@ pub(super) async fn delete(
             let which = query
                 .get("host")
                 .map_or(Which::All, |host| Which::OnHost(host.to_owned()));
-            kill(&api, id, which, &query, origin, "tasks").await
+            kill(&api, id, which, &query, "tasks").await
         }
-        Target::Task(id, task) => kill(&api, id, Which::One(task), &query, origin, "task").await,
+        Target::Task(id, task) => kill(&api, id, Which::One(task), &query, "task").await,
         Target::Versions(_) | Target::Version(..) | Target::Restart(_) => Err(no_such_method()),
     }
 }
@@ -207,42 +207,44 @@ pub(super) async fn post(
     deployed(&write(&api, id, Change::Restart, query.flag("force", false)?, origin).await?)
 }
 
-async fn kill(api: &Api, app: AppId, which: Which, query: &Query, origin: Origin, name: &str) -> Answer {
-    let (scale, wipe, force) = (
-        query.flag("scale", false)?,
-        query.flag("wipe", false)?,
-        query.flag("force", false)?,
-    );
+/// How a request wants tasks to be ended: `scale`, `wipe` and `force`.
+pub(super) fn manner(query: &Query) -> Result<(bool, bool, bool), ApiError> {
+    let (scale, wipe) = (query.flag("scale", false)?, query.flag("wipe", false)?);
     if scale && wipe {
         return Err(ApiError::bad_request(
             "You cannot use scale and wipe at the same time.",
         ));
     }
+    Ok((scale, wipe, query.flag("force", false)?))
+}
+
+/// The tasks that were ended, as they were.
+pub(super) fn ended(api: &Api, killed: &Killed) -> Vec<Value> {
+    let snapshot = api.snapshot();
+    let Some(view) = snapshot.apps.get(&killed.app.id) else {
+        return Vec::new();
+    };
+    let instances = killed.instances.iter();
+    instances
+        .filter_map(|instance| task::shown(view, instance, false))
+        .collect()
+}
+
+async fn kill(api: &Api, app: AppId, which: Which, query: &Query, name: &str) -> Answer {
+    let (scale, wipe, force) = manner(query)?;
     let command = |reply| Command::Kill {
         app,
         which,
         scale,
         wipe,
         force,
-        origin,
         reply,
     };
-    let Killed {
-        app,
-        instances,
-        deployment,
-    } = api.ask(command).await?;
-    if let Some(written) = deployment {
-        return deployed(&written);
+    let killed = api.ask(command).await?;
+    if let Some(written) = &killed.deployment {
+        return deployed(written);
     }
-    let snapshot = api.snapshot();
-    let tasks: Vec<Value> = match snapshot.apps.get(&app.id) {
-        Some(view) => instances
-            .iter()
-            .filter_map(|instance| task::shown(view, instance, false))
-            .collect(),
-        None => Vec::new(),
-    };
+    let tasks = ended(api, &killed);
     let shown = if name == "task" {
         tasks.into_iter().next().unwrap_or(Value::Null)
     } else {
@@ -297,7 +299,7 @@ pub(super) fn deployed(written: &Written) -> Answer {
     Ok(([deployment_header(written)?], Json(body)).into_response())
 }
 
-fn deployment_header(written: &Written) -> Result<(HeaderName, HeaderValue), ApiError> {
+pub(super) fn deployment_header(written: &Written) -> Result<(HeaderName, HeaderValue), ApiError> {
     let value = HeaderValue::from_str(&written.deployment).map_err(|cause| ApiError::internal(&cause))?;
     Ok((HeaderName::from_static("marathon-deployment-id"), value))
 }

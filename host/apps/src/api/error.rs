@@ -81,7 +81,8 @@ pub(super) fn reason(error: &CallError) -> &'static str {
     }
 }
 
-fn later(message: String) -> ApiError {
+/// 503, with when to try again.
+pub(super) fn later(message: String) -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message)
         .header(header::RETRY_AFTER, HeaderValue::from_static("5"))
 }

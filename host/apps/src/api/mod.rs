@@ -25,7 +25,7 @@ use axum::Router;
 use axum::extract::{ConnectInfo, FromRequestParts, Request};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use axum::routing::{delete, get};
+use axum::routing::{delete, get, post};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Uri, header};
 use tokio::sync::{mpsc, watch};
@@ -90,7 +90,7 @@ impl Api {
         }
         match &*self.shared.standing.borrow() {
             Standing::Elsewhere(leader) => Some(leader.clone()),
-            Standing::Here | Standing::Vacant => None,
+            Standing::Here | Standing::Vacant | Standing::StoreAway => None,
         }
     }
 }
@@ -112,6 +112,7 @@ pub(crate) fn router(api: &Api) -> Router {
                 .post(apps::post),
         )
         .route("/v2/tasks", get(tasks::list))
+        .route("/v2/tasks/delete", post(tasks::delete))
         .route("/v2/deployments", get(deployments::list))
         .route("/v2/deployments/{id}", delete(deployments::delete))
         .route("/v2/queue", get(queue::list))

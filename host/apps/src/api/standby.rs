@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use transom_store::Standing;
 use transom_web::{ApiError, Unforwarded};
 
-use super::{Api, Original};
+use super::{Api, Original, error};
 
 /// How long a request waits for somebody to lead: long enough for a lease of the usual length to run out.
 const ELECTION: Duration = Duration::from_secs(10);
@@ -103,6 +103,7 @@ async fn carry_out(api: &Api, request: Request, next: Next) -> Result<Response, 
             Err(unreachable @ Unforwarded::Unreachable(_)) => {
                 next_leader = match leader(api, end, Some(&leader_at)).await {
                     Ok(next_leader) => next_leader,
+                    Err(refusal) if store_away(api) => return Err(refusal),
                     Err(_) => return Err(unreachable.into()),
                 };
             }
@@ -132,10 +133,23 @@ async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader,
             }
         };
         if !matches!(timeout_at(end, changed).await, Ok(Ok(()))) {
-            let text = "Could not determine the current leader. Try again later.";
-            return Err(ApiError::new(StatusCode::BAD_GATEWAY, text));
+            return Err(nobody_leads(api));
         }
     }
+}
+
+/// Whether nobody can lead before the store is back.
+fn store_away(api: &Api) -> bool {
+    *api.shared.standing.borrow() == Standing::StoreAway
+}
+
+fn nobody_leads(api: &Api) -> ApiError {
+    if store_away(api) {
+        let text = "The state store cannot be reached, and without it nobody leads. Nothing was changed. Try again later.";
+        return error::later(text.to_owned());
+    }
+    let text = "Could not determine the current leader. Try again later.";
+    ApiError::new(StatusCode::BAD_GATEWAY, text)
 }
 
 /// Returns when what is stored now is shown here, so that clients read what they wrote; or when that takes too long.
@@ -180,6 +194,7 @@ mod tests {
             (Method::PUT, "/v2/apps/a", false),
             (Method::PATCH, "/v2/apps/a", false),
             (Method::DELETE, "/v2/deployments/d", false),
+            (Method::POST, "/v2/tasks/delete", false),
             (Method::POST, "/elsewhere", true),
         ] {
             assert_eq!(answered_here(&method, path), here, "{method} {path}");

@@ -3,12 +3,17 @@
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use transom_web::{ApiError, Json};
+use uuid::Uuid;
 
+use super::apps::{deployed, deployment_header, ended, manner};
 use super::query::Query;
 use super::{Api, task};
 use crate::condition::Condition;
+use crate::core::command::Command;
+use crate::time::Moment;
 
 /// `GET /v2/tasks`
 pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
@@ -34,4 +39,74 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
         .filter_map(|(view, instance)| task::shown(view, instance, check_failure))
         .collect();
     Ok(Json(json!({"tasks": tasks})).into_response())
+}
+
+/// The body of `POST /v2/tasks/delete`. Other members say nothing, as upstream.
+#[derive(Debug, Deserialize)]
+struct Given {
+    ids: Option<Vec<String>>,
+}
+
+/// Reads the body, which has to be an object: a list would be read as one whose names are left out.
+fn given(body: Value) -> Result<Vec<String>, ApiError> {
+    let wrong = |path: &str, what: &str| {
+        ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid JSON")
+            .details(json!([ApiError::detail(path, [what])]))
+    };
+    if !body.is_object() {
+        return Err(wrong("/", "expected an object with a list of task ids, ids"));
+    }
+    let Given { ids } = Json::from_value(body)?;
+    ids.ok_or_else(|| wrong("/ids", "is undefined: expected a list of task ids"))
+}
+
+/// `POST /v2/tasks/delete`: ends the tasks named, of whatever apps. Ids of no task are passed over.
+pub(super) async fn delete(
+    State(api): State<Api>,
+    query: Query,
+    Json(body): Json<Value>,
+) -> Result<Response, ApiError> {
+    let (scale, wipe, force) = manner(&query)?;
+    let ids = given(body)?;
+    if let Some(id) = ids.iter().find(|id| !is_task_id(id)) {
+        return Err(ApiError::bad_request(format!(
+            "Invalid task id '{id}'. [expected an app's id with _ for /, a dot and what tells the task from others, as in \
+             shop_web.instance-0664256e-6771-11e5-94e1-be5b2935a987._app.1]"
+        )));
+    }
+    let command = |reply| Command::KillGiven {
+        tasks: ids,
+        scale,
+        wipe,
+        force,
+        reply,
+    };
+    let killed = api.ask(command).await?;
+    if !scale {
+        let tasks: Vec<Value> = killed.iter().flat_map(|killed| ended(&api, killed)).collect();
+        return Ok(Json(json!({"tasks": tasks})).into_response());
+    }
+    let mut deployments = killed.iter().filter_map(|killed| killed.deployment.as_ref());
+    let Some(first) = deployments.next() else {
+        return Ok(nothing_deployed());
+    };
+    // The body has room for one; the header stands once for each app.
+    let mut answer = deployed(first)?;
+    for written in deployments {
+        let (name, value) = deployment_header(written)?;
+        answer.headers_mut().append(name, value);
+    }
+    Ok(answer)
+}
+
+/// As for a deployment: it had nothing to do, so it is over.
+fn nothing_deployed() -> Response {
+    let body = json!({"version": Moment::now(), "deploymentId": Uuid::new_v4().to_string()});
+    Json(body).into_response()
+}
+
+/// Whether a task could have this id, upstream's older forms included: an app's id, a dot or `_`, and something more.
+fn is_task_id(text: &str) -> bool {
+    text.rsplit_once(['.', '_'])
+        .is_some_and(|(app, rest)| !app.is_empty() && !rest.is_empty())
 }

@@ -95,6 +95,27 @@ struct LostLabel {
     reason: &'static str,
 }
 
+/// An event's bodies as text.
+#[derive(Debug, Default)]
+struct Texts {
+    body: String,
+    light: Option<String>,
+}
+
+impl Texts {
+    /// The longer of the two, in bytes.
+    fn bytes(&self) -> usize {
+        self.body.len().max(self.light.as_ref().map_or(0, String::len))
+    }
+
+    fn of(draft: &Draft) -> Self {
+        Self {
+            body: to_text(&draft.body),
+            light: draft.light.as_ref().map(to_text),
+        }
+    }
+}
+
 /// The bus. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Bus {
@@ -201,33 +222,39 @@ impl Bus {
 
     /// Tells an event to all who want it.
     pub(crate) fn publish(&self, draft: Draft) {
-        // Nobody listens: the number is used up all the same, so that gaps in ids mean what they say.
-        let heard = self.shared.events.receiver_count() > 0;
-        let body = if heard {
-            to_text(&draft.body)
-        } else {
-            String::new()
-        };
-        let light = if heard {
-            draft.light.as_ref().map(to_text)
-        } else {
-            None
-        };
-        let bytes = body.len().max(light.as_ref().map_or(0, String::len));
-        if bytes > MAX_EVENT {
-            self.shared.metrics.lost(Lost::TooLarge);
-            tracing::warn!(
-                kind = draft.kind,
-                subject = draft.subject,
-                "an event has {bytes} bytes, at most {MAX_EVENT} are sent; event_too_large_event takes its place"
-            );
-            return self.publish(shapes::too_large(draft.kind, draft.subject, bytes));
-        }
-        let slow = {
+        // Serialised before the lock is taken, if anybody listens.
+        let texts = self.is_heard().then(|| Texts::of(&draft));
+        self.number_and_send(draft, texts);
+    }
+
+    fn is_heard(&self) -> bool {
+        self.shared.events.receiver_count() > 0
+    }
+
+    fn number_and_send(&self, draft: Draft, texts: Option<Texts>) {
+        let sent = {
             let mut state = self.state();
-            self.send(&mut state, draft.kind, draft.subject, body, light)
+            // A stream may have attached since; none can while the lock is held. Without streams the number is used up all the
+            // same, so that gaps in ids mean what they say.
+            let texts = texts.or_else(|| self.is_heard().then(|| Texts::of(&draft)));
+            let texts = texts.unwrap_or_default();
+            match texts.bytes() {
+                bytes if bytes > MAX_EVENT => Err((draft.kind, draft.subject, bytes)),
+                _ => Ok(self.send(&mut state, draft.kind, draft.subject, texts.body, texts.light)),
+            }
         };
-        self.leave_behind(&slow);
+        match sent {
+            Ok(slow) => self.leave_behind(&slow),
+            Err((kind, subject, bytes)) => {
+                self.shared.metrics.lost(Lost::TooLarge);
+                tracing::warn!(
+                    kind,
+                    subject,
+                    "an event has {bytes} bytes, at most {MAX_EVENT} are sent; event_too_large_event takes its place"
+                );
+                self.publish(shapes::too_large(kind, subject, bytes));
+            }
+        }
     }
 
     /// Closes the streams of groups for which too much waits.

@@ -93,6 +93,20 @@ async fn everybody_gets_everything_in_order_through_one_view() {
 }
 
 #[tokio::test]
+async fn an_event_that_is_published_while_the_first_stream_attaches_reaches_it_whole() {
+    let components = Components::new();
+    let bus = bus(&components);
+    let event = draft(1);
+    // Nobody listens yet, so there is no text; then somebody attaches, and only then is the event sent.
+    let texts = bus.is_heard().then(|| Texts::of(&event));
+    assert!(texts.is_none());
+    let mut stream = bus.attach(wish(None), listener()).await.unwrap();
+    bus.number_and_send(event, texts);
+    let text = frames(&mut stream, 2).await;
+    assert!(text.contains("\"number\":1"), "{text}");
+}
+
+#[tokio::test]
 async fn thousands_of_events_go_through_in_batches() {
     const EVENTS: usize = 5000;
     let components = Components::new();

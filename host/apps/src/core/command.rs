@@ -90,14 +90,22 @@ pub(crate) enum Command {
         scale: bool,
         wipe: bool,
         force: bool,
-        origin: Origin,
         reply: Reply<Killed>,
+    },
+    /// Ends the tasks of these ids, of whatever apps; ids of none are passed over. The rest is as with `Kill`, and all or
+    /// none of the apps are scaled.
+    KillGiven {
+        tasks: Vec<String>,
+        scale: bool,
+        wipe: bool,
+        force: bool,
+        reply: Reply<Vec<Killed>>,
     },
     /// Ends a deployment where it stands.
     Cancel { deployment: String, reply: Reply<()> },
 }
 
-/// What became of a [`Command::Kill`].
+/// What became of a [`Command::Kill`], and of a [`Command::KillGiven`] for each app.
 #[derive(Clone, Debug)]
 pub(crate) struct Killed {
     pub(crate) app: Arc<App>,

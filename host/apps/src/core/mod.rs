@@ -32,12 +32,11 @@ use crate::backoff::Backoff;
 use crate::bus::{Bus, PlanForm, shapes};
 use crate::checks::Checker;
 use crate::condition::Condition;
-use crate::config::Checks;
 use crate::deploy::machine::{self, Directive, Seen};
 use crate::deploy::{ActionKind, Deployment};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
-use crate::task::{is_ours, run_spec};
+use crate::task::{LaunchSettings, is_ours, run_spec};
 use crate::time::Moment;
 use command::{Command, Report};
 use outbox::Demands;
@@ -60,7 +59,7 @@ pub(crate) struct Parts {
     pub(crate) checker: Checker,
     pub(crate) bus: Bus,
     pub(crate) role: String,
-    pub(crate) checks: Checks,
+    pub(crate) launch: LaunchSettings,
     pub(crate) plan_form: PlanForm,
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
 }
@@ -99,8 +98,8 @@ struct AppState {
 }
 
 impl AppState {
-    fn new(record: AppRecord, checks: Checks) -> Self {
-        let spec = run_spec(&record.app, checks);
+    fn new(record: AppRecord, launch: &LaunchSettings) -> Self {
+        let spec = run_spec(&record.app, launch);
         Self {
             record,
             spec,
@@ -143,7 +142,7 @@ pub(crate) struct Core {
     checker: Checker,
     bus: Bus,
     role: String,
-    checks: Checks,
+    launch: LaunchSettings,
     plan_form: PlanForm,
     apps: BTreeMap<AppId, AppState>,
     /// One at a time for each app.
@@ -176,7 +175,7 @@ pub(crate) fn start(
         checker: parts.checker,
         bus: parts.bus,
         role: parts.role,
-        checks: parts.checks,
+        launch: parts.launch,
         plan_form: parts.plan_form,
         apps: BTreeMap::new(),
         deployments: BTreeMap::new(),
@@ -228,7 +227,7 @@ impl Core {
             let id = record.app.id.clone();
             self.last_version = self.last_version.max(Some(record.app.version));
             self.dirty.insert(id.clone());
-            self.apps.insert(id, AppState::new(record, self.checks));
+            self.apps.insert(id, AppState::new(record, &self.launch));
         }
         for deployment in deployments {
             self.last_version = self.last_version.max(Some(deployment.version));
@@ -385,7 +384,7 @@ impl Core {
         let ours = definition
             .check
             .as_ref()
-            .is_some_and(|check| is_ours(check, self.checks));
+            .is_some_and(|check| is_ours(check, self.launch.checks));
         if ours && known.condition == Condition::Running {
             self.checker.begin(definition, known);
         } else {

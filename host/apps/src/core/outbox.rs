@@ -60,13 +60,14 @@ pub(super) async fn run(
                 None => return,
             },
         };
-        let (want, release): (Vec<Wanted>, Vec<TaskId>) =
-            (want.into_values().collect(), release.into_iter().collect());
-        insist(&token, "want", !want.is_empty(), || scheduler.want(want.clone())).await;
-        insist(&token, "release", !release.is_empty(), || {
-            scheduler.release(release.clone(), None)
-        })
-        .await;
+        want_all(&*scheduler, &token, want.into_values().collect()).await;
+        let release: Vec<TaskId> = release.into_iter().collect();
+        if !release.is_empty() {
+            let refused = insist(&token, "release", || scheduler.release(release.clone(), None)).await;
+            if let Err(error) = refused {
+                tracing::error!(%error, tasks = release.len(), "the scheduler will not end these tasks");
+            }
+        }
         // One record that cannot be forgotten must not keep the others; it is tried again after the next restart.
         for task in forget {
             if let Err(error) = scheduler.forget(vec![task.clone()]).await {
@@ -76,18 +77,144 @@ pub(super) async fn run(
     }
 }
 
-async fn insist<F>(token: &CancellationToken, what: &str, needed: bool, mut demand: impl FnMut() -> F)
+/// Wants tasks. One that the scheduler will never take is left out, so that it does not hold up the others.
+async fn want_all(scheduler: &dyn Launcher, token: &CancellationToken, tasks: Vec<Wanted>) {
+    let mut batches = vec![tasks];
+    while let Some(batch) = batches.pop() {
+        if batch.is_empty() {
+            continue;
+        }
+        let Err(error) = insist(token, "want", || scheduler.want(batch.clone())).await else {
+            continue;
+        };
+        match batch.as_slice() {
+            [task] => tracing::error!(task = %task.id, %error, "the scheduler will not launch this task"),
+            _ => batches.extend(batch.into_iter().map(|task| vec![task])),
+        }
+    }
+}
+
+/// Repeats a demand until the scheduler takes it, or says that it never will.
+async fn insist<F>(
+    token: &CancellationToken,
+    what: &str,
+    mut demand: impl FnMut() -> F,
+) -> transom_scheduler::Result<()>
 where
     F: Future<Output = transom_scheduler::Result<()>>,
 {
-    while needed && !token.is_cancelled() {
+    while !token.is_cancelled() {
         match demand().await {
-            Ok(()) => return,
+            Ok(()) => return Ok(()),
+            Err(error) if error.is_permanent() => return Err(error),
             Err(error) => tracing::warn!(what, %error, "the scheduler did not take a demand; it is repeated"),
         }
         tokio::select! {
             () = token.cancelled() => {}
             () = tokio::time::sleep(PAUSE) => {}
         }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+    use serde_json::json;
+    use transom_scheduler::{Connection, Error, Tasks, Waiting};
+
+    use super::*;
+    use crate::task::{LaunchSettings, run_spec};
+    use crate::testing::PATIENCE;
+
+    /// Never takes the task `bad`, and once none at all, while it is away.
+    #[derive(Debug, Default)]
+    struct Picky {
+        taken: Mutex<Vec<TaskId>>,
+        released: Mutex<Vec<TaskId>>,
+        away: Mutex<bool>,
+    }
+
+    #[async_trait]
+    impl Launcher for Picky {
+        async fn want(&self, tasks: Vec<Wanted>) -> transom_scheduler::Result<()> {
+            if tasks.iter().any(|task| task.id.as_str() == "bad") {
+                return Err(Error::BadGroup {
+                    group: "bad".into(),
+                    wrong: "has no members",
+                });
+            }
+            if std::mem::take(&mut *self.away.lock().unwrap()) {
+                return Err(Error::StoreSilent {
+                    doing: "testing",
+                    seconds: 1,
+                });
+            }
+            self.taken
+                .lock()
+                .unwrap()
+                .extend(tasks.into_iter().map(|task| task.id));
+            Ok(())
+        }
+
+        async fn release(&self, tasks: Vec<TaskId>, _: Option<Duration>) -> transom_scheduler::Result<()> {
+            self.released.lock().unwrap().extend(tasks);
+            Ok(())
+        }
+
+        async fn forget(&self, _: Vec<TaskId>) -> transom_scheduler::Result<()> {
+            Ok(())
+        }
+
+        fn tasks(&self) -> Arc<Tasks> {
+            Arc::default()
+        }
+
+        fn waiting(&self) -> Vec<Waiting> {
+            Vec::new()
+        }
+
+        fn connection(&self) -> Connection {
+            Connection {
+                framework_id: None,
+                connected: true,
+                master: None,
+                since: jiff::Timestamp::UNIX_EPOCH,
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_is_never_taken_holds_up_no_other() {
+        let app = Arc::new(crate::testing::app(&json!({"id": "/a", "cmd": "sleep 1"})));
+        let spec = run_spec(&app, &LaunchSettings::default());
+        let wanted = |id: &str| Wanted {
+            id: id.into(),
+            spec: Arc::clone(&spec),
+            not_before: None,
+            priority: 0,
+        };
+        let mut demands = Demands::default();
+        for id in ["a", "bad", "c"] {
+            demands.want(wanted(id));
+        }
+        demands.release("d".into());
+        let picky = Arc::new(Picky {
+            away: Mutex::new(true),
+            ..Picky::default()
+        });
+        let (sender, receiver) = mpsc::channel(1);
+        sender.send(demands).await.unwrap();
+        drop(sender);
+        let scheduler: Arc<dyn Launcher> = picky.clone();
+        let running = run(scheduler, receiver, CancellationToken::new());
+        tokio::time::timeout(PATIENCE, running).await.unwrap();
+        let mut taken = picky.taken.lock().unwrap().clone();
+        taken.sort();
+        assert_eq!(taken, [TaskId::from("a"), TaskId::from("c")]);
+        assert_eq!(*picky.released.lock().unwrap(), [TaskId::from("d")]);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use transom_cluster::TaskId;
 use uuid::Uuid;
 
 use super::command::{Change, Command, Killed, Origin, Refusal, Which, Written};
@@ -36,7 +37,7 @@ impl Core {
                 origin,
                 reply,
             } => {
-                let _ = reply.send(self.write(app, change, force, &origin, &[]).await);
+                let _ = reply.send(self.write(app, change, force, &origin).await);
             }
             Command::Kill {
                 app,
@@ -44,10 +45,18 @@ impl Core {
                 scale,
                 wipe,
                 force,
-                origin,
                 reply,
             } => {
-                let _ = reply.send(self.kill(app, &which, (scale, wipe), force, &origin).await);
+                let _ = reply.send(self.kill(&app, &which, scale, wipe, force).await);
+            }
+            Command::KillGiven {
+                tasks,
+                scale,
+                wipe,
+                force,
+                reply,
+            } => {
+                let _ = reply.send(self.kill_given(&tasks, scale, wipe, force).await);
             }
             Command::Cancel { deployment, reply } => {
                 let _ = reply.send(self.cancel(&deployment).await);
@@ -55,15 +64,21 @@ impl Core {
         }
     }
 
-    /// Changes an app: checks, stores, tells, begins the deployment. `sentenced` instances are the first to go.
+    /// Changes an app: checks, stores, tells, begins the deployment.
     async fn write(
         &mut self,
         id: AppId,
         change: Change,
         force: bool,
         origin: &Origin,
-        sentenced: &[InstanceId],
     ) -> Result<Written, Refusal> {
+        let prepared = self.prepare(id, change, force)?;
+        self.store(std::slice::from_ref(&prepared)).await?;
+        self.begin(prepared, Some(origin), &[]).await
+    }
+
+    /// What a change would store; nothing has happened yet.
+    fn prepare(&mut self, id: AppId, change: Change, force: bool) -> Result<Prepared, Refusal> {
         let present = self
             .apps
             .get(&id)
@@ -91,18 +106,58 @@ impl Core {
             original: present.as_deref().cloned(),
         };
         let record = self.record(&id, target.map(Arc::new));
-        self.store(&id, record.as_ref(), &deployment).await?;
+        Ok(Prepared {
+            id,
+            present,
+            record,
+            deployment,
+        })
+    }
 
+    /// Stores changes, all of them or none.
+    async fn store(&self, prepared: &[Prepared]) -> Result<(), Refusal> {
+        let mut changes = Changes::default();
+        for one in prepared {
+            if let Some(record) = &one.record {
+                self.shelf.put_app(&mut changes, record);
+            }
+            self.shelf.put_deployment(&mut changes, &one.deployment);
+            if let Some(replaced) = self.deployments.get(&one.id) {
+                self.shelf.delete_deployment(&mut changes, &replaced.id);
+            }
+        }
+        self.shelf
+            .commit(changes)
+            .await
+            .map_err(|error| Refusal::Store(Arc::new(error)))
+    }
+
+    /// Begins the deployment of a change that is stored. `origin`: of the request that is told with an `api_post_event`.
+    /// `sentenced` instances are the first to go.
+    async fn begin(
+        &mut self,
+        prepared: Prepared,
+        origin: Option<&Origin>,
+        sentenced: &[InstanceId],
+    ) -> Result<Written, Refusal> {
+        let Prepared {
+            id,
+            present,
+            record,
+            deployment,
+        } = prepared;
         self.cancelled(
             &id,
             "The deployment was cancelled by a later one that was forced.",
         );
-        let created = present.is_none();
+        let (created, version) = (present.is_none(), deployment.version);
         let shown = self
             .take_over(&id, record, present.as_ref())
             .ok_or_else(|| Refusal::NoApp(id.clone()))?;
-        self.bus
-            .publish(shapes::api_post(&origin.client, &origin.uri, &shown));
+        if let Some(origin) = origin {
+            self.bus
+                .publish(shapes::api_post(&origin.client, &origin.uri, &shown));
+        }
         self.bus.publish(shapes::group_changed(&id, version, None));
         let written = Written {
             deployment: deployment.id.clone(),
@@ -308,26 +363,6 @@ impl Core {
         })
     }
 
-    async fn store(
-        &self,
-        id: &AppId,
-        record: Option<&AppRecord>,
-        deployment: &Deployment,
-    ) -> Result<(), Refusal> {
-        let mut changes = Changes::default();
-        if let Some(record) = record {
-            self.shelf.put_app(&mut changes, record);
-        }
-        self.shelf.put_deployment(&mut changes, deployment);
-        if let Some(replaced) = self.deployments.get(id) {
-            self.shelf.delete_deployment(&mut changes, &replaced.id);
-        }
-        self.shelf
-            .commit(changes)
-            .await
-            .map_err(|error| Refusal::Store(Arc::new(error)))
-    }
-
     /// Works with the stored definition from now on. Returns what events and answers show: the new one, or what it was.
     fn take_over(
         &mut self,
@@ -338,16 +373,15 @@ impl Core {
         self.dirty.insert(id.clone());
         let record = record?;
         let app = Arc::clone(&record.app);
-        let checks = self.checks;
         let state = self
             .apps
             .entry(id.clone())
-            .or_insert_with(|| AppState::new(record.clone(), checks));
+            .or_insert_with(|| AppState::new(record.clone(), &self.launch));
         state.record = record;
         if present.is_none_or(|present| present.config_version() != app.config_version()) {
             state.backoff = crate::backoff::Backoff::default();
         }
-        state.spec = crate::task::run_spec(&app, checks);
+        state.spec = crate::task::run_spec(&app, &self.launch);
         // Those that wait already are launched from the new definition, unless they are to be replaced by it.
         let config = app.config_version();
         let waiting: Vec<InstanceId> = state
@@ -418,15 +452,15 @@ impl Core {
 
     async fn kill(
         &mut self,
-        id: AppId,
+        id: &AppId,
         which: &Which,
-        (scale, wipe): (bool, bool),
+        scale: bool,
+        wipe: bool,
         force: bool,
-        origin: &Origin,
     ) -> Result<Killed, Refusal> {
         let state = self
             .apps
-            .get(&id)
+            .get(id)
             .filter(|state| !state.record.gone)
             .ok_or_else(|| Refusal::NoApp(id.clone()))?;
         let app = Arc::clone(&state.record.app);
@@ -436,49 +470,143 @@ impl Core {
                 .record
                 .as_ref()
                 .is_some_and(|record| record.agent.hostname == *host),
-            Which::One(task) => instance.task().as_str() == task || instance.id.as_str() == task,
+            Which::One(task) => instance.is_called(task),
         };
         let launched = state
             .instances
             .values()
-            .filter(|instance| instance.condition != Condition::Scheduled && instance.wanted);
+            .filter(|instance| may_be_killed(instance));
         let instances: Vec<Instance> = launched.filter(meant).cloned().collect();
         if let (Which::One(task), true) = (which, instances.is_empty()) {
             return Err(Refusal::NoTask(task.clone()));
         }
-        let ids: Vec<InstanceId> = instances.iter().map(|instance| instance.id.clone()).collect();
-        if scale {
-            let fewer = app.instances.saturating_sub(ids.len() as u32);
-            let update = AppUpdate::scaling(fewer);
-            let change = Change::Update {
-                update: Box::new(update),
-                partial: true,
-                create: false,
-            };
-            let deployment = self.write(id, change, force, origin, &ids).await?;
-            return Ok(Killed {
-                app,
-                instances,
-                deployment: Some(deployment),
-            });
-        }
-        for instance in &ids {
-            if wipe {
-                self.decommission(&id, instance);
-            } else if let Some(known) = self
-                .apps
-                .get_mut(&id)
-                .and_then(|state| state.instances.get_mut(instance))
-            {
-                known.killed = true;
-                self.demands.release(known.task());
-            }
-        }
-        self.reconcile(&id).await;
-        Ok(Killed {
+        let killed = Killed {
             app,
             instances,
             deployment: None,
-        })
+        };
+        let killed = self.end_tasks(vec![killed], scale, wipe, force).await?;
+        killed
+            .into_iter()
+            .next()
+            .ok_or_else(|| Refusal::NoApp(id.clone()))
     }
+
+    async fn kill_given(
+        &mut self,
+        tasks: &[String],
+        scale: bool,
+        wipe: bool,
+        force: bool,
+    ) -> Result<Vec<Killed>, Refusal> {
+        let mut killed: BTreeMap<AppId, Killed> = BTreeMap::new();
+        for task in tasks.iter().collect::<BTreeSet<_>>() {
+            let instance = InstanceId::of_task(&TaskId::from(task.as_str())).map(|(instance, _)| instance);
+            let Some(id) = instance.or_else(|| InstanceId::parse(task)) else {
+                continue;
+            };
+            let Some(app) = id.app() else { continue };
+            let Some(state) = self.apps.get(&app).filter(|state| !state.record.gone) else {
+                continue;
+            };
+            let known = state.instances.get(&id);
+            let Some(known) = known.filter(|known| may_be_killed(known) && known.is_called(task)) else {
+                continue;
+            };
+            let of_app = killed.entry(app).or_insert_with(|| Killed {
+                app: Arc::clone(&state.record.app),
+                instances: Vec::new(),
+                deployment: None,
+            });
+            // An instance may be named by its own id and by its task's.
+            if of_app.instances.iter().all(|instance| instance.id != id) {
+                of_app.instances.push(known.clone());
+            }
+        }
+        self.end_tasks(killed.into_values().collect(), scale, wipe, force)
+            .await
+    }
+
+    /// Ends the tasks of these instances. With `scale` their apps get fewer instances: all of the apps, or none. With `wipe`
+    /// new instances take their places.
+    async fn end_tasks(
+        &mut self,
+        mut killed: Vec<Killed>,
+        scale: bool,
+        wipe: bool,
+        force: bool,
+    ) -> Result<Vec<Killed>, Refusal> {
+        if scale {
+            let locks: Vec<String> = killed
+                .iter()
+                .filter_map(|one| self.deployments.get(&one.app.id))
+                .map(|deployment| deployment.id.clone())
+                .collect();
+            if killed.len() > 1 && !locks.is_empty() && !force {
+                return Err(Refusal::Locked(locks));
+            }
+            let mut prepared = Vec::with_capacity(killed.len());
+            for one in &killed {
+                let update = AppUpdate::scaling(one.left());
+                let change = Change::Update {
+                    update: Box::new(update),
+                    partial: true,
+                    create: false,
+                };
+                prepared.push(self.prepare(one.app.id.clone(), change, force)?);
+            }
+            self.store(&prepared).await?;
+            for (one, prepared) in killed.iter_mut().zip(prepared) {
+                let sentenced: Vec<InstanceId> =
+                    one.instances.iter().map(|instance| instance.id.clone()).collect();
+                one.deployment = Some(self.begin(prepared, None, &sentenced).await?);
+            }
+            return Ok(killed);
+        }
+        for one in &killed {
+            let app = &one.app.id;
+            for instance in &one.instances {
+                if wipe {
+                    self.decommission(app, &instance.id);
+                } else if let Some(known) = self
+                    .apps
+                    .get_mut(app)
+                    .and_then(|state| state.instances.get_mut(&instance.id))
+                {
+                    known.killed = true;
+                    self.demands.release(known.task());
+                }
+            }
+            self.reconcile(app).await;
+        }
+        Ok(killed)
+    }
+}
+
+/// What a request makes of an app, checked and planned.
+struct Prepared {
+    id: AppId,
+    /// The definition as it is; `None`: there is no such app yet.
+    present: Option<Arc<App>>,
+    record: Option<AppRecord>,
+    deployment: Deployment,
+}
+
+impl Killed {
+    /// How many instances the app is to have without these. Those whose places are free already, or about to be, are not
+    /// taken off a second time.
+    fn left(&self) -> u32 {
+        let places = self.instances.iter().filter(|instance| {
+            !matches!(
+                instance.condition,
+                Condition::Killing | Condition::UnreachableInactive
+            )
+        });
+        self.app.instances.saturating_sub(places.count() as u32)
+    }
+}
+
+/// Launched, and not being ended for good.
+fn may_be_killed(instance: &Instance) -> bool {
+    instance.condition != Condition::Scheduled && instance.wanted
 }

@@ -79,8 +79,15 @@ pub struct Task {
     pub conditions: Vec<Condition>,
     /// Handles of the agents that run an instance now; an agent with two stands twice. All of them are in the fleet.
     pub placed: Vec<u32>,
-    /// For what later versions may add.
+    /// [`ENDING`](Self::ENDING), and what later versions may add.
     pub extra: Vec<(String, String)>,
+}
+
+impl Task {
+    /// The name in [`extra`](Self::extra) of those in [`placed`](Self::placed) whose instance is being ended, as handles with
+    /// spaces between them. They still run, so what must not stand beside an instance must not stand beside them; they are soon
+    /// gone, so a spread over places need not keep room for them.
+    pub const ENDING: &str = "ending";
 }
 
 /// An agent with resources enough.

@@ -15,7 +15,7 @@ use super::{Actor, SIDE_BY_SIDE};
 use crate::ledger::{BATCH, conflict};
 use crate::link::chain;
 use crate::queue::{Finding, Lot};
-use crate::round::{Planned, Round};
+use crate::round::{Placed, Planned, Round};
 use crate::{Event, Phase, Reason, RunSpec, TaskRecord};
 
 /// How long one round may go on before the actor sees to something else.
@@ -90,11 +90,11 @@ impl Actor {
         }
     }
 
-    /// Handles of the agents that run an instance of each run spec now. One that is unreachable is nowhere, and
+    /// Where the instances of each run spec are now. One that is unreachable is nowhere, and
     /// a group is one instance.
-    fn placed(&mut self, lots: &[Lot]) -> HashMap<String, Vec<u32>> {
+    fn placed(&mut self, lots: &[Lot]) -> HashMap<String, Placed> {
         let now = Instant::now();
-        let mut placed: HashMap<String, Vec<u32>> = HashMap::new();
+        let mut placed: HashMap<String, Placed> = HashMap::new();
         let specs: HashMap<&str, &RunSpec> = lots
             .iter()
             .map(|lot| (lot.spec.id.as_str(), &*lot.spec))
@@ -108,8 +108,15 @@ impl Actor {
                 && record.state != TaskState::Unreachable
                 && spec.build.counts_as_placed(record)
                 && record.group.as_ref().is_none_or(|group| groups.insert(&group.id));
-            if let (true, Some(agent)) = (is_placed, self.agents.remembered(record, now)) {
-                placed.entry(record.run_spec.clone()).or_default().push(agent);
+            if !is_placed {
+                continue;
+            }
+            if let Some(agent) = self.agents.remembered(record, now) {
+                let of_spec = placed.entry(record.run_spec.clone()).or_default();
+                of_spec.agents.push(agent);
+                if record.killing {
+                    of_spec.ending.push(agent);
+                }
             }
         }
         placed

@@ -238,6 +238,7 @@ impl Actor {
             }
             ClusterEvent::Failure(failure) => {
                 if let (Some(agent), None) = (failure.agent_id, failure.executor_id) {
+                    self.agent_lost(&agent);
                     self.inbound.push(Inbound::Tell(Event::AgentLost(agent)));
                 }
             }

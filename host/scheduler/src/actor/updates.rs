@@ -134,6 +134,9 @@ impl Actor {
 
     /// What a changed record means for kills and for those that wait.
     fn follow_up(&mut self, record: &TaskRecord) {
+        if transition::agent_is_away(record) {
+            self.agent_lost(&record.agent.id);
+        }
         if record.is_terminal() {
             self.kills.remove(&record.id);
             // The place it leaves, or the condition it no longer stands against, may be what others wait for.

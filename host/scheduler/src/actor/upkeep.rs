@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use tokio::time::Instant;
-use transom_cluster::{Caller, v1};
+use transom_cluster::v1::TaskState;
+use transom_cluster::{AgentId, Caller, v1};
 
 use super::{Actor, SIDE_BY_SIDE};
 use crate::link::chain;
@@ -83,10 +84,20 @@ impl Actor {
     pub(super) fn doubt_all(&mut self, now: Instant) {
         let records = self.ledger.records();
         let live = || records.values().filter(|record| !record.is_terminal());
-        let in_use: HashSet<_> = live().map(|record| &record.agent.id).collect();
+        let reached = live().filter(|record| record.state != TaskState::Unreachable);
+        let in_use: HashSet<_> = reached.map(|record| &record.agent.id).collect();
         self.agents.sweep(now, |agent| in_use.contains(agent));
         for record in live() {
             self.doubts.at(record.id.clone(), now);
+        }
+    }
+
+    /// An agent is away: it is no place for tasks until it offers something again, and those that were to be spread over it too
+    /// have other places to go to.
+    pub(super) fn agent_lost(&mut self, agent: &AgentId) {
+        if let Some(handle) = self.agents.lost(agent) {
+            self.pool.remove_agent(handle);
+            self.appetite.whet();
         }
     }
 

@@ -137,7 +137,11 @@ impl World {
     }
 
     fn round(&self, shortlist: usize) -> Round {
-        let running = HashMap::from([("/1".to_owned(), vec![0, 1])]);
+        let running = Placed {
+            agents: vec![0, 1],
+            ..Placed::default()
+        };
+        let running = HashMap::from([("/1".to_owned(), running)]);
         let roles = vec!["*".to_owned()];
         let mut round = Round::new(self.bins.clone(), running, roles, Timestamp::UNIX_EPOCH);
         round.shortlist = shortlist;

@@ -142,7 +142,7 @@ async fn a_term_ends_with_its_lease_while_the_store_is_away_and_the_same_candida
     );
     soon(term.ended().cancelled()).await;
     assert_eq!(tenure.left(), Duration::ZERO);
-    assert_eq!(*standing.borrow(), Standing::Vacant);
+    assert_eq!(*standing.borrow(), Standing::StoreAway);
     let number = term.number();
     drop(term);
 
@@ -156,6 +156,27 @@ async fn a_term_ends_with_its_lease_while_the_store_is_away_and_the_same_candida
         Duration::ZERO,
         "an earlier term does not come back with a later one"
     );
+}
+
+#[tokio::test]
+async fn a_candidate_that_stands_by_tells_that_the_store_is_away_and_who_leads_when_it_is_back() {
+    let site = Site::new().await;
+    let (mut a, mut b) = (
+        Election::new(site.store.clone(), "fw/leader", "a:1", Duration::from_secs(30)),
+        site.stand("b:2"),
+    );
+    let mut standing = b.standing();
+    let _term = soon(a.win()).await;
+    site.switch(true);
+    let waiting = tokio::spawn(async move { b.win().await });
+    soon(standing.wait_for(|standing| *standing == Standing::StoreAway))
+        .await
+        .unwrap();
+    site.switch(false);
+    soon(standing.wait_for(|standing| *standing == Standing::Elsewhere("a:1".to_owned())))
+        .await
+        .unwrap();
+    waiting.abort();
 }
 
 #[tokio::test]

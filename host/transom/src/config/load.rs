@@ -146,6 +146,7 @@ fn check(settings: &Settings) -> anyhow::Result<()> {
     refuse_half_credentials(settings)?;
     refuse_exposure(settings)?;
     refuse_lease(settings)?;
+    refuse_prefix(settings)?;
     refuse_gaps(settings)
 }
 
@@ -231,6 +232,24 @@ fn refuse_gaps(settings: &Settings) -> anyhow::Result<()> {
         return Ok(());
     }
     bail!("{}", gaps.join("\n"));
+}
+
+/// What variables' names begin with has to be such a beginning itself.
+fn refuse_prefix(settings: &Settings) -> anyhow::Result<()> {
+    let prefix = settings.apps.as_ref().map(|apps| apps.env_vars_prefix.as_str());
+    let prefix = prefix.unwrap_or_default();
+    let starts_well = !prefix.starts_with(|char: char| char.is_ascii_digit());
+    if starts_well
+        && prefix
+            .chars()
+            .all(|char| char.is_ascii_alphanumeric() || char == '_')
+    {
+        return Ok(());
+    }
+    bail!(
+        "`apps.env_vars_prefix` is {prefix:?}; expected letters, digits and underscores, not beginning with a digit, as in \
+         \"MARATHON_\""
+    );
 }
 
 /// A registry is not asked without a pause, and neither it nor the compiler is waited for without end.
@@ -387,6 +406,11 @@ mod tests {
             ("[[plugins.oci.logins]]\nuser = \"u\"\n", "registry"),
             ("[plugins.signatures]\nkey = []\n", "did you mean `keys`?"),
             ("[apps]\nlistener = \"0.0.0.0\"\n", "`apps.listener` is 0.0.0.0"),
+            (
+                "[apps]\nenv_vars_prefix = \"MY-\"\n",
+                "`apps.env_vars_prefix` is \"MY-\"; expected letters, digits and underscores",
+            ),
+            ("[apps]\nenv_vars_prefix = \"1_\"\n", "not beginning with a digit"),
             (
                 "[admin]\nlistener = \"10.0.0.1\"\n",
                 "`admin.listener` is 10.0.0.1",

@@ -346,6 +346,8 @@ pub(crate) struct Apps {
     pub(crate) failover_timeout: u64,
     /// The name under which clients reach this daemon; the listener's address when empty.
     pub(crate) hostname: String,
+    /// What the names of the variables `HOST`, `PORT`, `PORTS`, `PORT0`… of tasks begin with.
+    pub(crate) env_vars_prefix: String,
     pub(crate) checks: Checks,
 }
 
@@ -362,6 +364,7 @@ impl Default for Apps {
             user: "root".into(),
             failover_timeout: 604_800,
             hostname: String::new(),
+            env_vars_prefix: String::new(),
             checks: Checks::default(),
         }
     }

@@ -28,7 +28,10 @@ pub(crate) async fn serve_discovery(
     // Whatever was started before a later part failed is stopped again.
     let guard = token.clone().drop_guard();
     let section = import.cluster;
-    let cluster = parts::cluster_config(&section)?;
+    let mut cluster = parts::cluster_config(&section)?;
+    if cluster.service_account.is_none() {
+        cluster.credential_keys = "MesosAuthentication and MesosCredentials".to_owned();
+    }
     let config = parts::discovery_config(import.discovery, &section, &cluster.masters, file)?;
     let cluster = Client::new(cluster)?;
     let admin = match admin {

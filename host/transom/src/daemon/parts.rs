@@ -85,11 +85,16 @@ pub(super) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transo
     tls.check()?;
     let usual = transom_cluster::Config::default();
     let state_timeout = Duration::from_secs(section.state_timeout_seconds);
+    let credential_keys = match section.iam_config_file {
+        Some(_) => "`iam_config_file` in [cluster]".to_owned(),
+        None => usual.credential_keys.clone(),
+    };
     Ok(transom_cluster::Config {
         masters: masters(&section.master)?,
         until_zookeeper: section.until_zookeeper.clone(),
         principal: section.principal.clone(),
         credentials,
+        credential_keys,
         service_account: section
             .iam_config_file
             .as_deref()
@@ -267,6 +272,7 @@ pub(super) fn apps_config(section: config::Apps) -> transom_apps::Config {
         prefix: section.framework_name.clone(),
         framework_name: section.framework_name,
         role: section.role,
+        env_vars_prefix: section.env_vars_prefix,
         checks: transom_apps::Checks {
             network: match section.checks.network {
                 Looker::Host => transom_apps::Network::Host,
@@ -350,6 +356,10 @@ pub(super) fn workflow_cluster(
                 username,
                 password: secret.reveal().to_owned(),
             });
+        // A service account goes before credentials, and stays the one of [cluster].
+        if own.service_account.is_none() {
+            own.credential_keys = "`default_principal` and `default_secret` in [workflow]".to_owned();
+        }
     }
     Ok(Some(own))
 }

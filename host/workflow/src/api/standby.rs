@@ -59,6 +59,7 @@ async fn carry_out(api: &Api, request: Request, next: Next) -> Result<Response, 
             Err(unreachable @ Unforwarded::Unreachable(_)) => {
                 chosen = match leader(api, end, Some(&address)).await {
                     Ok(chosen) => chosen,
+                    Err(refusal) if store_away(api) => return Err(refusal),
                     Err(_) => return Err(unreachable.into()),
                 };
             }
@@ -87,8 +88,23 @@ async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader,
             }
         };
         if !matches!(timeout_at(end, changed).await, Ok(Ok(()))) {
-            let text = "No daemon runs the jobs at the moment. Try again later.";
-            return Err(ApiError::new(StatusCode::BAD_GATEWAY, text));
+            return Err(nobody_leads(api));
         }
     }
+}
+
+/// Whether nobody can lead before the store is back.
+fn store_away(api: &Api) -> bool {
+    *api.0.standing.borrow() == Standing::StoreAway
+}
+
+fn nobody_leads(api: &Api) -> ApiError {
+    if store_away(api) {
+        let text =
+            "The state store cannot be reached, and without it no daemon runs the jobs. Try again later.";
+        return ApiError::new(StatusCode::SERVICE_UNAVAILABLE, text)
+            .header(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    }
+    let text = "No daemon runs the jobs at the moment. Try again later.";
+    ApiError::new(StatusCode::BAD_GATEWAY, text)
 }

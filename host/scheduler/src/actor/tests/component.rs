@@ -124,6 +124,56 @@ async fn the_component_places_explains_and_is_waited_for() {
     plugins.stopped().await;
 }
 
+/// Spread over all places, without a number: the place that is lost is not waited for.
+#[tokio::test]
+async fn instances_of_a_lost_agent_find_places_on_the_others() {
+    let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
+    install(dir.path());
+    let plugins = transom_plugins::Config::new(dir.path())
+        .start(&mut Registry::default(), token.clone())
+        .await
+        .unwrap();
+    let mut rig = Rig::with_matchers(Box::new(PluginMatchers::new(plugins.clone()))).await;
+    assert_eq!(rig.heard().await, "registered F-1");
+    let spread = Condition::Constraint {
+        field: "rack".to_owned(),
+        operator: "GROUP_BY".to_owned(),
+        operand: None,
+    };
+    let spec = Arc::new(RunSpec {
+        conditions: vec![spread],
+        instances: 3,
+        ..spec("/app")
+    });
+    rig.want(&spec, &["t1", "t2", "t3"]).await;
+    let offers = |round: u32, agents: &[&str]| -> Vec<v1::Offer> {
+        let offers = agents.iter();
+        offers
+            .map(|agent| offer(&format!("{agent}-{round}"), agent, 4.0, &[]))
+            .collect()
+    };
+    rig.master.offer(&offers(1, &["a1", "a2", "a3"]));
+    let mut lost = String::new();
+    for _ in 0..3 {
+        let heard = rig.heard().await;
+        let task = heard.split(' ').nth(1).unwrap().to_owned();
+        let record = rig.record(&task).unwrap();
+        if record.agent.id.as_str() == "a3" {
+            lost = task;
+        }
+    }
+    assert!(!lost.is_empty(), "one in each rack");
+    rig.master.update(&lost, "TASK_UNREACHABLE", "lost");
+    assert_eq!(rig.heard().await, format!("updated {lost} TASK_UNREACHABLE"));
+    rig.want(&spec, &["t4"]).await;
+    rig.master.offer(&offers(2, &["a1", "a2"]));
+    assert_eq!(rig.heard().await, "launched t4 TASK_STAGING");
+    rig.token.cancel();
+    rig.scheduler.stopped().await;
+    token.cancel();
+    plugins.stopped().await;
+}
+
 /// The component refuses by no condition; that is no fault, and the reason tells it.
 #[tokio::test]
 async fn an_agent_outside_the_home_region_is_explained_by_no_condition() {

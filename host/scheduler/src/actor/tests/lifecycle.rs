@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use transom_cluster::v1::TaskState;
+use transom_plugins::matcher::Task;
 
 use super::rig::Rig;
 use crate::retry::Backoff;
 use crate::testing::{offer, record, spec};
-use crate::{Error, Phase, TaskRecord};
+use crate::{Error, Phase, RunSpec, TaskRecord};
 
 fn tasks_of(call: &Value) -> Vec<&str> {
     let tasks = call["reconcile"]["tasks"]
@@ -119,6 +120,117 @@ async fn a_restart_takes_the_same_id_reconciles_and_launches_nothing_twice() {
         fleet[&task.placed[0]].attributes.len(),
         1,
         "its attributes were kept with the record"
+    );
+}
+
+impl Rig {
+    /// What the matcher was asked last: the agents of the fleet, those of placed instances, and those of instances that are
+    /// being ended.
+    fn asked(&self) -> (Vec<String>, Vec<String>, Vec<String>) {
+        let (task, fleet) = self.script.asked.lock().unwrap().clone().unwrap();
+        let id = |handle: &u32| fleet[handle].id.clone();
+        let ending = task.extra.iter().find(|(name, _)| name == Task::ENDING);
+        let ending = ending.map_or("", |(_, handles)| handles.as_str());
+        (
+            fleet.values().map(|agent| agent.id.clone()).collect(),
+            task.placed.iter().map(id).collect(),
+            ending
+                .split_whitespace()
+                .map(|handle| id(&handle.parse().unwrap()))
+                .collect(),
+        )
+    }
+}
+
+fn texts(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// A master tells of a lost agent by the statuses of its tasks, by a failure, or by both.
+#[tokio::test]
+async fn a_lost_agent_is_no_place_and_its_instances_count_nowhere_until_it_offers_again() {
+    let failure = json!({"type": "FAILURE", "failure": {"agent_id": {"value": "a1"}}});
+    for told in ["TASK_UNREACHABLE", "TASK_GONE_BY_OPERATOR", "FAILURE"] {
+        let mut rig = Rig::new().await;
+        rig.running("t1").await;
+        if told == "FAILURE" {
+            rig.master.send(&failure);
+            assert_eq!(rig.heard().await, "lost a1");
+            rig.master.update("t1", "TASK_UNREACHABLE", "lost");
+            assert_eq!(rig.heard().await, "updated t1 TASK_UNREACHABLE");
+        } else {
+            rig.master.update("t1", told, "lost");
+            assert_eq!(rig.heard().await, format!("updated t1 {told}"));
+        }
+        let spec = Arc::new(spec("/app"));
+        rig.want(&spec, &["t2"]).await;
+        rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
+        assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
+        assert_eq!(rig.asked(), (texts(&["a2"]), vec![], vec![]), "{told}");
+
+        // Back again.
+        rig.want(&spec, &["t3"]).await;
+        rig.master.offer(&[offer("o3", "a1", 4.0, &[])]);
+        assert_eq!(rig.heard().await, "launched t3 TASK_STAGING");
+        assert_eq!(
+            rig.asked(),
+            (texts(&["a2", "a1"]), texts(&["a2"]), vec![]),
+            "{told}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_lost_agent_without_tasks_is_no_place_either() {
+    let mut rig = Rig::new().await;
+    assert_eq!(rig.heard().await, "registered F-1");
+    let spec = Arc::new(RunSpec {
+        cpus: 4.0,
+        ..spec("/app")
+    });
+    rig.want(&spec, &["t1"]).await;
+    rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
+    rig.master.call("DECLINE", 1).await;
+    let revived = rig.master.calls("REVIVE").len();
+    rig.master
+        .send(&json!({"type": "FAILURE", "failure": {"agent_id": {"value": "a1"}}}));
+    assert_eq!(rig.heard().await, "lost a1");
+    // Who waits may fit now where it did not before.
+    rig.master.call("REVIVE", revived + 1).await;
+    rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
+    assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
+    assert_eq!(rig.asked(), (texts(&["a2"]), vec![], vec![]));
+}
+
+#[tokio::test]
+async fn an_agent_that_is_drained_is_no_place() {
+    let mut rig = Rig::new().await;
+    rig.running("t1").await;
+    let status = json!({
+        "task_id": {"value": "t1"}, "state": "TASK_KILLED", "agent_id": {"value": "a1"}, "uuid": "drained",
+        "reason": "REASON_AGENT_DRAINING",
+    });
+    rig.master
+        .send(&json!({"type": "UPDATE", "update": {"status": status}}));
+    assert_eq!(rig.heard().await, "updated t1 TASK_KILLED");
+    rig.want(&Arc::new(spec("/app")), &["t2"]).await;
+    rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
+    assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
+    assert_eq!(rig.asked(), (texts(&["a2"]), vec![], vec![]));
+}
+
+#[tokio::test]
+async fn the_matcher_is_told_which_instances_are_being_ended() {
+    let mut rig = Rig::new().await;
+    rig.running("t1").await;
+    rig.release("t1", None).await;
+    rig.master.call("KILL", 1).await;
+    rig.want(&Arc::new(spec("/app")), &["t2"]).await;
+    rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
+    assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
+    assert_eq!(
+        rig.asked(),
+        (texts(&["a1", "a2"]), texts(&["a1"]), texts(&["a1"]))
     );
 }
 

@@ -1,0 +1,26 @@
+"""Kills tasks of the app /web as users of the `marathon` package do: first one that comes back, then one for good.
+
+Arguments: the address of the apps port. Writes the ids of the tasks as they were, as JSON.
+"""
+
+import json
+import sys
+
+from marathon import MarathonClient
+from marathon.exceptions import MarathonHttpError
+
+client = MarathonClient(sys.argv[1])
+tasks = sorted(task.id for task in client.list_tasks("web"))
+first, second = tasks[0], tasks[1]
+gone = "web.instance-0664256e-6771-11e5-94e1-be5b2935a987._app.1"
+
+assert client.kill_given_tasks([first, gone])
+assert client.kill_given_tasks([second], scale=True, force=True)
+try:
+    client.kill_given_tasks(["nonsense"])
+except MarathonHttpError as refusal:
+    assert refusal.status_code == 400, refusal
+    assert "Invalid task id 'nonsense'" in str(refusal), refusal
+else:
+    raise SystemExit("an id that no task can have was not refused")
+print(json.dumps(tasks))
