@@ -44,7 +44,7 @@ pub(crate) fn launched(count: usize, tasks: &[Task]) -> Result<(), String> {
     let failed: Vec<String> = tasks
         .iter()
         .filter(|task| !task.is_active() && !matches!(task.state.as_str(), "TASK_KILLED" | "TASK_FINISHED"))
-        .map(|task| format!("{} ended in {}: {}", task.id, task.state, task.message))
+        .map(Task::end)
         .collect();
     if !failed.is_empty() {
         return Err(failed.join("; "));

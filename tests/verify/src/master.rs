@@ -112,6 +112,11 @@ impl Task {
             "TASK_STAGING" | "TASK_STARTING" | "TASK_RUNNING" | "TASK_KILLING" | "TASK_UNREACHABLE"
         )
     }
+
+    /// How it ended, for errors.
+    pub(crate) fn end(&self) -> String {
+        format!("{} ended in {}: {}", self.id, self.state, self.message)
+    }
 }
 
 impl Master {
@@ -445,9 +450,17 @@ mod tests {
         };
         assert_eq!(free(agent, "*"), expected);
         let reserved = json!({"unreserved_resources": {"cpus": 1.0}, "reserved_resources": {"a": {"cpus": 2.0, "ports": "[1-2, 5-5]"}}});
-        assert_eq!(free(&reserved, "a").cpus, 3.0);
-        assert_eq!(free(&reserved, "a").ports, 3);
-        assert_eq!(free(&reserved, "b").cpus, 1.0);
+        let with_reserved = Resources {
+            cpus: 3.0,
+            mem: 0.0,
+            ports: 3,
+        };
+        assert_eq!(free(&reserved, "a"), with_reserved);
+        let without = Resources {
+            cpus: 1.0,
+            ..Resources::default()
+        };
+        assert_eq!(free(&reserved, "b"), without);
     }
 
     #[test]

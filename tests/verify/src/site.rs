@@ -327,6 +327,22 @@ impl Site {
         .await
     }
 
+    /// Verifies that an app has the tasks it had before, for the daemon and for the master. The error says how those ended
+    /// that it has no more.
+    pub(crate) async fn kept(&self, app: &str, before: &Ids) -> anyhow::Result<()> {
+        let now = self.agreed(app, before.len()).await?;
+        if now == *before {
+            return Ok(());
+        }
+        let framework = self.framework(&self.apps_framework()).await?;
+        let tasks = self.master.tasks(&framework).await?;
+        let gone = tasks
+            .iter()
+            .filter(|task| before.contains(&task.id) && !now.contains(&task.id));
+        let ends: Vec<String> = gone.map(Task::end).collect();
+        bail!("tasks of {app} were replaced: {}", ends.join("; "))
+    }
+
     /// Verifies that the master saw exactly `count` launches for an app or job, each of another task, and none that failed.
     pub(crate) async fn launched(&self, framework: &str, name: &str, count: usize) -> anyhow::Result<()> {
         let framework = self.framework(framework).await?;

@@ -96,15 +96,16 @@ async fn assert_nothing_left(cluster: &Cluster, dir: &Path, run: &str) {
     .await;
 }
 
-/// Processes whose working directory is below `dir`.
-fn processes_below(dir: &Path) -> Vec<String> {
+/// Process id, working directory and command line of processes whose working directory is below `dir`.
+fn processes_below(dir: &Path) -> Vec<(i32, String)> {
     let dir = &fs::canonicalize(dir).unwrap();
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let below = entries.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
         let cwd = fs::read_link(entry.path().join("cwd")).ok()?;
         let command = fs::read(entry.path().join("cmdline")).ok()?;
-        let found = cwd.starts_with(dir) && !command.is_empty();
-        found.then(|| format!("{} {}", entry.path().display(), String::from_utf8_lossy(&command)))
+        let shown = format!("{} {}", cwd.display(), String::from_utf8_lossy(&command));
+        (cwd.starts_with(dir) && !command.is_empty()).then_some((pid, shown))
     });
     below.collect()
 }
@@ -177,6 +178,33 @@ async fn story_that_does_not_hold_is_reported_with_reason_and_logs() {
         "{table}"
     );
     assert_nothing_left(&cluster, dir.path(), "transom-verify-").await;
+    cluster.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn task_that_ends_behind_the_daemons_back_fails_the_story() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(dir.path());
+    let master = cluster.master.to_string();
+    let logs = dir.path().join("logs");
+    let logs_text = logs.to_string_lossy().into_owned();
+    let mut run = verify(&master, &["--only", "restart", "--json", "--logs", &logs_text])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    line(&mut run, "the daemon is stopped, its tasks run on");
+    let tasks = processes_below(&dir.path().join("cluster"));
+    let of_app = |shown: &str| shown.contains("restart-app") && shown.contains("sleep");
+    let (victim, _) = tasks.iter().find(|(_, shown)| of_app(shown)).expect("a task");
+    kill(Pid::from_raw(*victim), Signal::SIGKILL).unwrap();
+    let output = run.wait_with_output().unwrap();
+    let (report, progress) = report(&output);
+    assert_eq!(output.status.code(), Some(1), "{report:#}\n{progress}");
+    let reason = report["stories"][0]["reason"].as_str().unwrap();
+    assert!(reason.contains("ended in TASK_FAILED"), "{reason}");
+    assert_eq!(report["held"], false);
+    assert_nothing_left(&cluster, dir.path(), report["run"].as_str().unwrap()).await;
     cluster.stop();
 }
 

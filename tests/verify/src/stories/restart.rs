@@ -46,10 +46,7 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
         "/v2/info shows another framework: {info}"
     );
     site.running(APP, TASKS).await?;
-    ensure!(
-        site.agreed(APP, TASKS).await? == before,
-        "tasks were replaced by the restart"
-    );
+    site.kept(APP, &before).await?;
     let again = starts(&site.tasks(APP).await?);
     ensure!(
         again == started,
