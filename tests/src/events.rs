@@ -35,27 +35,35 @@ pub struct Events {
 impl Events {
     /// Opens `url`; the answer has to be a stream.
     pub async fn open(http: &reqwest::Client, url: &str) -> Events {
-        let answer = http
-            .get(url)
-            .header("Accept", "text/event-stream")
-            .send()
+        Events::try_open(http, url)
             .await
-            .expect("an answer");
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The same for callers that report the error.
+    pub async fn try_open(http: &reqwest::Client, url: &str) -> Result<Events, String> {
+        let request = http.get(url).header("Accept", "text/event-stream");
+        let answer = request.send().await.map_err(|error| error.to_string())?;
         let status = answer.status();
-        assert!(
-            status.is_success(),
-            "{status} {}",
-            answer.text().await.unwrap_or_default()
-        );
-        let kind = answer.headers()["content-type"]
-            .to_str()
-            .expect("text")
-            .to_owned();
-        assert!(kind.starts_with("text/event-stream"), "{kind}");
-        Events {
+        if !status.is_success() {
+            return Err(format!(
+                "{url}: {status} {}",
+                answer.text().await.unwrap_or_default()
+            ));
+        }
+        let kind = answer.headers().get("content-type").cloned();
+        if !kind
+            .as_ref()
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+        {
+            return Err(format!(
+                "{url}: expected an event stream, got content type {kind:?}"
+            ));
+        }
+        Ok(Events {
             body: answer.bytes_stream().boxed(),
             pending: String::new(),
-        }
+        })
     }
 
     /// The next frame; `None` when the server ended the stream.

@@ -21,6 +21,7 @@ pub mod lossy;
 pub mod master;
 pub mod plugin;
 pub mod process;
+pub mod program;
 pub mod redis;
 pub mod registry;
 pub mod site;
@@ -33,6 +34,8 @@ pub struct PluginsPage;
 use std::future::Future;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 /// How long anything may take: generous, as test machines are small and busy.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -42,26 +45,43 @@ where
     F: FnMut() -> Fut,
     Fut: Future<Output = Result<T, String>>,
 {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    let mut tick = tokio::time::interval(Duration::from_millis(50));
+    let deadline = Instant::now() + PATIENCE;
+    until(deadline, Duration::from_millis(50), what, &mut look)
+        .await
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Calls `look` every `pause` until it returns `Ok`. After `deadline` the error names `what` and what `look` returned last.
+pub async fn until<T, F, Fut>(
+    deadline: Instant,
+    pause: Duration,
+    what: &str,
+    mut look: F,
+) -> Result<T, String>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = Result<T, String>>,
+{
+    let mut tick = tokio::time::interval(pause);
     loop {
         tick.tick().await;
         match look().await {
-            Ok(found) => return found,
-            Err(seen) => assert!(
-                tokio::time::Instant::now() < deadline,
-                "waited for {what}; last seen: {seen}"
-            ),
+            Ok(found) => return Ok(found),
+            Err(seen) if Instant::now() >= deadline => {
+                return Err(format!("waited for {what}; last seen: {seen}"));
+            }
+            Err(_) => {}
         }
     }
 }
 
 /// An HTTP client for loopback.
 pub fn http() -> reqwest::Client {
+    http_builder().build().expect("a client")
+}
+
+/// An HTTP client without proxy and TLS, to be configured further.
+pub fn http_builder() -> reqwest::ClientBuilder {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder()
-        .no_proxy()
-        .tls_certs_only([])
-        .build()
-        .expect("a client")
+    reqwest::Client::builder().no_proxy().tls_certs_only([])
 }

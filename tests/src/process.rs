@@ -12,19 +12,43 @@ use nix::unistd::Pid;
 
 use crate::PATIENCE;
 
+const BINARY: (&str, &str) = ("TRANSOM_BIN", "transom");
+const COMPONENTS: (&str, &str) = ("TRANSOM_COMPONENTS", "components");
+
 /// The binary under test: `TRANSOM_BIN`, or the one beside the test's own executable.
 pub fn binary() -> PathBuf {
-    built("TRANSOM_BIN", "transom")
+    built(BINARY)
 }
 
 /// The directory of the first-party components; `cargo xtask test` builds them.
 pub fn components() -> PathBuf {
-    built("TRANSOM_COMPONENTS", "components")
+    built(COMPONENTS)
 }
 
-fn built(variable: &str, name: &str) -> PathBuf {
+/// Whether binary and components are built; the error says which are missing.
+pub fn check_built() -> Result<(), String> {
+    for (variable, name) in [BINARY, COMPONENTS] {
+        match find(variable, name) {
+            Some(path) if path.exists() => {}
+            Some(path) => return Err(format!("{variable}: {} does not exist", path.display())),
+            None => {
+                return Err(format!(
+                    "no `{name}` beside this program, and {variable} is not set"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn built((variable, name): (&str, &str)) -> PathBuf {
+    find(variable, name)
+        .unwrap_or_else(|| panic!("no `{name}` found: `cargo xtask test` builds everything that tests need"))
+}
+
+fn find(variable: &str, name: &str) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {
-        return path.into();
+        return Some(path.into());
     }
     let executable = std::env::current_exe().expect("the test's own path");
     executable
@@ -32,7 +56,6 @@ fn built(variable: &str, name: &str) -> PathBuf {
         .skip(1)
         .map(|dir| dir.join(name))
         .find(|path| path.exists())
-        .unwrap_or_else(|| panic!("no `{name}` found: `cargo xtask test` builds everything that tests need"))
 }
 
 /// A running `transom`; killed when dropped.

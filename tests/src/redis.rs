@@ -3,7 +3,7 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -55,18 +55,23 @@ impl Redis {
 
 /// Redis's programs are one program that goes by its name; Debian keeps the server apart from its tools, which are enough.
 pub fn server() -> Command {
-    let mut folders = std::env::var_os("PATH")
-        .map(|path| std::env::split_paths(&path).collect::<Vec<_>>())
-        .unwrap_or_default();
-    folders.push("/usr/bin".into());
-    let program = ["redis-server", "redis-check-rdb"]
-        .iter()
-        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
-        .find(|program| program.exists())
+    let program = program()
         .expect("neither `redis-server` nor `redis-check-rdb` is installed: `cargo xtask test` sees to it");
     let mut command = Command::new(program);
     command.arg0("redis-server");
     command
+}
+
+/// The server's program, if this machine has one.
+pub fn program() -> Option<PathBuf> {
+    let mut folders = std::env::var_os("PATH")
+        .map(|path| std::env::split_paths(&path).collect::<Vec<_>>())
+        .unwrap_or_default();
+    folders.push("/usr/bin".into());
+    ["redis-server", "redis-check-rdb"]
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
+        .find(|program| program.exists())
 }
 
 impl Drop for Redis {

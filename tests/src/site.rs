@@ -131,17 +131,20 @@ pub fn copy_components(plugins: &Path) {
 
 /// Waits until a daemon that was started with a log in JSON has said where it listens, by the names of `--port`.
 pub fn addresses(daemon: &mut Transom) -> BTreeMap<String, SocketAddr> {
-    daemon.line("the daemon's addresses", |line| {
-        let entry: Value = serde_json::from_str(line).ok()?;
-        let addresses = entry["addresses"].as_str()?.to_owned();
-        addresses
-            .split(' ')
-            .map(|pair| {
-                let (name, address) = pair.split_once('=')?;
-                Some((name.to_owned(), address.parse().ok()?))
-            })
-            .collect()
-    })
+    daemon.line("the daemon's addresses", addresses_in)
+}
+
+/// The addresses in a line of a daemon's JSON log, if the line has them.
+pub fn addresses_in(line: &str) -> Option<BTreeMap<String, SocketAddr>> {
+    let entry: Value = serde_json::from_str(line).ok()?;
+    let addresses = entry["addresses"].as_str()?.to_owned();
+    addresses
+        .split(' ')
+        .map(|pair| {
+            let (name, address) = pair.split_once('=')?;
+            Some((name.to_owned(), address.parse().ok()?))
+        })
+        .collect()
 }
 
 /// Cluster, daemon and clients.

@@ -8,6 +8,7 @@
 //! | `test` | formatting, lints, components, and every test there is |
 //! | `chaos` | disturbs everything at random and looks whether what must hold does |
 //! | `replay` | replays recorded requests at a cluster manager and compares the answers |
+//! | `verify` | runs the daemon's acceptance test against any cluster manager's master |
 #![forbid(unsafe_code)]
 
 mod authors;
@@ -21,6 +22,7 @@ mod needs;
 mod steps;
 mod test;
 mod toolchain;
+mod verify;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -73,6 +75,12 @@ enum Xtask {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Runs the daemon against a master and verifies from outside that everything holds.
+    Verify {
+        /// `--master http://HOST:5050` and more, see `--help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn plugins(out: Option<PathBuf>, all: bool) -> anyhow::Result<()> {
@@ -92,6 +100,7 @@ fn main() -> ExitCode {
         Xtask::Test { quick, arguments } => test::run(quick, &arguments),
         Xtask::Chaos { arguments } => chaos::run(&arguments),
         Xtask::Replay { arguments } => dev::replay(&arguments),
+        Xtask::Verify { arguments } => verify::run(&arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -43,7 +43,6 @@ mod fault;
 mod judge;
 mod model;
 mod observe;
-mod program;
 mod report;
 mod run;
 mod schedule;

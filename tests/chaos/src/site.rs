@@ -14,12 +14,12 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 use transom_tests::process::binary;
+use transom_tests::program::Program;
 use transom_tests::redis;
 use transom_tests::site::copy_components;
 
 use crate::fault::{Fault, Kind, Subject};
 use crate::observe;
-use crate::program::Program;
 
 /// Where the daemon keeps its records.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -1,7 +1,8 @@
-//! A child process whose output goes to a file, and which is gone when its handle is.
+//! A child process that logs to a file and is killed when its handle is dropped.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -16,15 +17,17 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// A running program; killed when dropped.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub struct Program {
     child: Child,
     /// Asked to end before it is killed.
     polite: bool,
 }
 
 impl Program {
-    /// Starts it in `dir`; its output is appended to `dir/NAME.log`.
-    pub(crate) fn start<S: AsRef<OsStr>>(
+    /// Starts it in `dir` and appends its output to `dir/NAME.log`. Of the variables `TRANSOM_*` it gets only those set on
+    /// `command`. It has a process group of its own, so that Ctrl-C reaches the caller alone, which stops its programs in
+    /// order.
+    pub fn start<S: AsRef<OsStr>>(
         dir: &Path,
         name: &str,
         mut command: Command,
@@ -36,15 +39,17 @@ impl Program {
             .append(true)
             .open(&path)
             .with_context(|| format!("cannot write {}", path.display()))?;
+        let set: Vec<OsString> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
         command
             .args(arguments)
             .current_dir(dir)
             .env("RUST_BACKTRACE", "0")
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);
         for (variable, _) in std::env::vars_os() {
-            if variable.to_string_lossy().starts_with("TRANSOM_") {
+            if variable.to_string_lossy().starts_with("TRANSOM_") && !set.contains(&variable) {
                 command.env_remove(variable);
             }
         }
@@ -53,12 +58,12 @@ impl Program {
     }
 
     /// Lets it end by itself before it is killed when it is dropped.
-    pub(crate) fn polite(mut self) -> Self {
+    pub fn polite(mut self) -> Self {
         self.polite = true;
         self
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         if let Ok(pid) = i32::try_from(self.child.id()) {
             // Not reaped yet, so the pid is still its own; that it has ended is no error.
             let _ = kill(Pid::from_raw(pid), signal);
@@ -66,12 +71,12 @@ impl Program {
     }
 
     /// How it ended, if it has.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+    pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
     /// SIGTERM, and SIGKILL when that does not do. Returns how it ended, `None` when it had to be killed.
-    pub(crate) async fn stop(mut self) -> Option<ExitStatus> {
+    pub async fn stop(mut self) -> Option<ExitStatus> {
         self.signal(Signal::SIGTERM);
         let deadline = Instant::now() + FAREWELL;
         while Instant::now() < deadline {

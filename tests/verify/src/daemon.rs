@@ -1,0 +1,235 @@
+//! The daemon under test as a process: its configuration, its log, and where it listens.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+use tokio::time::Instant;
+use transom_tests::process::binary;
+use transom_tests::program::Program;
+use transom_tests::site::addresses_in;
+use transom_tests::until;
+
+use crate::site::FAILOVER_TIMEOUT;
+
+const POLL: Duration = Duration::from_millis(50);
+/// Lines of the log that an error shows.
+const LINES: usize = 5;
+
+/// What a daemon is started with.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    /// Its configuration is `NAME.toml`, its log `NAME.log`.
+    pub(crate) name: String,
+    pub(crate) master: String,
+    pub(crate) credentials: Option<(String, String)>,
+    pub(crate) role: String,
+    pub(crate) task_user: String,
+    /// The name of the apps' framework.
+    pub(crate) apps: String,
+    /// The name of the workflow's framework; without one there is neither workflow nor discovery.
+    pub(crate) jobs: Option<String>,
+    /// `store.server`.
+    pub(crate) store: String,
+}
+
+impl Setup {
+    fn toml(&self) -> String {
+        let Self {
+            master,
+            role,
+            task_user,
+            apps,
+            store,
+            ..
+        } = self;
+        let mut toml = format!(
+            "[log]\nformat = \"json\"\nlevel = \"info\"\n[cluster]\nmaster = {}\n",
+            quoted(master)
+        );
+        if let Some((user, _)) = &self.credentials {
+            // The password is a variable of the process: logs and configuration may be kept and passed on.
+            let user = quoted(user);
+            let _ = writeln!(toml, "username = {user}\nprincipal = {user}");
+        }
+        let failover = FAILOVER_TIMEOUT.as_secs();
+        let (role, task_user) = (quoted(role), quoted(task_user));
+        let _ = write!(
+            toml,
+            "[store]\nserver = {}\nlease_seconds = 5\n[plugins]\ndir = \"plugins\"\n[admin]\nport = 0\n\
+             [apps]\nport = 0\nframework_name = {}\nrole = {role}\nuser = {task_user}\nfailover_timeout = {failover}\n",
+            quoted(store),
+            quoted(apps),
+        );
+        if let Some(jobs) = &self.jobs {
+            let _ = write!(
+                toml,
+                "[workflow]\nport = 0\ncontainers = false\nframework_name = {}\nframework_role = {role}\n\
+                 user = {task_user}\nfailover_timeout = {failover}\ntask_disk = 0.0\n\
+                 [discovery]\nlistener = \"127.0.0.1\"\nport = 0\nhttp_listener = \"127.0.0.1\"\nhttp_port = 0\n\
+                 external_on = false\n",
+                quoted(jobs),
+            );
+        }
+        toml
+    }
+}
+
+/// A TOML string.
+fn quoted(text: &str) -> String {
+    // JSON's escapes are among TOML's.
+    Value::from(text).to_string()
+}
+
+/// A running daemon; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    program: Program,
+    addresses: BTreeMap<String, SocketAddr>,
+    log: PathBuf,
+    /// Where this process's part of the log begins.
+    begin: usize,
+}
+
+impl Daemon {
+    /// Starts it in `dir` and waits until it listens.
+    pub(crate) async fn start(dir: &Path, setup: &Setup, deadline: Instant) -> anyhow::Result<Self> {
+        let file = format!("{}.toml", setup.name);
+        fs::write(dir.join(&file), setup.toml()).with_context(|| format!("cannot write {file}"))?;
+        let log = dir.join(format!("{}.log", setup.name));
+        let begin = fs::metadata(&log).map_or(0, |log| log.len() as usize);
+        let mut command = Command::new(binary());
+        if let Some((_, password)) = &setup.credentials {
+            command.env("TRANSOM_CLUSTER_PASSWORD", password);
+        }
+        let program = Program::start(dir, &setup.name, command, ["serve", "--config", &file])?;
+        let mut daemon = Self {
+            program,
+            addresses: BTreeMap::new(),
+            log,
+            begin,
+        };
+        loop {
+            if let Some(addresses) = daemon.written().lines().find_map(addresses_in) {
+                daemon.addresses = addresses;
+                return Ok(daemon);
+            }
+            daemon.check_running()?;
+            ensure!(
+                Instant::now() < deadline,
+                "the daemon does not listen in time: {}",
+                daemon.last_lines()
+            );
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Waits until it is registered with the master and can answer for everything, leading or standing by.
+    pub(crate) async fn ready(
+        &mut self,
+        http: &reqwest::Client,
+        leading: bool,
+        deadline: Instant,
+    ) -> anyhow::Result<()> {
+        let url = self.url("admin", "/ready")?;
+        let what = if leading {
+            "the daemon to lead and be ready"
+        } else {
+            "the daemon to stand by"
+        };
+        let look = || async {
+            let answer = http.get(&url).send().await.map_err(|error| error.to_string())?;
+            let seen: Value = answer.json().await.map_err(|error| error.to_string())?;
+            if seen["ready"] == true && seen["leading"] == leading {
+                Ok(())
+            } else {
+                Err(seen.to_string())
+            }
+        };
+        match until(deadline, POLL, what, look).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.check_running()?;
+                bail!("{error}; the end of its log: {}", self.last_lines())
+            }
+        }
+    }
+
+    /// An address of one of its ports, by the names of `--port`.
+    pub(crate) fn url(&self, port: &str, path: &str) -> anyhow::Result<String> {
+        Ok(format!("http://{}{path}", self.address(port)?))
+    }
+
+    pub(crate) fn address(&self, port: &str) -> anyhow::Result<SocketAddr> {
+        let address = self.addresses.get(port).copied();
+        address.with_context(|| format!("the daemon has no port `{port}`"))
+    }
+
+    fn check_running(&mut self) -> anyhow::Result<()> {
+        if let Some(status) = self.program.ended() {
+            bail!("the daemon ended ({status}): {}", self.last_lines());
+        }
+        Ok(())
+    }
+
+    /// Stops it as a supervisor does; an error when it has to be killed or reports a failure.
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        let ended = self.program.stop().await;
+        let status = ended.context("the daemon did not end on SIGTERM within 20 s")?;
+        ensure!(status.success(), "the daemon ended with {status} on SIGTERM");
+        Ok(())
+    }
+
+    /// kill -9.
+    pub(crate) fn kill(self) {
+        drop(self.program);
+    }
+
+    fn written(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(text.get(self.begin..).unwrap_or_default());
+        // A line that is being written is read next time.
+        text.rfind('\n')
+            .map_or(String::new(), |end| text[..end].to_owned())
+    }
+
+    /// The last warnings and errors of its log, or its last lines when there are none.
+    fn last_lines(&self) -> String {
+        let text = self.written();
+        let warns = |line: &&str| ["\"WARN\"", "\"ERROR\""].iter().any(|level| line.contains(level));
+        let mut lines: Vec<&str> = text.lines().filter(warns).collect();
+        if lines.is_empty() {
+            lines = text.lines().collect();
+        }
+        let last = &lines[lines.len().saturating_sub(LINES)..];
+        format!("{} ({})", last.join(" | "), self.log.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configuration_has_no_password() {
+        let setup = Setup {
+            name: "daemon".to_owned(),
+            master: "h:5050".to_owned(),
+            credentials: Some(("o\"p".to_owned(), "secret".to_owned())),
+            role: "*".to_owned(),
+            task_user: "root".to_owned(),
+            apps: "a".to_owned(),
+            jobs: Some("j".to_owned()),
+            store: "file:store".to_owned(),
+        };
+        let toml = setup.toml();
+        assert!(!toml.contains("secret"), "{toml}");
+        assert!(toml.contains("username = \"o\\\"p\""), "{toml}");
+    }
+}

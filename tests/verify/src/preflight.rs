@@ -1,0 +1,185 @@
+//! What has to be so before a run can begin. Every error says what is wrong and what to do.
+
+use anyhow::{Context, bail, ensure};
+use reqwest::StatusCode;
+use transom_tests::{process, redis};
+
+use crate::master::{Agent, Error, Master, Resources};
+use crate::options::Options;
+use crate::stories::Name;
+
+/// The oldest version that the daemon works with.
+const OLDEST: (u32, u32) = (1, 6);
+
+/// What all stories can need at the same time.
+const NEEDED: Resources = Resources {
+    cpus: 1.0,
+    mem: 1024.0,
+    ports: 40,
+};
+
+/// Checks this machine.
+pub(crate) fn this_machine(stories: &[Name]) -> anyhow::Result<()> {
+    process::check_built().map_err(anyhow::Error::msg)?;
+    let needs_redis = stories.contains(&Name::Leader);
+    ensure!(
+        !needs_redis || redis::program().is_some(),
+        "story `leader` starts a redis-server, which is not installed: install it (Debian: apt-get install redis-tools), or \
+         name the other stories with --only"
+    );
+    Ok(())
+}
+
+/// Checks the master and its agents, and follows redirects to the master that leads. Returns its version.
+pub(crate) async fn cluster(master: &Master, options: &Options) -> anyhow::Result<String> {
+    let given = &options.master;
+    let version = master.version().await.with_context(|| {
+        format!("--master {given} does not answer as a master does: expected host and port of a Mesos master, which listens on port 5050 by default")
+    })?;
+    ensure!(
+        is_supported(&version),
+        "the master {given} has version {version}: {}.{}.0 or later is needed",
+        OLDEST.0,
+        OLDEST.1
+    );
+    let agents = match master.agents(&options.role).await {
+        Ok(agents) => agents,
+        Err(error) => return Err(refused(error, options)),
+    };
+    if let Err(error) = master.call("GET_FRAMEWORKS").await {
+        return Err(refused(error, options));
+    }
+    check_room(&agents, &options.role)?;
+    check_reachable(master, &agents).await?;
+    Ok(version)
+}
+
+fn is_supported(version: &str) -> bool {
+    let mut parts = version.split('.').map_while(|part| part.parse::<u32>().ok());
+    match (parts.next(), parts.next()) {
+        (Some(major), Some(minor)) => (major, minor) >= OLDEST,
+        _ => false,
+    }
+}
+
+/// What an error status of the master means for who started the run.
+fn refused(error: Error, options: &Options) -> anyhow::Error {
+    let hint = match (error.status(), &options.credentials) {
+        (Some(StatusCode::UNAUTHORIZED), None) => {
+            "the master asks for credentials: give --user and --password".to_owned()
+        }
+        (Some(StatusCode::UNAUTHORIZED), Some((user, _))) => {
+            format!("the master does not accept the credentials of user {user}")
+        }
+        (Some(StatusCode::FORBIDDEN), _) => {
+            "the master does not allow this: the principal has to be allowed to view frameworks, tasks and agents, to register \
+             frameworks, to run tasks and to tear frameworks down"
+                .to_owned()
+        }
+        (Some(StatusCode::SERVICE_UNAVAILABLE), _) => {
+            "no master leads, or the leader has not recovered yet: try again when /redirect of a master names the leader"
+                .to_owned()
+        }
+        _ => "the master cannot be asked".to_owned(),
+    };
+    anyhow::Error::from(error).context(hint)
+}
+
+fn check_room(agents: &[Agent], role: &str) -> anyhow::Result<()> {
+    ensure!(
+        !agents.is_empty(),
+        "the master has no active agent: start one, or reactivate those that are deactivated"
+    );
+    let mut free = Resources::default();
+    for agent in agents {
+        free.cpus += agent.free.cpus;
+        free.mem += agent.free.mem;
+        free.ports += agent.free.ports;
+    }
+    let enough = free.cpus >= NEEDED.cpus && free.mem >= NEEDED.mem && free.ports >= NEEDED.ports;
+    ensure!(
+        enough,
+        "the {} active agents have too little left for role {role}: {:.1} CPUs, {:.0} MB and {} ports; needed are {:.1}, {:.0} and {}",
+        agents.len(),
+        free.cpus,
+        free.mem,
+        free.ports,
+        NEEDED.cpus,
+        NEEDED.mem,
+        NEEDED.ports
+    );
+    Ok(())
+}
+
+/// Stories read files from agents, and the daemon probes tasks on them.
+async fn check_reachable(master: &Master, agents: &[Agent]) -> anyhow::Result<()> {
+    let with_room = agents.iter().filter(|agent| agent.free.cpus > 0.0).take(10);
+    for agent in with_room {
+        match master.agent_get(&agent.endpoint, "/version").await {
+            Ok(_) => {}
+            Err(error @ Error::Unreachable(..)) => {
+                let error = anyhow::Error::from(error);
+                return Err(error.context(format!(
+                    "agent {} cannot be reached from this machine: run this where agents and the ports of their tasks can be \
+                     reached",
+                    agent.hostname
+                )));
+            }
+            Err(error) => bail!(
+                "agent {} at {} does not answer as an agent does: {error}",
+                agent.hostname,
+                agent.endpoint
+            ),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_before_1_6_are_too_old() {
+        for (version, supported) in [
+            ("1.11.0", true),
+            ("1.6.0", true),
+            ("2.0.0", true),
+            ("1.12.0-rc1", true),
+            ("1.5.3", false),
+            ("0.28.2", false),
+            ("", false),
+            ("new", false),
+        ] {
+            assert_eq!(is_supported(version), supported, "{version}");
+        }
+    }
+
+    #[test]
+    fn too_little_room_names_what_is_there_and_what_is_needed() {
+        assert!(
+            check_room(&[], "*")
+                .unwrap_err()
+                .to_string()
+                .contains("no active agent")
+        );
+        let agent = |free| Agent {
+            id: "S0".to_owned(),
+            hostname: "h".to_owned(),
+            endpoint: "h:5051".to_owned(),
+            free,
+        };
+        let half = Resources {
+            cpus: NEEDED.cpus / 2.0,
+            mem: NEEDED.mem / 2.0,
+            ports: NEEDED.ports / 2,
+        };
+        assert!(check_room(&[agent(half), agent(half)], "*").is_ok());
+        let error = check_room(&[agent(half)], "web").unwrap_err().to_string();
+        assert!(
+            error.contains("0.5 CPUs, 512 MB and 20 ports; needed are 1.0, 1024 and 40"),
+            "{error}"
+        );
+        assert!(error.contains("role web"), "{error}");
+    }
+}

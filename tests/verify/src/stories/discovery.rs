@@ -1,0 +1,146 @@
+//! DNS and the lookup API answer for what runs.
+
+use std::collections::BTreeSet;
+
+use anyhow::ensure;
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::RecordType;
+use serde_json::{Value, json};
+use transom_tests::dns;
+
+use super::{app, ports};
+use crate::judge;
+use crate::master::Task;
+use crate::site::{Site, text};
+
+const STORY: &str = "discovery";
+const APP: &str = "/discovery";
+
+pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
+    let host = format!("discovery.{}.mesos.", site.apps_framework());
+    let service = format!("_discovery._tcp.{}.mesos.", site.apps_framework());
+    site.post_app(&app(APP, 2, &json!({"portDefinitions": ports(1)})))
+        .await?;
+    for count in [2, 3, 1] {
+        if count != 2 {
+            site.change_app(APP, &json!({"instances": count})).await?;
+        }
+        site.running(APP, count).await?;
+        site.agreed(APP, count).await?;
+        answered(site, &host, &service).await?;
+        site.progress(STORY, &format!("A and SRV records match {count} running tasks"));
+    }
+    looked_up(site, &host, &service).await?;
+    site.delete_app(APP).await?;
+    site.wait("the records of a deleted app to be gone", || async {
+        let server = site.dns().map_err(text)?;
+        for (name, kind) in [(&host, RecordType::A), (&service, RecordType::SRV)] {
+            let answer = dns::ask(server, name, kind).await?;
+            let gone = answer.code == ResponseCode::NXDomain;
+            if !gone || !answer.addresses.is_empty() || !answer.services.is_empty() {
+                return Err(format!("{kind} {name}: {answer:?}"));
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// What the master says should be answered.
+struct Expected {
+    /// For each task the addresses it may be found by.
+    addresses: Vec<BTreeSet<String>>,
+    ports: Vec<u16>,
+}
+
+async fn expected(site: &Site) -> anyhow::Result<Expected> {
+    let framework = site.framework(&site.apps_framework()).await?;
+    let tasks = site.master.tasks(&framework).await?;
+    let agents = site.master.agents(&site.options.role).await?;
+    let tasks: Vec<&Task> = judge::of(APP, &tasks).filter(|task| task.is_active()).collect();
+    let addresses = tasks.iter().map(|task| {
+        let mut addresses = task.addresses.clone();
+        // A network of its own may hide the task's; then it is found at its agent.
+        if let Some(agent) = agents.iter().find(|agent| agent.id == task.agent)
+            && let Some((address, _)) = agent.endpoint.rsplit_once(':')
+        {
+            addresses.insert(address.to_owned());
+        }
+        addresses
+    });
+    let mut ports: Vec<u16> = tasks.iter().flat_map(|task| task.ports.clone()).collect();
+    ports.sort_unstable();
+    Ok(Expected {
+        addresses: addresses.collect(),
+        ports,
+    })
+}
+
+/// Waits until A names an address of every task and none of others, SRV their ports, and each SRV target has an address.
+async fn answered(site: &Site, host: &str, service: &str) -> anyhow::Result<()> {
+    let server = site.dns()?;
+    let Expected { addresses, ports } = expected(site).await?;
+    site.wait(
+        &format!("A {host} and SRV {service} for the running tasks"),
+        || async {
+            let a = dns::ask(server, host, RecordType::A).await?;
+            let found: BTreeSet<String> = a.addresses.iter().map(ToString::to_string).collect();
+            let all: BTreeSet<String> = addresses.iter().flatten().cloned().collect();
+            let each = addresses.iter().all(|task| !task.is_disjoint(&found));
+            if !each || !found.is_subset(&all) {
+                return Err(format!("A {host}: {a:?}; tasks run at {addresses:?}"));
+            }
+            let srv = dns::ask(server, service, RecordType::SRV).await?;
+            let mut answered: Vec<u16> = srv.services.iter().map(|(_, port)| *port).collect();
+            answered.sort_unstable();
+            if answered != ports {
+                return Err(format!("SRV {service}: {srv:?}; tasks have the ports {ports:?}"));
+            }
+            for (target, _) in &srv.services {
+                let a = dns::ask(server, target, RecordType::A).await?;
+                if a.addresses.is_empty() {
+                    return Err(format!("the SRV target {target} has no address: {a:?}"));
+                }
+            }
+            Ok(())
+        },
+    )
+    .await
+}
+
+/// The lookup API says the same over HTTP, and TCP the same as UDP.
+async fn looked_up(site: &Site, host: &str, service: &str) -> anyhow::Result<()> {
+    let server = site.dns()?;
+    let udp = dns::ask(server, host, RecordType::A)
+        .await
+        .map_err(anyhow::Error::msg)?;
+    let tcp = dns::ask_tcp(server, host, RecordType::A)
+        .await
+        .map_err(anyhow::Error::msg)?;
+    ensure!(udp == tcp, "UDP answers {udp:?} for {host}, TCP {tcp:?}");
+    let addresses: BTreeSet<String> = udp.addresses.iter().map(ToString::to_string).collect();
+    let hosts = site.get(&site.discovery(&format!("/v1/hosts/{host}"))?).await?;
+    ensure!(
+        members(&hosts, "ip") == addresses,
+        "/v1/hosts answers {hosts} for {host}, DNS {addresses:?}"
+    );
+    let srv = dns::ask(server, service, RecordType::SRV)
+        .await
+        .map_err(anyhow::Error::msg)?;
+    let ports: BTreeSet<String> = srv.services.iter().map(|(_, port)| port.to_string()).collect();
+    let services = site
+        .get(&site.discovery(&format!("/v1/services/{service}"))?)
+        .await?;
+    ensure!(
+        members(&services, "port") == ports,
+        "/v1/services answers {services} for {service}, DNS {ports:?}"
+    );
+    Ok(())
+}
+
+fn members(document: &Value, name: &str) -> BTreeSet<String> {
+    let entries = document.as_array().into_iter().flatten();
+    entries
+        .filter_map(|entry| Some(entry[name].as_str()?.to_owned()))
+        .collect()
+}

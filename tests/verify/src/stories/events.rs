@@ -1,0 +1,151 @@
+//! The event stream tells what happens.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{anyhow, ensure};
+use serde_json::json;
+use tokio::time::Instant;
+use transom_tests::events::{Events, Frame};
+
+use super::app;
+use crate::judge::Ids;
+use crate::site::{Site, ids};
+
+const STORY: &str = "events";
+const APP: &str = "/events";
+const TASKS: usize = 2;
+
+pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
+    // The stream has no end, so its client has no time limit.
+    let http = transom_tests::http();
+    let url = site.apps("/v2/events?ids=true")?;
+    let mut events = Events::try_open(&http, &url)
+        .await
+        .map_err(|error| anyhow!(error))?;
+    let mut told = Told::default();
+    told.until(site, &mut events, "event_stream_attached", |told| {
+        told.has("event_stream_attached", 1)
+    })
+    .await?;
+
+    site.post_app(&app(APP, TASKS, &json!({}))).await?;
+    let created = |told: &Told| {
+        told.has("api_post_event", 1)
+            && told.states("TASK_RUNNING").len() == TASKS
+            && told.has("deployment_success", 1)
+            && told.conditions.get("Running") == Some(&TASKS)
+    };
+    told.until(site, &mut events, "a new app", created).await?;
+    let tasks = ids(&site.running(APP, TASKS).await?);
+    ensure!(
+        told.states("TASK_RUNNING") == tasks,
+        "status_update_event told of {:?}, and {tasks:?} run",
+        told.states("TASK_RUNNING")
+    );
+    site.progress(STORY, "a new app, its tasks and its deployment were told");
+
+    site.change_app(APP, &json!({"instances": 1})).await?;
+    let scaled = |told: &Told| told.has("deployment_success", 2) && told.states("TASK_KILLED").len() == 1;
+    told.until(site, &mut events, "a smaller app", scaled).await?;
+    site.delete_app(APP).await?;
+    let deleted = |told: &Told| told.has("deployment_success", 3) && told.states("TASK_KILLED") == tasks;
+    told.until(site, &mut events, "a deleted app", deleted).await?;
+    ensure!(told.twice.is_empty(), "told twice: {:?}", told.twice);
+    ensure!(
+        told.has("api_post_event", 3),
+        "api_post_event was told for some requests only: {:?}",
+        told.kinds
+    );
+    site.progress(STORY, "scaling and deletion were told, nothing twice");
+    Ok(())
+}
+
+/// What the stream told of the story's app.
+#[derive(Debug, Default)]
+struct Told {
+    /// Kind to how often.
+    kinds: BTreeMap<String, usize>,
+    /// Task state to the tasks.
+    states: BTreeMap<String, Ids>,
+    /// Instance condition to how often.
+    conditions: BTreeMap<String, usize>,
+    /// Tasks and states that were told more than once.
+    twice: Vec<String>,
+    sequence: Option<u64>,
+}
+
+impl Told {
+    fn has(&self, kind: &str, times: usize) -> bool {
+        self.kinds.get(kind).copied().unwrap_or(0) >= times
+    }
+
+    fn states(&self, state: &str) -> Ids {
+        self.states.get(state).cloned().unwrap_or_else(BTreeSet::new)
+    }
+
+    /// Reads on until what was told is as `enough` wants it.
+    async fn until(
+        &mut self,
+        site: &Site,
+        events: &mut Events,
+        what: &str,
+        enough: impl Fn(&Self) -> bool,
+    ) -> anyhow::Result<()> {
+        while !enough(self) {
+            let left = site.deadline.saturating_duration_since(Instant::now());
+            ensure!(left > Duration::ZERO, "not all events of {what} came: {self:?}");
+            let frame = events.next_within(left).await;
+            let frame = frame.ok_or_else(|| {
+                anyhow!("the stream ended, or the time was over, before all events of {what}: {self:?}")
+            })?;
+            self.take(&frame)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, frame: &Frame) -> anyhow::Result<()> {
+        let sequence = frame.sequence();
+        ensure!(
+            self.sequence.is_none_or(|last| sequence > last),
+            "event {sequence} came after {:?}",
+            self.sequence
+        );
+        self.sequence = Some(sequence);
+        let data = &frame.data;
+        ensure!(
+            data["eventType"] == frame.event,
+            "a frame {} has the data of {}",
+            frame.event,
+            data["eventType"]
+        );
+        let of_app = match frame.event.as_str() {
+            "event_stream_attached" => true,
+            "api_post_event" => data["appDefinition"]["id"] == APP,
+            "status_update_event" => data["appId"] == APP,
+            "instance_changed_event" => data["runSpecId"] == APP,
+            "deployment_success" => {
+                let steps = data["plan"]["steps"].as_array().map_or(&[][..], Vec::as_slice);
+                steps.iter().any(|step| step["app"] == APP)
+            }
+            _ => false,
+        };
+        if !of_app {
+            return Ok(());
+        }
+        *self.kinds.entry(frame.event.clone()).or_default() += 1;
+        if let Some(condition) = data["condition"].as_str() {
+            *self.conditions.entry(condition.to_owned()).or_default() += 1;
+        }
+        if let (Some(task), Some(state)) = (data["taskId"].as_str(), data["taskStatus"].as_str())
+            && !self
+                .states
+                .entry(state.to_owned())
+                .or_default()
+                .insert(task.to_owned())
+        {
+            self.twice.push(format!("{task} {state}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! Some dozens of tasks up and down.
+
+use anyhow::{anyhow, ensure};
+use serde_json::json;
+
+use super::{app, ports};
+use crate::judge;
+use crate::site::Site;
+
+const STORY: &str = "scale";
+const APP: &str = "/scale";
+
+pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
+    let framework = site.framework(&site.apps_framework()).await?;
+    site.post_app(&app(APP, 30, &json!({"portDefinitions": ports(1)})))
+        .await?;
+    let mut before = None;
+    for count in [30, 5, 20, 0, 10] {
+        if count != 30 {
+            site.change_app(APP, &json!({"instances": count})).await?;
+        }
+        site.running(APP, count).await?;
+        let now = site.agreed(APP, count).await?;
+        if let Some(before) = before {
+            let kept = now.intersection(&before).count();
+            let fewer = count.min(before.len());
+            ensure!(
+                kept == fewer,
+                "of {} tasks {kept} were kept when the app was scaled to {count}",
+                before.len()
+            );
+        }
+        let tasks = site.master.tasks(&framework).await?;
+        let tasks: Vec<_> = judge::of(APP, &tasks).cloned().collect();
+        judge::ports_apart(1, &tasks).map_err(|error| anyhow!(error))?;
+        site.progress(STORY, &format!("{count} tasks"));
+        before = Some(now);
+    }
+    site.delete_app(APP).await?;
+    // 30, 15 more for 20, and 10 after none.
+    site.launched(&site.apps_framework(), APP, 55).await
+}

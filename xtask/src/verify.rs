@@ -1,0 +1,27 @@
+//! `cargo xtask verify`: build, then become the program that verifies the daemon against a master.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::Context;
+
+use crate::components;
+use crate::steps::{cargo, root, step, target};
+
+/// Builds components and programs and starts a run.
+pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
+    let components = components::step(None)?;
+    // Selected from the whole workspace, so that it shares what `cargo xtask test` builds.
+    step(
+        "programs",
+        cargo().args(["build", "--workspace", "--bin", "transom", "--bin", "verify"]),
+    )?;
+    // The program takes this process's place: signals reach it, and it cleans up.
+    let error = Command::new(target().join("debug/verify"))
+        .args(arguments)
+        .current_dir(root())
+        .env("TRANSOM_COMPONENTS", components)
+        .env("TRANSOM_BIN", target().join("debug/transom"))
+        .exec();
+    Err(error).context("cannot start the run")
+}
