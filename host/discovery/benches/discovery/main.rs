@@ -20,6 +20,7 @@ mod nsd;
 mod site;
 mod usage;
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -33,6 +34,8 @@ use crate::site::Site;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
 #[tokio::main]
 async fn main() {
     if let Some(master) = std::env::var_os(site::MASTER) {
@@ -40,7 +43,7 @@ async fn main() {
     }
     let sizes = std::env::var("TRANSOM_BENCH_SIZES").unwrap_or_else(|_| "1000,10000,100000".to_owned());
     let seconds = std::env::var("TRANSOM_BENCH_SECONDS").map_or(5, |text| text.parse().unwrap());
-    let empty = Site::start(0).await;
+    let empty = Site::start(0, LOOPBACK).await;
     let nothing = empty.resident();
     empty.stop().await;
     let mut figures = Vec::new();
@@ -55,7 +58,7 @@ async fn main() {
 
 async fn measure(tasks: u32, nothing: u64, seconds: Duration) -> Value {
     eprintln!("{tasks} tasks");
-    let site = Site::start(tasks).await;
+    let site = Site::start(tasks, LOOPBACK).await;
     let resident = site.resident();
     let names = site.names().await;
     eprintln!("  {} records", names.records);
@@ -64,14 +67,21 @@ async fn measure(tasks: u32, nothing: u64, seconds: Duration) -> Value {
     let http = load.services(site.http(), site.pid()).await;
     let nsd = Nsd::start(&names.zone).await;
     let theirs = load.dns(nsd.addr(), nsd.pid()).await;
+    // The default listener, asked by the same clients.
+    let on_all = Site::start(tasks, Ipv4Addr::UNSPECIFIED.into()).await;
+    let all = load.dns(on_all.dns(), on_all.pid()).await;
+    on_all.stop().await;
     nsd.stop();
     let changes = changes::measure(&site, &load).await;
     let after = site.resident();
     let (built, cpu) = site.built();
     site.stop().await;
-    let ratio = |kind: &str| {
-        let per_core = |it: &Value| it[kind]["per_core_second"].as_f64().unwrap();
-        (per_core(&ours) / per_core(&theirs) * 100.0).round() / 100.0
+    let ratios = |measured: &Value| {
+        let ratio = |kind: &str| {
+            let per_core = |it: &Value| it[kind]["per_core_second"].as_f64().unwrap();
+            (per_core(measured) / per_core(&theirs) * 100.0).round() / 100.0
+        };
+        json!({"a": ratio("a"), "srv": ratio("srv"), "nxdomain": ratio("nxdomain"), "a_tcp": ratio("a_tcp")})
     };
     json!({
         "tasks": tasks,
@@ -83,7 +93,9 @@ async fn measure(tasks: u32, nothing: u64, seconds: Duration) -> Value {
         "resident_after_load_kib": after,
         "queries": ours,
         "nsd": theirs,
-        "per_core_second_to_nsd": {"a": ratio("a"), "srv": ratio("srv"), "nxdomain": ratio("nxdomain"), "a_tcp": ratio("a_tcp")},
+        "queries_listening_on_all_addresses": all,
+        "per_core_second_to_nsd": ratios(&ours),
+        "per_core_second_to_nsd_listening_on_all_addresses": ratios(&all),
         "services_over_http": http,
         "changes": changes,
     })

@@ -1,7 +1,7 @@
 //! A master with so many tasks, and discovery in a process of its own that follows it.
 
 use std::io::Read;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ use crate::usage;
 
 /// The environment variable that makes this executable serve.
 pub(crate) const MASTER: &str = "TRANSOM_BENCH_MASTER";
+/// The one with the address of its DNS listener.
+const LISTENER: &str = "TRANSOM_BENCH_LISTENER";
 /// Instances of one app, and so records of one service.
 const INSTANCES: u32 = 8;
 const AGENTS: u32 = 200;
@@ -30,8 +32,9 @@ pub(crate) async fn serve(master: String) {
     })
     .unwrap();
     let loopback = [127, 0, 0, 1].into();
+    let listener = std::env::var(LISTENER).unwrap().parse().unwrap();
     let config = Config {
-        listener: loopback,
+        listener,
         http_listener: loopback,
         port: 0,
         http_port: 0,
@@ -78,7 +81,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) async fn start(tasks: u32) -> Self {
+    pub(crate) async fn start(tasks: u32, listener: IpAddr) -> Self {
         let all: Vec<Value> = (0..tasks).map(|n| task(n, "TASK_RUNNING")).collect();
         let document = json!({"leader": "master@127.0.0.1:5050", "slaves": [], "frameworks": []});
         let master = Master::start(Says {
@@ -89,6 +92,7 @@ impl Site {
         .await;
         let mut child = Command::new(std::env::current_exe().unwrap())
             .env(MASTER, master.addr.to_string())
+            .env(LISTENER, listener.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -109,8 +113,13 @@ impl Site {
         }
     }
 
+    /// Where clients send questions: loopback, also where the listener is on all addresses.
     pub(crate) fn dns(&self) -> SocketAddr {
-        self.dns
+        if self.dns.ip().is_unspecified() {
+            (Ipv4Addr::LOCALHOST, self.dns.port()).into()
+        } else {
+            self.dns
+        }
     }
 
     pub(crate) fn http(&self) -> SocketAddr {

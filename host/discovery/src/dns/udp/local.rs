@@ -6,14 +6,44 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 
+use nix::ifaddrs::getifaddrs;
 use nix::libc::{in_addr, in_pktinfo, in6_addr, in6_pktinfo};
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, setsockopt, sockopt};
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, SockaddrIn6, setsockopt, sockopt};
 
 /// An address of this machine, and the interface where it has a meaning on that alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Local {
     ip: IpAddr,
     interface: u32,
+}
+
+/// The largest number of addresses that get sockets of their own.
+const MAX_ADDRESSES: usize = 16;
+
+/// The addresses of this machine's interfaces that a listener on `all` addresses covers; none if the system does not list them.
+/// Link-local addresses are left to the listener: they mean something on one interface only.
+pub(super) fn addresses(all: IpAddr, both_families: bool) -> Vec<IpAddr> {
+    let interfaces = match getifaddrs() {
+        Ok(interfaces) => interfaces,
+        Err(error) => {
+            tracing::debug!(%error, "cannot list the addresses of this machine");
+            return Vec::new();
+        }
+    };
+    let mut found = Vec::new();
+    for address in interfaces.filter_map(|it| it.address) {
+        let v4 = address.as_sockaddr_in().map(|it| IpAddr::from(it.ip()));
+        let v6 = address.as_sockaddr_in6().map(SockaddrIn6::ip);
+        let v6 = v6.filter(|it| !it.is_unicast_link_local()).map(IpAddr::from);
+        let covered = |it: &IpAddr| both_families || it.is_ipv4() == all.is_ipv4();
+        if let Some(ip) = v4.or(v6).filter(covered)
+            && !found.contains(&ip)
+            && found.len() < MAX_ADDRESSES
+        {
+            found.push(ip);
+        }
+    }
+    found
 }
 
 /// Has the system tell it, for a socket that will be bound to all addresses.

@@ -52,6 +52,28 @@ async fn ask(ip: IpAddr, port: u16, name: &str) -> ResponseCode {
 }
 
 #[tokio::test]
+async fn a_listener_on_all_addresses_has_sockets_for_each_of_them() {
+    let ips = |addr: &str| -> Vec<IpAddr> {
+        let sockets = bind(addr.parse().unwrap()).unwrap();
+        let port = sockets[0].local_addr().unwrap().port();
+        let addrs = sockets.iter().map(|socket| socket.local_addr().unwrap());
+        addrs
+            .inspect(|addr| assert_eq!(addr.port(), port))
+            .map(|addr| addr.ip())
+            .collect()
+    };
+    let (all, loopback) = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST);
+    let sockets = ips("0.0.0.0:0");
+    assert!(sockets.contains(&all.into()) && sockets.contains(&loopback.into()));
+    assert!(sockets.iter().all(IpAddr::is_ipv4), "{sockets:?}");
+    assert!(
+        ips("[::]:0").contains(&loopback.into()),
+        "the listener covers IPv4, too"
+    );
+    assert_eq!(ips("127.0.0.1:0"), [IpAddr::from(loopback)]);
+}
+
+#[tokio::test]
 async fn answers_leave_from_the_address_that_was_asked() {
     for (all, asked) in [
         ("0.0.0.0:0", &["127.0.0.1", "127.0.0.2", "127.9.9.9"][..]),
