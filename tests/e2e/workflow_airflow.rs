@@ -139,7 +139,7 @@ impl World {
                 .as_array()
                 .ok_or_else(|| body.to_string())?
                 .iter()
-                .map(|line| line["event"].as_str().unwrap_or_default().to_owned())
+                .flat_map(shown)
                 .collect();
             if wish(&lines) {
                 Ok(lines)
@@ -179,6 +179,17 @@ impl World {
         })
         .await;
     }
+}
+
+/// What Airflow shows of an entry of a log: its text, and that of the exception that comes with it.
+fn shown(entry: &Value) -> Vec<String> {
+    let errors = entry["error_detail"].as_array().into_iter().flatten();
+    let texts = errors.map(|error| &error["exc_value"]);
+    [&entry["event"]]
+        .into_iter()
+        .chain(texts)
+        .map(|text| text.as_str().unwrap_or_default().to_owned())
+        .collect()
 }
 
 fn has(lines: &[String], part: &str) -> bool {
