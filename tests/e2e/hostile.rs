@@ -364,7 +364,6 @@ async fn a_broad_grant_does_not_reach_the_daemon() {
         };
         for (network, result) in [(broad.to_owned(), "denied"), (format!("\"{exact}\""), "ok")] {
             stamp += 1;
-            let before = status_of(&site, "denials").await;
             reaching(&network, name)
                 .stamped(stamp)
                 .install(&site.plugins(), "hostile");
@@ -374,7 +373,8 @@ async fn a_broad_grant_does_not_reach_the_daemon() {
             })
             .await;
             if result == "denied" {
-                assert!(status_of(&site, "denials").await > before, "{name}");
+                // Counted for this version alone, which the new manifest made.
+                assert!(status_of(&site, "denials").await > 0, "{name}");
                 let output = site.daemon.as_ref().expect("a daemon").output();
                 let wanted = exact.to_string();
                 let owner = if name == "master" { "a master" } else { name };
