@@ -99,7 +99,7 @@ impl World {
     async fn open(&self, method: &str, path: &str, rest: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.apps.addr()).await.unwrap();
         stream
-            .write_all(format!("{method} {path} HTTP/1.1\r\nHost: x\r\n{rest}").as_bytes())
+            .write_all(format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{rest}").as_bytes())
             .await
             .unwrap();
         stream
