@@ -5,17 +5,13 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use crate::components;
-use crate::steps::{cargo, root, step, target};
+use crate::components::{self, Scope};
+use crate::steps::{build, root, target};
 
 /// Builds components and programs and starts a run.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
-    let components = components::step(None)?;
-    // Selected from the whole workspace, so that it shares what `cargo xtask test` builds.
-    step(
-        "programs",
-        cargo().args(["build", "--workspace", "--bin", "transom", "--bin", "verify"]),
-    )?;
+    build("programs", &["--bin", "transom", "--bin", "verify"])?;
+    let components = components::step(None, Scope::FirstParty)?;
     // The program takes this process's place: signals reach it, and it cleans up.
     let error = Command::new(target().join("debug/verify"))
         .args(arguments)

@@ -27,7 +27,8 @@ impl Condition {
     /// The condition that a task's state means; `reason` and `message` tell apart what a legacy `TASK_LOST` stands for.
     pub(crate) fn of(state: &TaskState, reason: Option<&str>, message: Option<&str>) -> Self {
         match state {
-            TaskState::Staging => Self::Staging,
+            // A state that this version does not know is live, too, as the scheduler has it.
+            TaskState::Staging | TaskState::Other(_) => Self::Staging,
             TaskState::Starting => Self::Starting,
             TaskState::Running => Self::Running,
             TaskState::Killing => Self::Killing,
@@ -40,8 +41,6 @@ impl Condition {
             TaskState::Unreachable => Self::Unreachable,
             TaskState::Gone | TaskState::GoneByOperator => Self::Gone,
             TaskState::Unknown => Self::Unknown,
-            // A state that this version does not know: the task is there, as the scheduler has it too.
-            TaskState::Other(_) => Self::Staging,
         }
     }
 

@@ -113,6 +113,7 @@ type EnvironmentCase = (
 );
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn environment_is_upstreams_to_the_last_variable() {
     let cases: [EnvironmentCase; 6] = [
         (

@@ -212,11 +212,12 @@ impl Watch {
 
     fn switch_to_stream(&mut self) {
         self.from_stream = true;
-        match self.switch(Source::Stream) {
-            Source::Polling => tracing::info!(
+        if self.switch(Source::Stream) == Source::Polling {
+            tracing::info!(
                 "following the cluster's stream of events; polling of the state document has ended"
-            ),
-            _ => tracing::info!("following the cluster's stream of events"),
+            );
+        } else {
+            tracing::info!("following the cluster's stream of events");
         }
     }
 

@@ -111,9 +111,11 @@ impl Refused {
     pub(crate) fn again(&self) -> Option<Again> {
         match self {
             Refused::Compile(NotCompiled::Compile(error)) if error.passes() => Some(Again::Soon),
-            // On a machine that has more time it may be done.
-            Refused::Compile(NotCompiled::Compile(CompileError::TooLong(_))) => Some(Again::Asked),
-            Refused::Unfinished(_) | Refused::Compile(NotCompiled::Unfinished(_)) => Some(Again::Asked),
+            // A compilation that took too long may end in time on a machine that is less busy.
+            Refused::Unfinished(_)
+            | Refused::Compile(NotCompiled::Unfinished(_) | NotCompiled::Compile(CompileError::TooLong(_))) => {
+                Some(Again::Asked)
+            }
             _ => None,
         }
     }

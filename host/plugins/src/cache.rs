@@ -140,7 +140,7 @@ mod tests {
     const COMPONENT: &[u8] = b"\0asm\x0d\0\x01\0\0\x02\x01x";
 
     fn compilers() -> Compilers {
-        Compilers::new(Duration::from_secs(60), Haste::Some)
+        Compilers::new(Duration::from_mins(1), Haste::Some)
     }
 
     impl Rig {

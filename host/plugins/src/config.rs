@@ -83,7 +83,7 @@ impl Config {
             limits: Limits::default(),
             instances: 256,
             rescan: Duration::from_secs(30),
-            compile_timeout: Duration::from_secs(120),
+            compile_timeout: Duration::from_mins(2),
             probation: Probation::default(),
             store: None,
             registries: Registries::default(),

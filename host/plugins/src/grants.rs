@@ -337,8 +337,7 @@ pub(crate) fn embedded(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     match ip.segments() {
         [0x64, 0xff9b, 0, 0, 0, 0, high, low]
         | [0x64, 0xff9b, 1, _, _, _, high, low]
-        | [0, 0, 0, 0, 0xffff, 0, high, low]
-        | [0, 0, 0, 0, 0, 0, high, low]
+        | [0, 0, 0, 0, 0xffff | 0, 0, high, low]
         | [0x2002, high, low, ..] => v4(high, low),
         _ => None,
     }

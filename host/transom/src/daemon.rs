@@ -90,6 +90,10 @@ impl Daemon {
     /// cannot be reached is no error: the parts keep trying and say so.
     ///
     /// `file` is where the settings came from.
+    #[allow(
+        clippy::too_many_lines,
+        reason = "the order in which parts start is read best in one place"
+    )]
     pub(crate) async fn start(
         settings: Settings,
         file: &Path,

@@ -313,15 +313,16 @@ pub(super) async fn run(group: Arc<Group>, mut events: broadcast::Receiver<Arc<P
                 Err(_) => break,
             }
         }
-        let decided = match behind {
-            Some(missed) => Err(format!(
+        let decided = if let Some(missed) = behind {
+            Err(format!(
                 "{missed} events were lost, because the events component does not keep up"
-            )),
-            None => tokio::select! {
+            ))
+        } else {
+            tokio::select! {
                 // A batch may take a while, and what waits behind it is memory.
                 () = group.stop.cancelled() => return,
                 decided = group.decide(&batch, &bus.shared.metrics) => decided,
-            },
+            }
         };
         group.behind.fetch_sub(taken, Ordering::AcqRel);
         match decided {

@@ -44,6 +44,10 @@ pub(super) struct Return {
 }
 
 /// What came of it.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there are a few of these at a time, each moved once"
+)]
 pub(super) enum Came {
     Judged(Judged),
     Returned(Result<Admitted, OrderError>),

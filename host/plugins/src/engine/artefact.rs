@@ -96,7 +96,11 @@ impl Engine {
     /// Compiles here and now, with no limit: for tests and benchmarks.
     #[cfg(any(test, feature = "bench"))]
     pub(crate) fn precompile(component: &[u8]) -> Result<Artefact, CompileError> {
-        super::compiler::precompile(component, &Default::default(), super::compiler::Haste::Some)
+        super::compiler::precompile(
+            component,
+            &super::compiler::Wanted::default(),
+            super::compiler::Haste::Some,
+        )
     }
 
     /// Makes it ready to be instantiated, if the pool has room for such an instance.

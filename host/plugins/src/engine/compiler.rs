@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     const SHORT: Duration = Duration::from_millis(20);
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_mins(1);
 
     fn compilers(limit: Duration) -> Compilers {
         Compilers::new(limit, Haste::None)

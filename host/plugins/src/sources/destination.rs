@@ -50,7 +50,7 @@ impl Destinations<'_> {
             },
             None => return Err(unreachable("the address names no server".to_owned())),
         };
-        let named = self.named(source);
+        let configured = self.named(source);
         let endpoint = Endpoint { host, port };
         let mut allowed = Vec::new();
         let mut refused = None;
@@ -64,7 +64,7 @@ impl Destinations<'_> {
                 continue;
             }
             match self.reserved.guard(ip, port, names).await {
-                Some(guard) if !named.iter().any(|it| it.names(&endpoint, ip, &guard)) => {
+                Some(guard) if !configured.iter().any(|it| it.names(&endpoint, ip, &guard)) => {
                     refused = Some((address, guard.to_string()));
                 }
                 _ => allowed.push(address),

@@ -52,8 +52,11 @@ pub(super) struct Transport {
     /// What to be known by, for each registry and repository that asked.
     known: Arc<Mutex<BTreeMap<(String, String), HeaderValue>>>,
     /// A client for each server, which connects to these addresses and to no other.
-    clients: Arc<Mutex<BTreeMap<(String, Vec<SocketAddr>), Client>>>,
+    clients: Arc<Mutex<Clients>>,
 }
+
+/// By server and the addresses that it may be connected to at.
+type Clients = BTreeMap<(String, Vec<SocketAddr>), Client>;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]

@@ -69,11 +69,10 @@ impl Step {
             }
             Step::Connect(to, with) => to.host.len() + tls(with),
             Step::Send(bytes) => bytes.len(),
-            Step::Receive(_) => 0,
             Step::Run(CommandLine::Shell(line)) => line.len(),
             Step::Run(CommandLine::Argv(words)) => words.iter().map(String::len).sum(),
             Step::Done(Outcome::Custom(json)) => json.len(),
-            Step::Done(_) => 0,
+            Step::Receive(_) | Step::Done(_) => 0,
             Step::Failed(why) => why.message.len(),
         }
     }

@@ -190,8 +190,8 @@ async fn a_result_that_is_too_large_is_a_failed_look() {
         } else {
             let failure = found.expect_err("a failure");
             assert_eq!(failure.reason, Reason::Plugin);
-            let size = bytes + 14;
-            let expected = format!("plugin `odd`: result too large: {size} bytes, at most 4096");
+            let found = bytes + 14;
+            let expected = format!("plugin `odd`: result too large: {found} bytes, at most 4096");
             assert_eq!(failure.message, expected);
         }
     }

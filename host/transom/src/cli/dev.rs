@@ -68,7 +68,7 @@ impl Dev {
         master: SocketAddr,
         token: CancellationToken,
     ) -> anyhow::Result<()> {
-        let daemon = Daemon::start(settings, &self.file(), token.clone()).await?;
+        let daemon = Box::pin(Daemon::start(settings, &self.file(), token.clone())).await?;
         let addresses = daemon.addresses().clone();
         let greeting = self.greeting(&addresses, master);
         tokio::spawn(greet_when_ready(addresses.admin, greeting, token.clone()));

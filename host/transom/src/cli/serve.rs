@@ -32,7 +32,7 @@ impl Serve {
         telemetry::start(&settings.log.level, settings.log.format).context(Misconfigured)?;
         let token = CancellationToken::new();
         stop_on_signal(token.clone())?;
-        let daemon = Daemon::start(settings, &self.config, token.clone()).await?;
+        let daemon = Box::pin(Daemon::start(settings, &self.config, token.clone())).await?;
         tracing::info!(addresses = %daemon.addresses(), "serving");
         daemon.run(token).await
     }

@@ -1,4 +1,4 @@
-//! The configuration file as a source of settings.
+//! TOML as a source of settings.
 //!
 //! figment has a TOML provider of its own, which brings a second, older TOML parser into the build.
 
@@ -7,17 +7,29 @@ use std::path::Path;
 use figment::value::{Dict, Map};
 use figment::{Metadata, Profile, Provider};
 
-/// A TOML file. Reading and parsing errors name the file, and the line where there is one.
-pub(super) struct TomlFile<'a>(pub(super) &'a Path);
+/// Settings in TOML. Errors of reading and parsing name the file, and the line where there is one.
+pub(super) enum Toml<'a> {
+    File(&'a Path),
+    Text(&'a str),
+}
 
-impl Provider for TomlFile<'_> {
+impl Provider for Toml<'_> {
     fn metadata(&self) -> Metadata {
-        Metadata::from("TOML file", self.0)
+        match self {
+            Toml::File(path) => Metadata::from("TOML file", *path),
+            Toml::Text(_) => Metadata::named("TOML"),
+        }
     }
 
     fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        let text = std::fs::read_to_string(self.0).map_err(|error| error.to_string())?;
-        let dict: Dict = toml::from_str(&text).map_err(|error| error.to_string())?;
+        let dict = match self {
+            Toml::File(path) => {
+                let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+                toml::from_str::<Dict>(&text)
+            }
+            Toml::Text(text) => toml::from_str(text),
+        };
+        let dict = dict.map_err(|error| error.to_string())?;
         Ok(Profile::Default.collect(dict))
     }
 }

@@ -12,7 +12,7 @@ use figment::providers::Env;
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 
-use super::file::TomlFile;
+use super::file::Toml;
 use super::names::{Neutral, Specified};
 use super::secret::Secret;
 use super::settings::{Admin, SECTIONS, Settings, Uses};
@@ -81,7 +81,7 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
                 file.display()
             );
         }
-        figment = figment.merge(Neutral(TomlFile(file)));
+        figment = figment.merge(Neutral(Toml::File(file)));
     }
     let figment = figment
         .merge(Specified::here())
@@ -113,7 +113,7 @@ pub(crate) fn admin(file: &Path) -> anyhow::Result<Admin> {
             file.display()
         );
     }
-    let figment = Figment::new().merge(Toml::file_exact(file)).merge(environment());
+    let figment = Figment::new().merge(Toml::File(file)).merge(environment());
     // Also where the file is not TOML, which is said when all of it is extracted.
     if figment.find_value("admin").is_err() {
         return match figment.extract::<Dict>() {
@@ -129,7 +129,7 @@ pub(crate) fn admin(file: &Path) -> anyhow::Result<Admin> {
 
 /// What a configuration lacks before it can be served; nothing when it is complete.
 pub(crate) fn missing(text: &str) -> Vec<String> {
-    let figment = Figment::new().merge(Neutral(Toml::string(text)));
+    let figment = Figment::new().merge(Neutral(Toml::Text(text)));
     let checked = figment
         .extract::<Settings>()
         .map_err(|error| explain(&error))

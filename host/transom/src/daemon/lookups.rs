@@ -30,7 +30,7 @@ pub(crate) async fn serve_discovery(
     let section = import.cluster;
     let mut cluster = parts::cluster_config(&section)?;
     if cluster.service_account.is_none() {
-        cluster.credential_keys = "MesosAuthentication and MesosCredentials".to_owned();
+        "MesosAuthentication and MesosCredentials".clone_into(&mut cluster.credential_keys);
     }
     let config = parts::discovery_config(import.discovery, &section, &cluster.masters, file)?;
     let cluster = Client::new(cluster)?;

@@ -358,7 +358,7 @@ pub(super) fn workflow_cluster(
             });
         // A service account goes before credentials, and stays the one of [cluster].
         if own.service_account.is_none() {
-            own.credential_keys = "`default_principal` and `default_secret` in [workflow]".to_owned();
+            "`default_principal` and `default_secret` in [workflow]".clone_into(&mut own.credential_keys);
         }
     }
     Ok(Some(own))

@@ -18,6 +18,10 @@ const LONGEST_REQUEST_KEY: usize = 200;
 
 /// A body that was understood.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(
+    clippy::struct_field_names,
+    reason = "`request_key` is the field's name in the body"
+)]
 pub(crate) struct Request {
     /// `None`: one is made up.
     pub(crate) id: Option<JobId>,
