@@ -374,7 +374,13 @@ async fn a_broad_grant_does_not_reach_the_daemon() {
             .await;
             if result == "denied" {
                 // Counted for this version alone, which the new manifest made.
-                assert!(status_of(&site, "denials").await > 0, "{name}");
+                eventually(&format!("a denial of {name} to be counted"), || async {
+                    match status_of(&site, "denials").await {
+                        0 => Err("none is".to_owned()),
+                        _ => Ok(()),
+                    }
+                })
+                .await;
                 let output = site.daemon.as_ref().expect("a daemon").output();
                 let wanted = exact.to_string();
                 let owner = if name == "master" { "a master" } else { name };
