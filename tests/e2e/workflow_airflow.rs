@@ -203,6 +203,7 @@ fn operators_job(instance: &Value) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "not reliable yet: now and then Airflow's triggerer does not end the container of a task that was cleared"]
 async fn users_of_airflow_see_what_becomes_of_their_tasks() {
     let world = World::start().await;
 
