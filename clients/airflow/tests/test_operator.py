@@ -335,6 +335,35 @@ def test_the_triggerer_ends_the_container_of_a_task_that_somebody_marks_and_of_n
     assert [it["path"] for it in daemon.asked("DELETE")] == ["/v0/task/t"]
 
 
+def test_a_kill_survives_the_triggerer_cancelling_the_trigger_again_and_again(daemon):
+    from airflow.jobs.triggerer_job_runner import TriggerRunner
+
+    daemon.states("TASK_RUNNING")
+    # The daemon does not answer the first three requests: the kill is sent again meanwhile.
+    daemon.lost = ["DELETE", "DELETE", "DELETE"]
+
+    async def marked():
+        runner = TriggerRunner()
+        trigger = ClusterTrigger("t", [time.time(), None, None, None, None], daemon.url, 0.05)
+        runner.triggers[1] = {"task": None, "is_watcher": False, "name": "marked", "events": 0}
+        task = asyncio.create_task(runner.run_trigger(1, trigger))
+        runner.triggers[1]["task"] = task
+        while not daemon.asked("GET"):
+            await asyncio.sleep(0.01)
+        # As the triggerer does for as long as the trigger is there.
+        while not task.done():
+            runner.to_cancel.append(1)
+            await runner.cancel_triggers()
+            await asyncio.sleep(0.01)
+
+    asyncio.run(marked())
+    deadline = time.monotonic() + 30
+    while len(daemon.asked("DELETE")) < 4:
+        assert time.monotonic() < deadline, daemon.asked("DELETE")
+        time.sleep(0.01)
+    assert [it["path"] for it in daemon.asked("DELETE")] == ["/v0/task/t"] * 4
+
+
 def test_a_trigger_gives_up_killing_in_time(monkeypatch):
     monkeypatch.setattr("transom_airflow.trigger.KILL_WITHIN", 0.2)
     with socket.socket() as free:

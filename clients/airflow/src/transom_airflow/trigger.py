@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import requests
@@ -61,17 +63,26 @@ class ClusterTrigger(BaseTrigger):  # type: ignore[misc]
             await asyncio.sleep(self.poll_interval)
 
     async def on_kill(self) -> None:
-        """Ends the container of a task that was marked or cleared (Airflow 3.3 and later).
+        """Kills the container of a task that was marked or cleared (Airflow 3.3 and later).
 
         Older triggerers do not call this: the limits that the daemon got with the job end it there.
         """
+        # The triggerer cancels this coroutine again every second until it returns. A dedicated thread goes
+        # on regardless, and does not queue for the pool that all triggers share.
+        executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kill")
+        killed = executor.submit(contextvars.copy_context().run, self._kill)
+        executor.shutdown(wait=False)
+        await asyncio.wait([asyncio.wrap_future(killed)])
+
+    def _kill(self) -> None:
+        """Sends the kill until the daemon answers or the time is over, and logs how that ended."""
         deadline = time.monotonic() + KILL_WITHIN
         while True:
             try:
-                await asyncio.to_thread(Daemon(self.url).kill, self.job)
+                Daemon(self.url).kill(self.job)
             except AWAY as error:
                 if time.monotonic() + self.poll_interval < deadline:
-                    await asyncio.sleep(self.poll_interval)
+                    time.sleep(self.poll_interval)
                     continue
                 self.log.warning("The cluster task %s was not killed and may go on: %s", self.job, error)
             except requests.RequestException as error:
