@@ -5,6 +5,7 @@ use std::fs;
 use std::net::TcpListener;
 
 use serde_json::{Value, json};
+use tokio::net::TcpSocket;
 use transom_tests::events::Events;
 use transom_tests::plugin::Plugin;
 use transom_tests::process::Transom;
@@ -186,11 +187,10 @@ fn a_wrong_configuration_names_key_and_file() {
 async fn without_a_master_the_daemon_serves_waits_and_says_so() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::create_dir(dir.path().join("plugins")).expect("made");
-    // A port that nobody listens on: it was free a moment ago.
-    let nobody = TcpListener::bind("127.0.0.1:0")
-        .expect("a port")
-        .local_addr()
-        .expect("an address");
+    // A bound socket that does not listen: connections are refused, and no other process can take the port.
+    let unused = TcpSocket::new_v4().expect("a socket");
+    unused.bind(([127, 0, 0, 1], 0).into()).expect("a port");
+    let nobody = unused.local_addr().expect("an address");
     let config = format!(
         "[log]\nformat = \"json\"\n[cluster]\nmaster = \"{nobody}\"\n[store]\nserver = \"file:{}\"\n[apps]\nport = 0\n[admin]\nport = 0\n",
         dir.path().join("store").display()

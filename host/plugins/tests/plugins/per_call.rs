@@ -97,9 +97,11 @@ async fn what_is_held_is_handed_over_with_each_call() {
 async fn thousands_of_instances_at_once() {
     const CALLS: usize = 3000;
     let odd = manifest("instances = \"per-call\"\nwall-clock = \"50s\"\ncpu = \"1s\"");
+    // The machine may be busy: what counts is that an answer comes, not when.
+    let patient = "world = \"check-probe\"\n[grants]\nnetwork = [\"task\"]\n[limits]\nwall-clock = \"50s\"\ncpu = \"1s\"\n";
     let site = Site::with(&[
         ("tests/odd-probe", "odd", Some(&odd)),
-        ("check-tcp", "check-tcp", None),
+        ("check-tcp", "check-tcp", Some(patient)),
     ])
     .await;
     let mut calls = JoinSet::new();
@@ -114,7 +116,8 @@ async fn thousands_of_instances_at_once() {
     let watch = async {
         loop {
             most.fetch_max(site.status("odd").instances, Relaxed);
-            let asked = request(Some(&server.endpoint));
+            let mut asked = request(Some(&server.endpoint));
+            asked.timeout = PATIENCE;
             let found = site.plugins.probe(Kind::Tcp, asked, None).await;
             assert_eq!(found, Ok(Outcome::Tcp(true)));
         }
