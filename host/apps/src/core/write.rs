@@ -28,7 +28,7 @@ struct Next {
 
 impl Core {
     pub(super) async fn command(&mut self, command: Command) {
-        // Who asked may have gone: what was asked is done all the same.
+        // The snapshot precedes the answer, so that a client reads what it wrote. A client that has gone changes nothing.
         match command {
             Command::Write {
                 app,
@@ -37,7 +37,9 @@ impl Core {
                 origin,
                 reply,
             } => {
-                let _ = reply.send(self.write(app, change, force, &origin).await);
+                let outcome = self.write(app, change, force, &origin).await;
+                self.publish();
+                let _ = reply.send(outcome);
             }
             Command::Kill {
                 app,
@@ -47,7 +49,9 @@ impl Core {
                 force,
                 reply,
             } => {
-                let _ = reply.send(self.kill(&app, &which, scale, wipe, force).await);
+                let outcome = self.kill(&app, &which, scale, wipe, force).await;
+                self.publish();
+                let _ = reply.send(outcome);
             }
             Command::KillGiven {
                 tasks,
@@ -56,10 +60,14 @@ impl Core {
                 force,
                 reply,
             } => {
-                let _ = reply.send(self.kill_given(&tasks, scale, wipe, force).await);
+                let outcome = self.kill_given(&tasks, scale, wipe, force).await;
+                self.publish();
+                let _ = reply.send(outcome);
             }
             Command::Cancel { deployment, reply } => {
-                let _ = reply.send(self.cancel(&deployment).await);
+                let outcome = self.cancel(&deployment).await;
+                self.publish();
+                let _ = reply.send(outcome);
             }
         }
     }
