@@ -130,7 +130,7 @@ impl Core {
     /// Here and not aside, so that no run gets an id whose record is about to be taken out.
     async fn forget_old(&mut self, now: Timestamp) {
         let old = |at: Timestamp| {
-            Duration::try_from(now.duration_since(at)).unwrap_or_default() >= self.config.keep_ended
+            Duration::try_from(now.duration_since(at)).unwrap_or_default() >= self.config.completed_retention
         };
         let surplus = self.ended.len().saturating_sub(MOST_ENDED);
         let mut forgotten: Vec<TaskId> = std::mem::take(&mut self.doubtful);

@@ -248,7 +248,7 @@ async fn a_job_may_wait_only_so_long() {
 #[tokio::test]
 async fn ended_jobs_are_remembered_for_a_time() {
     let config = Config {
-        keep_ended: Duration::ZERO,
+        completed_retention: Duration::ZERO,
         ..Config::default()
     };
     let site = Site::start_with(config).await;
