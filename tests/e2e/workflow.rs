@@ -141,8 +141,8 @@ async fn a_daemon_that_is_killed_loses_no_job_and_runs_none_twice() {
             .site
             .get(&workflow.url("/v0/queue?task_id=never"))
             .await?;
-        let unmet = queue.pointer("/queue/0/reason/unmet");
-        if unmet == Some(&json!(["gpu:true"])) {
+        let unsatisfied = queue.pointer("/queue/0/reason/unsatisfied_constraints");
+        if unsatisfied == Some(&json!(["gpu:true"])) {
             Ok(queue)
         } else {
             Err(queue.to_string())

@@ -105,8 +105,8 @@ async fn agents_that_are_full_are_not_said_to_lack_what_they_have() {
         workflow.queue(body).await;
     }
     // None of them makes an offer now, and yet it is known what they have.
-    let nowhere = waits_because(&workflow, "nowhere", |reason| reason["unmet"] != json!([])).await;
-    assert_eq!(nowhere["unmet"], json!(["gpu:true"]));
+    let nowhere = waits_because(&workflow, "nowhere", |reason| reason["unsatisfied_constraints"] != json!([])).await;
+    assert_eq!(nowhere["unsatisfied_constraints"], json!(["gpu:true"]));
     assert_eq!(nowhere["code"], "UnfulfilledCondition");
     let message = nowhere["message"].as_str().expect("a text");
     assert!(
@@ -119,9 +119,9 @@ async fn agents_that_are_full_are_not_said_to_lack_what_they_have() {
             .is_some_and(|text| text.contains("all conditions at once"))
     })
     .await;
-    assert_eq!(both["unmet"], json!([]));
+    assert_eq!(both["unsatisfied_constraints"], json!([]));
     let busy = reason(&workflow, "busy").await.expect("a reason");
-    assert_eq!(busy["unmet"], json!([]), "{busy}");
+    assert_eq!(busy["unsatisfied_constraints"], json!([]), "{busy}");
     assert!(
         !busy["message"]
             .as_str()

@@ -288,7 +288,7 @@ def test_the_reason_of_waiting_is_in_the_tasks_log_once(daemon, capsys, monkeypa
     why = {
         "code": "UnfulfilledCondition",
         "message": "no active agent satisfies `gpu:true`",
-        "unmet": ["gpu:true"],
+        "unsatisfied_constraints": ["gpu:true"],
     }
     daemon.reasons = {"airflow.d1.t1": why}
     operator().execute({})

@@ -10,13 +10,13 @@ use crate::survey::Standing;
 pub(crate) struct Why {
     pub(crate) code: &'static str,
     pub(crate) message: String,
-    pub(crate) unmet: Vec<String>,
+    pub(crate) unsatisfied: Vec<String>,
 }
 
 impl Why {
     /// As the queue shows it.
     pub(crate) fn shown(&self) -> Value {
-        json!({"code": self.code, "message": self.message, "unmet": self.unmet})
+        json!({"code": self.code, "message": self.message, "unsatisfied_constraints": self.unsatisfied})
     }
 }
 
@@ -25,14 +25,14 @@ pub(crate) fn unknown() -> Why {
     Why {
         code: Reason::NoOffers.as_str(),
         message: "it was queued a moment ago".to_owned(),
-        unmet: Vec::new(),
+        unsatisfied: Vec::new(),
     }
 }
 
 /// What the last round found. `conditions`: those of the job, in the order in which they were asked. `standing`: how all active
 /// agents stand to them, where that is known.
 pub(crate) fn why(reasons: &Reasons, conditions: &[String], standing: Option<&Standing>) -> Why {
-    let unmet = standing.map_or_else(Vec::new, |standing| standing.unmet.clone());
+    let unsatisfied = standing.map_or_else(Vec::new, |standing| standing.unsatisfied.clone());
     let mut sentences: Vec<String> = standing.map(nobody).unwrap_or_default();
     sentences.extend(
         reasons
@@ -41,7 +41,7 @@ pub(crate) fn why(reasons: &Reasons, conditions: &[String], standing: Option<&St
             .filter(|(reason, _)| **reason != Reason::UnfulfilledCondition)
             .map(|(reason, count)| sentence(*reason, *count, reasons.last_offers)),
     );
-    sentences.extend(refusals(reasons, conditions, &unmet));
+    sentences.extend(refusals(reasons, conditions, &unsatisfied));
     sentences.extend(reasons.message.clone());
     if sentences.is_empty() {
         sentences.push("no offer has been tried yet".to_owned());
@@ -63,18 +63,18 @@ pub(crate) fn why(reasons: &Reasons, conditions: &[String], standing: Option<&St
     Why {
         code: code.as_str(),
         message: sentences.join("; "),
-        unmet,
+        unsatisfied,
     }
 }
 
 /// What no active agent does.
 fn nobody(standing: &Standing) -> Vec<String> {
     let in_all = agents(standing.agents);
-    if standing.unmet.is_empty() {
+    if standing.unsatisfied.is_empty() {
         let together = format!("no active agent satisfies all conditions at once ({in_all} in the cluster)");
         return (standing.fitting == 0).then_some(together).into_iter().collect();
     }
-    let each = standing.unmet.iter();
+    let each = standing.unsatisfied.iter();
     each.map(|condition| {
         format!("no active agent satisfies the condition `{condition}` ({in_all} in the cluster)")
     })
@@ -210,7 +210,7 @@ mod tests {
         ] {
             let why = why(&reasons, &conditions, None);
             assert_eq!((why.code, why.message.as_str()), (code, expected));
-            assert_eq!(why.unmet, Vec::<String>::new());
+            assert_eq!(why.unsatisfied, Vec::<String>::new());
         }
     }
 
@@ -220,7 +220,7 @@ mod tests {
         let refused = reasons(&[(Reason::UnfulfilledCondition, 3)], &[(0, 3)], None);
         let short = reasons(&[(Reason::InsufficientCpus, 3)], &[], None);
         let away = reasons(&[(Reason::Disconnected, 1)], &[], None);
-        for (reasons, fitting, unmet, code, expected) in [
+        for (reasons, fitting, unsatisfied, code, expected) in [
             // Said once.
             (
                 &refused,
@@ -271,11 +271,11 @@ mod tests {
             let standing = Standing {
                 agents: 5,
                 fitting,
-                unmet: unmet.iter().map(|text| (*text).to_owned()).collect(),
+                unsatisfied: unsatisfied.iter().map(|text| (*text).to_owned()).collect(),
             };
             let why = why(reasons, &conditions, Some(&standing));
             assert_eq!((why.code, why.message.as_str()), (code, expected));
-            assert_eq!(why.unmet, unmet);
+            assert_eq!(why.unsatisfied, unsatisfied);
         }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Standing {
     /// Those that satisfy all conditions.
     pub(crate) fitting: u32,
     /// The conditions that none satisfies.
-    pub(crate) unmet: Vec<String>,
+    pub(crate) unsatisfied: Vec<String>,
 }
 
 /// What was found last, by conditions.
@@ -160,7 +160,7 @@ async fn stand(jury: &mut dyn Jury, agents: u32, conditions: &[String]) -> Resul
     let mut standing = Standing {
         agents,
         fitting: u32::try_from(fitting).unwrap_or(u32::MAX),
-        unmet: Vec::new(),
+        unsatisfied: Vec::new(),
     };
     if fitting > 0 {
         return Ok(standing);
@@ -173,7 +173,7 @@ async fn stand(jury: &mut dyn Jury, agents: u32, conditions: &[String]) -> Resul
         let (before, from) = conditions.split_at(index);
         let verdicts = jury.judge(&question(from.iter().chain(before))).await?;
         if verdicts.iter().all(|verdict| *verdict == Verdict::Refused(0)) {
-            standing.unmet.push(condition.clone());
+            standing.unsatisfied.push(condition.clone());
         }
     }
     Ok(standing)
@@ -231,7 +231,7 @@ mod tests {
     #[tokio::test]
     async fn conditions_that_no_agent_satisfies() {
         let agents = || vec![vec!["gpu:true", "rack:r1"], vec!["rack:r2"]];
-        for (agents, conditions, fitting, unmet) in [
+        for (agents, conditions, fitting, unsatisfied) in [
             (agents(), vec!["rack:r1"], 1, vec![]),
             (agents(), vec!["rack:r3"], 0, vec!["rack:r3"]),
             // Not only the first that refuses.
@@ -261,7 +261,7 @@ mod tests {
             let expected = Standing {
                 agents: count,
                 fitting,
-                unmet: unmet.into_iter().map(str::to_owned).collect(),
+                unsatisfied: unsatisfied.into_iter().map(str::to_owned).collect(),
             };
             assert_eq!(standing, expected, "{conditions:?}");
         }

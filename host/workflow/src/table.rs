@@ -57,8 +57,8 @@ pub(crate) struct Page {
     pub(crate) changes: Vec<Arc<View>>,
     /// Where to go on.
     pub(crate) next: Number,
-    /// The moment asked for lies beyond the last change: it is of another store, and everything is told anew.
-    pub(crate) anew: bool,
+    /// `since` lies beyond the last change, so it is of another store: the page begins with the first change again.
+    pub(crate) reset: bool,
 }
 
 impl Table {
@@ -120,8 +120,8 @@ impl Table {
     pub(crate) fn since(&self, since: Number, limit: usize) -> Page {
         let feed = self.feed.read().unwrap_or_else(PoisonError::into_inner);
         let last = *self.last.borrow();
-        let anew = since > last;
-        let from = if anew { Number::default() } else { since };
+        let reset = since > last;
+        let from = if reset { Number::default() } else { since };
         let after = (Bound::Excluded(from), Bound::Unbounded);
         let changes: Vec<Arc<View>> = feed
             .range(after)
@@ -132,7 +132,7 @@ impl Table {
             Some(view) if changes.len() == limit => view.changed,
             _ => last,
         };
-        Page { changes, next, anew }
+        Page { changes, next, reset }
     }
 
     /// Tells of every change from now on.
@@ -202,7 +202,7 @@ mod tests {
         table.put(view("a", "a", 3, Shown::Running));
         let page = table.since(Number(0), 10);
         assert_eq!(told(&page), [("b", 2), ("a", 3)]);
-        assert_eq!((page.next, page.anew), (Number(3), false));
+        assert_eq!((page.next, page.reset), (Number(3), false));
         assert_eq!(told(&table.since(Number(2), 10)), [("a", 3)]);
         assert!(table.since(Number(3), 10).changes.is_empty());
         // A page at a time.
@@ -227,12 +227,12 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_that_never_was_begins_anew() {
+    fn an_unknown_position_resets_the_feed() {
         let table = Table::new();
         table.begin(Number(4));
         table.put(view("a", "a", 5, Shown::Staging));
         let page = table.since(Number(99), 10);
-        assert!(page.anew);
+        assert!(page.reset);
         assert_eq!((told(&page), page.next), (vec![("a", 5)], Number(5)));
     }
 

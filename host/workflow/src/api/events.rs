@@ -1,7 +1,7 @@
 //! `GET /v0/events?since=N&wait=S&limit=N`: changes of jobs' states, as they come.
 //!
 //! Each job is told of once, with its last state: who asks rarely misses states in between and never the last one. `next`
-//! is where to go on; it stays good when the daemon is started again. `anew` says that it is not (the store is another
+//! is where to go on; it stays good when the daemon is started again. `reset` says that it is not (the store is another
 //! one), and that everything is told from the beginning. `since=last` tells nothing but where to begin.
 
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(super) async fn get(State(api): State<Api>, query: Query) -> Result<Response
         // What comes after this is told by the next turn of the watch.
         changes.borrow_and_update();
         let page = api.0.table.since(since, limit as usize);
-        if !page.changes.is_empty() || page.anew {
+        if !page.changes.is_empty() || page.reset {
             return Ok(shown(&page));
         }
         let told = api
@@ -53,7 +53,7 @@ pub(super) async fn get(State(api): State<Api>, query: Query) -> Result<Response
 
 fn shown(page: &Page) -> Response {
     let events: Vec<Value> = page.changes.iter().map(|view| event(view)).collect();
-    Json(json!({"events": events, "next": page.next, "anew": page.anew})).into_response()
+    Json(json!({"events": events, "next": page.next, "reset": page.reset})).into_response()
 }
 
 fn event(view: &View) -> Value {

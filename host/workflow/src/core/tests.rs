@@ -58,7 +58,7 @@ async fn a_restart_loses_nothing_and_launches_nothing_twice() {
     // The place among changes stays good, and what lives is told again.
     let events = site.get(&format!("/v0/events?since={next}&wait=0")).await.json();
     assert_eq!(
-        (events["events"].as_array().unwrap().len(), &events["anew"]),
+        (events["events"].as_array().unwrap().len(), &events["reset"]),
         (3, &json!(false))
     );
     assert!(events["next"].as_u64() > next.as_u64());
