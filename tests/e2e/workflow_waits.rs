@@ -107,7 +107,7 @@ async fn agents_that_are_full_are_not_said_to_lack_what_they_have() {
     // None of them makes an offer now, and yet it is known what they have.
     let nowhere = waits_because(&workflow, "nowhere", |reason| reason["unsatisfied_constraints"] != json!([])).await;
     assert_eq!(nowhere["unsatisfied_constraints"], json!(["gpu:true"]));
-    assert_eq!(nowhere["code"], "UnfulfilledCondition");
+    assert_eq!(nowhere["code"], "UnfulfilledConstraint");
     let message = nowhere["message"].as_str().expect("a text");
     assert!(
         message.contains("`gpu:true` (3 agents in the cluster)"),

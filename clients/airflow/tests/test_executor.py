@@ -221,7 +221,7 @@ def test_what_a_task_waits_for_is_in_its_events_and_its_log_once(executor, daemo
     monkeypatch.setenv("AIRFLOW__LOGGING__BASE_LOG_FOLDER", str(tmp_path))
     hand_over(executor, Workload(1), Workload(2))
     unsatisfied = {
-        "code": "UnfulfilledCondition",
+        "code": "UnfulfilledConstraint",
         "message": "no active agent satisfies `gpu:true`",
         "unsatisfied_constraints": ["gpu:true"],
     }

@@ -264,7 +264,7 @@ impl Judged {
             let Verdict::Refused(index) = *verdict else {
                 continue;
             };
-            *finding.reasons.entry(Reason::UnfulfilledCondition).or_default() += 1;
+            *finding.reasons.entry(Reason::UnfulfilledConstraint).or_default() += 1;
             if (index as usize) < conditions {
                 *finding.conditions.entry(index).or_default() += 1;
             } else {

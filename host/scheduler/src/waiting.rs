@@ -58,7 +58,7 @@ pub enum Reason {
     /// The agent is in a maintenance window.
     AgentMaintenance,
     /// A condition, or the matcher's own rules, refused the agent.
-    UnfulfilledCondition,
+    UnfulfilledConstraint,
     /// Too few CPUs.
     InsufficientCpus,
     /// Too little memory.
@@ -87,7 +87,7 @@ impl Reason {
         match self {
             Self::UnfulfilledRole => "UnfulfilledRole",
             Self::AgentMaintenance => "AgentMaintenance",
-            Self::UnfulfilledCondition => "UnfulfilledCondition",
+            Self::UnfulfilledConstraint => "UnfulfilledConstraint",
             Self::InsufficientCpus => "InsufficientCpus",
             Self::InsufficientMemory => "InsufficientMemory",
             Self::InsufficientDisk => "InsufficientDisk",

@@ -38,7 +38,7 @@ pub(crate) fn why(reasons: &Reasons, conditions: &[String], standing: Option<&St
         reasons
             .last
             .iter()
-            .filter(|(reason, _)| **reason != Reason::UnfulfilledCondition)
+            .filter(|(reason, _)| **reason != Reason::UnfulfilledConstraint)
             .map(|(reason, count)| sentence(*reason, *count, reasons.last_offers)),
     );
     sentences.extend(refusals(reasons, conditions, &unsatisfied));
@@ -56,7 +56,7 @@ pub(crate) fn why(reasons: &Reasons, conditions: &[String], standing: Option<&St
     ];
     let hopeless = standing.is_some_and(|standing| standing.fitting == 0);
     let code = if hopeless && !of_all.contains(&last) {
-        Reason::UnfulfilledCondition
+        Reason::UnfulfilledConstraint
     } else {
         last
     };
@@ -109,7 +109,7 @@ fn refusals(reasons: &Reasons, conditions: &[String], said: &[String]) -> Vec<St
         })
         .collect();
     let counted: u32 = reasons.last_conditions.values().sum();
-    let all = reasons.last.get(&Reason::UnfulfilledCondition).copied();
+    let all = reasons.last.get(&Reason::UnfulfilledConstraint).copied();
     if let Some(all) = all.filter(|all| *all > counted && reasons.message.is_none()) {
         told.push(format!(
             "{} refused by the attribute matcher",
@@ -124,7 +124,7 @@ fn sentence(reason: Reason, count: u32, offers: u32) -> String {
     match reason {
         Reason::UnfulfilledRole => format!("{} for another role", self::offers(count)),
         Reason::AgentMaintenance => format!("{} in maintenance", agents(count)),
-        Reason::UnfulfilledCondition => format!("{} refused by conditions", agents(count)),
+        Reason::UnfulfilledConstraint => format!("{} refused by conditions", agents(count)),
         Reason::InsufficientCpus => short("CPU"),
         Reason::InsufficientMemory => short("memory"),
         Reason::InsufficientDisk => short("disk"),
@@ -180,17 +180,17 @@ mod tests {
                 "the framework is not registered with the cluster manager; the daemon keeps trying",
             ),
             (
-                reasons(&[(Reason::UnfulfilledCondition, 3)], &[(0, 3)], None),
-                "UnfulfilledCondition",
+                reasons(&[(Reason::UnfulfilledConstraint, 3)], &[(0, 3)], None),
+                "UnfulfilledConstraint",
                 "no agent on offer satisfies the condition `gpu:true` (3 agents looked at)",
             ),
             (
                 reasons(
-                    &[(Reason::UnfulfilledCondition, 2), (Reason::InsufficientCpus, 1)],
+                    &[(Reason::UnfulfilledConstraint, 2), (Reason::InsufficientCpus, 1)],
                     &[(1, 2)],
                     None,
                 ),
-                "UnfulfilledCondition",
+                "UnfulfilledConstraint",
                 "not enough CPU on 1 of 3 offers; 2 agents refused by the condition `rack:r1`",
             ),
             (
@@ -203,8 +203,8 @@ mod tests {
                 "the attribute matcher cannot be asked; no plugin `attributes`",
             ),
             (
-                reasons(&[(Reason::UnfulfilledCondition, 3)], &[(0, 1)], None),
-                "UnfulfilledCondition",
+                reasons(&[(Reason::UnfulfilledConstraint, 3)], &[(0, 1)], None),
+                "UnfulfilledConstraint",
                 "1 agent refused by the condition `gpu:true`; 2 agents refused by the attribute matcher",
             ),
         ] {
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn what_no_active_agent_does_is_told_whatever_is_on_offer() {
         let conditions = ["gpu:true".to_owned(), "rack:r1".to_owned()];
-        let refused = reasons(&[(Reason::UnfulfilledCondition, 3)], &[(0, 3)], None);
+        let refused = reasons(&[(Reason::UnfulfilledConstraint, 3)], &[(0, 3)], None);
         let short = reasons(&[(Reason::InsufficientCpus, 3)], &[], None);
         let away = reasons(&[(Reason::Disconnected, 1)], &[], None);
         for (reasons, fitting, unsatisfied, code, expected) in [
@@ -226,7 +226,7 @@ mod tests {
                 &refused,
                 0,
                 vec!["gpu:true"],
-                "UnfulfilledCondition",
+                "UnfulfilledConstraint",
                 "no active agent satisfies the condition `gpu:true` (5 agents in the cluster)",
             ),
             // Those that do offer nothing now: that is no condition's fault.
@@ -234,7 +234,7 @@ mod tests {
                 &refused,
                 1,
                 vec![],
-                "UnfulfilledCondition",
+                "UnfulfilledConstraint",
                 "no agent on offer satisfies the condition `gpu:true` (3 agents looked at)",
             ),
             // Those that do not might still lack other things.
@@ -242,14 +242,14 @@ mod tests {
                 &short,
                 0,
                 vec!["rack:r1"],
-                "UnfulfilledCondition",
+                "UnfulfilledConstraint",
                 "no active agent satisfies the condition `rack:r1` (5 agents in the cluster); not enough CPU on 3 of 3 offers",
             ),
             (
                 &short,
                 0,
                 vec![],
-                "UnfulfilledCondition",
+                "UnfulfilledConstraint",
                 "no active agent satisfies all conditions at once (5 agents in the cluster); not enough CPU on 3 of 3 offers",
             ),
             (

@@ -267,7 +267,7 @@ impl Launcher for Scripted {
     fn waiting(&self) -> Vec<Waiting> {
         let inner = self.inner.lock().unwrap();
         let reasons = Arc::new(Reasons {
-            last: [(Reason::UnfulfilledCondition, 1)].into(),
+            last: [(Reason::UnfulfilledConstraint, 1)].into(),
             last_offers: 1,
             last_conditions: [(0, 1)].into(),
             ..Reasons::default()

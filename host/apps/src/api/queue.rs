@@ -17,7 +17,7 @@ use crate::time::Moment;
 /// The reasons that upstream's clients know, in upstream's order, with what the scheduler calls them.
 const FUNNEL: [(&str, Option<Reason>); 10] = [
     ("UnfulfilledRole", Some(Reason::UnfulfilledRole)),
-    ("UnfulfilledConstraint", Some(Reason::UnfulfilledCondition)),
+    ("UnfulfilledConstraint", Some(Reason::UnfulfilledConstraint)),
     ("NoCorrespondingReservationFound", None),
     ("AgentMaintenance", None),
     ("InsufficientCpus", Some(Reason::InsufficientCpus)),

@@ -264,7 +264,7 @@ async fn nothing_is_overcommitted_or_placed_where_it_is_refused() {
             }
             let went = round.planned.len() - before;
             assert_eq!(went == lot.ids.len(), finding.is_none(), "case {case}: {lot:?}");
-            if finding.is_some_and(|finding| finding.reasons.contains_key(&Reason::UnfulfilledCondition)) {
+            if finding.is_some_and(|finding| finding.reasons.contains_key(&Reason::UnfulfilledConstraint)) {
                 let refused = |verdict: &Verdict| *verdict != Verdict::Fits;
                 assert!(
                     log.lock().unwrap().verdicts.iter().all(refused),
@@ -353,7 +353,7 @@ async fn a_refusal_by_no_condition_is_told_apart() {
         .unwrap();
     assert_eq!(
         finding.reasons,
-        BTreeMap::from([(Reason::UnfulfilledCondition, 2)])
+        BTreeMap::from([(Reason::UnfulfilledConstraint, 2)])
     );
     assert_eq!(finding.conditions, BTreeMap::from([(0, 1)]));
     let message = finding.message.unwrap();

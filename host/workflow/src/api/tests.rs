@@ -298,7 +298,7 @@ async fn what_waits_is_told_with_the_reason() {
         assert!(tokio::time::Instant::now() < deadline, "{queue}");
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     };
-    assert_eq!(first["reason"]["code"], "UnfulfilledCondition");
+    assert_eq!(first["reason"]["code"], "UnfulfilledConstraint");
     assert_eq!(first["reason"]["unsatisfied_constraints"], json!(["gpu:true"]));
     let message = first["reason"]["message"].as_str().unwrap();
     assert!(

@@ -109,7 +109,7 @@ async fn the_component_places_explains_and_is_waited_for() {
     assert_eq!(agents, ["a1", "a2"], "one in each rack");
     let reasons = Arc::clone(&rig.scheduler.waiting()[0].reasons);
     assert_eq!(
-        reasons.last.get(&Reason::UnfulfilledCondition),
+        reasons.last.get(&Reason::UnfulfilledConstraint),
         Some(&2),
         "{reasons:?}"
     );
@@ -219,7 +219,7 @@ async fn an_agent_outside_the_home_region_is_explained_by_no_condition() {
         .await;
     let finding = finding.expect("one has no place");
     assert_eq!(round.into_planned().len(), 1, "at home");
-    assert_eq!(finding.reasons[&Reason::UnfulfilledCondition], 2, "{finding:?}");
+    assert_eq!(finding.reasons[&Reason::UnfulfilledConstraint], 2, "{finding:?}");
     assert!(finding.conditions.is_empty(), "{finding:?}");
     let message = finding.message.unwrap_or_default();
     assert!(message.contains("home region: 2"), "{message}");

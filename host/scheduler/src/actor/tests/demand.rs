@@ -114,7 +114,7 @@ async fn a_refused_agent_is_explained_by_its_condition() {
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     rig.master.call("DECLINE", 1).await;
     let reasons = Arc::clone(&rig.scheduler.waiting()[0].reasons);
-    assert_eq!(reasons.last, BTreeMap::from([(Reason::UnfulfilledCondition, 1)]));
+    assert_eq!(reasons.last, BTreeMap::from([(Reason::UnfulfilledConstraint, 1)]));
     assert_eq!(reasons.last_conditions, BTreeMap::from([(1, 1)]));
 }
 
