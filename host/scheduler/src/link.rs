@@ -232,7 +232,7 @@ impl Link {
         let fresh = self.framework.id.as_ref() != Some(&id);
         if fresh {
             self.keep(&id, version).await?;
-            self.metrics.fresh_registrations.inc();
+            self.metrics.framework_registrations.inc();
         }
         self.metrics.subscriptions.inc();
         caller.set_framework_id(id.clone());

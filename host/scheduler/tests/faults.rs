@@ -136,7 +136,7 @@ async fn every_task_runs_once_whatever_befalls_agents_streams_and_updates() {
         }
     }
     assert_eq!(
-        subject.metric("transom_scheduler_fresh_registrations_total") as u32,
+        subject.metric("transom_scheduler_framework_registrations_total") as u32,
         2
     );
     subject.stop().await;
@@ -194,7 +194,7 @@ async fn masters_that_restart_or_are_replaced_cost_no_task() {
         );
     }
     assert_eq!(
-        subject.metric("transom_scheduler_fresh_registrations_total") as u32,
+        subject.metric("transom_scheduler_framework_registrations_total") as u32,
         1
     );
     subject.stop().await;

@@ -48,7 +48,7 @@ impl Actor {
             self.end_pass(false);
             return;
         }
-        self.metrics.rounds.inc();
+        self.metrics.matching_rounds.inc();
         let placed = self.placed(&lots);
         let (changed, gone) = self.agents.take_news();
         self.arbiter.update(changed, gone);
@@ -58,7 +58,7 @@ impl Actor {
             self.queue.tried(lot);
             if let Some(finding) = round.place(lot, &mut self.arbiter, &mut self.rng).await {
                 for (reason, count) in &finding.reasons {
-                    self.metrics.refused(*reason, *count);
+                    self.metrics.rejected(*reason, *count);
                 }
                 self.queue.note(&lot.spec.id, finding);
             }
@@ -137,7 +137,7 @@ impl Actor {
                     ..Finding::default()
                 },
             );
-            self.metrics.refused(reason, 1);
+            self.metrics.rejected(reason, 1);
         }
     }
 

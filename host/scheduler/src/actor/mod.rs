@@ -149,8 +149,8 @@ impl Actor {
         // The counters outlive this scheduler.
         for gauge in [
             &self.metrics.connected,
-            &self.metrics.waiting,
-            &self.metrics.records,
+            &self.metrics.pending_tasks,
+            &self.metrics.tasks,
         ] {
             gauge.set(0);
         }
@@ -225,7 +225,7 @@ impl Actor {
             ClusterEvent::Offers(offers) => self.take_offers(&offers),
             ClusterEvent::Rescind(offer) => self.pool.remove(&offer),
             ClusterEvent::Update(status) => {
-                self.metrics.updates.inc();
+                self.metrics.status_updates.inc();
                 self.inbound.push(Inbound::Status(Box::new(status)));
             }
             ClusterEvent::Message(message) => {
@@ -425,7 +425,7 @@ impl Actor {
     /// Readers see everything that an event tells of before the job hears of it.
     fn publish_what_is_told(&mut self) {
         if !Arc::ptr_eq(&self.shared.tasks.load(), self.ledger.records()) {
-            self.metrics.records.set(count(self.ledger.records().len()));
+            self.metrics.tasks.set(count(self.ledger.records().len()));
             self.shared.tasks.store(Arc::clone(self.ledger.records()));
         }
         if **self.shared.connection.load() != self.connection {
@@ -444,7 +444,7 @@ impl Actor {
         let next_ready = self.queue.next_ready(now);
         if self.waiting_changed || next_ready != self.next_ready {
             (self.waiting_changed, self.next_ready) = (false, next_ready);
-            self.metrics.waiting.set(count(self.queue.len()));
+            self.metrics.pending_tasks.set(count(self.queue.len()));
             self.shared
                 .waiting
                 .store(Arc::new(self.queue.snapshot(self.standing(), now)));
@@ -480,7 +480,7 @@ impl Actor {
         let since = *self.stalled_since.get_or_insert(now);
         if now >= since + self.times.stall {
             self.stalled_since = Some(now);
-            self.metrics.event_stalls.inc();
+            self.metrics.event_backpressure.inc();
             tracing::error!(
                 waiting = self.outbox.len() + QUEUE,
                 "the job has taken no event for long; nothing more is read from the cluster until it does"

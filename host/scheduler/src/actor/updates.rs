@@ -52,8 +52,8 @@ impl Actor {
             }
         }
         self.store_works();
-        self.metrics.duplicate_updates.inc_by(outcome.duplicates);
-        self.metrics.unknown_updates.inc_by(outcome.unknown);
+        self.metrics.duplicate_status_updates.inc_by(outcome.duplicates);
+        self.metrics.unknown_status_updates.inc_by(outcome.unknown);
         for record in outcome.changed.values() {
             self.follow_up(record);
         }

@@ -38,7 +38,7 @@ impl Core {
         };
         if run.cluster.is_none() {
             let waited = Duration::try_from(now.duration_since(run.record.queued_at)).unwrap_or_default();
-            self.metrics.wait.observe(waited.as_secs_f64());
+            self.metrics.pending_seconds.observe(waited.as_secs_f64());
         }
         run.cluster = Some(Arc::clone(record));
         let state = shown(
@@ -76,7 +76,7 @@ impl Core {
     pub(super) fn finish(&mut self, task: &TaskId, state: Shown, message: Option<String>) {
         let Some(run) = self.runs.remove(task) else { return };
         self.book.remove(task);
-        self.metrics.ended(state);
+        self.metrics.completed(state);
         match run.cluster.as_ref().map(|record| record.is_terminal()) {
             Some(true) => self.leftovers.forget.push(task.clone()),
             // It may still run somewhere.

@@ -351,7 +351,7 @@ impl Core {
                     if let Some(spec) = record.spec.clone() {
                         self.admit(Run::new(record, Arc::clone(&spec)), spec);
                         self.want(&task);
-                        self.metrics.queued.inc();
+                        self.metrics.jobs_queued.inc();
                     }
                     for reply in replies {
                         let _ = reply.send(Ok(id.clone()));
@@ -465,9 +465,9 @@ impl Core {
     fn count(&self) {
         let running = self.runs.values().filter(|run| run.cluster.is_some()).count();
         let whole = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.metrics.running.set(whole(running));
-        self.metrics.waiting.set(whole(self.runs.len() - running));
-        self.metrics.remembered.set(whole(self.table.len()));
+        self.metrics.jobs_running.set(whole(running));
+        self.metrics.jobs_pending.set(whole(self.runs.len() - running));
+        self.metrics.jobs_retained.set(whole(self.table.len()));
     }
 }
 

@@ -167,7 +167,7 @@ async fn a_removed_framework_registers_afresh_and_its_tasks_are_asked_about() {
         call.stored["framework-id"] == "F-1" && !call.body["reconcile"]["tasks"].is_null()
     });
     asked.await;
-    assert!((rig.metric("transom_scheduler_fresh_registrations_total") - 1.0).abs() < f64::EPSILON);
+    assert!((rig.metric("transom_scheduler_framework_registrations_total") - 1.0).abs() < f64::EPSILON);
     rig.master.update("t1", "TASK_GONE", "");
     assert_eq!(rig.heard().await, "updated t1 TASK_GONE");
 }
@@ -277,7 +277,7 @@ async fn a_job_that_does_not_listen_loses_nothing_and_can_still_speak() {
     for n in 0..100 {
         rig.want(&Arc::new(spec("/app")), &[&format!("t{n}")]).await;
     }
-    while rig.metric("transom_scheduler_event_stalls_total") < 1.0 {
+    while rig.metric("transom_scheduler_event_backpressure_total") < 1.0 {
         tokio::task::yield_now().await;
     }
     assert!(

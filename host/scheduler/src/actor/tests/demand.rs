@@ -288,7 +288,7 @@ async fn matching_that_takes_long_is_done_in_several_rounds() {
     );
     assert_eq!(heard.last().unwrap(), "launched big TASK_STAGING");
     assert_eq!(rig.master.calls("DECLINE").len(), 0, "all of them were used");
-    assert!(rig.metric("transom_scheduler_rounds_total") > 3.0);
+    assert!(rig.metric("transom_scheduler_matching_rounds_total") > 3.0);
     assert!(rig.scheduler.waiting().is_empty());
 }
 

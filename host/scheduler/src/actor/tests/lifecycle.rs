@@ -58,7 +58,7 @@ async fn intent_before_accept_and_update_before_acknowledge() {
     assert_eq!(rig.heard().await, "updated t1 TASK_FINISHED");
     let acknowledge = rig.master.call("ACKNOWLEDGE", 3).await;
     assert_eq!(acknowledge.stored["tasks/t1"]["phase"], "Terminal");
-    assert!((rig.metric("transom_scheduler_duplicate_updates_total") - 1.0).abs() < f64::EPSILON);
+    assert!((rig.metric("transom_scheduler_duplicate_status_updates_total") - 1.0).abs() < f64::EPSILON);
 
     rig.scheduler.forget(vec!["t1".into()]).await.unwrap();
     assert_eq!(rig.record("t1"), None);
