@@ -60,7 +60,11 @@ impl Metrics {
             ..
         } = metrics.clone();
         registry.register("connected", "1 while subscribed to the cluster", connected);
-        registry.register("pending_tasks", "Requested tasks that are not launched", pending_tasks);
+        registry.register(
+            "pending_tasks",
+            "Requested tasks that are not launched",
+            pending_tasks,
+        );
         registry.register("tasks", "Launched tasks that are in the store", tasks);
         registry.register(
             "offer_rejections",
@@ -73,7 +77,11 @@ impl Metrics {
             call_failures,
         );
         let counters = [
-            ("subscriptions", "Subscriptions to the master", &metrics.subscriptions),
+            (
+                "subscriptions",
+                "Subscriptions to the master",
+                &metrics.subscriptions,
+            ),
             (
                 "framework_registrations",
                 "Registrations with a new framework id",
@@ -82,7 +90,11 @@ impl Metrics {
             ("offers", "Offers received", &metrics.offers),
             ("declined_offers", "Offers declined", &metrics.declined_offers),
             ("matching_rounds", "Matching rounds", &metrics.matching_rounds),
-            ("launches", "Tasks whose launch the master accepted", &metrics.launches),
+            (
+                "launches",
+                "Tasks whose launch the master accepted",
+                &metrics.launches,
+            ),
             (
                 "status_updates",
                 "Task status updates received",

@@ -163,7 +163,12 @@ mod tests {
         section.insert("unreachable_grace".to_owned(), 60.into());
         rename(&mut section);
         let keys: Vec<&str> = section.keys().map(String::as_str).collect();
-        let expected = ["cluster_ssl", "container_sock", "role", "unreachable_grace_seconds"];
+        let expected = [
+            "cluster_ssl",
+            "container_sock",
+            "role",
+            "unreachable_grace_seconds",
+        ];
         assert_eq!(keys, expected);
         assert_eq!(section["container_sock"].as_str(), Some("ours"));
     }

@@ -1,4 +1,4 @@
-//! The workflow port, from a client's side.
+//! Client of the workflow port.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use anyhow::Context;
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde_json::Value;
 
-/// For one question.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes of a log that are asked for at once.
-const LENGTH: u64 = 256 << 10;
+/// Timeout of one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of a log per request.
+const LOG_CHUNK: u64 = 256 << 10;
 
-/// Why a question has no answer.
+/// Why a request failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Nobody is there: worth another try.
-    Away(String),
-    /// An answer that will not be another one.
+    /// The daemon cannot be reached; a retry may help.
+    Unreachable(String),
+    /// The daemon refused the request; a retry does not help.
     Refused(String),
 }
 
@@ -34,7 +34,7 @@ impl Api {
             matches!(base.scheme(), "http" | "https"),
             "--url {url}: expected an address such as http://localhost:11000"
         );
-        let builder = reqwest::Client::builder().timeout(PATIENCE).no_proxy();
+        let builder = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).no_proxy();
         let builder = if base.scheme() == "http" {
             builder.tls_certs_only([])
         } else {
@@ -47,21 +47,21 @@ impl Api {
         })
     }
 
-    /// Queues a job. A conflict says that an earlier try, whose answer was lost, has done it.
+    /// Queues a job. A conflict means that an earlier attempt, whose response was lost, queued it.
     pub(super) async fn queue(&self, body: &Value) -> Result<(), Failure> {
         let request = self.request(Method::POST, &["queue_command"])?.json(body);
-        let answer = request.send().await.map_err(|error| told(&error))?;
+        let answer = request.send().await.map_err(|error| unreachable(&error))?;
         if answer.status() == StatusCode::CONFLICT {
             return Ok(());
         }
         checked(answer).await.map(drop)
     }
 
-    /// `null` for a job that is not known.
+    /// `null` for an unknown job.
     pub(super) async fn status(&self, id: &str) -> Result<Value, Failure> {
         let text = self.text(self.request(Method::GET, &["task", id])?).await?;
         serde_json::from_str(&text)
-            .map_err(|error| Failure::Refused(format!("the answer is no JSON: {error}")))
+            .map_err(|error| Failure::Refused(format!("the response is not JSON: {error}")))
     }
 
     pub(super) async fn kill(&self, id: &str) -> Result<(), Failure> {
@@ -70,8 +70,8 @@ impl Api {
             .map(drop)
     }
 
-    /// Why a job waits, where the daemon says so.
-    pub(super) async fn why(&self, id: &str) -> Option<String> {
+    /// Why a job is pending, if the daemon reports it.
+    pub(super) async fn reason(&self, id: &str) -> Option<String> {
         let request = self
             .request(Method::GET, &["queue"])
             .ok()?
@@ -81,10 +81,10 @@ impl Api {
         Some(message.to_owned())
     }
 
-    /// What a stream has from `offset`, and where it goes on; `None`: nothing to be had now.
+    /// The bytes of a stream from `offset`, and the next offset. `None`: the log is not available now.
     pub(super) async fn log(&self, id: &str, stream: &str, offset: u64) -> Option<(Vec<u8>, u64)> {
         let request = self.request(Method::GET, &["task", id, "log"]).ok()?;
-        let (offset, length) = (offset.to_string(), LENGTH.to_string());
+        let (offset, length) = (offset.to_string(), LOG_CHUNK.to_string());
         let query = [("stream", stream), ("offset", &offset), ("length", &length)];
         let answer = request.query(&query).send().await.ok()?;
         if !answer.status().is_success() {
@@ -96,7 +96,7 @@ impl Api {
     }
 
     async fn text(&self, request: RequestBuilder) -> Result<String, Failure> {
-        let answer = request.send().await.map_err(|error| told(&error))?;
+        let answer = request.send().await.map_err(|error| unreachable(&error))?;
         checked(answer).await
     }
 
@@ -115,27 +115,27 @@ impl Api {
     }
 }
 
-/// The body of an answer that is none of an error.
+/// The body of a successful response.
 async fn checked(answer: reqwest::Response) -> Result<String, Failure> {
     let status = answer.status();
-    let text = answer.text().await.map_err(|error| told(&error))?;
+    let text = answer.text().await.map_err(|error| unreachable(&error))?;
     match status {
         status if status.is_success() => Ok(text),
-        // The daemon, or one before it, is being started.
+        // The daemon, or a proxy before it, is starting.
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => {
-            Err(Failure::Away(format!("{status}: {text}")))
+            Err(Failure::Unreachable(format!("{status}: {text}")))
         }
         status => Err(Failure::Refused(format!("{status}: {text}"))),
     }
 }
 
-/// With its causes, as the outermost one says little.
-fn told(error: &reqwest::Error) -> Failure {
+/// An error with its whole chain.
+fn unreachable(error: &reqwest::Error) -> Failure {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
         text = format!("{text}: {inner}");
         cause = inner.source();
     }
-    Failure::Away(text)
+    Failure::Unreachable(text)
 }

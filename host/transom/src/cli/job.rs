@@ -1,4 +1,6 @@
-//! `transom operator`: one workflow task from a shell, or from an engine that has no client of ours.
+//! `transom job`: runs one workflow job from a shell, or from an engine without a client.
+//!
+//! `transom operator` is an alias.
 
 mod client;
 
@@ -14,14 +16,14 @@ use tokio::time::{Instant, sleep};
 use crate::exit::{Misconfigured, Unavailable};
 use client::{Api, Failure};
 
-/// How long a killed job may take to end before nobody waits for it any more.
-const FAREWELL: Duration = Duration::from_secs(30);
-/// A job that waits longer than this is asked why, and again after as long.
-const WHY: Duration = Duration::from_secs(5);
+/// How long to wait for the end of a killed job.
+const KILL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often the reason of a pending job is requested.
+const REASON_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Run a command as a workflow job from a shell or a script, without a workflow engine.
 #[derive(Debug, Subcommand)]
-pub(super) enum OperatorCommand {
+pub(super) enum JobCommand {
     Run(Box<Run>),
 }
 
@@ -99,34 +101,34 @@ pub(super) struct Run {
     command: Vec<String>,
 }
 
-impl OperatorCommand {
+impl JobCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let OperatorCommand::Run(run) = self;
+        let JobCommand::Run(run) = self;
         run.run().await
     }
 }
 
-/// Where a job stands.
+/// The progress of one job.
 struct Follow<'a> {
     run: &'a Run,
     api: Api,
     id: String,
     state: Option<String>,
-    /// How much of each stream was printed.
+    /// Bytes printed of stdout and stderr.
     printed: [u64; 2],
-    /// When what it does now has taken too long.
+    /// The end of `--startup-timeout`, then of `--running-timeout`.
     deadline: Option<Instant>,
     running: bool,
-    asked_why: Instant,
-    why: Option<String>,
+    reason_requested: Instant,
+    reason: Option<String>,
 }
 
-/// How it ended.
+/// How a run ended.
 enum End {
     Finished,
     Failed(String),
-    /// To be killed, and why.
-    GivenUp(String),
+    /// The job has to be killed, for this reason.
+    Cancelled(String),
 }
 
 impl Run {
@@ -137,7 +139,7 @@ impl Run {
             _ => return Err(anyhow::anyhow!("--username and --password go together").context(Misconfigured)),
         };
         let startup = seconds("--startup-timeout", self.startup_timeout)?;
-        let id = self.id.clone().unwrap_or_else(made_up);
+        let id = self.id.clone().unwrap_or_else(generated_id);
         let mut follow = Follow {
             run: self,
             api: Api::new(&self.url, credentials).context(Misconfigured)?,
@@ -146,23 +148,23 @@ impl Run {
             printed: [0; 2],
             deadline: Instant::now().checked_add(startup),
             running: false,
-            asked_why: Instant::now(),
-            why: None,
+            reason_requested: Instant::now(),
+            reason: None,
         };
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let end = tokio::select! {
-            end = follow.follow_up() => end?,
-            _ = interrupt.recv() => End::GivenUp("interrupted".to_owned()),
-            _ = terminate.recv() => End::GivenUp("terminated".to_owned()),
+            end = follow.until_end() => end?,
+            _ = interrupt.recv() => End::Cancelled("interrupted".to_owned()),
+            _ = terminate.recv() => End::Cancelled("terminated".to_owned()),
         };
         let id = follow.id.clone();
         match end {
             End::Finished => Ok(()),
-            End::Failed(why) => bail!("the job {id} ended in {why}"),
-            End::GivenUp(why) => {
+            End::Failed(why) => bail!("job {id} ended in {why}"),
+            End::Cancelled(why) => {
                 let how = follow.kill().await;
-                bail!("the job {id} was given up: {why}; {how}")
+                bail!("job {id} cancelled: {why}; {how}")
             }
         }
     }
@@ -189,7 +191,8 @@ impl Run {
             "volumes": self.volumes,
             "force_pull": self.force_pull,
         });
-        // Asked again after an answer that was lost, it is not run twice. A name that was given may be used again.
+        // A generated id is unique, so that a retry after a lost response does not run the job twice. An id of the user's may be
+        // used again.
         body["unique"] = json!(self.id.is_none());
         for (name, value) in [
             ("image", json!(self.image)),
@@ -209,65 +212,65 @@ impl Run {
 }
 
 impl Follow<'_> {
-    async fn follow_up(&mut self) -> anyhow::Result<End> {
+    async fn until_end(&mut self) -> anyhow::Result<End> {
         let body = self.run.body(&self.id)?;
-        let pause = seconds("--poll-interval", self.run.poll_interval)?;
-        let mut away = false;
+        let interval = seconds("--poll-interval", self.run.poll_interval)?;
+        let mut unreachable = false;
         loop {
             match self.api.queue(&body).await {
                 Ok(()) => break,
-                Err(Failure::Away(why)) => {
-                    if let Some(end) = self.away(&mut away, &why) {
+                Err(Failure::Unreachable(why)) => {
+                    if let Some(end) = self.unreachable(&mut unreachable, &why) {
                         return Err(anyhow::anyhow!("{end}: {why}").context(Unavailable));
                     }
-                    sleep(pause).await;
+                    sleep(interval).await;
                 }
-                Err(Failure::Refused(why)) => bail!("the job {} was not queued: {why}", self.id),
+                Err(Failure::Refused(why)) => bail!("job {} not queued: {why}", self.id),
             }
         }
         eprintln!("{}: queued", self.id);
         loop {
-            match self.look(pause).await {
+            match self.poll(interval).await {
                 Ok(Some(end)) => return Ok(end),
-                Ok(None) => away = false,
-                Err(Failure::Away(why)) => {
-                    if let Some(end) = self.away(&mut away, &why) {
-                        return Ok(End::GivenUp(format!("{end}: {why}")));
+                Ok(None) => unreachable = false,
+                Err(Failure::Unreachable(why)) => {
+                    if let Some(end) = self.unreachable(&mut unreachable, &why) {
+                        return Ok(End::Cancelled(format!("{end}: {why}")));
                     }
                 }
-                Err(Failure::Refused(why)) => bail!("the job {} cannot be looked up: {why}", self.id),
+                Err(Failure::Refused(why)) => bail!("status of job {} not available: {why}", self.id),
             }
-            sleep(pause).await;
+            sleep(interval).await;
         }
     }
 
-    /// The daemon cannot be reached: said once. `Some` when that has lasted too long.
-    fn away(&self, said: &mut bool, why: &str) -> Option<String> {
-        if !std::mem::replace(said, true) {
-            eprintln!("{}: the daemon cannot be reached ({why}); trying again", self.id);
+    /// Reports once that the daemon cannot be reached. `Some` after the timeout.
+    fn unreachable(&self, reported: &mut bool, why: &str) -> Option<String> {
+        if !std::mem::replace(reported, true) {
+            eprintln!("{}: daemon unreachable ({why}); retrying", self.id);
         }
-        self.is_late().then(|| self.too_late())
+        self.is_late().then(|| self.timeout_message())
     }
 
     fn is_late(&self) -> bool {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    fn too_late(&self) -> String {
+    fn timeout_message(&self) -> String {
         if self.running {
             let limit = self.run.running_timeout.unwrap_or_default();
             return format!("it ran for longer than {limit} s");
         }
-        let waits = self
-            .why
-            .as_ref()
-            .map(|why| format!(" ({why})"))
-            .unwrap_or_default();
-        format!("it waited for longer than {} s{waits}", self.run.startup_timeout)
+        let reason = self.reason.as_ref();
+        let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+        format!(
+            "it was pending for longer than {} s{reason}",
+            self.run.startup_timeout
+        )
     }
 
-    /// One look: prints what is new.
-    async fn look(&mut self, pause: Duration) -> Result<Option<End>, Failure> {
+    /// Requests the state once, and prints what changed.
+    async fn poll(&mut self, interval: Duration) -> Result<Option<End>, Failure> {
         let status = self.api.status(&self.id).await?;
         let state = status["status"]["state"].as_str().map(str::to_owned);
         let message = status["status"]["message"]
@@ -275,7 +278,7 @@ impl Follow<'_> {
             .unwrap_or_default()
             .to_owned();
         if state != self.state {
-            let shown = state.as_deref().unwrap_or("not known");
+            let shown = state.as_deref().unwrap_or("unknown");
             let because = if message.is_empty() {
                 String::new()
             } else {
@@ -311,29 +314,29 @@ impl Follow<'_> {
             };
             return Ok(Some(End::Failed(format!("{state}{because}"))));
         }
-        if !self.running && self.asked_why.elapsed() >= WHY.max(pause) {
-            self.ask_why().await;
+        if !self.running && self.reason_requested.elapsed() >= REASON_INTERVAL.max(interval) {
+            self.print_reason().await;
         }
         if !self.is_late() {
             return Ok(None);
         }
         if !self.running {
-            self.ask_why().await;
+            self.print_reason().await;
         }
-        Ok(Some(End::GivenUp(self.too_late())))
+        Ok(Some(End::Cancelled(self.timeout_message())))
     }
 
-    /// Why it waits, where that is news.
-    async fn ask_why(&mut self) {
-        self.asked_why = Instant::now();
-        let why = self.api.why(&self.id).await;
-        if let Some(why) = why.filter(|why| self.why.as_ref() != Some(why)) {
-            eprintln!("{}: waits: {why}", self.id);
-            self.why = Some(why);
+    /// Prints why the job is pending, if the reason changed.
+    async fn print_reason(&mut self) {
+        self.reason_requested = Instant::now();
+        let reason = self.api.reason(&self.id).await;
+        if let Some(reason) = reason.filter(|reason| self.reason.as_ref() != Some(reason)) {
+            eprintln!("{}: pending: {reason}", self.id);
+            self.reason = Some(reason);
         }
     }
 
-    /// What was written since the last look. An agent that cannot be asked is asked at the next one.
+    /// Prints the output since the last request. If the agent is unreachable, the next call tries again.
     async fn print(&mut self) {
         for (index, stream) in ["stdout", "stderr"].into_iter().enumerate() {
             while let Some((data, next)) = self.api.log(&self.id, stream, self.printed[index]).await {
@@ -341,7 +344,7 @@ impl Follow<'_> {
                     break;
                 }
                 self.printed[index] = next;
-                // Whoever reads this may have gone; the job goes on.
+                // The reader of the pipe may have gone; the job continues.
                 let _ = if index == 0 {
                     std::io::stdout().write_all(&data)
                 } else {
@@ -352,16 +355,16 @@ impl Follow<'_> {
         let _ = std::io::stdout().flush();
     }
 
-    /// Kills the job and waits for its end; says what became of it.
+    /// Kills the job, waits for its end and describes the result.
     async fn kill(&mut self) -> String {
-        let pause = Duration::from_millis(200);
-        let killed = tokio::time::timeout(FAREWELL, async {
+        let interval = Duration::from_millis(200);
+        let killed = tokio::time::timeout(KILL_TIMEOUT, async {
             self.api.kill(&self.id).await?;
             loop {
-                if let Some(End::Finished | End::Failed(_)) = self.look(pause).await? {
+                if let Some(End::Finished | End::Failed(_)) = self.poll(interval).await? {
                     return Ok(());
                 }
-                sleep(pause).await;
+                sleep(interval).await;
             }
         });
         match killed.await {
@@ -369,16 +372,18 @@ impl Follow<'_> {
                 "it ended in {}",
                 self.state.as_deref().unwrap_or("an unknown state")
             ),
-            Ok(Err(Failure::Away(why) | Failure::Refused(why))) => format!("it could not be killed: {why}"),
-            Err(_) => "it is being killed".to_owned(),
+            Ok(Err(Failure::Unreachable(why) | Failure::Refused(why))) => {
+                format!("it could not be killed: {why}")
+            }
+            Err(_) => format!("it did not end within {} s of the kill", KILL_TIMEOUT.as_secs()),
         }
     }
 }
 
-/// A name that nobody else has.
-fn made_up() -> String {
+/// A unique job id.
+fn generated_id() -> String {
     let now = jiff::Timestamp::now().as_nanosecond();
-    format!("operator.{now}-{}", std::process::id())
+    format!("job.{now}-{}", std::process::id())
 }
 
 fn seconds(option: &str, value: f64) -> anyhow::Result<Duration> {
