@@ -122,7 +122,7 @@ impl Metrics {
             ),
             (
                 "event_backpressure",
-                "Times that the service did not take an event in time",
+                "Timeouts that the service did not take an event in time",
                 &metrics.event_backpressure,
             ),
         ];

@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::state::Shown;
+use crate::job_state::JobState;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StateLabel {
@@ -58,7 +58,7 @@ impl Metrics {
         metrics
     }
 
-    pub(crate) fn completed(&self, state: Shown) {
+    pub(crate) fn completed(&self, state: JobState) {
         let label = StateLabel {
             state: state.as_str(),
         };
