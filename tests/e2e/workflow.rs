@@ -141,8 +141,8 @@ async fn a_daemon_that_is_killed_loses_no_job_and_runs_none_twice() {
             .site
             .get(&workflow.url("/v0/queue?task_id=never"))
             .await?;
-        let unmet = queue.pointer("/queue/0/reason/unmet");
-        if unmet == Some(&json!(["gpu:true"])) {
+        let unsatisfied = queue.pointer("/queue/0/reason/unsatisfied_constraints");
+        if unsatisfied == Some(&json!(["gpu:true"])) {
             Ok(queue)
         } else {
             Err(queue.to_string())
@@ -166,9 +166,9 @@ async fn a_daemon_that_is_killed_loses_no_job_and_runs_none_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_in_a_shell() {
+async fn job_run_prints_states_and_output_and_kills_on_timeout_and_signal() {
     let workflow = Workflow::start().await;
-    let (success, output) = workflow.operator(&[
+    let (success, output) = workflow.job_run(&[
         "--env",
         "MARK=there",
         "--",
@@ -180,14 +180,14 @@ async fn an_operator_in_a_shell() {
     for expected in ["queued", "TASK_FINISHED", "is there", "oops"] {
         assert!(output.contains(expected), "{expected}: {output}");
     }
-    let (success, output) = workflow.operator(&["--shell", "--", "exit", "7"]);
+    let (success, output) = workflow.job_run(&["--shell", "--", "exit", "7"]);
     assert!(!success);
     assert!(
         output.contains("TASK_FAILED: Command exited with status 7"),
         "{output}"
     );
 
-    // Too long in the queue: why is said, and the job is killed.
+    // Pending for too long: the reason is printed, and the job is killed.
     let waits = [
         "--id",
         "waits",
@@ -198,17 +198,18 @@ async fn an_operator_in_a_shell() {
         "--",
         "true",
     ];
-    let (success, output) = workflow.operator(&waits);
+    let (success, output) = workflow.job_run(&waits);
     assert!(!success);
     assert!(
-        output
-            .contains("waits: no active agent satisfies the condition `gpu:true` (3 agents in the cluster)"),
+        output.contains(
+            "pending: no active agent satisfies the condition `gpu:true` (3 agents in the cluster)"
+        ),
         "{output}"
     );
-    assert!(output.contains("it waited for longer than 7 s"), "{output}");
+    assert!(output.contains("it was pending for longer than 7 s"), "{output}");
     workflow.shows("waits", "TASK_KILLED").await;
     let (success, output) =
-        workflow.operator(&["--id", "long", "--running-timeout", "0.5", "--", "sleep", "1000"]);
+        workflow.job_run(&["--id", "long", "--running-timeout", "0.5", "--", "sleep", "1000"]);
     assert!(
         !success && output.contains("it ran for longer than 0.5 s"),
         "{output}"
@@ -217,7 +218,7 @@ async fn an_operator_in_a_shell() {
 
     // Ctrl-C kills the job, and so does a supervisor's SIGTERM.
     for id in ["interrupted", "terminated"] {
-        let mut run = workflow.operator_begun(&["--id", id, "--", "sleep", "1000"]);
+        let mut run = workflow.start_job_run(&["--id", id, "--", "sleep", "1000"]);
         run.line("the job to run", |line| {
             line.contains("TASK_RUNNING").then_some(())
         });
@@ -228,20 +229,20 @@ async fn an_operator_in_a_shell() {
         };
         assert_eq!(status.code(), Some(1), "{output}");
         assert!(
-            output.contains(&format!("given up: {id}; it ended in TASK_KILLED")),
+            output.contains(&format!("cancelled: {id}; it ended in TASK_KILLED")),
             "{output}"
         );
         workflow.shows(id, "TASK_KILLED").await;
     }
 
-    // What is wrong with a job is told.
-    let (success, output) = workflow.operator(&["--cpus=-1", "--", "true"]);
+    // A validation error is printed.
+    let (success, output) = workflow.job_run(&["--cpus=-1", "--", "true"]);
     assert!(!success && output.contains("/cpus"), "{output}");
     workflow.site.cluster.stop_after(workflow.site.daemon);
 }
 
 #[test]
-fn an_operator_without_a_daemon_keeps_trying_until_its_limit() {
+fn job_run_retries_until_its_timeout_when_the_daemon_is_unreachable() {
     let dir = tempfile::tempdir().expect("a directory");
     // Nobody listens on a port that was just given back.
     let free = std::net::TcpListener::bind("127.0.0.1:0")
@@ -250,7 +251,7 @@ fn an_operator_without_a_daemon_keeps_trying_until_its_limit() {
         .expect("an address");
     let url = format!("http://{free}");
     let arguments = [
-        "operator",
+        "job",
         "run",
         "--url",
         &url,

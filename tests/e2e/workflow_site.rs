@@ -80,16 +80,16 @@ impl Workflow {
             .expect("a text")
     }
 
-    /// `transom operator run`, to its end: whether it succeeded, and what it wrote.
-    pub(crate) fn operator(&self, arguments: &[&str]) -> (bool, String) {
-        let mut run = self.operator_begun(arguments);
+    /// Runs `transom job run` to its end. Returns whether it succeeded, and its output.
+    pub(crate) fn job_run(&self, arguments: &[&str]) -> (bool, String) {
+        let mut run = self.start_job_run(arguments);
         let status = run.wait();
         (status.success(), run.output())
     }
 
-    pub(crate) fn operator_begun(&self, arguments: &[&str]) -> Transom {
+    pub(crate) fn start_job_run(&self, arguments: &[&str]) -> Transom {
         let base = self.base();
-        let fixed = ["operator", "run", "--url", &base, "--poll-interval", "0.1"];
+        let fixed = ["job", "run", "--url", &base, "--poll-interval", "0.1"];
         let with_credentials = ["--username", "user", "--password", "password"];
         let all: Vec<&str> = [&fixed[..], &with_credentials, arguments].concat();
         Transom::start(self.scratch.path(), all)

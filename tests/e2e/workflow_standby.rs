@@ -176,7 +176,7 @@ async fn another_daemon(tls: bool) {
             .http
             .get(second.url("/v0/task/after").replace("https:", "http:"));
         assert!(plain.send().await.is_err());
-        operator_within_tls(dir.path(), &second);
+        job_run_within_tls(dir.path(), &second);
     }
     let launches = cluster.launches();
     let expected = ["after", "killed", "operator", "runs"].map(|id| (id.to_owned(), 1));
@@ -185,18 +185,11 @@ async fn another_daemon(tls: bool) {
     cluster.stop_after(Some(second.process));
 }
 
-/// An operator that trusts the certificate, as the system's are trusted.
-fn operator_within_tls(dir: &Path, daemon: &Daemon) {
+/// Runs `transom job run` with the certificate among the system's roots.
+fn job_run_within_tls(dir: &Path, daemon: &Daemon) {
     let mut command = Command::new(binary());
     command
-        .args([
-            "operator",
-            "run",
-            "--url",
-            &daemon.url(""),
-            "--poll-interval",
-            "0.1",
-        ])
+        .args(["job", "run", "--url", &daemon.url(""), "--poll-interval", "0.1"])
         .args([
             "--username",
             "user",

@@ -105,9 +105,12 @@ async fn agents_that_are_full_are_not_said_to_lack_what_they_have() {
         workflow.queue(body).await;
     }
     // None of them makes an offer now, and yet it is known what they have.
-    let nowhere = waits_because(&workflow, "nowhere", |reason| reason["unmet"] != json!([])).await;
-    assert_eq!(nowhere["unmet"], json!(["gpu:true"]));
-    assert_eq!(nowhere["code"], "UnfulfilledCondition");
+    let nowhere = waits_because(&workflow, "nowhere", |reason| {
+        reason["unsatisfied_constraints"] != json!([])
+    })
+    .await;
+    assert_eq!(nowhere["unsatisfied_constraints"], json!(["gpu:true"]));
+    assert_eq!(nowhere["code"], "UnfulfilledConstraint");
     let message = nowhere["message"].as_str().expect("a text");
     assert!(
         message.contains("`gpu:true` (3 agents in the cluster)"),
@@ -119,9 +122,9 @@ async fn agents_that_are_full_are_not_said_to_lack_what_they_have() {
             .is_some_and(|text| text.contains("all conditions at once"))
     })
     .await;
-    assert_eq!(both["unmet"], json!([]));
+    assert_eq!(both["unsatisfied_constraints"], json!([]));
     let busy = reason(&workflow, "busy").await.expect("a reason");
-    assert_eq!(busy["unmet"], json!([]), "{busy}");
+    assert_eq!(busy["unsatisfied_constraints"], json!([]), "{busy}");
     assert!(
         !busy["message"]
             .as_str()
@@ -170,9 +173,9 @@ async fn what_is_no_text_is_read_in_parts_as_it_was_written() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_it_waited_for_is_said_when_it_is_given_up() {
     let workflow = Workflow::start().await;
-    let (success, output) = workflow.operator(&["--startup-timeout", "2", "--cpus", "100", "--", "true"]);
+    let (success, output) = workflow.job_run(&["--startup-timeout", "2", "--cpus", "100", "--", "true"]);
     assert!(
-        !success && output.contains("it waited for longer than 2 s (not enough CPU on"),
+        !success && output.contains("it was pending for longer than 2 s (not enough CPU on"),
         "{output}"
     );
     // Nobody leads the cluster: the job is taken in, and waits.
@@ -181,7 +184,7 @@ async fn what_it_waited_for_is_said_when_it_is_given_up() {
         let Workflow { site, scratch } = workflow;
         site.cluster.stop();
         let arguments = [
-            "operator",
+            "job",
             "run",
             "--url",
             &base,
@@ -268,7 +271,7 @@ fn every_way_of_failing_is_an_exit_code_and_a_sentence() {
         (
             "500 Internal Server Error\nno",
             vec![state("TASK_RUNNING")],
-            "was not queued",
+            "not queued: ",
         ),
         (
             "401 Unauthorized\nUnauthorized Access",
@@ -278,19 +281,23 @@ fn every_way_of_failing_is_an_exit_code_and_a_sentence() {
         (
             ok,
             vec!["500 Internal Server Error\n{}".to_owned()],
-            "cannot be looked up: 500",
+            "not available: 500",
         ),
         (
             ok,
             vec!["200 OK\n<html>".to_owned()],
-            "cannot be looked up: the answer is no JSON",
+            "not available: the response is not JSON",
         ),
         (
             ok,
             vec!["200 OK\nnull".to_owned()],
-            "it waited for longer than 1 s",
+            "it was pending for longer than 1 s",
         ),
-        (ok, vec![state("TASK_STAGING")], "it waited for longer than 1 s"),
+        (
+            ok,
+            vec![state("TASK_STAGING")],
+            "it was pending for longer than 1 s",
+        ),
     ];
     for failing in [
         "TASK_FAILED",
@@ -310,6 +317,7 @@ fn every_way_of_failing_is_an_exit_code_and_a_sentence() {
         let told = format!("{queue:?} {answers:?}");
         let url = format!("http://{}", stand_in(queue, answers));
         let arguments = [
+            // The alias of `job`.
             "operator",
             "run",
             "--url",

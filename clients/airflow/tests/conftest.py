@@ -89,12 +89,12 @@ class StandIn:
             return 200, {
                 "events": told,
                 "next": max([since, *(event["number"] for event in told)]),
-                "anew": False,
+                "reset": False,
             }
         if path == "/v0/queue":
             [asked] = query.get("task_id", [None])
             if asked is not None:
-                no_room = {"code": "InsufficientCpus", "message": "no agent has room", "unmet": []}
+                no_room = {"code": "InsufficientCpus", "message": "no agent has room", "unsatisfied_constraints": []}
                 return 200, {"queue": [{"reason": self.reasons.get(asked, no_room)}]}
             return 200, {
                 "queue": [

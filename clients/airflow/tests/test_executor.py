@@ -220,24 +220,24 @@ def test_what_a_task_waits_for_is_in_its_events_and_its_log_once(executor, daemo
     monkeypatch.setattr("transom_airflow.executor.WHY_EVERY", 0.0)
     monkeypatch.setenv("AIRFLOW__LOGGING__BASE_LOG_FOLDER", str(tmp_path))
     hand_over(executor, Workload(1), Workload(2))
-    unmet = {
-        "code": "UnfulfilledCondition",
+    unsatisfied = {
+        "code": "UnfulfilledConstraint",
         "message": "no active agent satisfies `gpu:true`",
-        "unmet": ["gpu:true"],
+        "unsatisfied_constraints": ["gpu:true"],
     }
     # Of too little of something a note is made when it lasts.
-    short = {"code": "InsufficientCpus", "message": "not enough CPU on 3 of 3 offers", "unmet": []}
-    daemon.reasons = {"airflow.001": unmet, "airflow.002": {**short, "waited": 59.0}, "airflow.9": unmet}
+    short = {"code": "InsufficientCpus", "message": "not enough CPU on 3 of 3 offers", "unsatisfied_constraints": []}
+    daemon.reasons = {"airflow.001": unsatisfied, "airflow.002": {**short, "waited": 59.0}, "airflow.9": unsatisfied}
     executor.sync()
     executor.sync()
     events = [(log.event, log.extra) for log in executor._task_event_logs]
-    assert events == [("waiting for a place", unmet["message"])]
-    daemon.reasons = {"airflow.001": unmet, "airflow.002": {**short, "waited": 61.0}}
+    assert events == [("waiting for a place", unsatisfied["message"])]
+    daemon.reasons = {"airflow.001": unsatisfied, "airflow.002": {**short, "waited": 61.0}}
     executor.sync()
-    assert [log.extra for log in executor._task_event_logs] == [unmet["message"], short["message"]]
+    assert [log.extra for log in executor._task_event_logs] == [unsatisfied["message"], short["message"]]
     lines = [json.loads(line) for line in (tmp_path / f"{Workload.log_path}.cluster.log").open()]
     assert [line["event"] for line in lines] == [
-        f"waiting for a place: {why['message']}" for why in (unmet, short)
+        f"waiting for a place: {why['message']}" for why in (unsatisfied, short)
     ]
     # What it waited for is said when it is given up.
     told(daemon, ("airflow.001", "TASK_FAILED"))

@@ -286,9 +286,9 @@ def test_the_reason_of_waiting_is_in_the_tasks_log_once(daemon, capsys, monkeypa
     monkeypatch.setattr("transom_airflow.follow.WHY_EVERY", 0.0)
     daemon.states("TASK_STAGING", "TASK_STAGING", "TASK_STAGING", "TASK_FINISHED")
     why = {
-        "code": "UnfulfilledCondition",
+        "code": "UnfulfilledConstraint",
         "message": "no active agent satisfies `gpu:true`",
-        "unmet": ["gpu:true"],
+        "unsatisfied_constraints": ["gpu:true"],
     }
     daemon.reasons = {"airflow.d1.t1": why}
     operator().execute({})

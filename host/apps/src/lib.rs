@@ -1,7 +1,7 @@
 //! Job C: apps. Long-running programs that are kept running, with checks that look at them and a bus that tells of everything.
 //! It answers Marathon's HTTP API (specification, part C).
 //!
-//! [`Config::bind`] takes the port, [`Bound::start`] serves it and gives an [`Apps`] handle and a [`Role`]: the daemon that
+//! [`Config::bind`] takes the port, [`Bound::start`] serves it and gives an [`Apps`] handle and a [`Runner`]: the daemon that
 //! leads the framework runs the apps with it, every other one stands by, answers reads and passes the rest on to the leader.
 //!
 //! # How it is made
@@ -10,7 +10,7 @@
 //!   `condition`, `instance`: the life of an instance. All of it pure, with tables of cases as tests.
 //! * `core`: one actor that owns apps, instances and deployments; readers see snapshots. `task`: how an instance becomes a task.
 //! * `checks`: looks at running instances, through check-probe components only. `bus`: events, filtered by the events component.
-//! * `role`: leading and standing by. `core::mirror`: what a daemon that stands by shows.
+//! * `runner`: leading and standing by. `core::mirror`: what a daemon that stands by shows.
 //! * `api`: HTTP, a file for each resource. `seams`: the plugins as traits, so that tests can script them.
 //!
 //! # Promises
@@ -48,7 +48,7 @@ mod ids;
 mod instance;
 mod model;
 mod problems;
-mod role;
+mod runner;
 mod seams;
 mod start;
 mod task;
@@ -59,7 +59,7 @@ mod time;
 pub use bus::PlanForm;
 pub use config::{Checks, Config, Events, Exec, Network};
 pub use error::Error;
-pub use role::Role;
+pub use runner::Runner;
 pub use start::{Apps, Bound};
 
 /// The crate's result.

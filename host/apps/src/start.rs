@@ -10,14 +10,14 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_plugins::Plugins;
-use transom_scheduler::Job;
+use transom_scheduler::ServiceHandle;
 use transom_store::{Standing, Store};
 use transom_web::{Access, Forwarder, Limits, Listener};
 
 use crate::api::{self, Api, Shared};
 use crate::core::mirror::Mirror;
 use crate::core::snapshot::Snapshot;
-use crate::role::{Metrics, Role};
+use crate::runner::{Metrics, Runner};
 use crate::seams::Policies;
 use crate::{Config, Error, Result};
 
@@ -27,7 +27,7 @@ const SYNCS: usize = 256;
 const VIA: HeaderName = HeaderName::from_static("x-marathon-via");
 
 /// The job, as others see it.
-pub type Apps = Job;
+pub type Apps = ServiceHandle;
 
 /// The job with its port taken: its address is known, nothing is served yet.
 #[derive(Debug)]
@@ -70,8 +70,8 @@ impl Bound {
         self.listener.local_addr()
     }
 
-    /// Reads what is stored and serves it until `token` is cancelled. What runs the apps is the [`Role`], which somebody has
-    /// to [stand by](Role::stand_by) or [lead](Role::lead) with. `standing` tells who leads.
+    /// Reads what is stored and serves it until `token` is cancelled. What runs the apps is the [`Runner`], which somebody has
+    /// to [stand by](Runner::stand_by) or [lead](Runner::lead) with. `standing` tells who leads.
     ///
     /// # Errors
     /// [`Error::Store`] when the store cannot be read, [`Error::Web`] when the configured hostname is none.
@@ -82,7 +82,7 @@ impl Bound {
         standing: watch::Receiver<Standing>,
         registry: &mut Registry,
         token: CancellationToken,
-    ) -> Result<(Apps, Role)> {
+    ) -> Result<(Apps, Runner)> {
         self.start_with(store, Arc::new(plugins), standing, registry, token)
             .await
     }
@@ -94,7 +94,7 @@ impl Bound {
         standing: watch::Receiver<Standing>,
         registry: &mut Registry,
         token: CancellationToken,
-    ) -> Result<(Apps, Role)> {
+    ) -> Result<(Apps, Runner)> {
         let own = self.advertised();
         let Self { config, listener } = self;
         let addr = listener.local_addr();
@@ -105,8 +105,8 @@ impl Bound {
 
         let (syncs, syncs_in) = mpsc::channel(SYNCS);
         let lead = Arc::new(ArcSwapOption::empty());
-        let (turns, turned) = watch::channel(());
-        let role = Role {
+        let (leader_changed, leader_changes) = watch::channel(());
+        let runner = Runner {
             config: config.clone(),
             snapshot: Arc::clone(&snapshot),
             policies: Arc::clone(&policies),
@@ -114,7 +114,7 @@ impl Bound {
             mirror,
             syncs: syncs_in,
             lead: Arc::clone(&lead),
-            turns,
+            leader_changed,
         };
         let grace = config.grace;
         let (networks, access) = (config.trusted_networks.clone().into(), config.access());
@@ -127,7 +127,7 @@ impl Bound {
                 policies,
                 lead: Arc::clone(&lead),
                 standing: standing.clone(),
-                turned,
+                leader_changes,
                 forwarder,
                 syncs,
             }),
@@ -141,8 +141,8 @@ impl Bound {
             }
         });
         tracker.close();
-        let look = move || lead.load().as_ref().map(|lead| lead.scheduler.connection());
-        let apps = Job::new(addr, look, standing, tracker, token);
-        Ok((apps, role))
+        let look = move || lead.load().as_ref().map(|lead| lead.scheduler.subscription());
+        let apps = ServiceHandle::new(addr, look, standing, tracker, token);
+        Ok((apps, runner))
     }
 }

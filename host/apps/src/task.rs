@@ -42,7 +42,7 @@ pub(crate) fn run_spec(app: &Arc<App>, settings: &LaunchSettings) -> Arc<RunSpec
         disk: app.disk,
         gpus: f64::from(app.gpus),
         ports: ports.collect(),
-        conditions: app.constraints.iter().map(condition).collect(),
+        constraints: app.constraints.iter().map(condition).collect(),
         roles: app.accepted_resource_roles.clone(),
         build: Arc::new(Build {
             app: Arc::clone(app),

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::{Value, json};
-use transom_scheduler::AgentPlace;
+use transom_scheduler::AgentLocation;
 
 use super::*;
 use crate::testing::app;
@@ -16,7 +16,7 @@ fn built(definition: &Value, ports: &[u16], checks: Checks) -> Value {
 
 fn built_with(definition: &Value, ports: &[u16], settings: &LaunchSettings) -> Value {
     let app = Arc::new(app(definition));
-    let agent = AgentPlace {
+    let agent = AgentLocation {
         id: "a-S0".into(),
         hostname: "h1".to_owned(),
         region: None,

@@ -33,10 +33,13 @@ use transom_plugins::events::{Decision, Event as BusEvent, OpenError, Query};
 use transom_plugins::matcher::{Condition, ConditionError};
 use transom_plugins::probe::{Failure, Kind, Outcome, Reason, Request, Runner};
 use transom_plugins::{CallError, Change};
-use transom_scheduler::{AgentPlace, Connection, Event, Launcher, Phase, TaskRecord, Tasks, Waiting, Wanted};
+use transom_scheduler::{
+    AgentLocation, Event, PendingTask, Phase, SchedulerApi, SubscriptionStatus, TaskRecord, TaskRequest,
+    Tasks,
+};
 use transom_store::Standing;
 
-use crate::role::{Role, Sides};
+use crate::runner::Sides;
 use crate::seams::{Policies, View};
 use crate::{Apps, Config};
 
@@ -48,13 +51,13 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Cluster {
     inner: Mutex<Inner>,
     events: Mutex<mpsc::UnboundedSender<Event>>,
-    /// Wanted tasks run by themselves.
+    /// TaskRequest tasks run by themselves.
     pub(crate) obliging: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    wanted: BTreeMap<TaskId, Wanted>,
+    wanted: BTreeMap<TaskId, TaskRequest>,
     tasks: Tasks,
     ports: u16,
 }
@@ -83,7 +86,7 @@ impl Cluster {
     }
 
     /// What waits to be launched.
-    pub(crate) fn wanted(&self) -> Vec<Wanted> {
+    pub(crate) fn wanted(&self) -> Vec<TaskRequest> {
         self.inner.lock().unwrap().wanted.values().cloned().collect()
     }
 
@@ -147,8 +150,8 @@ impl Cluster {
     }
 }
 
-fn record(wanted: &Wanted, first_port: u16) -> TaskRecord {
-    let agent = AgentPlace {
+fn record(wanted: &TaskRequest, first_port: u16) -> TaskRecord {
+    let agent = AgentLocation {
         id: "a-S0".into(),
         hostname: "127.0.0.1".to_owned(),
         region: Some("r1".to_owned()),
@@ -175,13 +178,13 @@ fn record(wanted: &Wanted, first_port: u16) -> TaskRecord {
         updated_at: now,
         killing: false,
         kill_grace: None,
-        note: Arc::default(),
+        metadata: Arc::default(),
     }
 }
 
 #[async_trait]
-impl Launcher for Cluster {
-    async fn want(&self, tasks: Vec<Wanted>) -> transom_scheduler::Result<()> {
+impl SchedulerApi for Cluster {
+    async fn submit(&self, tasks: Vec<TaskRequest>) -> transom_scheduler::Result<()> {
         {
             let mut inner = self.inner.lock().unwrap();
             inner
@@ -194,7 +197,7 @@ impl Launcher for Cluster {
         Ok(())
     }
 
-    async fn release(&self, tasks: Vec<TaskId>, _grace: Option<Duration>) -> transom_scheduler::Result<()> {
+    async fn kill(&self, tasks: Vec<TaskId>, _grace: Option<Duration>) -> transom_scheduler::Result<()> {
         for task in tasks {
             self.inner.lock().unwrap().wanted.remove(&task);
             self.update(&task, TaskState::Killed, None);
@@ -202,7 +205,7 @@ impl Launcher for Cluster {
         Ok(())
     }
 
-    async fn forget(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()> {
+    async fn purge(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()> {
         let mut inner = self.inner.lock().unwrap();
         for task in tasks {
             assert!(
@@ -218,9 +221,9 @@ impl Launcher for Cluster {
         Arc::new(self.inner.lock().unwrap().tasks.clone())
     }
 
-    fn waiting(&self) -> Vec<Waiting> {
+    fn pending(&self) -> Vec<PendingTask> {
         let since = jiff::Timestamp::now();
-        let waiting = |wanted: Wanted| Waiting {
+        let waiting = |wanted: TaskRequest| PendingTask {
             task: wanted.id,
             run_spec: wanted.spec.id.clone(),
             version: wanted.spec.version.clone(),
@@ -231,9 +234,9 @@ impl Launcher for Cluster {
         self.wanted().into_iter().map(waiting).collect()
     }
 
-    fn connection(&self) -> Connection {
+    fn subscription(&self) -> SubscriptionStatus {
         let since = jiff::Timestamp::now();
-        Connection {
+        SubscriptionStatus {
             framework_id: Some("fw-1".into()),
             connected: true,
             master: Some("127.0.0.1:5050".to_owned()),
@@ -399,7 +402,7 @@ pub(crate) struct World {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) components: Arc<Components>,
     token: CancellationToken,
-    leading: JoinHandle<Role>,
+    leading: JoinHandle<crate::Runner>,
     dir: tempfile::TempDir,
 }
 
@@ -419,7 +422,7 @@ impl World {
         let events = futures::stream::unfold(events, |mut events| async {
             events.recv().await.map(|event| (event, events))
         });
-        let scheduler: Arc<dyn Launcher> = cluster.clone();
+        let scheduler: Arc<dyn SchedulerApi> = cluster.clone();
         let policies: Arc<dyn Policies> = components.clone();
         let sides = Sides {
             scheduler,
@@ -434,7 +437,7 @@ impl World {
             .await
             .unwrap();
         let (_, standing) = watch::channel(Standing::Here);
-        let (apps, mut role) = config
+        let (apps, mut runner) = config
             .bind()
             .unwrap()
             .start_with(
@@ -448,10 +451,10 @@ impl World {
             .unwrap();
         let stop = token.clone();
         let leading = tokio::spawn(async move {
-            role.lead_with(sides, store, stop).await.unwrap();
-            role
+            runner.lead_with(sides, store, stop).await.unwrap();
+            runner
         });
-        until("the job leads", async || apps.connection().is_some()).await;
+        until("the job leads", async || apps.subscription().is_some()).await;
         Self {
             apps,
             cluster,

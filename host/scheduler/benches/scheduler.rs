@@ -26,7 +26,7 @@ use transom_cluster::v1;
 use transom_plugins::Plugins;
 use transom_plugins::matcher::{Agent, AttributeValue, Candidate, Condition, Task, Verdict};
 use transom_scheduler::bench::{Known, Outcome, Rules, Site, Who};
-use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord, Wanted};
+use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord, TaskRequest};
 use transom_sdk::matcher::{self as sdk, Fleet as _, Matcher as _};
 use transom_store::{Batch, Entry, Store};
 
@@ -100,7 +100,7 @@ impl BuildTask for Nothing {
 }
 
 /// `TASKS` tasks of so many run specs, of which each has its conditions.
-fn wanted(specs: u32, conditions: impl Fn(u32) -> Vec<Condition>) -> Vec<Wanted> {
+fn wanted(specs: u32, conditions: impl Fn(u32) -> Vec<Condition>) -> Vec<TaskRequest> {
     let spec = |n| {
         Arc::new(RunSpec {
             id: format!("/bench/{n}"),
@@ -119,7 +119,7 @@ fn wanted(specs: u32, conditions: impl Fn(u32) -> Vec<Condition>) -> Vec<Wanted>
     let specs: Vec<_> = (0..specs).map(spec).collect();
     (0..TASKS)
         .zip(specs.iter().cycle())
-        .map(|(n, spec)| Wanted {
+        .map(|(n, spec)| TaskRequest {
             id: format!("bench.{n}").as_str().into(),
             spec: Arc::clone(spec),
             not_before: None,
@@ -223,7 +223,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 
 async fn case(
     conditions: &str,
-    wanted: &[Wanted],
+    wanted: &[TaskRequest],
     specs: u32,
     offers: &[v1::Offer],
     plugins: &Plugins,

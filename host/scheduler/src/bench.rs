@@ -16,15 +16,15 @@ use transom_plugins::CallError;
 use transom_plugins::matcher::{Agent, Candidate, Fleet, Task, Verdict};
 use transom_store::Store;
 
-use crate::agents::Agents;
-use crate::arbiter::Arbiter;
-use crate::ledger::Ledger;
-use crate::matcher::Matcher;
-use crate::matching::{Bin, Need, Offers};
-use crate::queue::Queue;
-use crate::retry::Backoff;
-use crate::round::Round;
-use crate::{Result, RunSpec, TaskRecord, Tasks, Wanted};
+use crate::matching::agents::Agents;
+use crate::matching::matcher::Matcher;
+use crate::matching::matcher_client::MatcherClient;
+use crate::matching::queue::Queue;
+use crate::matching::round::Round;
+use crate::matching::{Offers, OpenOffer, Requirements};
+use crate::store::ledger::Ledger;
+use crate::subscription::retry::Backoff;
+use crate::{Result, RunSpec, TaskRecord, TaskRequest, Tasks};
 
 /// The matcher's questions, answered without a component.
 pub trait Rules: Send {
@@ -117,8 +117,8 @@ impl Matcher for Timed {
 /// Offers, and somebody to ask.
 #[expect(missing_debug_implementations, reason = "rules need not have one")]
 pub struct Site {
-    bins: Vec<Bin>,
-    arbiter: Arbiter,
+    bins: Vec<OpenOffer>,
+    matcher: MatcherClient,
     rng: StdRng,
     spent: Arc<Spent>,
 }
@@ -141,7 +141,11 @@ impl Site {
     pub fn new(offers: &[v1::Offer], who: Who) -> Self {
         let (mut agents, mut bins, now) = (Agents::default(), Vec::new(), Instant::now());
         for offer in offers {
-            bins.extend(agents.offered(offer, now).map(|agent| Bin::new(offer, agent)));
+            bins.extend(
+                agents
+                    .offered(offer, now)
+                    .map(|agent| OpenOffer::new(offer, agent)),
+            );
         }
         let spent = Arc::new(Spent::default());
         let timed = Timed {
@@ -152,12 +156,12 @@ impl Site {
             base: Duration::ZERO,
             max: Duration::ZERO,
         };
-        let mut arbiter = Arbiter::new(Box::new(timed), backoff, Counter::default());
-        let (changed, gone) = agents.take_news();
-        arbiter.update(changed, gone);
+        let mut matcher = MatcherClient::new(Box::new(timed), backoff, Counter::default());
+        let (changed, gone) = agents.take_changes();
+        matcher.update(changed, gone);
         Self {
             bins,
-            arbiter,
+            matcher,
             rng: StdRng::seed_from_u64(1),
             spent,
         }
@@ -166,7 +170,7 @@ impl Site {
     /// How long the matcher takes to judge all agents for one more instance. The error is the matcher's.
     pub async fn judge(&mut self, spec: &RunSpec) -> std::result::Result<Duration, String> {
         let offers = Offers::new(self.bins.clone());
-        let survey = offers.survey(&Need::of(spec, &["*".to_owned()]), 1, 0);
+        let survey = offers.scan(&Requirements::of(spec, &["*".to_owned()]), 1, 0);
         let candidates = survey.candidates.iter();
         let candidates: Vec<_> = candidates
             .map(|&(agent, room)| Candidate { agent, room })
@@ -174,16 +178,16 @@ impl Site {
         let task = Task {
             run_spec: spec.id.clone(),
             instances: spec.instances,
-            conditions: spec.conditions.clone(),
+            conditions: spec.constraints.clone(),
             ..Task::default()
         };
         self.spent.take();
-        self.arbiter.judge(&task, &candidates).await?;
+        self.matcher.judge(&task, &candidates).await?;
         Ok(self.spent.take().1)
     }
 
     /// One round over all offers, of which nothing is used up. The error is the matcher's.
-    pub async fn round(&mut self, wanted: &[Wanted]) -> std::result::Result<Outcome, String> {
+    pub async fn round(&mut self, wanted: &[TaskRequest]) -> std::result::Result<Outcome, String> {
         let now = Timestamp::now();
         let mut queue = Queue::default();
         for wanted in wanted {
@@ -192,9 +196,9 @@ impl Site {
         self.spent.take();
         let since = Instant::now();
         let mut round = Round::new(self.bins.clone(), HashMap::new(), vec!["*".to_owned()], now);
-        for lot in queue.ready(now) {
-            let finding = round.place(&lot, &mut self.arbiter, &mut self.rng).await;
-            if let Some(message) = finding.and_then(|finding| finding.message) {
+        for batch in queue.ready(now) {
+            let failure = round.place(&batch, &mut self.matcher, &mut self.rng).await;
+            if let Some(message) = failure.and_then(|failure| failure.message) {
                 return Err(message);
             }
         }

@@ -8,9 +8,9 @@ use transom_cluster::{Client, v1};
 use transom_plugins::Plugins;
 use transom_store::Store;
 
-use crate::actor::{Parts, Times};
-use crate::matcher::PluginMatchers;
-use crate::retry::Backoff;
+use crate::actor::{Dependencies, Timeouts};
+use crate::matching::matcher::PluginMatchers;
+use crate::subscription::retry::Backoff;
 use crate::{Events, Metrics, Result, Scheduler};
 
 /// One framework's scheduler. [`Config::new`] fills in the usual times.
@@ -72,7 +72,7 @@ impl Config {
             base: Duration::from_secs(base),
             max: Duration::from_secs(max),
         };
-        let times = Times {
+        let times = Timeouts {
             decline: self.decline,
             launch: self.launch_timeout,
             reconcile: self.reconcile_interval,
@@ -99,7 +99,7 @@ impl Config {
             ..
         } = self;
         let matchers = Box::new(PluginMatchers::new(plugins));
-        Parts {
+        Dependencies {
             cluster,
             framework,
             store,

@@ -1,5 +1,7 @@
 //! What can go wrong when a job talks to the scheduler.
 
+use std::fmt::Write as _;
+
 use transom_cluster::TaskId;
 
 /// Everything this crate's calls can fail with.
@@ -69,3 +71,14 @@ impl Error {
 
 /// This crate's results.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// The text of an error and of all its sources, in one line.
+pub(crate) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let _ = write!(text, ": {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,9 +1,9 @@
 //! From wanted tasks to running ones: one actor per framework turns what a job wants into accepted offers,
 //! and what the cluster says into stored, ordered events.
 //!
-//! A job (apps, workflow, ...) holds a [`Scheduler`] and the one [`Events`]. It [`want`](Scheduler::want)s
-//! tasks, follows them by events, [`release`](Scheduler::release)s and finally [`forget`](Scheduler::forget)s
-//! them. Questions ([`Scheduler::tasks`], [`Scheduler::waiting`], [`Scheduler::connection`]) are answered
+//! A job (apps, workflow, ...) holds a [`Scheduler`] and the one [`Events`]. It [`submit`](Scheduler::submit)s
+//! tasks, follows them by events, [`kill`](Scheduler::kill)s and finally [`purge`](Scheduler::purge)s
+//! them. Questions ([`Scheduler::tasks`], [`Scheduler::pending`], [`Scheduler::subscription`]) are answered
 //! from immutable snapshots and never wait.
 //!
 //! # Promises
@@ -15,7 +15,7 @@
 //!   repeated status (same `uuid`) is acknowledged again and not told again.
 //! * Events are never dropped: while the job takes none, none are read from the cluster.
 //! * The attribute matcher decides where a task may run. Without it nothing is launched, and
-//!   [`Scheduler::waiting`] says so.
+//!   [`Scheduler::pending`] says so.
 //! * A task that should not be there (no record knows it, or its record says that it has ended) is killed until
 //!   it is there no more.
 //! * While the store is away nothing is launched and nothing acknowledged; both go on when it is back.
@@ -36,7 +36,7 @@
 //!
 //! # Groups
 //!
-//! A [`Wanted`] whose [`RunSpec::build`] is [`Build::Group`] is several tasks on one agent under one default
+//! A [`TaskRequest`] whose [`RunSpec::build`] is [`Build::Group`] is several tasks on one agent under one default
 //! executor. They find their place together, their intents are stored in one batch, they are launched by one
 //! `LAUNCH_GROUP`, and a release of one is a release of all. Each has a record of its own, which names the
 //! group, and is told of by events of its own.
@@ -57,45 +57,30 @@
 )]
 
 mod actor;
-mod agents;
-mod arbiter;
+mod api;
 #[cfg(feature = "bench")]
 #[doc(hidden)]
 pub mod bench;
 mod config;
 mod error;
-mod event;
-mod handle;
-mod job;
-mod launcher;
-mod ledger;
-mod link;
-mod matcher;
 mod matching;
 mod metrics;
-mod offers;
-mod queue;
-mod record;
-mod retry;
-mod round;
-mod share;
+mod store;
+mod subscription;
 #[cfg(test)]
 mod testing;
-mod transition;
-mod waiting;
-mod wanted;
 
-pub use agents::as_matched;
+pub use api::event::{Event, Events};
+pub use api::handle::Scheduler;
+pub use api::pending::{PendingTask, Reason, Reasons, SubscriptionStatus};
+pub use api::record::{Phase, TaskRecord, Tasks};
+pub use api::request::{
+    AgentLocation, Build, BuildGroup, BuildTask, Group, GroupPlacement, InGroup, Member, MemberPlacement,
+    Placement, PortRequest, RunSpec, TaskRequest,
+};
+pub use api::scheduler_api::SchedulerApi;
+pub use api::service_handle::ServiceHandle;
 pub use config::Config;
 pub use error::{Error, Result};
-pub use event::{Event, Events};
-pub use handle::Scheduler;
-pub use job::Job;
-pub use launcher::Launcher;
+pub use matching::agents::to_matcher_agent;
 pub use metrics::Metrics;
-pub use record::{Phase, TaskRecord, Tasks};
-pub use waiting::{Connection, Reason, Reasons, Waiting};
-pub use wanted::{
-    AgentPlace, Build, BuildGroup, BuildTask, Group, GroupPlacement, InGroup, Member, MemberPlacement,
-    Placement, PortRequest, RunSpec, Wanted,
-};

@@ -1,5 +1,4 @@
-//! What this crate counts. All names begin with `transom_scheduler_` and carry the label `framework`, the
-//! store prefix.
+//! The crate's metrics. Names begin with `transom_scheduler_`; the label `framework` is the store prefix.
 
 use std::borrow::Cow;
 
@@ -23,30 +22,30 @@ pub(crate) struct CallLabel {
     call: &'static str,
 }
 
-/// One framework's counters. Cloning shares them: they go on counting when the scheduler is started again.
+/// One framework's counters. Clones share them, so they continue when the scheduler is started again.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     pub(crate) connected: Gauge,
     pub(crate) subscriptions: Counter,
-    pub(crate) fresh_registrations: Counter,
+    pub(crate) framework_registrations: Counter,
     pub(crate) offers: Counter,
     pub(crate) declined_offers: Counter,
-    pub(crate) rounds: Counter,
+    pub(crate) matching_rounds: Counter,
     pub(crate) launches: Counter,
-    pub(crate) updates: Counter,
-    pub(crate) duplicate_updates: Counter,
-    pub(crate) unknown_updates: Counter,
+    pub(crate) status_updates: Counter,
+    pub(crate) duplicate_status_updates: Counter,
+    pub(crate) unknown_status_updates: Counter,
     pub(crate) store_failures: Counter,
     pub(crate) matcher_failures: Counter,
-    pub(crate) event_stalls: Counter,
-    pub(crate) waiting: Gauge,
-    pub(crate) records: Gauge,
-    refusals: Family<ReasonLabel, Counter>,
-    failed_calls: Family<CallLabel, Counter>,
+    pub(crate) event_backpressure: Counter,
+    pub(crate) pending_tasks: Gauge,
+    pub(crate) tasks: Gauge,
+    offer_rejections: Family<ReasonLabel, Counter>,
+    call_failures: Family<CallLabel, Counter>,
 }
 
 impl Metrics {
-    /// Makes the counters of `framework` part of `registry`; once for each framework.
+    /// Registers the counters of `framework`; once for each framework.
     pub fn register(registry: &mut Registry, framework: &str) -> Self {
         let metrics = Self::default();
         let labelled =
@@ -54,57 +53,77 @@ impl Metrics {
         let registry = labelled.sub_registry_with_prefix("transom_scheduler");
         let Self {
             connected,
-            waiting,
-            records,
-            refusals,
-            failed_calls,
+            pending_tasks,
+            tasks,
+            offer_rejections,
+            call_failures,
             ..
         } = metrics.clone();
         registry.register("connected", "1 while subscribed to the cluster", connected);
-        registry.register("waiting_tasks", "Wanted tasks without a place", waiting);
-        registry.register("task_records", "Tasks launched and not yet forgotten", records);
-        registry.register("refusals", "Reasons met in matching rounds", refusals);
         registry.register(
-            "failed_calls",
-            "Calls that the cluster refused or did not get",
-            failed_calls,
+            "pending_tasks",
+            "Requested tasks that are not launched",
+            pending_tasks,
+        );
+        registry.register("tasks", "Launched tasks that are in the store", tasks);
+        registry.register(
+            "offer_rejections",
+            "Offers that did not fit a task, by reason",
+            offer_rejections,
+        );
+        registry.register(
+            "call_failures",
+            "Calls that the master rejected or that did not reach it, by call",
+            call_failures,
         );
         let counters = [
-            ("subscriptions", "Subscriptions made", &metrics.subscriptions),
             (
-                "fresh_registrations",
-                "Framework ids given by the cluster",
-                &metrics.fresh_registrations,
+                "subscriptions",
+                "Subscriptions to the master",
+                &metrics.subscriptions,
+            ),
+            (
+                "framework_registrations",
+                "Registrations with a new framework id",
+                &metrics.framework_registrations,
             ),
             ("offers", "Offers received", &metrics.offers),
             ("declined_offers", "Offers declined", &metrics.declined_offers),
-            ("rounds", "Matching rounds", &metrics.rounds),
-            ("launches", "Tasks the cluster took for launch", &metrics.launches),
-            ("updates", "Task statuses received", &metrics.updates),
+            ("matching_rounds", "Matching rounds", &metrics.matching_rounds),
             (
-                "duplicate_updates",
-                "Task statuses received again",
-                &metrics.duplicate_updates,
+                "launches",
+                "Tasks whose launch the master accepted",
+                &metrics.launches,
             ),
             (
-                "unknown_updates",
-                "Statuses of tasks that no record knows",
-                &metrics.unknown_updates,
+                "status_updates",
+                "Task status updates received",
+                &metrics.status_updates,
+            ),
+            (
+                "duplicate_status_updates",
+                "Task status updates received more than once",
+                &metrics.duplicate_status_updates,
+            ),
+            (
+                "unknown_status_updates",
+                "Status updates of tasks that are not in the store",
+                &metrics.unknown_status_updates,
             ),
             (
                 "store_failures",
-                "Times the store did not take what was to be stored",
+                "Failed writes to the store",
                 &metrics.store_failures,
             ),
             (
                 "matcher_failures",
-                "Questions the attribute matcher could not answer",
+                "Failed calls of the matcher",
                 &metrics.matcher_failures,
             ),
             (
-                "event_stalls",
-                "Times the job took no events for long",
-                &metrics.event_stalls,
+                "event_backpressure",
+                "Timeouts that the service did not take an event in time",
+                &metrics.event_backpressure,
             ),
         ];
         for (name, help, counter) in counters {
@@ -113,8 +132,8 @@ impl Metrics {
         metrics
     }
 
-    pub(crate) fn refused(&self, reason: Reason, count: u32) {
-        self.refusals
+    pub(crate) fn rejected(&self, reason: Reason, count: u32) {
+        self.offer_rejections
             .get_or_create(&ReasonLabel {
                 reason: reason.as_str(),
             })
@@ -122,6 +141,6 @@ impl Metrics {
     }
 
     pub(crate) fn call_failed(&self, call: &'static str) {
-        self.failed_calls.get_or_create(&CallLabel { call }).inc();
+        self.call_failures.get_or_create(&CallLabel { call }).inc();
     }
 }

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use transom_cluster::v1::{self, TaskState};
 
 use crate::{
-    AgentPlace, Build, BuildGroup, BuildTask, Group, GroupPlacement, Member, Phase, Placement, PortRequest,
-    RunSpec, TaskRecord, Wanted,
+    AgentLocation, Build, BuildGroup, BuildTask, Group, GroupPlacement, Member, Phase, Placement,
+    PortRequest, RunSpec, TaskRecord, TaskRequest,
 };
 
 /// A fresh intent.
@@ -18,7 +18,7 @@ pub(crate) fn record(id: &str) -> TaskRecord {
         run_spec: "/app".to_owned(),
         version: "1".to_owned(),
         group: None,
-        agent: Arc::new(AgentPlace {
+        agent: Arc::new(AgentLocation {
             id: "a1".into(),
             hostname: "host-a1".to_owned(),
             region: None,
@@ -36,7 +36,7 @@ pub(crate) fn record(id: &str) -> TaskRecord {
         updated_at: now,
         killing: false,
         kill_grace: None,
-        note: Arc::default(),
+        metadata: Arc::default(),
     }
 }
 
@@ -75,7 +75,7 @@ impl BuildTask for Sleep {
         }
     }
 
-    fn note(&self, placement: &Placement) -> serde_json::Value {
+    fn metadata(&self, placement: &Placement) -> serde_json::Value {
         serde_json::json!({"host": placement.agent.hostname})
     }
 }
@@ -91,14 +91,14 @@ pub(crate) fn spec(id: &str) -> RunSpec {
         disk: 0.0,
         gpus: 0.0,
         ports: Vec::new(),
-        conditions: Vec::new(),
+        constraints: Vec::new(),
         roles: Vec::new(),
         build: Arc::new(Sleep).into(),
     }
 }
 
-pub(crate) fn wanted(id: &str, spec: &Arc<RunSpec>) -> Wanted {
-    Wanted {
+pub(crate) fn wanted(id: &str, spec: &Arc<RunSpec>) -> TaskRequest {
+    TaskRequest {
         id: id.into(),
         spec: Arc::clone(spec),
         not_before: None,
@@ -129,7 +129,7 @@ impl BuildGroup for Pair {
         }
     }
 
-    fn note(&self, placement: &GroupPlacement, member: usize) -> serde_json::Value {
+    fn metadata(&self, placement: &GroupPlacement, member: usize) -> serde_json::Value {
         serde_json::json!({"of": placement.members.len(), "member": member})
     }
 }

@@ -35,7 +35,7 @@ async fn six(change: impl FnOnce(&mut transom_minicluster::Config)) -> (Cluster,
     for _ in 0..6 {
         subject.job.add().await;
     }
-    subject.job.settle("at first", &cluster).await;
+    subject.job.run_turn("at first", &cluster).await;
     (cluster, subject, dir)
 }
 
@@ -128,7 +128,7 @@ async fn every_task_runs_once_whatever_befalls_agents_streams_and_updates() {
         if !end.is_null() {
             cluster.fault(&end).await;
         }
-        subject.job.settle(&begin.to_string(), &cluster).await;
+        subject.job.run_turn(&begin.to_string(), &cluster).await;
         let after = cluster.alive();
         match outcome {
             Outcome::Nothing => assert_eq!(after, before, "{begin}"),
@@ -136,7 +136,7 @@ async fn every_task_runs_once_whatever_befalls_agents_streams_and_updates() {
         }
     }
     assert_eq!(
-        subject.metric("transom_scheduler_fresh_registrations_total") as u32,
+        subject.metric("transom_scheduler_framework_registrations_total") as u32,
         2
     );
     subject.stop().await;
@@ -150,7 +150,7 @@ async fn ends_whose_updates_are_lost_are_told_again_and_made_good() {
     for process in cluster.alive().iter().take(3) {
         kill_process(process);
     }
-    subject.job.settle("three ends", &cluster).await;
+    subject.job.run_turn("three ends", &cluster).await;
     assert_eq!(cluster.launches().len(), 9);
     assert_eq!(
         subject
@@ -186,7 +186,7 @@ async fn masters_that_restart_or_are_replaced_cost_no_task() {
         .await;
         // The answers to the questions that follow come within this time, before and after the agents are back.
         subject.job.work(Duration::from_secs(6)).await;
-        subject.job.settle(name, &cluster).await;
+        subject.job.run_turn(name, &cluster).await;
         assert_eq!(
             cluster.launches(),
             before,
@@ -194,7 +194,7 @@ async fn masters_that_restart_or_are_replaced_cost_no_task() {
         );
     }
     assert_eq!(
-        subject.metric("transom_scheduler_fresh_registrations_total") as u32,
+        subject.metric("transom_scheduler_framework_registrations_total") as u32,
         1
     );
     subject.stop().await;
@@ -224,7 +224,7 @@ async fn tasks_of_a_forgotten_agent_are_killed_when_it_is_back() {
         "those of the agent that is away run too"
     );
     cluster.fault(&fault("heal-agent", json!({"agent": "S0"}))).await;
-    subject.job.settle("the agent is back", &cluster).await;
+    subject.job.run_turn("the agent is back", &cluster).await;
     subject.stop().await;
     cluster.stop().await;
 }
@@ -256,7 +256,7 @@ async fn credentials_decide_whether_the_framework_is_let_in() {
         let subject = Subject::start(with(credentials, principal), store(&dir).await).await;
         tokio::time::sleep(Duration::from_millis(700)).await;
         assert!(
-            !subject.scheduler.connection().connected,
+            !subject.scheduler.subscription().connected,
             "{credentials:?} {principal:?}"
         );
         subject.stop().await;
@@ -264,7 +264,7 @@ async fn credentials_decide_whether_the_framework_is_let_in() {
     let mut subject =
         Subject::start(with(Some(("keeper", "right")), Some("keeper")), store(&dir).await).await;
     subject.job.add().await;
-    subject.job.settle("let in", &cluster).await;
+    subject.job.run_turn("let in", &cluster).await;
     subject.stop().await;
     cluster.stop().await;
 }

@@ -57,7 +57,7 @@ async fn survives(outage: Outage) {
     for _ in 0..2 {
         subject.job.add().await;
     }
-    subject.job.settle("before the outage", &cluster).await;
+    subject.job.run_turn("before the outage", &cluster).await;
     let before = cluster.launches();
 
     match outage {
@@ -76,7 +76,7 @@ async fn survives(outage: Outage) {
     })
     .await;
     until("the reason why the other one waits", async || {
-        let waiting = subject.scheduler.waiting();
+        let waiting = subject.scheduler.pending();
         let said = waiting
             .iter()
             .any(|waiting| waiting.reasons.last.contains_key(&Reason::StoreUnavailable));
@@ -94,13 +94,13 @@ async fn survives(outage: Outage) {
     );
     let last_known = subject.scheduler.tasks()[&TaskId::from("0.0")].state.clone();
     assert_eq!(last_known, TaskState::Running, "what was known last is told");
-    assert!(subject.scheduler.connection().connected);
+    assert!(subject.scheduler.subscription().connected);
 
     match outage {
         Outage::Killed => redis.resume(),
         Outage::Frozen => redis.thaw(),
     }
-    subject.job.settle("after the outage", &cluster).await;
+    subject.job.run_turn("after the outage", &cluster).await;
     assert_eq!(
         subject.job.wanted().into_iter().collect::<Vec<_>>(),
         ["0.1", "1.0", "2.0"]

@@ -371,7 +371,7 @@ impl Ground {
         plugins: &Plugins,
         registry: &mut Registry,
         token: &CancellationToken,
-    ) -> anyhow::Result<(Apps, Framework<transom_apps::Role>)> {
+    ) -> anyhow::Result<(Apps, Framework<transom_apps::Runner>)> {
         let prefix = self.apps_prefix.clone();
         let election = self.election(&prefix, &port.advertised());
         let (apps, role) = port
@@ -404,7 +404,7 @@ impl Ground {
         plugins: &Plugins,
         registry: &mut Registry,
         token: &CancellationToken,
-    ) -> anyhow::Result<(Workflow, Framework<transom_workflow::Role>)> {
+    ) -> anyhow::Result<(Workflow, Framework<transom_workflow::Runner>)> {
         let prefix = self.workflow_prefix.clone();
         let election = self.election(&prefix, &port.advertised());
         let started = port.start(

@@ -37,7 +37,7 @@ pub struct Config {
     /// How long an agent may be unreachable before its jobs are.
     pub unreachable_grace: Duration,
     /// How long ended jobs are remembered.
-    pub keep_ended: Duration,
+    pub completed_retention: Duration,
     /// Jobs that may wait and run at a time; more are refused.
     pub max_jobs: usize,
     /// How long requests that are being answered may take when the daemon stops.
@@ -129,7 +129,7 @@ impl Default for Config {
             prefix: "Airflow".to_owned(),
             defaults: Defaults::default(),
             unreachable_grace: Duration::from_mins(1),
-            keep_ended: Duration::from_hours(24),
+            completed_retention: Duration::from_hours(24),
             max_jobs: 100_000,
             grace: Duration::from_secs(5),
         }

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use transom_cluster::TaskId;
 
 /// The longest id that a job may have, in bytes.
-const MOST_BYTES: usize = 512;
+const MAX_BYTES: usize = 512;
 /// What the cluster accepts is 255 bytes; the rest is for what tells runs apart.
-const MOST_IN_CLUSTER: usize = 200;
+const MAX_TASK_ID_PREFIX: usize = 200;
 
 /// What a client calls a job: any text that is not empty. Several runs may share it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -22,8 +22,8 @@ impl JobId {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             Err("is empty; expected the job's id".to_owned())
-        } else if text.len() > MOST_BYTES {
-            Err(format!("has {} bytes; expected at most {MOST_BYTES}", text.len()))
+        } else if text.len() > MAX_BYTES {
+            Err(format!("has {} bytes; expected at most {MAX_BYTES}", text.len()))
         } else if text.chars().any(char::is_control) {
             Err("has control characters; expected printable ones".to_owned())
         } else {
@@ -38,7 +38,7 @@ impl JobId {
 
     /// The cluster's id of the run with this number: the job's own where it is one that the cluster takes and no run
     /// that is remembered has it, else one with the number.
-    pub(crate) fn task(&self, run: Number, taken: impl Fn(&TaskId) -> bool) -> TaskId {
+    pub(crate) fn task(&self, run: ChangeSeq, taken: impl Fn(&TaskId) -> bool) -> TaskId {
         let plain: String = self
             .0
             .chars()
@@ -47,7 +47,7 @@ impl JobId {
                 char if char.is_ascii() => char,
                 _ => '_',
             })
-            .take(MOST_IN_CLUSTER)
+            .take(MAX_TASK_ID_PREFIX)
             .collect();
         let own = TaskId::from(plain.as_str());
         let same = plain == *self.0 && plain != "." && plain != "..";
@@ -69,16 +69,16 @@ impl fmt::Display for JobId {
 /// Counted from the number of the term in which this daemon leads, so that no number has to be stored before it is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Number(pub(crate) u64);
+pub(crate) struct ChangeSeq(pub(crate) u64);
 
-/// Bits of a [`Number`] that are counted within a term. Numbers stay exact where a client reads them as floats for two
+/// Bits of a [`ChangeSeq`] that are counted within a term. Numbers stay exact where a client reads them as floats for two
 /// million terms.
-const WITHIN: u32 = 32;
+const COUNTER_BITS: u32 = 32;
 
-impl Number {
+impl ChangeSeq {
     /// The last one before the first of a term.
     pub(crate) fn before(term: u64) -> Self {
-        Self(term << WITHIN)
+        Self(term << COUNTER_BITS)
     }
 
     /// The one after this.
@@ -87,9 +87,14 @@ impl Number {
     }
 }
 
-impl fmt::Display for Number {
+impl fmt::Display for ChangeSeq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.0 >> WITHIN, self.0 & ((1 << WITHIN) - 1))
+        write!(
+            f,
+            "{}-{}",
+            self.0 >> COUNTER_BITS,
+            self.0 & ((1 << COUNTER_BITS) - 1)
+        )
     }
 }
 
@@ -99,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_clusters_id_is_the_jobs_where_it_can_be() {
-        let run = Number::before(3).next();
+        let run = ChangeSeq::before(3).next();
         let taken = |task: &TaskId| task.as_str() == "airflow.d1.taken";
         for (id, expected) in [
             ("airflow.d1.t1", "airflow.d1.t1"),
@@ -133,8 +138,8 @@ mod tests {
 
     #[test]
     fn numbers_of_a_later_term_are_greater() {
-        let old = Number::before(1).next().next();
-        assert!(Number::before(2) > old);
+        let old = ChangeSeq::before(1).next().next();
+        assert!(ChangeSeq::before(2) > old);
         assert_eq!(old.to_string(), "1-2");
     }
 }

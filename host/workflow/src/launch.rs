@@ -1,7 +1,7 @@
 //! How a job becomes a task of the cluster: command, container, environment, ports, labels.
 //!
 //! Jobs that need the same share one [`RunSpec`], so that any number of them is matched at once; which job a task is, is
-//! looked up in the [`Book`] when its place is known.
+//! looked up in the [`ActiveJobs`] when its place is known.
 
 mod container;
 
@@ -23,7 +23,7 @@ use crate::model::{Command, Containerizer, Spec};
 
 /// A job that has not ended, by what the cluster calls its run.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct ActiveJob {
     pub(crate) id: JobId,
     pub(crate) queued_at: Timestamp,
     pub(crate) spec: Arc<Spec>,
@@ -31,29 +31,29 @@ pub(crate) struct Live {
 
 /// All jobs that wait or run. The lock is held for a look-up at a time.
 #[derive(Debug, Default)]
-pub(crate) struct Book(Mutex<HashMap<TaskId, Arc<Live>>>);
+pub(crate) struct ActiveJobs(Mutex<HashMap<TaskId, Arc<ActiveJob>>>);
 
-impl Book {
-    pub(crate) fn insert(&self, task: TaskId, live: Arc<Live>) {
-        self.lock().insert(task, live);
+impl ActiveJobs {
+    pub(crate) fn insert(&self, task: TaskId, job: Arc<ActiveJob>) {
+        self.lock().insert(task, job);
     }
 
     pub(crate) fn remove(&self, task: &TaskId) {
         self.lock().remove(task);
     }
 
-    pub(crate) fn get(&self, task: &TaskId) -> Option<Arc<Live>> {
+    pub(crate) fn get(&self, task: &TaskId) -> Option<Arc<ActiveJob>> {
         self.lock().get(task).cloned()
     }
 
-    pub(crate) fn all(&self) -> Vec<(TaskId, Arc<Live>)> {
+    pub(crate) fn all(&self) -> Vec<(TaskId, Arc<ActiveJob>)> {
         let all = self.lock();
         all.iter()
-            .map(|(task, live)| (task.clone(), Arc::clone(live)))
+            .map(|(task, job)| (task.clone(), Arc::clone(job)))
             .collect()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, Arc<Live>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, Arc<ActiveJob>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -64,19 +64,19 @@ struct Needs {
     /// CPUs, memory, disk and GPUs in thousandths.
     amounts: [u64; 4],
     ports: Vec<Option<u16>>,
-    conditions: Vec<String>,
+    constraints: Vec<String>,
 }
 
 /// CPUs of a job that asks for nothing at all. Masters refuse tasks without resources, and this is the smallest part of a
 /// CPU that they offer.
-const LEAST_CPUS: f64 = 0.01;
+const MIN_CPUS: f64 = 0.01;
 
 /// CPUs, memory, disk and GPUs that a job is launched with.
 fn amounts(spec: &Spec) -> [f64; 4] {
     let amounts = [spec.cpus, spec.mem, spec.disk, spec.gpus];
     let nothing = amounts.iter().all(|amount| (amount * 1000.0).round() <= 0.0) && spec.ports.is_empty();
     if nothing {
-        return [LEAST_CPUS, 0.0, 0.0, 0.0];
+        return [MIN_CPUS, 0.0, 0.0, 0.0];
     }
     amounts
 }
@@ -86,13 +86,13 @@ impl Needs {
         Self {
             amounts: amounts(spec).map(|amount| (amount * 1000.0).round() as u64),
             ports: spec.ports.iter().map(|port| port.host_port).collect(),
-            conditions: conditions(spec, defaults),
+            constraints: constraints(spec, defaults),
         }
     }
 }
 
-/// A job's own conditions, then the configured ones: one list, so that `A?:B` sees all plain entries.
-pub(crate) fn conditions(spec: &Spec, defaults: &Defaults) -> Vec<String> {
+/// A job's own constraints, then the configured ones: one list, so that `A?:B` sees all plain entries.
+pub(crate) fn constraints(spec: &Spec, defaults: &Defaults) -> Vec<String> {
     spec.attributes
         .iter()
         .chain(&defaults.attributes)
@@ -102,45 +102,45 @@ pub(crate) fn conditions(spec: &Spec, defaults: &Defaults) -> Vec<String> {
 
 /// Makes run specs, one for each sort of needs that any job has now.
 #[derive(Debug)]
-pub(crate) struct Sorter {
+pub(crate) struct RunSpecCache {
     build: Arc<Build>,
     known: HashMap<Needs, Arc<RunSpec>>,
     sweep_at: usize,
     made: u64,
-    /// Sorts with conditions were made since this was asked for.
-    news: bool,
+    /// Sorts with constraints were made since this was asked for.
+    constraints_changed: bool,
 }
 
 /// Below this it is not worth looking for sorts that nobody needs any more.
-const FEW: usize = 256;
+const MIN_SWEEP: usize = 256;
 
-impl Sorter {
-    pub(crate) fn new(book: Arc<Book>, defaults: Arc<Defaults>) -> Self {
+impl RunSpecCache {
+    pub(crate) fn new(active: Arc<ActiveJobs>, defaults: Arc<Defaults>) -> Self {
         Self {
-            build: Arc::new(Build { book, defaults }),
+            build: Arc::new(Build { active, defaults }),
             known: HashMap::new(),
-            sweep_at: FEW,
+            sweep_at: MIN_SWEEP,
             made: 0,
-            news: false,
+            constraints_changed: false,
         }
     }
 
-    /// Whether there are conditions that there were not when this was asked before.
-    pub(crate) fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.news)
+    /// Whether there are constraints that there were not when this was asked before.
+    pub(crate) fn take_constraints_changed(&mut self) -> bool {
+        std::mem::take(&mut self.constraints_changed)
     }
 
-    /// The conditions of jobs that wait, each list once.
+    /// The constraints of jobs that wait, each list once.
     pub(crate) fn waiting_for(&self) -> BTreeSet<&Vec<String>> {
         // Whoever waits has a part in the run spec: it goes when the job is launched.
         let waits = |(_, spec): &(&Needs, &Arc<RunSpec>)| Arc::strong_count(spec) > 1;
-        let with_conditions = |needs: &&Needs| !needs.conditions.is_empty();
+        let with_conditions = |needs: &&Needs| !needs.constraints.is_empty();
         self.known
             .iter()
             .filter(waits)
             .map(|(needs, _)| needs)
             .filter(with_conditions)
-            .map(|needs| &needs.conditions)
+            .map(|needs| &needs.constraints)
             .collect()
     }
 
@@ -148,14 +148,14 @@ impl Sorter {
     pub(crate) fn run_spec(&mut self, spec: &Spec) -> Arc<RunSpec> {
         if self.known.len() >= self.sweep_at {
             self.known.retain(|_, spec| Arc::strong_count(spec) > 1);
-            self.sweep_at = FEW.max(2 * self.known.len());
+            self.sweep_at = MIN_SWEEP.max(2 * self.known.len());
         }
         let needs = Needs::of(spec, &self.build.defaults);
         if let Some(known) = self.known.get(&needs) {
             return Arc::clone(known);
         }
         self.made += 1;
-        self.news |= !needs.conditions.is_empty();
+        self.constraints_changed |= !needs.constraints.is_empty();
         let ports = needs
             .ports
             .iter()
@@ -171,8 +171,8 @@ impl Sorter {
             disk,
             gpus,
             ports: ports.collect(),
-            conditions: needs
-                .conditions
+            constraints: needs
+                .constraints
                 .iter()
                 .cloned()
                 .map(Condition::Expression)
@@ -187,7 +187,7 @@ impl Sorter {
 
 #[derive(Debug)]
 pub(crate) struct Build {
-    book: Arc<Book>,
+    active: Arc<ActiveJobs>,
     defaults: Arc<Defaults>,
 }
 
@@ -195,9 +195,9 @@ impl BuildTask for Build {
     fn build(&self, placement: &Placement) -> TaskInfo {
         // A job leaves the book after it was released: a task without one is refused by the master, for it has no
         // command, and is nobody's.
-        self.book
+        self.active
             .get(&placement.task)
-            .map_or_else(TaskInfo::default, |live| task(&live, &self.defaults, placement))
+            .map_or_else(TaskInfo::default, |job| task(&job, &self.defaults, placement))
     }
 
     fn counts_as_placed(&self, _record: &TaskRecord) -> bool {
@@ -205,11 +205,11 @@ impl BuildTask for Build {
     }
 }
 
-fn task(live: &Live, defaults: &Defaults, placement: &Placement) -> TaskInfo {
-    let spec = &live.spec;
+fn task(job: &ActiveJob, defaults: &Defaults, placement: &Placement) -> TaskInfo {
+    let spec = &job.spec;
     let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
     TaskInfo {
-        name: name(live),
+        name: name(job),
         command: Some(command(spec, defaults, placement)),
         container: defaults
             .containers
@@ -220,7 +220,7 @@ fn task(live: &Live, defaults: &Defaults, placement: &Placement) -> TaskInfo {
                 .map(|(key, value)| (key.clone(), value.clone()))
                 .collect()
         }),
-        discovery: (!spec.ports.is_empty()).then(|| discovery(live, placement)),
+        discovery: (!spec.ports.is_empty()).then(|| discovery(job, placement)),
         kill_policy: spec.kill_grace.map(|grace| KillPolicy {
             grace_period: Some(seconds(grace).into()),
         }),
@@ -230,9 +230,9 @@ fn task(live: &Live, defaults: &Defaults, placement: &Placement) -> TaskInfo {
 }
 
 /// As upstream calls it.
-fn name(live: &Live) -> String {
-    live.spec.key.as_ref().map_or_else(
-        || live.id.to_string(),
+fn name(job: &ActiveJob) -> String {
+    job.spec.key.as_ref().map_or_else(
+        || job.id.to_string(),
         |key| format!("{}_{}", key.dag_id, key.task_id),
     )
 }
@@ -288,21 +288,21 @@ fn environment(spec: &Spec, defaults: &Defaults, placement: &Placement) -> Vec<V
         .collect()
 }
 
-fn discovery(live: &Live, placement: &Placement) -> DiscoveryInfo {
-    let ports = live
+fn discovery(job: &ActiveJob, placement: &Placement) -> DiscoveryInfo {
+    let ports = job
         .spec
         .ports
         .iter()
         .zip(&placement.host_ports)
-        .map(|(wish, port)| Port {
+        .map(|(requested, port)| Port {
             number: u32::from(*port),
-            name: wish.name.clone(),
-            protocol: Some(wish.protocol.as_str().to_owned()),
+            name: requested.name.clone(),
+            protocol: Some(requested.protocol.as_str().to_owned()),
             ..Port::default()
         });
     DiscoveryInfo {
         visibility: Visibility::Framework,
-        name: Some(name(live)),
+        name: Some(name(job)),
         ports: Some(Ports {
             ports: ports.collect(),
         }),

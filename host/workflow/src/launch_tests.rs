@@ -1,7 +1,7 @@
 //! Jobs as tasks.
 
 use serde_json::{Value, json};
-use transom_scheduler::AgentPlace;
+use transom_scheduler::AgentLocation;
 
 use super::*;
 use crate::model;
@@ -27,15 +27,15 @@ fn spec(body: &Value, defaults: &Defaults) -> Spec {
 }
 
 fn launched_with(body: &Value, defaults: &Defaults) -> Value {
-    let live = Live {
+    let job = ActiveJob {
         id: JobId::parse("airflow.d1.t1").unwrap(),
         queued_at: Timestamp::UNIX_EPOCH,
         spec: Arc::new(spec(body, defaults)),
     };
-    let ports = live.spec.ports.iter().zip(31_000..);
+    let ports = job.spec.ports.iter().zip(31_000..);
     let placement = Placement {
         task: "airflow.d1.t1".into(),
-        agent: AgentPlace {
+        agent: AgentLocation {
             id: "S0".into(),
             hostname: "h".to_owned(),
             region: None,
@@ -44,7 +44,7 @@ fn launched_with(body: &Value, defaults: &Defaults) -> Value {
         },
         host_ports: ports.map(|(_, port)| port).collect(),
     };
-    serde_json::to_value(task(&live, defaults, &placement)).unwrap()
+    serde_json::to_value(task(&job, defaults, &placement)).unwrap()
 }
 
 fn launched(body: &Value) -> Value {
@@ -208,17 +208,17 @@ fn without_containers_commands_are_processes() {
 #[test]
 fn jobs_with_equal_needs_are_matched_together() {
     let defaults = Arc::new(defaults());
-    let mut sorter = Sorter::new(Arc::default(), Arc::clone(&defaults));
-    let mut sort = |body: Value| sorter.run_spec(&spec(&body, &defaults));
-    let first = sort(json!({"command": ["a"], "image": "one"}));
-    let same = sort(json!({"command": ["b"], "image": "two", "environment": {"X": "y"}}));
-    let more = sort(json!({"command": ["a"], "cpus": 2}));
-    let pinned = sort(json!({"command": ["a"], "attributes": ["gpu:true"]}));
+    let mut run_specs = RunSpecCache::new(Arc::default(), Arc::clone(&defaults));
+    let mut constraints = |body: Value| run_specs.run_spec(&spec(&body, &defaults));
+    let first = constraints(json!({"command": ["a"], "image": "one"}));
+    let same = constraints(json!({"command": ["b"], "image": "two", "environment": {"X": "y"}}));
+    let more = constraints(json!({"command": ["a"], "cpus": 2}));
+    let pinned = constraints(json!({"command": ["a"], "attributes": ["gpu:true"]}));
     assert!(Arc::ptr_eq(&first, &same));
     assert!(first.id != more.id && first.id != pinned.id && more.id != pinned.id);
     let expression = |text: &str| Condition::Expression(text.to_owned());
     assert_eq!(
-        pinned.conditions,
+        pinned.constraints,
         [expression("gpu:true"), expression("gpu:true?:cpu:true")]
     );
 }
@@ -226,7 +226,7 @@ fn jobs_with_equal_needs_are_matched_together() {
 #[test]
 fn a_job_that_asks_for_nothing_gets_the_least_that_clusters_offer() {
     let defaults = defaults();
-    let mut sorter = Sorter::new(Arc::new(Book::default()), Arc::new(defaults.clone()));
+    let mut run_specs = RunSpecCache::new(Arc::new(ActiveJobs::default()), Arc::new(defaults.clone()));
     for (body, expected) in [
         (json!({"cpus": 0, "mem_limit": 0, "disk": 0}), (0.01, 0.0, 0.0)),
         (
@@ -243,7 +243,7 @@ fn a_job_that_asks_for_nothing_gets_the_least_that_clusters_offer() {
     ] {
         let mut body = body;
         body["command"] = json!(["true"]);
-        let run = sorter.run_spec(&spec(&body, &defaults));
+        let run = run_specs.run_spec(&spec(&body, &defaults));
         assert_eq!((run.cpus, run.mem, run.disk), expected, "{body}");
     }
 }

@@ -1,6 +1,6 @@
 //! Job D: workflow. A workflow engine's tasks as containers on the cluster, each of which runs once (specification, part D).
 //!
-//! [`Config::bind`] takes the port, [`Bound::start`] serves it and gives a [`Workflow`] handle and a [`Role`]: the daemon that
+//! [`Config::bind`] takes the port, [`Bound::start`] serves it and gives a [`Workflow`] handle and a [`Runner`]: the daemon that
 //! leads the framework runs the jobs with it, every other one passes requests on to the leader.
 //!
 //! # How it is made
@@ -8,8 +8,8 @@
 //! * `model`: what a job is, and how a body becomes one. `state`: what clients see of the cluster's states. `launch`: how a job
 //!   becomes a task. `reason`: why one waits. All of it pure, with tables of cases as tests.
 //! * `survey`: which conditions no active agent satisfies, offered or not.
-//! * `core`: one actor that owns the jobs that have not ended. `table`: what readers see, which is changed and never waited for.
-//! * `role`: leading and standing by. `api`: HTTP, a file for each resource. `seams`: the other sides as traits, so that
+//! * `core`: one actor that owns the jobs that have not ended. `index`: what readers see, which is changed and never waited for.
+//! * `runner`: leading and standing by. `api`: HTTP, a file for each resource. `seams`: the other sides as traits, so that
 //!   tests can script them.
 //!
 //! # Promises
@@ -46,27 +46,27 @@
 mod api;
 mod config;
 mod core;
+mod dependencies;
 mod error;
+mod feasibility;
 mod ids;
+mod job_index;
+mod job_state;
 mod launch;
 mod metrics;
 mod model;
-mod python;
-mod reason;
+mod pending_reason;
+mod python_json;
 #[cfg(test)]
-mod replay;
-mod role;
-mod seams;
+mod recorded_cases;
+mod runner;
 mod start;
-mod state;
-mod survey;
-mod table;
 #[cfg(test)]
 mod testing;
 
 pub use config::{Config, Defaults};
 pub use error::Error;
-pub use role::Role;
+pub use runner::Runner;
 pub use start::{Bound, Workflow};
 pub use transom_web::Credentials;
 

@@ -1,4 +1,4 @@
-//! What this crate counts. All names begin with `transom_workflow_`.
+//! The crate's metrics. Names begin with `transom_workflow_`.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -7,63 +7,67 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::state::Shown;
+use crate::job_state::JobState;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StateLabel {
     state: &'static str,
 }
 
-/// Counters; they go on from one time of leading to the next. Cloning shares them.
+/// Counters; they continue from one term as leader to the next. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
-    pub(crate) queued: Counter,
-    pub(crate) waiting: Gauge,
-    pub(crate) running: Gauge,
-    pub(crate) remembered: Gauge,
-    /// Seconds from queueing to launch.
-    pub(crate) wait: Histogram,
-    ended: Family<StateLabel, Counter>,
+    pub(crate) jobs_queued: Counter,
+    pub(crate) jobs_pending: Gauge,
+    pub(crate) jobs_running: Gauge,
+    pub(crate) jobs_retained: Gauge,
+    /// From queueing to launch.
+    pub(crate) pending_seconds: Histogram,
+    completed: Family<StateLabel, Counter>,
 }
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
-            queued: Counter::default(),
-            waiting: Gauge::default(),
-            running: Gauge::default(),
-            remembered: Gauge::default(),
-            wait: Histogram::new(exponential_buckets(0.005, 4.0, 10)),
-            ended: Family::default(),
+            jobs_queued: Counter::default(),
+            jobs_pending: Gauge::default(),
+            jobs_running: Gauge::default(),
+            jobs_retained: Gauge::default(),
+            pending_seconds: Histogram::new(exponential_buckets(0.005, 4.0, 10)),
+            completed: Family::default(),
         };
         let Self {
-            queued,
-            waiting,
-            running,
-            remembered,
-            wait,
-            ended,
+            jobs_queued,
+            jobs_pending,
+            jobs_running,
+            jobs_retained,
+            pending_seconds,
+            completed,
         } = metrics.clone();
         let registry = registry.sub_registry_with_prefix("transom_workflow");
-        registry.register("queued", "Jobs taken into the queue", queued);
-        registry.register("waiting", "Jobs that have no place yet", waiting);
-        registry.register("running", "Jobs that were launched and have not ended", running);
-        registry.register("remembered", "Jobs that can be looked up", remembered);
-        registry.register("wait_seconds", "From queueing a job to launching it", wait);
-        registry.register("ended", "Jobs that ended, by the state they show", ended);
+        registry.register("jobs_queued", "Jobs queued", jobs_queued);
+        registry.register("jobs_pending", "Jobs that are not launched", jobs_pending);
+        registry.register("jobs_running", "Jobs launched and not completed", jobs_running);
+        registry.register("jobs_retained", "Jobs that can be looked up", jobs_retained);
+        registry.register(
+            "job_pending_seconds",
+            "Time from queueing a job to its launch",
+            pending_seconds,
+        );
+        registry.register("jobs_completed", "Jobs completed, by final state", completed);
         metrics
     }
 
-    pub(crate) fn ended(&self, state: Shown) {
+    pub(crate) fn completed(&self, state: JobState) {
         let label = StateLabel {
             state: state.as_str(),
         };
-        self.ended.get_or_create(&label).inc();
+        self.completed.get_or_create(&label).inc();
     }
 
-    /// Nobody waits and nothing runs here any more.
+    /// This daemon no longer leads: it has no jobs that are pending or running.
     pub(crate) fn step_down(&self) {
-        self.waiting.set(0);
-        self.running.set(0);
+        self.jobs_pending.set(0);
+        self.jobs_running.set(0);
     }
 }

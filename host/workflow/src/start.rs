@@ -13,16 +13,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::Client;
 use transom_plugins::Plugins;
-use transom_scheduler::Job;
+use transom_scheduler::ServiceHandle;
 use transom_store::Standing;
 use transom_web::{Access, Certificate, Forwarder, Limits, Listener};
 
 use crate::api::{self, Api, Shared};
-use crate::launch::Book;
+use crate::dependencies::{Cluster, ClusterAdapter, Matcher};
+use crate::job_index::JobIndex;
+use crate::launch::ActiveJobs;
 use crate::metrics::Metrics;
-use crate::role::Role;
-use crate::seams::{Cluster, Matcher, Real};
-use crate::table::Table;
+use crate::runner::Runner;
 use crate::{Config, Error, Result};
 
 /// Tells who passed a request on.
@@ -33,7 +33,7 @@ const HTTP: &[u8] = b"http/1.1";
 const MAX_BODY: usize = 1 << 20;
 
 /// The job, as others see it.
-pub type Workflow = Job;
+pub type Workflow = ServiceHandle;
 
 /// The job with its port taken: its address is known, nothing is served yet.
 #[derive(Debug)]
@@ -97,8 +97,8 @@ impl Bound {
         self.listener.local_addr()
     }
 
-    /// Serves the port until `token` is cancelled. What runs the jobs is the [`Role`], which somebody has to
-    /// [stand by](Role::stand_by) or [lead](Role::lead) with. `standing` tells who leads.
+    /// Serves the port until `token` is cancelled. What runs the jobs is the [`Runner`], which somebody has to
+    /// [stand by](Runner::stand_by) or [lead](Runner::lead) with. `standing` tells who leads.
     ///
     /// # Errors
     /// [`Error::Web`] when the configured hostname is none, or the certificate cannot be used.
@@ -109,10 +109,10 @@ impl Bound {
         standing: watch::Receiver<Standing>,
         registry: &mut Registry,
         token: CancellationToken,
-    ) -> Result<(Workflow, Role)> {
+    ) -> Result<(Workflow, Runner)> {
         self.start_with(
             Arc::new(plugins),
-            Arc::new(Real::new(cluster)),
+            Arc::new(ClusterAdapter::new(cluster)),
             standing,
             registry,
             token,
@@ -127,7 +127,7 @@ impl Bound {
         standing: watch::Receiver<Standing>,
         registry: &mut Registry,
         token: CancellationToken,
-    ) -> Result<(Workflow, Role)> {
+    ) -> Result<(Workflow, Runner)> {
         let own = self.advertised();
         let Self { config, listener } = self;
         let addr = listener.local_addr();
@@ -153,7 +153,7 @@ impl Bound {
             max_body: MAX_BODY,
             ..Limits::default()
         };
-        let (router, role) = assemble(
+        let (router, runner) = assemble(
             config,
             forwarder,
             matcher,
@@ -163,7 +163,7 @@ impl Bound {
             token.clone(),
         );
         let router = transom_web::guarded(router, access);
-        let lead = Arc::clone(&role.lead);
+        let lead = Arc::clone(&runner.lead);
         let tracker = TaskTracker::new();
         let stop = token.clone();
         tracker.spawn(async move {
@@ -172,9 +172,9 @@ impl Bound {
             }
         });
         tracker.close();
-        let look = move || lead.load().as_ref().map(|lead| lead.scheduler.connection());
-        let workflow = Job::new(addr, look, standing, tracker, token);
-        Ok((workflow, role))
+        let look = move || lead.load().as_ref().map(|lead| lead.scheduler.subscription());
+        let workflow = ServiceHandle::new(addr, look, standing, tracker, token);
+        Ok((workflow, runner))
     }
 }
 
@@ -187,32 +187,32 @@ pub(crate) fn assemble(
     standing: &watch::Receiver<Standing>,
     registry: &mut Registry,
     stopping: CancellationToken,
-) -> (Router, Role) {
-    let (table, book) = (Arc::new(Table::new()), Arc::new(Book::default()));
+) -> (Router, Runner) {
+    let (index, active) = (Arc::new(JobIndex::new()), Arc::new(ActiveJobs::default()));
     let lead = Arc::new(ArcSwapOption::empty());
-    let (turns, turned) = watch::channel(());
-    let role = Role {
+    let (leader_changed, leader_changes) = watch::channel(());
+    let runner = Runner {
         config: config.clone(),
-        table: Arc::clone(&table),
-        book: Arc::clone(&book),
+        index: Arc::clone(&index),
+        active: Arc::clone(&active),
         metrics: Metrics::register(registry),
         matcher: Arc::clone(&matcher),
         cluster: Arc::clone(&cluster),
         lead: Arc::clone(&lead),
-        turns,
+        leader_changed,
     };
     let router = api::router(&Api(Arc::new(Shared {
         trusted: config.trusted(),
         config,
-        table,
-        book,
+        index,
+        active,
         matcher,
         cluster,
         lead,
         standing: standing.clone(),
-        turned,
+        leader_changes,
         forwarder,
         stopping,
     })));
-    (router, role)
+    (router, runner)
 }

@@ -26,13 +26,13 @@ use transom_cluster::{AgentId, FrameworkId, TaskId};
 use transom_plugins::CallError;
 use transom_plugins::matcher::{Agent, Attribute, AttributeValue, Condition, ConditionError, Task, Verdict};
 use transom_scheduler::{
-    AgentPlace, Connection, Event, Launcher, Phase, Placement, Reason, Reasons, TaskRecord, Tasks, Waiting,
-    Wanted,
+    AgentLocation, Event, PendingTask, Phase, Placement, Reason, Reasons, SchedulerApi, SubscriptionStatus,
+    TaskRecord, TaskRequest, Tasks,
 };
 use transom_store::{Standing, Store};
 use transom_web::Forwarder;
 
-use crate::seams::{Cluster, Jury, Matcher, Piece};
+use crate::dependencies::{Cluster, FileChunk, MatchSession, Matcher};
 use crate::{Config, start};
 
 /// No wait in a test takes longer.
@@ -48,7 +48,7 @@ pub(crate) struct Scripted {
 
 #[derive(Debug, Default)]
 struct Inner {
-    wanted: BTreeMap<TaskId, Wanted>,
+    wanted: BTreeMap<TaskId, TaskRequest>,
     tasks: Tasks,
     launched: Vec<TaskInfo>,
     forgotten: Vec<TaskId>,
@@ -187,8 +187,8 @@ impl Scripted {
     }
 }
 
-fn place() -> AgentPlace {
-    AgentPlace {
+fn place() -> AgentLocation {
+    AgentLocation {
         id: "a1".into(),
         hostname: "h1".to_owned(),
         region: None,
@@ -197,7 +197,7 @@ fn place() -> AgentPlace {
     }
 }
 
-fn record(wanted: &Wanted) -> TaskRecord {
+fn record(wanted: &TaskRequest) -> TaskRecord {
     TaskRecord {
         id: wanted.id.clone(),
         run_spec: wanted.spec.id.clone(),
@@ -215,13 +215,13 @@ fn record(wanted: &Wanted) -> TaskRecord {
         updated_at: Timestamp::now(),
         killing: false,
         kill_grace: None,
-        note: Arc::default(),
+        metadata: Arc::default(),
     }
 }
 
 #[async_trait]
-impl Launcher for Scripted {
-    async fn want(&self, tasks: Vec<Wanted>) -> transom_scheduler::Result<()> {
+impl SchedulerApi for Scripted {
+    async fn submit(&self, tasks: Vec<TaskRequest>) -> transom_scheduler::Result<()> {
         let mut inner = self.inner.lock().unwrap();
         for wanted in tasks {
             if !inner.tasks.contains_key(&wanted.id) {
@@ -233,7 +233,7 @@ impl Launcher for Scripted {
         Ok(())
     }
 
-    async fn release(&self, tasks: Vec<TaskId>, _: Option<Duration>) -> transom_scheduler::Result<()> {
+    async fn kill(&self, tasks: Vec<TaskId>, _: Option<Duration>) -> transom_scheduler::Result<()> {
         let mut inner = self.inner.lock().unwrap();
         for task in tasks {
             inner.wanted.remove(&task);
@@ -246,7 +246,7 @@ impl Launcher for Scripted {
         Ok(())
     }
 
-    async fn forget(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()> {
+    async fn purge(&self, tasks: Vec<TaskId>) -> transom_scheduler::Result<()> {
         let mut inner = self.inner.lock().unwrap();
         for task in tasks {
             if let Some(record) = inner.tasks.get(&task) {
@@ -264,18 +264,18 @@ impl Launcher for Scripted {
         Arc::new(self.inner.lock().unwrap().tasks.clone())
     }
 
-    fn waiting(&self) -> Vec<Waiting> {
+    fn pending(&self) -> Vec<PendingTask> {
         let inner = self.inner.lock().unwrap();
         let reasons = Arc::new(Reasons {
-            last: [(Reason::UnfulfilledCondition, 1)].into(),
+            last: [(Reason::UnfulfilledConstraint, 1)].into(),
             last_offers: 1,
-            last_conditions: [(0, 1)].into(),
+            last_constraints: [(0, 1)].into(),
             ..Reasons::default()
         });
         inner
             .wanted
             .values()
-            .map(|wanted| Waiting {
+            .map(|wanted| PendingTask {
                 task: wanted.id.clone(),
                 run_spec: wanted.spec.id.clone(),
                 version: String::new(),
@@ -286,8 +286,8 @@ impl Launcher for Scripted {
             .collect()
     }
 
-    fn connection(&self) -> Connection {
-        Connection {
+    fn subscription(&self) -> SubscriptionStatus {
+        SubscriptionStatus {
             framework_id: Some("f1".into()),
             connected: true,
             master: None,
@@ -318,7 +318,7 @@ impl Matcher for Colons {
         Ok(errors.map(error).collect())
     }
 
-    fn jury(&self, agents: Vec<Agent>) -> Box<dyn Jury> {
+    fn match_session(&self, agents: Vec<Agent>) -> Box<dyn MatchSession> {
         Box::new(Attributes(agents))
     }
 }
@@ -327,7 +327,7 @@ impl Matcher for Colons {
 struct Attributes(Vec<Agent>);
 
 #[async_trait]
-impl Jury for Attributes {
+impl MatchSession for Attributes {
     async fn judge(&mut self, task: &Task) -> Result<Vec<Verdict>, CallError> {
         let has = |agent: &Agent, condition: &Condition| {
             let text = |attribute: &Attribute| match &attribute.value {
@@ -382,7 +382,7 @@ impl Cluster for OneAgent {
         file: &str,
         offset: Option<u64>,
         length: u64,
-    ) -> transom_cluster::Result<Piece> {
+    ) -> transom_cluster::Result<FileChunk> {
         let text = format!("{file} of {task} of {framework} on {}:{}\n", agent.0, agent.1);
         let written = match (task.as_str(), file) {
             ("binary", "stdout") => BINARY,
@@ -393,7 +393,7 @@ impl Cluster for OneAgent {
         // A few bytes at a time, as agents give pages.
         let end = (offset + length.min(7)).min(size);
         let data = written[offset as usize..end as usize].to_vec();
-        Ok(Piece { data, offset, size })
+        Ok(FileChunk { data, offset, size })
     }
 }
 
@@ -431,7 +431,7 @@ impl Site {
         let token = CancellationToken::new();
         let (elected, standing) = watch::channel(Standing::Here);
         let matcher = Arc::new(Colons::default());
-        let (router, mut role) = start::assemble(
+        let (router, mut runner) = start::assemble(
             config.clone(),
             Forwarder::new(start::VIA, "localhost:1").unwrap(),
             Arc::clone(&matcher) as Arc<dyn Matcher>,
@@ -445,7 +445,8 @@ impl Site {
             events.recv().await.map(|event| (event, events))
         });
         let (launcher, kept, stop) = (Arc::clone(&scheduler), Arc::clone(&store), token.clone());
-        let running = tokio::spawn(async move { role.lead_with(launcher, events.boxed(), kept, stop).await });
+        let running =
+            tokio::spawn(async move { runner.lead_with(launcher, events.boxed(), kept, stop).await });
         Self {
             scheduler,
             matcher,

@@ -70,7 +70,7 @@ impl Setup {
         if let Some(jobs) = &self.jobs {
             let _ = write!(
                 toml,
-                "[workflow]\nport = 0\ncontainers = false\nframework_name = {}\nframework_role = {role}\n\
+                "[workflow]\nport = 0\ncontainers = false\nframework_name = {}\nrole = {role}\n\
                  user = {task_user}\nfailover_timeout = {failover}\ntask_disk = 0.0\n\
                  [discovery]\nlistener = \"127.0.0.1\"\nport = 0\nhttp_listener = \"127.0.0.1\"\nhttp_port = 0\n\
                  external_on = false\n",

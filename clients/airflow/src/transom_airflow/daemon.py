@@ -69,7 +69,7 @@ class Daemon:
         self._ask("DELETE", self._path(task_id))
 
     def events(self, since: int | str, wait: int = 0) -> dict[str, Any]:
-        """What changed after `since`: `events`, `next` and `anew`; with `"last"` only where to begin."""
+        """What changed after `since`: `events`, `next` and `reset`; with `"last"` only where to begin."""
         answer = self._ask("GET", "/v0/events", params={"since": since, "wait": wait})
         return cast("dict[str, Any]", answer.json())
 
@@ -94,7 +94,7 @@ class Daemon:
         return cast("list[dict[str, Any]]", answer.json()["queue"])
 
     def why(self, task_id: str) -> dict[str, Any] | None:
-        """Why a job waits: `code`, `message` and `unmet`; `None` where the daemon does not say."""
+        """Why a job waits: `code`, `message` and `unsatisfied_constraints`; `None` where the daemon does not say."""
         try:
             queue = self._ask("GET", "/v0/queue", params={"task_id": task_id}).json()["queue"]
             reason = queue[0]["reason"]

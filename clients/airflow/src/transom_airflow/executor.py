@@ -313,8 +313,8 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
                 continue
             why = entry["reason"]
             # The message has counts in it, which change all the time.
-            reason = (why["code"], tuple(why["unmet"]))
-            if reason != job.reason and (why["unmet"] or entry["waited"] >= WHY_AFTER):
+            reason = (why["code"], tuple(why["unsatisfied_constraints"]))
+            if reason != job.reason and (why["unsatisfied_constraints"] or entry["waited"] >= WHY_AFTER):
                 job.reason, job.why = reason, why["message"]
                 self._note(job.key, job.log_path, "waiting for a place", why["message"], "warning")
 

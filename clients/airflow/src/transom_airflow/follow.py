@@ -113,7 +113,7 @@ class Follow:
             self._ask_why_at = time.monotonic() + WHY_EVERY
             why = self.daemon.why(self.task_id)
             # Its message counts agents and changes all the time.
-            kind = why and (why.get("code"), why.get("unmet"))
+            kind = why and (why.get("code"), why.get("unsatisfied_constraints"))
             if why and kind != self._why:
                 self._why = kind
                 self.log.warning("%s waits: %s", self.task_id, why["message"])

@@ -9,7 +9,7 @@ use transom_web::ApiError;
 
 use super::query::Query;
 use super::{Api, error};
-use crate::bus::{Listener, Wish};
+use crate::bus::{Listener, StreamKey};
 use crate::core::command::Origin;
 
 const EVENT_STREAM: &str = "text/event-stream";
@@ -32,7 +32,7 @@ pub(super) async fn stream(
         let text = format!("Events are only told to clients that send the header Accept: {EVENT_STREAM}");
         return Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, text));
     }
-    let wish = Wish {
+    let key = StreamKey {
         query: EventQuery {
             event_types: query.all("event_type").map(str::to_owned).collect(),
             expression: query.get("filter").map(str::to_owned),
@@ -51,7 +51,7 @@ pub(super) async fn stream(
     let subscription = api
         .lead()?
         .bus
-        .attach(wish, listener)
+        .attach(key, listener)
         .await
         .map_err(|refused| match refused {
             OpenError::Refused(text) => ApiError::bad_request(text),

@@ -35,7 +35,7 @@ pub(super) async fn leader(State(api): State<Api>) -> Result<Response, ApiError>
 pub(super) async fn info(State(api): State<Api>) -> Response {
     let config = &api.shared.config;
     let lead = api.shared.lead.load();
-    let connection = lead.as_ref().map(|lead| lead.scheduler.connection());
+    let connection = lead.as_ref().map(|lead| lead.scheduler.subscription());
     let mut info = json!({
         "name": config.framework_name,
         "version": API_VERSION,

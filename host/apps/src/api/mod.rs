@@ -37,7 +37,7 @@ use crate::config::Config;
 use crate::core::command::{Command, Origin, Refusal, Reply, ask};
 use crate::core::mirror::CatchUp;
 use crate::core::snapshot::Snapshot;
-use crate::role::Lead;
+use crate::runner::LeaderHandles;
 use crate::seams::Policies;
 
 /// How long a request waits for the core, which may wait for the store.
@@ -59,10 +59,10 @@ pub(crate) struct Shared {
     pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
     pub(crate) policies: Arc<dyn Policies>,
     /// Empty while this daemon does not lead.
-    pub(crate) lead: Arc<ArcSwapOption<Lead>>,
+    pub(crate) lead: Arc<ArcSwapOption<LeaderHandles>>,
     pub(crate) standing: watch::Receiver<Standing>,
     /// Told when `lead` changes.
-    pub(crate) turned: watch::Receiver<()>,
+    pub(crate) leader_changes: watch::Receiver<()>,
     pub(crate) forwarder: Forwarder,
     /// Asks the mirror to catch up.
     pub(crate) syncs: mpsc::Sender<CatchUp>,
@@ -74,7 +74,7 @@ impl Api {
     }
 
     /// What only a leading daemon has; refused when this one has just stopped leading.
-    fn lead(&self) -> Result<Arc<Lead>, Refusal> {
+    fn lead(&self) -> Result<Arc<LeaderHandles>, Refusal> {
         self.shared.lead.load_full().ok_or(Refusal::Stopped)
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use transom_scheduler::{Reason, Reasons, Waiting};
+use transom_scheduler::{PendingTask, Reason, Reasons};
 use transom_web::{ApiError, Json};
 
 use super::Api;
@@ -17,7 +17,7 @@ use crate::time::Moment;
 /// The reasons that upstream's clients know, in upstream's order, with what the scheduler calls them.
 const FUNNEL: [(&str, Option<Reason>); 10] = [
     ("UnfulfilledRole", Some(Reason::UnfulfilledRole)),
-    ("UnfulfilledConstraint", Some(Reason::UnfulfilledCondition)),
+    ("UnfulfilledConstraint", Some(Reason::UnfulfilledConstraint)),
     ("NoCorrespondingReservationFound", None),
     ("AgentMaintenance", None),
     ("InsufficientCpus", Some(Reason::InsufficientCpus)),
@@ -32,8 +32,8 @@ const FUNNEL: [(&str, Option<Reason>); 10] = [
 pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Response, ApiError> {
     let embed_reasons = query.embeds("reasons");
     let snapshot = api.snapshot();
-    let waiting = api.lead()?.scheduler.waiting();
-    let mut by_app: BTreeMap<AppId, Vec<&Waiting>> = BTreeMap::new();
+    let waiting = api.lead()?.scheduler.pending();
+    let mut by_app: BTreeMap<AppId, Vec<&PendingTask>> = BTreeMap::new();
     for one in &waiting {
         if let Ok(id) = AppId::parse(&one.run_spec) {
             by_app.entry(id).or_default().push(one);
@@ -47,7 +47,7 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Result<Respons
     Ok(Json(json!({"queue": queue})).into_response())
 }
 
-fn shown(view: &AppView, waiting: &[&Waiting], now: Moment, embed_reasons: bool) -> Value {
+fn shown(view: &AppView, waiting: &[&PendingTask], now: Moment, embed_reasons: bool) -> Value {
     let since = waiting.iter().map(|one| one.since).min().map(Moment::from);
     let left = waiting
         .iter()

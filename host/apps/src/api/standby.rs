@@ -114,7 +114,7 @@ async fn carry_out(api: &Api, request: Request, next: Next) -> Result<Response, 
 
 /// Waits for somebody who leads, other than `failed`.
 async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader, ApiError> {
-    let (mut standing, mut turned) = (api.shared.standing.clone(), api.shared.turned.clone());
+    let (mut standing, mut leader_changes) = (api.shared.standing.clone(), api.shared.leader_changes.clone());
     loop {
         if api.shared.lead.load().is_some() {
             return Ok(Leader::Here);
@@ -129,11 +129,11 @@ async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader,
         let changed = async {
             tokio::select! {
                 changed = standing.changed() => changed,
-                changed = turned.changed() => changed,
+                changed = leader_changes.changed() => changed,
             }
         };
         if !matches!(timeout_at(end, changed).await, Ok(Ok(()))) {
-            return Err(nobody_leads(api));
+            return Err(no_leader_error(api));
         }
     }
 }
@@ -143,7 +143,7 @@ fn store_away(api: &Api) -> bool {
     *api.shared.standing.borrow() == Standing::StoreAway
 }
 
-fn nobody_leads(api: &Api) -> ApiError {
+fn no_leader_error(api: &Api) -> ApiError {
     if store_away(api) {
         let text = "The state store cannot be reached, and without it nobody leads. Nothing was changed. Try again later.";
         return error::later(text.to_owned());

@@ -11,7 +11,7 @@ use transom_plugins::CallError;
 use transom_plugins::events::{Decision, Event, OpenError};
 
 use super::stream::{Chunk, Subscriber, Subscription};
-use super::{Bus, Listener, Lost, MAX_EVENT, Metrics, Published, Wish, frame};
+use super::{Bus, Listener, Lost, MAX_EVENT, Metrics, Published, StreamKey, frame};
 use crate::seams::View;
 
 /// Events asked about at a time.
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// One group.
 #[derive(Debug)]
 pub(super) struct Group {
-    pub(super) wish: Wish,
+    pub(super) key: StreamKey,
     view: Arc<dyn View>,
     subscribers: Mutex<Vec<Subscriber>>,
     /// Bytes of events that were published and not yet decided.
@@ -50,9 +50,9 @@ enum Unanswered {
 }
 
 impl Group {
-    pub(super) fn new(wish: Wish, view: Arc<dyn View>) -> Self {
+    pub(super) fn new(key: StreamKey, view: Arc<dyn View>) -> Self {
         Self {
-            wish,
+            key,
             view,
             subscribers: Mutex::new(Vec::new()),
             behind: AtomicUsize::new(0),
@@ -62,7 +62,7 @@ impl Group {
 
     /// Adds a subscriber, who is told events from the number `from` on.
     pub(super) fn add(&self, id: u64, from: u64, bus: Bus, listener: Listener) -> Subscription {
-        let (subscriber, subscription) = super::stream::open(id, from, bus, self.wish.clone(), listener);
+        let (subscriber, subscription) = super::stream::open(id, from, bus, self.key.clone(), listener);
         self.subscribers().push(subscriber);
         subscription
     }
@@ -132,7 +132,7 @@ impl Group {
                     replaced
                 }
             };
-            let id = self.wish.ids.then_some((term, event.sequence));
+            let id = self.key.ids.then_some((term, event.sequence));
             frame::append(&mut text, event.kind, replaced.as_deref().unwrap_or(body), id);
             events += 1;
         }
@@ -144,7 +144,7 @@ impl Group {
 
     fn body<'a>(&self, event: &'a Published) -> &'a str {
         match &event.light {
-            Some(light) if self.wish.light => light,
+            Some(light) if self.key.light => light,
             _ => &event.body,
         }
     }

@@ -47,7 +47,7 @@ pub(crate) const MAX_EVENT: usize = 1 << 20;
 
 /// What a stream is asked for, as far as it makes a difference to the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Wish {
+pub(crate) struct StreamKey {
     pub(crate) query: Query,
     /// Upstream's plan form, which `plan-format=light` asks for.
     pub(crate) light: bool,
@@ -139,7 +139,7 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     sequence: u64,
-    groups: HashMap<Wish, Arc<Group>>,
+    groups: HashMap<StreamKey, Arc<Group>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -287,20 +287,20 @@ impl Bus {
     }
 
     /// Opens a stream. Its first event is its own `event_stream_attached`, if the query lets it pass.
-    pub(crate) async fn attach(&self, wish: Wish, listener: Listener) -> Result<Subscription, OpenError> {
-        let known = self.state().groups.contains_key(&wish);
+    pub(crate) async fn attach(&self, key: StreamKey, listener: Listener) -> Result<Subscription, OpenError> {
+        let known = self.state().groups.contains_key(&key);
         let view = if known {
             None
         } else {
-            Some(self.shared.policies.open_view(wish.query.clone()).await?)
+            Some(self.shared.policies.open_view(key.query.clone()).await?)
         };
         let id = self.shared.subscriber.fetch_add(1, Ordering::Relaxed);
         let mut slow = Vec::new();
         let subscription = {
             let mut state = self.state();
-            let group = match (state.groups.get(&wish), view) {
+            let group = match (state.groups.get(&key), view) {
                 (Some(group), _) => Some(Arc::clone(group)),
-                (None, Some(view)) => Some(self.gather(&mut state, &wish, view)),
+                (None, Some(view)) => Some(self.gather(&mut state, &key, view)),
                 (None, None) => None,
             };
             group.map(|group| {
@@ -317,31 +317,31 @@ impl Bus {
                 Ok(subscription)
             }
             // The last of the group left while we looked: make a new one.
-            None => Box::pin(self.attach(wish, listener)).await,
+            None => Box::pin(self.attach(key, listener)).await,
         }
     }
 
     /// Makes the group of a wish that nobody had, and lets it work.
-    fn gather(&self, state: &mut State, wish: &Wish, view: Arc<dyn View>) -> Arc<Group> {
-        let group = Arc::new(Group::new(wish.clone(), view));
+    fn gather(&self, state: &mut State, key: &StreamKey, view: Arc<dyn View>) -> Arc<Group> {
+        let group = Arc::new(Group::new(key.clone(), view));
         let events = self.shared.events.subscribe();
         self.shared
             .tracker
             .spawn(group::run(Arc::clone(&group), events, self.clone()));
-        state.groups.insert(wish.clone(), Arc::clone(&group));
+        state.groups.insert(key.clone(), Arc::clone(&group));
         group
     }
 
     /// Takes a subscriber away and tells the others.
-    fn detach(&self, wish: &Wish, id: u64, listener: &Listener) {
+    fn detach(&self, key: &StreamKey, id: u64, listener: &Listener) {
         self.shared.metrics.streams.dec();
         {
             let mut state = self.state();
-            if let Some(group) = state.groups.get(wish)
+            if let Some(group) = state.groups.get(key)
                 && group.remove(id)
             {
                 group.stop.cancel();
-                state.groups.remove(wish);
+                state.groups.remove(key);
             }
         }
         self.publish(shapes::detached(listener));
@@ -353,10 +353,10 @@ impl Bus {
             let mut state = self.state();
             if state
                 .groups
-                .get(&group.wish)
+                .get(&group.key)
                 .is_some_and(|present| Arc::ptr_eq(present, group))
             {
-                state.groups.remove(&group.wish);
+                state.groups.remove(&group.key);
             }
         }
         let closed = group.close_all(reason);

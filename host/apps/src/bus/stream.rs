@@ -12,7 +12,7 @@ use futures::Stream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
-use super::{Bus, Listener, Wish, frame};
+use super::{Bus, Listener, StreamKey, frame};
 
 /// Events that may wait for a subscriber; one more closes its stream.
 pub(crate) const MOST_WAITING: usize = 1024;
@@ -83,7 +83,7 @@ pub(super) fn open(
     id: u64,
     from: u64,
     bus: Bus,
-    wish: Wish,
+    key: StreamKey,
     listener: Listener,
 ) -> (Subscriber, Subscription) {
     let (queue, chunks) = mpsc::channel(MOST_WAITING);
@@ -99,7 +99,7 @@ pub(super) fn open(
     let leaving = Leaving {
         id,
         bus,
-        wish,
+        key,
         listener,
     };
     (
@@ -164,12 +164,12 @@ impl Stream for Subscription {
 struct Leaving {
     id: u64,
     bus: Bus,
-    wish: Wish,
+    key: StreamKey,
     listener: Listener,
 }
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        self.bus.detach(&self.wish, self.id, &self.listener);
+        self.bus.detach(&self.key, self.id, &self.listener);
     }
 }

@@ -21,12 +21,12 @@ fn bus(components: &Arc<Components>) -> Bus {
     )
 }
 
-fn wish(expression: Option<&str>) -> Wish {
+fn key(expression: Option<&str>) -> StreamKey {
     let query = Query {
         expression: expression.map(str::to_owned),
         ..Query::default()
     };
-    Wish {
+    StreamKey {
         query,
         light: false,
         ids: true,
@@ -72,7 +72,7 @@ async fn everybody_gets_everything_in_order_through_one_view() {
     let bus = bus(&components);
     let mut streams = Vec::new();
     for _ in 0..3 {
-        streams.push(bus.attach(wish(None), listener()).await.unwrap());
+        streams.push(bus.attach(key(None), listener()).await.unwrap());
     }
     for number in 0..50 {
         bus.publish(draft(number));
@@ -100,7 +100,7 @@ async fn an_event_that_is_published_while_the_first_stream_attaches_reaches_it_w
     // Nobody listens yet, so there is no text; then somebody attaches, and only then is the event sent.
     let texts = bus.is_heard().then(|| Texts::of(&event));
     assert!(texts.is_none());
-    let mut stream = bus.attach(wish(None), listener()).await.unwrap();
+    let mut stream = bus.attach(key(None), listener()).await.unwrap();
     bus.number_and_send(event, texts);
     let text = frames(&mut stream, 2).await;
     assert!(text.contains("\"number\":1"), "{text}");
@@ -111,7 +111,7 @@ async fn thousands_of_events_go_through_in_batches() {
     const EVENTS: usize = 5000;
     let components = Components::new();
     let bus = bus(&components);
-    let mut stream = bus.attach(wish(None), listener()).await.unwrap();
+    let mut stream = bus.attach(key(None), listener()).await.unwrap();
     let began = std::time::Instant::now();
     let publisher = bus.clone();
     let publishing = tokio::spawn(async move {
@@ -136,12 +136,12 @@ async fn thousands_of_events_go_through_in_batches() {
 async fn who_reads_too_slowly_is_told_and_closed() {
     let components = Components::new();
     let bus = bus(&components);
-    let mut slow = bus.attach(wish(None), listener()).await.unwrap();
+    let mut slow = bus.attach(key(None), listener()).await.unwrap();
     let mut other = bus
         .attach(
-            Wish {
+            StreamKey {
                 ids: false,
-                ..wish(None)
+                ..key(None)
             },
             listener(),
         )
@@ -178,7 +178,7 @@ async fn who_reads_too_slowly_is_told_and_closed() {
 async fn replacements_keep_kind_and_time() {
     let components = Components::new();
     let bus = bus(&components);
-    let mut stream = bus.attach(wish(Some("replace")), listener()).await.unwrap();
+    let mut stream = bus.attach(key(Some("replace")), listener()).await.unwrap();
     bus.publish(draft(1));
     let text = frames(&mut stream, 2).await;
     let last = text
@@ -197,8 +197,8 @@ async fn replacements_keep_kind_and_time() {
 async fn leaving_is_told_to_those_who_stay() {
     let components = Components::new();
     let bus = bus(&components);
-    let mut stays = bus.attach(wish(None), listener()).await.unwrap();
-    let leaves = bus.attach(wish(None), listener()).await.unwrap();
+    let mut stays = bus.attach(key(None), listener()).await.unwrap();
+    let leaves = bus.attach(key(None), listener()).await.unwrap();
     frames(&mut stays, 2).await;
     drop(leaves);
     assert!(frames(&mut stays, 1).await.contains("event_stream_detached"));
@@ -213,7 +213,7 @@ async fn leaving_is_told_to_those_who_stay() {
 async fn an_idle_stream_shows_that_it_lives() {
     let components = Components::new();
     let bus = bus(&components);
-    let mut stream = bus.attach(wish(None), listener()).await.unwrap();
+    let mut stream = bus.attach(key(None), listener()).await.unwrap();
     frames(&mut stream, 1).await;
     let began = tokio::time::Instant::now();
     assert_eq!(next(&mut stream).await.unwrap(), "\r\n");
@@ -245,13 +245,13 @@ fn numbers(text: &str) -> Vec<u64> {
 async fn an_event_that_is_too_large_is_replaced_for_those_who_name_that() {
     let components = Components::new();
     let bus = bus(&components);
-    let mut plain = bus.attach(wish(None), listener()).await.unwrap();
-    let naming = Wish {
+    let mut plain = bus.attach(key(None), listener()).await.unwrap();
+    let naming = StreamKey {
         query: Query {
             event_types: vec!["event_too_large_event".to_owned()],
             ..Query::default()
         },
-        ..wish(None)
+        ..key(None)
     };
     let mut told = bus.attach(naming, listener()).await.unwrap();
     frames(&mut plain, 2).await;
@@ -294,7 +294,7 @@ async fn an_event_that_is_too_large_is_replaced_for_those_who_name_that() {
 async fn a_replacement_that_is_too_large_is_dropped() {
     let components = Components::new();
     let bus = bus(&components);
-    let mut stream = bus.attach(wish(Some("grow")), listener()).await.unwrap();
+    let mut stream = bus.attach(key(Some("grow")), listener()).await.unwrap();
     frames(&mut stream, 1).await;
     bus.publish(draft(1));
     bus.publish(Draft {
@@ -312,7 +312,7 @@ async fn a_replacement_that_is_too_large_is_dropped() {
 async fn an_event_that_the_component_traps_on_harms_itself_alone() {
     let components = Components::new();
     let bus = bus(&components);
-    let mut stream = bus.attach(wish(None), listener()).await.unwrap();
+    let mut stream = bus.attach(key(None), listener()).await.unwrap();
     frames(&mut stream, 1).await;
     *components.traps_on.lock().unwrap() = Some("poison".to_owned());
     // Nothing awaits between these: they are one batch.
@@ -343,7 +343,7 @@ async fn an_event_that_the_component_traps_on_harms_itself_alone() {
 async fn a_component_that_decides_nothing_closes_its_streams_with_the_reason() {
     let components = Components::new();
     let bus = bus(&components);
-    let mut stream = bus.attach(wish(None), listener()).await.unwrap();
+    let mut stream = bus.attach(key(None), listener()).await.unwrap();
     frames(&mut stream, 1).await;
     components.broken.store(true, Ordering::SeqCst);
     let before = components.batches.load(Ordering::SeqCst);
@@ -365,7 +365,7 @@ async fn a_component_that_decides_nothing_closes_its_streams_with_the_reason() {
 async fn what_waits_for_a_component_is_bounded_in_bytes() {
     let components = Components::new();
     let bus = bus(&components);
-    let mut stream = bus.attach(wish(None), listener()).await.unwrap();
+    let mut stream = bus.attach(key(None), listener()).await.unwrap();
     frames(&mut stream, 1).await;
     components.stuck.store(true, Ordering::SeqCst);
     let text = "x".repeat(MAX_EVENT / 2);
@@ -389,7 +389,7 @@ async fn what_waits_for_a_component_is_bounded_in_bytes() {
     assert!(last.contains("does not keep up"), "{last}");
     // Others come and are served.
     components.stuck.store(false, Ordering::SeqCst);
-    let mut other = bus.attach(wish(None), listener()).await.unwrap();
+    let mut other = bus.attach(key(None), listener()).await.unwrap();
     bus.publish(draft(7));
     assert_eq!(numbers(&frames(&mut other, 2).await), [7]);
 }
@@ -398,10 +398,10 @@ async fn what_waits_for_a_component_is_bounded_in_bytes() {
 async fn who_leaves_many_bytes_waiting_is_closed_and_others_are_not() {
     let components = Components::new();
     let bus = bus(&components);
-    let mut slow = bus.attach(wish(None), listener()).await.unwrap();
-    let other = Wish {
+    let mut slow = bus.attach(key(None), listener()).await.unwrap();
+    let other = StreamKey {
         ids: false,
-        ..wish(None)
+        ..key(None)
     };
     let mut other = bus.attach(other, listener()).await.unwrap();
     frames(&mut other, 1).await;
@@ -427,7 +427,7 @@ async fn received(query: &[&str], light: bool, published: &[&'static str]) -> Ve
     let components = Components::new();
     let bus = bus(&components);
     let event_types = query.iter().map(|kind| (*kind).to_owned()).collect();
-    let wish = Wish {
+    let key = StreamKey {
         query: Query {
             event_types,
             ..Query::default()
@@ -435,7 +435,7 @@ async fn received(query: &[&str], light: bool, published: &[&'static str]) -> Ve
         light,
         ids: false,
     };
-    let stream = bus.attach(wish, listener()).await.unwrap();
+    let stream = bus.attach(key, listener()).await.unwrap();
     for kind in published {
         bus.publish(Draft { kind, ..draft(0) });
     }
@@ -497,9 +497,9 @@ async fn fixtures() {
                 let bus = bus(&components);
                 let mut stream = bus
                     .attach(
-                        Wish {
+                        StreamKey {
                             ids: false,
-                            ..wish(None)
+                            ..key(None)
                         },
                         listener(),
                     )

@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transom_scheduler::{Event, Launcher, RunSpec, Wanted};
+use transom_scheduler::{Event, RunSpec, SchedulerApi, TaskRequest};
 use transom_store::Store;
 
 use crate::Result;
@@ -40,7 +40,7 @@ use crate::task::{LaunchSettings, is_ours, run_spec};
 use crate::time::Moment;
 use command::{Command, Report};
 use outbox::Demands;
-use persist::{AppRecord, Changes, Shelf};
+use persist::{AppRecord, Changes, Repository};
 use snapshot::{AppView, Snapshot};
 
 /// How often time alone makes a difference: instances that nobody hears from, and what the store did not take.
@@ -52,7 +52,7 @@ const OUTBOX: usize = 1;
 
 /// What the core is made of.
 pub(crate) struct Parts {
-    pub(crate) scheduler: Arc<dyn Launcher>,
+    pub(crate) scheduler: Arc<dyn SchedulerApi>,
     pub(crate) events: BoxStream<'static, Event>,
     pub(crate) commands: mpsc::Receiver<Command>,
     pub(crate) reports: mpsc::Receiver<Report>,
@@ -66,7 +66,7 @@ pub(crate) struct Parts {
 
 /// What was stored, read back before anything starts.
 pub(crate) struct Stored {
-    shelf: Shelf,
+    repository: Repository,
     apps: Vec<AppRecord>,
     deployments: Vec<Deployment>,
     /// The number of this start.
@@ -76,11 +76,11 @@ pub(crate) struct Stored {
 impl Stored {
     /// Reads everything, and counts this start.
     pub(crate) async fn load(store: Arc<dyn Store>, prefix: &str) -> Result<Self> {
-        let shelf = Shelf::new(store, prefix);
-        let (apps, deployments) = shelf.load().await?;
-        let term = shelf.next_term().await?;
+        let repository = Repository::new(store, prefix);
+        let (apps, deployments) = repository.load().await?;
+        let term = repository.next_term().await?;
         Ok(Self {
-            shelf,
+            repository,
             apps,
             deployments,
             term,
@@ -116,9 +116,9 @@ impl AppState {
             .collect()
     }
 
-    fn wanted(&self, instance: &Instance) -> Wanted {
+    fn wanted(&self, instance: &Instance) -> TaskRequest {
         let not_before = self.backoff.until(Moment::now()).map(Moment::timestamp);
-        Wanted {
+        TaskRequest {
             id: instance.task(),
             spec: Arc::clone(&self.spec),
             not_before,
@@ -138,7 +138,7 @@ impl AppState {
 
 /// The actor.
 pub(crate) struct Core {
-    shelf: Shelf,
+    repository: Repository,
     checker: Checker,
     bus: Bus,
     role: String,
@@ -171,7 +171,7 @@ pub(crate) fn start(
         ..
     } = parts;
     let mut core = Core {
-        shelf: stored.shelf,
+        repository: stored.repository,
         checker: parts.checker,
         bus: parts.bus,
         role: parts.role,
@@ -330,11 +330,11 @@ impl Core {
         let stopped = done == Some(ActionKind::StopApplication);
         if last {
             let mut changes = Changes::default();
-            self.shelf.delete_deployment(&mut changes, &deployment_id);
+            self.repository.delete_deployment(&mut changes, &deployment_id);
             if stopped {
-                self.shelf.delete_app(&mut changes, id);
+                self.repository.delete_app(&mut changes, id);
             }
-            if let Err(error) = self.shelf.commit(changes).await {
+            if let Err(error) = self.repository.commit(changes).await {
                 tracing::warn!(deployment = deployment_id, %error, "the end of a deployment cannot be stored yet");
                 return false;
             }

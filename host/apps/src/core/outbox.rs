@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::TaskId;
-use transom_scheduler::{Launcher, Wanted};
+use transom_scheduler::{SchedulerApi, TaskRequest};
 
 /// Pause after a demand that was not taken.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -18,13 +18,13 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Demands that were not passed on yet. Bounded by the number of tasks.
 #[derive(Debug, Default)]
 pub(super) struct Demands {
-    want: BTreeMap<TaskId, Wanted>,
+    want: BTreeMap<TaskId, TaskRequest>,
     release: BTreeSet<TaskId>,
     forget: BTreeSet<TaskId>,
 }
 
 impl Demands {
-    pub(super) fn want(&mut self, wanted: Wanted) {
+    pub(super) fn want(&mut self, wanted: TaskRequest) {
         self.want.insert(wanted.id.clone(), wanted);
     }
 
@@ -44,7 +44,7 @@ impl Demands {
 
 /// Passes demands on, in order, until the core ends.
 pub(super) async fn run(
-    scheduler: Arc<dyn Launcher>,
+    scheduler: Arc<dyn SchedulerApi>,
     mut demands: mpsc::Receiver<Demands>,
     token: CancellationToken,
 ) {
@@ -63,14 +63,14 @@ pub(super) async fn run(
         want_all(&*scheduler, &token, want.into_values().collect()).await;
         let release: Vec<TaskId> = release.into_iter().collect();
         if !release.is_empty() {
-            let refused = insist(&token, "release", || scheduler.release(release.clone(), None)).await;
+            let refused = insist(&token, "release", || scheduler.kill(release.clone(), None)).await;
             if let Err(error) = refused {
                 tracing::error!(%error, tasks = release.len(), "the scheduler will not end these tasks");
             }
         }
         // One record that cannot be forgotten must not keep the others; it is tried again after the next restart.
         for task in forget {
-            if let Err(error) = scheduler.forget(vec![task.clone()]).await {
+            if let Err(error) = scheduler.purge(vec![task.clone()]).await {
                 tracing::warn!(%task, %error, "the record of an ended task stays");
             }
         }
@@ -78,13 +78,13 @@ pub(super) async fn run(
 }
 
 /// Wants tasks. One that the scheduler will never take is left out, so that it does not hold up the others.
-async fn want_all(scheduler: &dyn Launcher, token: &CancellationToken, tasks: Vec<Wanted>) {
+async fn want_all(scheduler: &dyn SchedulerApi, token: &CancellationToken, tasks: Vec<TaskRequest>) {
     let mut batches = vec![tasks];
     while let Some(batch) = batches.pop() {
         if batch.is_empty() {
             continue;
         }
-        let Err(error) = insist(token, "want", || scheduler.want(batch.clone())).await else {
+        let Err(error) = insist(token, "want", || scheduler.submit(batch.clone())).await else {
             continue;
         };
         match batch.as_slice() {
@@ -124,7 +124,7 @@ mod tests {
 
     use async_trait::async_trait;
     use serde_json::json;
-    use transom_scheduler::{Connection, Error, Tasks, Waiting};
+    use transom_scheduler::{Error, PendingTask, SubscriptionStatus, Tasks};
 
     use super::*;
     use crate::task::{LaunchSettings, run_spec};
@@ -139,8 +139,8 @@ mod tests {
     }
 
     #[async_trait]
-    impl Launcher for Picky {
-        async fn want(&self, tasks: Vec<Wanted>) -> transom_scheduler::Result<()> {
+    impl SchedulerApi for Picky {
+        async fn submit(&self, tasks: Vec<TaskRequest>) -> transom_scheduler::Result<()> {
             if tasks.iter().any(|task| task.id.as_str() == "bad") {
                 return Err(Error::BadGroup {
                     group: "bad".into(),
@@ -160,12 +160,12 @@ mod tests {
             Ok(())
         }
 
-        async fn release(&self, tasks: Vec<TaskId>, _: Option<Duration>) -> transom_scheduler::Result<()> {
+        async fn kill(&self, tasks: Vec<TaskId>, _: Option<Duration>) -> transom_scheduler::Result<()> {
             self.released.lock().unwrap().extend(tasks);
             Ok(())
         }
 
-        async fn forget(&self, _: Vec<TaskId>) -> transom_scheduler::Result<()> {
+        async fn purge(&self, _: Vec<TaskId>) -> transom_scheduler::Result<()> {
             Ok(())
         }
 
@@ -173,12 +173,12 @@ mod tests {
             Arc::default()
         }
 
-        fn waiting(&self) -> Vec<Waiting> {
+        fn pending(&self) -> Vec<PendingTask> {
             Vec::new()
         }
 
-        fn connection(&self) -> Connection {
-            Connection {
+        fn subscription(&self) -> SubscriptionStatus {
+            SubscriptionStatus {
                 framework_id: None,
                 connected: true,
                 master: None,
@@ -191,7 +191,7 @@ mod tests {
     async fn a_task_that_is_never_taken_holds_up_no_other() {
         let app = Arc::new(crate::testing::app(&json!({"id": "/a", "cmd": "sleep 1"})));
         let spec = run_spec(&app, &LaunchSettings::default());
-        let wanted = |id: &str| Wanted {
+        let wanted = |id: &str| TaskRequest {
             id: id.into(),
             spec: Arc::clone(&spec),
             not_before: None,
@@ -209,7 +209,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel(1);
         sender.send(demands).await.unwrap();
         drop(sender);
-        let scheduler: Arc<dyn Launcher> = picky.clone();
+        let scheduler: Arc<dyn SchedulerApi> = picky.clone();
         let running = run(scheduler, receiver, CancellationToken::new());
         tokio::time::timeout(PATIENCE, running).await.unwrap();
         let mut taken = picky.taken.lock().unwrap().clone();

@@ -33,7 +33,7 @@ pub(super) struct AppRecord {
 
 /// The job's part of the store.
 #[derive(Clone, Debug)]
-pub(super) struct Shelf {
+pub(super) struct Repository {
     store: Arc<dyn Store>,
     prefix: String,
 }
@@ -45,7 +45,7 @@ pub(super) struct Changes {
     deletes: Vec<String>,
 }
 
-impl Shelf {
+impl Repository {
     pub(super) fn new(store: Arc<dyn Store>, prefix: &str) -> Self {
         Self {
             store,

@@ -127,14 +127,14 @@ impl Core {
         let mut changes = Changes::default();
         for one in prepared {
             if let Some(record) = &one.record {
-                self.shelf.put_app(&mut changes, record);
+                self.repository.put_app(&mut changes, record);
             }
-            self.shelf.put_deployment(&mut changes, &one.deployment);
+            self.repository.put_deployment(&mut changes, &one.deployment);
             if let Some(replaced) = self.deployments.get(&one.id) {
-                self.shelf.delete_deployment(&mut changes, &replaced.id);
+                self.repository.delete_deployment(&mut changes, &replaced.id);
             }
         }
-        self.shelf
+        self.repository
             .commit(changes)
             .await
             .map_err(|error| Refusal::Store(Arc::new(error)))
@@ -433,7 +433,7 @@ impl Core {
             .map(|(id, _)| id.clone());
         let id = id.ok_or_else(|| Refusal::NoDeployment(deployment.to_owned()))?;
         let mut changes = Changes::default();
-        self.shelf.delete_deployment(&mut changes, deployment);
+        self.repository.delete_deployment(&mut changes, deployment);
         // An app that was being deleted is there again: nothing stops it any more.
         let revived = self
             .apps
@@ -444,9 +444,9 @@ impl Core {
                 ..state.record.clone()
             });
         if let Some(record) = &revived {
-            self.shelf.put_app(&mut changes, record);
+            self.repository.put_app(&mut changes, record);
         }
-        self.shelf
+        self.repository
             .commit(changes)
             .await
             .map_err(|error| Refusal::Store(Arc::new(error)))?;

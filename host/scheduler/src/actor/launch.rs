@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use transom_cluster::v1::{self, TaskState};
 use transom_cluster::{Caller, OfferId, TaskId};
 
-use super::compose::{self, Composed, Launches};
-use super::{Actor, SIDE_BY_SIDE};
-use crate::ledger::{BATCH, conflict};
-use crate::link::chain;
-use crate::queue::{Finding, Lot};
-use crate::round::{Placed, Planned, Round};
+use super::launch_builder::{self, BuiltInstance, Launches};
+use super::{Actor, MAX_CONCURRENT_CALLS};
+use crate::error::error_chain;
+use crate::matching::queue::{MatchFailure, TaskBatch};
+use crate::matching::round::{PlacedInstances, PlannedLaunch, Round};
+use crate::store::ledger::{BATCH, conflict};
 use crate::{Event, Phase, Reason, RunSpec, TaskRecord};
 
 /// How long one round may go on before the actor sees to something else.
@@ -37,30 +37,34 @@ impl Actor {
         if self.pool.pass_since().is_none() {
             self.queue.begin_pass(now);
         }
-        let lots = self.queue.ready(now);
-        if lots.is_empty() {
+        let batches = self.queue.ready(now);
+        if batches.is_empty() {
             self.end_pass(false);
             return;
         }
-        self.waiting_changed = true;
+        self.pending_changed = true;
         if self.store_retry.waits(begun) {
-            self.note_all(&lots, Reason::StoreUnavailable, "the state store does not answer");
+            self.note_all(
+                &batches,
+                Reason::StoreUnavailable,
+                "the state store does not answer",
+            );
             self.end_pass(false);
             return;
         }
-        self.metrics.rounds.inc();
-        let placed = self.placed(&lots);
-        let (changed, gone) = self.agents.take_news();
-        self.arbiter.update(changed, gone);
-        let mut round = Round::new(self.pool.bins().to_vec(), placed, self.roles.clone(), now);
-        let mut left = lots.iter();
-        for lot in left.by_ref() {
-            self.queue.tried(lot);
-            if let Some(finding) = round.place(lot, &mut self.arbiter, &mut self.rng).await {
-                for (reason, count) in &finding.reasons {
-                    self.metrics.refused(*reason, *count);
+        self.metrics.matching_rounds.inc();
+        let placed = self.placed(&batches);
+        let (changed, gone) = self.agents.take_changes();
+        self.matcher.update(changed, gone);
+        let mut round = Round::new(self.pool.offers().to_vec(), placed, self.roles.clone(), now);
+        let mut left = batches.iter();
+        for batch in left.by_ref() {
+            self.queue.tried(batch);
+            if let Some(failure) = round.place(batch, &mut self.matcher, &mut self.rng).await {
+                for (reason, count) in &failure.reasons {
+                    self.metrics.rejected(*reason, *count);
                 }
-                self.queue.note(&lot.spec.id, finding);
+                self.queue.note(&batch.spec.id, failure);
             }
             if begun.elapsed() >= ROUND {
                 break;
@@ -69,7 +73,7 @@ impl Actor {
         let planned = round.into_planned();
         if !planned.is_empty() {
             self.queue.launched();
-            self.appetite.fed();
+            self.offer_demand.launched();
         }
         self.launch(caller, planned, now).await;
         let next = left.next();
@@ -86,18 +90,18 @@ impl Actor {
     fn end_pass(&mut self, cut: bool) {
         if self.pool.end_pass() || cut {
             // What was left of the offers that earlier rounds used has not been put to those that were tried later.
-            self.appetite.whet();
+            self.offer_demand.request_revive();
         }
     }
 
     /// Where the instances of each run spec are now. One that is unreachable is nowhere, and
     /// a group is one instance.
-    fn placed(&mut self, lots: &[Lot]) -> HashMap<String, Placed> {
+    fn placed(&mut self, batches: &[TaskBatch]) -> HashMap<String, PlacedInstances> {
         let now = Instant::now();
-        let mut placed: HashMap<String, Placed> = HashMap::new();
-        let specs: HashMap<&str, &RunSpec> = lots
+        let mut placed: HashMap<String, PlacedInstances> = HashMap::new();
+        let specs: HashMap<&str, &RunSpec> = batches
             .iter()
-            .map(|lot| (lot.spec.id.as_str(), &*lot.spec))
+            .map(|batch| (batch.spec.id.as_str(), &*batch.spec))
             .collect();
         let mut groups = BTreeSet::new();
         for record in self.ledger.records().values() {
@@ -122,49 +126,44 @@ impl Actor {
         placed
     }
 
-    fn note_all(&mut self, lots: &[Lot], reason: Reason, message: &str) {
-        for lot in lots {
-            let (offers, message) = (self.pool.bins().len() as u32, Some(message.to_owned()));
+    fn note_all(&mut self, batches: &[TaskBatch], reason: Reason, message: &str) {
+        for batch in batches {
+            let (offers, message) = (self.pool.offers().len() as u32, Some(message.to_owned()));
             let reasons = BTreeMap::from([(reason, 1)]);
             let refused_offers = offers;
             self.queue.note(
-                &lot.spec.id,
-                Finding {
+                &batch.spec.id,
+                MatchFailure {
                     reasons,
                     message,
                     offers,
                     refused_offers,
-                    ..Finding::default()
+                    ..MatchFailure::default()
                 },
             );
-            self.metrics.refused(reason, 1);
+            self.metrics.rejected(reason, 1);
         }
     }
 
     /// Stores the intents, then accepts the offers. What the store does not take stays in the queue.
-    async fn launch(&mut self, caller: &Caller, planned: Vec<Planned>, now: Timestamp) {
-        let mut by_offer: BTreeMap<OfferId, Vec<Composed>> = BTreeMap::new();
+    async fn launch(&mut self, caller: &Caller, planned: Vec<PlannedLaunch>, now: Timestamp) {
+        let mut by_offer: BTreeMap<OfferId, Vec<BuiltInstance>> = BTreeMap::new();
         for planned in planned {
-            let composed = compose::compose(&planned, &self.agents, caller.framework_id(), now);
-            if let Some(composed) = composed {
-                by_offer.entry(planned.assigned.offer).or_default().push(composed);
+            let built = launch_builder::build(&planned, &self.agents, caller.framework_id(), now);
+            if let Some(built) = built {
+                by_offer.entry(planned.assigned.offer).or_default().push(built);
             }
         }
         let mut by_offer = by_offer.into_iter().peekable();
         while by_offer.peek().is_some() {
             let (mut intents, mut accepts) = (Vec::new(), Vec::new());
             while intents.len() < BATCH
-                && let Some((offer, composed)) = by_offer.next()
+                && let Some((offer, built)) = by_offer.next()
             {
                 let mut launches = Launches::default();
-                for composed in composed {
-                    intents.extend(
-                        composed
-                            .records
-                            .into_iter()
-                            .map(|record| self.ledger.share(record)),
-                    );
-                    launches.add(composed.launch);
+                for built in built {
+                    intents.extend(built.records.into_iter().map(|record| self.ledger.intern(record)));
+                    launches.add(built.launch);
                 }
                 accepts.push((offer, launches));
             }
@@ -172,7 +171,7 @@ impl Actor {
                 self.intents_refused(&error, &intents).await;
                 return;
             }
-            self.store_works();
+            self.store_succeeded();
             self.accept(caller, &intents, accepts).await;
         }
     }
@@ -189,7 +188,7 @@ impl Actor {
         let answered_by = Instant::now() + self.times.launch;
         for intent in intents {
             self.queue.remove(intent.wanted());
-            self.doubts.at(intent.id.clone(), answered_by);
+            self.reconcile_schedule.at(intent.id.clone(), answered_by);
         }
         let filters = v1::Filters::refuse(self.times.decline);
         let mut calls = Vec::with_capacity(accepts.len());
@@ -199,22 +198,23 @@ impl Actor {
             calls.push(call.map(|outcome| (tasks, outcome)).boxed());
         }
         let outcomes: Vec<_> = futures::stream::iter(calls)
-            .buffer_unordered(SIDE_BY_SIDE)
+            .buffer_unordered(MAX_CONCURRENT_CALLS)
             .collect()
             .await;
         for (tasks, outcome) in outcomes {
             match outcome {
                 Ok(()) => self.launched(&tasks),
                 Err(error) => {
-                    // Taken or not: the cluster knows, and is asked.
+                    // Allocation or not: the cluster knows, and is asked.
                     self.metrics.call_failed("ACCEPT");
                     tracing::warn!(
                         tasks = tasks.len(),
-                        error = chain(&error),
+                        error = error_chain(&error),
                         "ACCEPT failed; asking about its tasks"
                     );
                     for task in tasks {
-                        self.doubts.at(task, Instant::now() + self.times.ask.base);
+                        self.reconcile_schedule
+                            .at(task, Instant::now() + self.times.ask.base);
                     }
                 }
             }
@@ -234,7 +234,7 @@ impl Actor {
                 updated_at: now,
                 ..TaskRecord::clone(record)
             };
-            let record = self.ledger.assume(launched);
+            let record = self.ledger.update_in_memory(launched);
             self.outbox.push_back(Event::Launched(record));
         }
     }
@@ -244,15 +244,18 @@ impl Actor {
         self.store_failed(error);
         if conflict(error) {
             for intent in intents {
-                match self.ledger.adopt(&intent.id).await {
+                match self.ledger.reload(&intent.id).await {
                     Ok(Some(record)) => {
                         tracing::error!(task = %record.id, "not launched: the store has a record of it already");
                         self.queue.remove(intent.wanted());
-                        self.doubts.at(record.id.clone(), Instant::now());
+                        self.reconcile_schedule.at(record.id.clone(), Instant::now());
                     }
                     Ok(None) => {}
                     Err(error) => {
-                        tracing::warn!(error = chain(&error), "the conflicting record cannot be read");
+                        tracing::warn!(
+                            error = error_chain(&error),
+                            "the conflicting record cannot be read"
+                        );
                     }
                 }
             }
@@ -265,10 +268,10 @@ impl Actor {
             let reasons = BTreeMap::from([(Reason::StoreUnavailable, 1)]);
             self.queue.note(
                 &spec,
-                Finding {
+                MatchFailure {
                     reasons,
-                    message: Some(chain(error)),
-                    ..Finding::default()
+                    message: Some(error_chain(error)),
+                    ..MatchFailure::default()
                 },
             );
         }

@@ -2,7 +2,7 @@
 //!
 //! It works in turns. A turn takes in what is there (commands, news of the cluster, a change of the matcher,
 //! the passing of time) and then settles: statuses are stored, told and acknowledged ([`updates`]), kills and
-//! questions that are due are sent ([`upkeep`]), what waits is matched, for no longer than a round may take,
+//! questions that are due are sent ([`housekeeping`]), what waits is matched, for no longer than a round may take,
 //! and launched ([`launch`]), offers left over are declined, and at last snapshots and events go out. Calls to
 //! store, master and matcher are made one after the other within the turn (independent ones side by side); each
 //! has a deadline of its own.
@@ -10,13 +10,13 @@
 //! Commands are served in every turn, also while the job takes no events; so a job may call the handle from
 //! where it reads its events.
 
-mod compose;
+mod housekeeping;
 mod launch;
+mod launch_builder;
 mod start;
 #[cfg(test)]
 mod tests;
 mod updates;
-mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -30,29 +30,32 @@ use tokio_util::sync::CancellationToken;
 use transom_cluster::scheduler::Event as ClusterEvent;
 use transom_cluster::{AgentId, Caller, TaskId, v1};
 
-use crate::agents::Agents;
-use crate::arbiter::Arbiter;
-use crate::handle::{Command, Shared};
-use crate::ledger::Ledger;
-use crate::link::{News, Up, chain};
-use crate::matcher::MatcherHost;
+use crate::api::handle::{Command, Shared};
+use crate::error::error_chain;
+use crate::matching::agents::Agents;
+use crate::matching::matcher::MatcherHost;
+use crate::matching::matcher_client::MatcherClient;
+use crate::matching::offer_demand::OfferDemand;
+use crate::matching::offer_pool::Pool;
+use crate::matching::queue::Queue;
 use crate::metrics::Metrics;
-use crate::offers::{Appetite, Pool};
-use crate::queue::Queue;
-use crate::retry::{Backoff, Retry, Schedule};
-use crate::{Build, Connection, Error, Event, Reason, Result, TaskRecord, Wanted, transition};
+use crate::store::ledger::Ledger;
+use crate::store::transition;
+use crate::subscription::retry::{Backoff, Retry, Schedule};
+use crate::subscription::{NewSubscription, SubscriptionEvent};
+use crate::{Build, Error, Event, Reason, Result, SubscriptionStatus, TaskRecord, TaskRequest};
 
-pub(crate) use start::Parts;
+pub(crate) use start::Dependencies;
 
 /// How many events may wait for the job, and how many more in the actor before it reads no further news.
 const QUEUE: usize = 256;
 
 /// Calls made side by side.
-const SIDE_BY_SIDE: usize = 8;
+const MAX_CONCURRENT_CALLS: usize = 8;
 
 /// All the times that matter.
 #[derive(Clone, Debug)]
-pub(crate) struct Times {
+pub(crate) struct Timeouts {
     pub(crate) decline: Duration,
     pub(crate) launch: Duration,
     pub(crate) reconcile: Duration,
@@ -66,7 +69,7 @@ pub(crate) struct Times {
     pub(crate) stall: Duration,
 }
 
-impl Times {
+impl Timeouts {
     /// For so long after a subscription a master is not believed that knows nothing of a task: less than passes
     /// between the first question and the second.
     fn patience(&self) -> Duration {
@@ -83,12 +86,12 @@ impl Times {
 /// What came from the cluster and is to be told to the job in the same order.
 enum Inbound {
     Status(Box<v1::TaskStatus>),
-    Tell(Event),
+    Notify(Event),
 }
 
 /// A task to be killed that no record knows, or whose record says that it has ended.
 #[derive(Debug, Default)]
-struct Stray {
+struct Orphan {
     agent: Option<AgentId>,
     grace: Option<Duration>,
 }
@@ -96,11 +99,11 @@ struct Stray {
 struct Actor {
     /// What a run spec without roles accepts.
     roles: Vec<String>,
-    times: Times,
+    times: Timeouts,
     metrics: Metrics,
     shared: Arc<Shared>,
     commands: mpsc::Receiver<Command>,
-    news: mpsc::Receiver<News>,
+    subscription_events: mpsc::Receiver<SubscriptionEvent>,
     events: mpsc::Sender<Event>,
     /// Events that do not fit into the queue to the job.
     outbox: VecDeque<Event>,
@@ -108,21 +111,21 @@ struct Actor {
     inbound: Vec<Inbound>,
     ledger: Ledger,
     queue: Queue,
-    waiting_changed: bool,
+    pending_changed: bool,
     next_ready: Option<Timestamp>,
     pool: Pool,
-    appetite: Appetite,
+    offer_demand: OfferDemand,
     agents: Agents,
     matchers: Box<dyn MatcherHost>,
-    arbiter: Arbiter,
+    matcher: MatcherClient,
     store_retry: Retry,
     kills: Schedule,
-    strays: BTreeMap<TaskId, Stray>,
+    orphans: BTreeMap<TaskId, Orphan>,
     /// Live tasks whose state is in doubt: to be asked about.
-    doubts: Schedule,
+    reconcile_schedule: Schedule,
     next_reconcile: Instant,
     caller: Option<Caller>,
-    connection: Connection,
+    subscription: SubscriptionStatus,
     rng: StdRng,
 }
 
@@ -130,37 +133,37 @@ impl Actor {
     async fn run(mut self, token: CancellationToken) {
         let events = self.events.clone();
         loop {
-            if token.run_until_cancelled(self.settle()).await.is_none() {
+            if token.run_until_cancelled(self.run_turn()).await.is_none() {
                 break;
             }
             let wake = self.wake();
-            let takes_news = self.inbound.is_empty() && self.outbox.len() < QUEUE;
+            let reads_cluster = self.inbound.is_empty() && self.outbox.len() < QUEUE;
             tokio::select! {
                 biased;
                 () = token.cancelled() => break,
                 Some(command) = self.commands.recv() => self.take_commands(command).await,
                 // Room for an event: delivered when the next turn settles.
                 _ = events.reserve(), if !self.outbox.is_empty() => {}
-                Some(news) = self.news.recv(), if takes_news => self.take_news(news),
-                () = self.matchers.changed() => self.arbiter.changed(),
+                Some(event) = self.subscription_events.recv(), if reads_cluster => self.take_subscription_events(event),
+                () = self.matchers.changed() => self.matcher.changed(),
                 () = tokio::time::sleep_until(wake) => {}
             }
         }
         // The counters outlive this scheduler.
         for gauge in [
             &self.metrics.connected,
-            &self.metrics.waiting,
-            &self.metrics.records,
+            &self.metrics.pending_tasks,
+            &self.metrics.tasks,
         ] {
             gauge.set(0);
         }
     }
 
     /// Does all that can be done now.
-    async fn settle(&mut self) {
+    async fn run_turn(&mut self) {
         if self.store_retry.take_due(Instant::now()) {
             // A launch may be what finds out whether the store is back.
-            self.appetite.whet();
+            self.offer_demand.request_revive();
         }
         self.save().await;
         if let Some(caller) = self.caller.clone() {
@@ -187,12 +190,12 @@ impl Actor {
             now + wait.min(Duration::from_hours(1)) + Duration::from_millis(1)
         });
         let stall = self.stalled_since.map(|since| since + self.times.stall);
-        let mut wakes = vec![self.store_retry.next(now), self.arbiter.next(now), ready, stall];
+        let mut wakes = vec![self.store_retry.next(now), self.matcher.next(now), ready, stall];
         if self.caller.is_some() {
             wakes.extend([
                 self.kills.next(),
-                self.doubts.next(),
-                self.appetite.next(),
+                self.reconcile_schedule.next(),
+                self.offer_demand.next(),
                 Some(self.next_reconcile),
             ]);
         }
@@ -204,19 +207,21 @@ impl Actor {
     }
 
     /// One piece of news, and what else is there already, so that a burst is settled in one turn.
-    fn take_news(&mut self, first: News) {
-        self.one_news(first);
+    fn take_subscription_events(&mut self, first: SubscriptionEvent) {
+        self.subscription_event(first);
         for _ in 1..QUEUE {
-            let Ok(news) = self.news.try_recv() else { break };
-            self.one_news(news);
+            let Ok(event) = self.subscription_events.try_recv() else {
+                break;
+            };
+            self.subscription_event(event);
         }
     }
 
-    fn one_news(&mut self, news: News) {
-        match news {
-            News::Up(up) => self.up(*up),
-            News::Down => self.down(),
-            News::Event(event) => self.cluster_event(*event),
+    fn subscription_event(&mut self, event: SubscriptionEvent) {
+        match event {
+            SubscriptionEvent::Subscribed(up) => self.subscribed(*up),
+            SubscriptionEvent::Lost => self.subscription_lost(),
+            SubscriptionEvent::Event(event) => self.cluster_event(*event),
         }
     }
 
@@ -225,12 +230,12 @@ impl Actor {
             ClusterEvent::Offers(offers) => self.take_offers(&offers),
             ClusterEvent::Rescind(offer) => self.pool.remove(&offer),
             ClusterEvent::Update(status) => {
-                self.metrics.updates.inc();
+                self.metrics.status_updates.inc();
                 self.inbound.push(Inbound::Status(Box::new(status)));
             }
             ClusterEvent::Message(message) => {
                 let (agent, executor) = (message.agent_id, message.executor_id);
-                self.inbound.push(Inbound::Tell(Event::Message {
+                self.inbound.push(Inbound::Notify(Event::Message {
                     agent,
                     executor,
                     data: message.data,
@@ -239,7 +244,7 @@ impl Actor {
             ClusterEvent::Failure(failure) => {
                 if let (Some(agent), None) = (failure.agent_id, failure.executor_id) {
                     self.agent_lost(&agent);
-                    self.inbound.push(Inbound::Tell(Event::AgentLost(agent)));
+                    self.inbound.push(Inbound::Notify(Event::AgentLost(agent)));
                 }
             }
             ClusterEvent::InverseOffers(_)
@@ -252,18 +257,18 @@ impl Actor {
         }
     }
 
-    fn up(&mut self, up: Up) {
+    fn subscribed(&mut self, up: NewSubscription) {
         let now = Instant::now();
         self.pool.clear();
-        self.appetite.subscribed(now);
-        self.arbiter.replace(self.matchers.fleet(up.home_region));
-        self.agents.all_is_news();
+        self.offer_demand.subscribed(now);
+        self.matcher.replace(self.matchers.fleet(up.home_region));
+        self.agents.mark_all_changed();
         self.caller = Some(up.caller);
         // In the turn that follows all live tasks are asked about, and whatever else the cluster knows.
-        self.doubt_all(now);
+        self.reconcile_all(now);
         self.next_reconcile = now;
         let framework_id = up.framework_id;
-        self.connect(Connection {
+        self.set_subscription(SubscriptionStatus {
             framework_id: Some(framework_id.clone()),
             connected: true,
             master: up.master.clone(),
@@ -277,24 +282,24 @@ impl Actor {
         } else {
             Event::Reregistered { master: up.master }
         };
-        self.inbound.push(Inbound::Tell(event));
+        self.inbound.push(Inbound::Notify(event));
     }
 
-    fn down(&mut self) {
+    fn subscription_lost(&mut self) {
         self.caller = None;
         self.pool.clear();
-        self.connect(Connection {
+        self.set_subscription(SubscriptionStatus {
             connected: false,
             since: Timestamp::now(),
-            ..self.connection.clone()
+            ..self.subscription.clone()
         });
-        self.inbound.push(Inbound::Tell(Event::Disconnected));
+        self.inbound.push(Inbound::Notify(Event::Disconnected));
     }
 
-    fn connect(&mut self, connection: Connection) {
-        self.metrics.connected.set(i64::from(connection.connected));
-        self.connection = connection;
-        self.waiting_changed = true;
+    fn set_subscription(&mut self, status: SubscriptionStatus) {
+        self.metrics.connected.set(i64::from(status.connected));
+        self.subscription = status;
+        self.pending_changed = true;
     }
 
     /// All that are there: a turn may take long.
@@ -311,24 +316,24 @@ impl Actor {
     async fn command(&mut self, command: Command) {
         // A handle that no longer waits for its answer is no reason not to do it.
         match command {
-            Command::Want(tasks, reply) => {
-                let outcome = self.want(tasks);
+            Command::Submit(tasks, reply) => {
+                let outcome = self.submit(tasks);
                 let _ = reply.send(outcome);
             }
-            Command::Release(tasks, grace, reply) => {
+            Command::Kill(tasks, grace, reply) => {
                 for task in &tasks {
-                    self.release(task, grace);
+                    self.kill(task, grace);
                 }
                 let _ = reply.send(Ok(()));
             }
-            Command::Forget(tasks, reply) => {
-                let outcome = self.forget(&tasks).await;
+            Command::Purge(tasks, reply) => {
+                let outcome = self.purge(&tasks).await;
                 let _ = reply.send(outcome);
             }
         }
     }
 
-    fn want(&mut self, tasks: Vec<Wanted>) -> Result<()> {
+    fn submit(&mut self, tasks: Vec<TaskRequest>) -> Result<()> {
         let members = tasks.iter().map(members).collect::<Result<Vec<_>>>()?;
         let now = Timestamp::now();
         for (wanted, members) in tasks.into_iter().zip(members) {
@@ -339,15 +344,15 @@ impl Actor {
                 self.queue.push(wanted, now);
             }
         }
-        self.appetite.whet_for_new();
-        self.waiting_changed = true;
+        self.offer_demand.request_revive_now();
+        self.pending_changed = true;
         Ok(())
     }
 
     /// Lets go of a task and of those that were launched with it, or of a group.
-    fn release(&mut self, id: &TaskId, grace: Option<Duration>) {
+    fn kill(&mut self, id: &TaskId, grace: Option<Duration>) {
         if self.queue.remove(id).is_some() {
-            self.waiting_changed = true;
+            self.pending_changed = true;
             return;
         }
         let group = match self.ledger.get(id) {
@@ -356,14 +361,14 @@ impl Actor {
         };
         let members = group.and_then(|group| self.ledger.group(group));
         for task in members.map_or_else(|| vec![id.clone()], |tasks| tasks.iter().cloned().collect()) {
-            self.release_task(task, grace);
+            self.kill_task(task, grace);
         }
     }
 
-    fn release_task(&mut self, task: TaskId, grace: Option<Duration>) {
+    fn kill_task(&mut self, task: TaskId, grace: Option<Duration>) {
         let now = Instant::now();
         let Some(record) = self.ledger.get(&task) else {
-            self.strays.entry(task.clone()).or_default().grace = grace;
+            self.orphans.entry(task.clone()).or_default().grace = grace;
             if !self.kills.contains(&task) {
                 self.kills.at(task, now);
             }
@@ -381,10 +386,10 @@ impl Actor {
             kill_grace: grace,
             ..TaskRecord::clone(record)
         };
-        self.ledger.owe(released);
+        self.ledger.mark_dirty(released);
     }
 
-    async fn forget(&mut self, ids: &[TaskId]) -> Result<()> {
+    async fn purge(&mut self, ids: &[TaskId]) -> Result<()> {
         let mut tasks = Vec::with_capacity(ids.len());
         for id in ids {
             match self.ledger.group(id) {
@@ -406,54 +411,56 @@ impl Actor {
     fn store_failed(&mut self, error: &Error) {
         self.metrics.store_failures.inc();
         tracing::warn!(
-            error = chain(error),
+            error = error_chain(error),
             "the store does not take what is to be stored; trying again"
         );
         self.store_retry.failed(Instant::now());
-        self.waiting_changed = true;
+        self.pending_changed = true;
     }
 
-    fn store_works(&mut self) {
+    fn store_succeeded(&mut self) {
         if self.store_retry.is_failing() {
             tracing::info!("the store takes what is to be stored again");
             self.store_retry.succeeded();
-            self.waiting_changed = true;
-            self.appetite.whet();
+            self.pending_changed = true;
+            self.offer_demand.request_revive();
         }
     }
 
     /// Readers see everything that an event tells of before the job hears of it.
-    fn publish_what_is_told(&mut self) {
+    fn publish_state(&mut self) {
         if !Arc::ptr_eq(&self.shared.tasks.load(), self.ledger.records()) {
-            self.metrics.records.set(count(self.ledger.records().len()));
+            self.metrics.tasks.set(count(self.ledger.records().len()));
             self.shared.tasks.store(Arc::clone(self.ledger.records()));
         }
-        if **self.shared.connection.load() != self.connection {
-            self.shared.connection.store(Arc::new(self.connection.clone()));
+        if **self.shared.subscription.load() != self.subscription {
+            self.shared
+                .subscription
+                .store(Arc::new(self.subscription.clone()));
         }
     }
 
     /// The same, and what waits.
     fn publish(&mut self) {
-        self.publish_what_is_told();
+        self.publish_state();
         let now = Timestamp::now();
         if self.next_ready.is_some_and(|at| at <= now) {
             // A backoff has ended, and that is demand: what was refused meanwhile is wanted back.
-            self.appetite.whet();
+            self.offer_demand.request_revive();
         }
         let next_ready = self.queue.next_ready(now);
-        if self.waiting_changed || next_ready != self.next_ready {
-            (self.waiting_changed, self.next_ready) = (false, next_ready);
-            self.metrics.waiting.set(count(self.queue.len()));
+        if self.pending_changed || next_ready != self.next_ready {
+            (self.pending_changed, self.next_ready) = (false, next_ready);
+            self.metrics.pending_tasks.set(count(self.queue.len()));
             self.shared
-                .waiting
-                .store(Arc::new(self.queue.snapshot(self.standing(), now)));
+                .pending
+                .store(Arc::new(self.queue.snapshot(self.blocked_by(), now)));
         }
     }
 
     /// Why nothing at all can be launched now, whatever is on offer.
-    fn standing(&self) -> Option<Reason> {
-        if !self.connection.connected {
+    fn blocked_by(&self) -> Option<Reason> {
+        if !self.subscription.connected {
             return Some(Reason::Disconnected);
         }
         self.store_retry.is_failing().then_some(Reason::StoreUnavailable)
@@ -466,7 +473,7 @@ impl Actor {
                 Ok(()) => self.stalled_since = None,
                 Err(mpsc::error::TrySendError::Full(event)) => {
                     self.outbox.push_front(event);
-                    self.say_if_stalled();
+                    self.warn_if_stalled();
                     return;
                 }
                 // Nobody will ever read them.
@@ -475,12 +482,12 @@ impl Actor {
         }
     }
 
-    fn say_if_stalled(&mut self) {
+    fn warn_if_stalled(&mut self) {
         let now = Instant::now();
         let since = *self.stalled_since.get_or_insert(now);
         if now >= since + self.times.stall {
             self.stalled_since = Some(now);
-            self.metrics.event_stalls.inc();
+            self.metrics.event_backpressure.inc();
             tracing::error!(
                 waiting = self.outbox.len() + QUEUE,
                 "the job has taken no event for long; nothing more is read from the cluster until it does"
@@ -490,7 +497,7 @@ impl Actor {
 }
 
 /// The ids of the tasks that are wanted.
-fn members(wanted: &Wanted) -> Result<Vec<TaskId>> {
+fn members(wanted: &TaskRequest) -> Result<Vec<TaskId>> {
     let Build::Group(group) = &wanted.spec.build else {
         return Ok(vec![wanted.id.clone()]);
     };

@@ -14,33 +14,34 @@ use tokio_util::task::TaskTracker;
 use transom_cluster::{Client, v1};
 use transom_store::Store;
 
-use super::{Actor, QUEUE, Times};
-use crate::agents::Agents;
-use crate::arbiter::Arbiter;
-use crate::handle::Shared;
-use crate::ledger::{Identity, Ledger};
-use crate::link::{self, Link};
-use crate::matcher::MatcherHost;
+use super::{Actor, QUEUE, Timeouts};
+use crate::api::handle::Shared;
+use crate::matching::agents::Agents;
+use crate::matching::matcher::MatcherHost;
+use crate::matching::matcher_client::MatcherClient;
+use crate::matching::offer_demand::OfferDemand;
+use crate::matching::offer_pool::Pool;
+use crate::matching::queue::Queue;
 use crate::metrics::Metrics;
-use crate::offers::{Appetite, Pool};
-use crate::queue::Queue;
-use crate::retry::{Retry, Schedule};
-use crate::{Connection, Events, Result, Scheduler};
+use crate::store::ledger::{FrameworkIdStore, Ledger};
+use crate::subscription::retry::{Retry, Schedule};
+use crate::subscription::{self, SubscriptionTask};
+use crate::{Events, Result, Scheduler, SubscriptionStatus};
 
 /// Demands that may wait for the actor.
 const COMMANDS: usize = 64;
 
 /// What a scheduler is made of; [`crate::Config`] with everything decided.
-pub(crate) struct Parts {
+pub(crate) struct Dependencies {
     pub(crate) cluster: Client,
     pub(crate) framework: v1::FrameworkInfo,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) prefix: String,
     pub(crate) matchers: Box<dyn MatcherHost>,
-    pub(crate) times: Times,
+    pub(crate) times: Timeouts,
 }
 
-impl Parts {
+impl Dependencies {
     pub(crate) async fn start(
         self,
         metrics: Metrics,
@@ -55,17 +56,20 @@ impl Parts {
     }
 
     /// Everything in its place, nothing running.
-    pub(super) async fn assemble(self, metrics: Metrics) -> Result<(Actor, Link, Scheduler, Events)> {
-        let identity = Identity::new(Arc::clone(&self.store), &self.prefix);
+    pub(super) async fn assemble(
+        self,
+        metrics: Metrics,
+    ) -> Result<(Actor, SubscriptionTask, Scheduler, Events)> {
+        let identity = FrameworkIdStore::new(Arc::clone(&self.store), &self.prefix);
         let ledger = Ledger::load(Arc::clone(&self.store), &self.prefix).await?;
         let framework_id = identity.read().await?.map(|(id, _)| id);
-        let connection = Connection {
+        let subscription = SubscriptionStatus {
             framework_id,
             connected: false,
             master: None,
             since: Timestamp::now(),
         };
-        let framework = link::complete(self.framework);
+        let framework = subscription::complete(self.framework);
         let mut roles = framework.roles.clone();
         roles.push("*".to_owned());
 
@@ -75,48 +79,48 @@ impl Parts {
         let shared = Arc::new(Shared {
             commands,
             tasks: ArcSwap::new(Arc::clone(ledger.records())),
-            waiting: ArcSwap::default(),
-            connection: ArcSwap::from_pointee(connection.clone()),
+            pending: ArcSwap::default(),
+            subscription: ArcSwap::from_pointee(subscription.clone()),
             tracker: TaskTracker::new(),
         });
         let times = self.times;
-        let link = Link {
+        let link = SubscriptionTask {
             cluster: self.cluster,
             framework,
             identity,
             reconnect: times.reconnect,
             metrics: metrics.clone(),
-            news,
+            events: news,
         };
         let failures = metrics.matcher_failures.clone();
-        let arbiter = Arbiter::new(self.matchers.fleet(None), times.matcher, failures);
+        let matcher = MatcherClient::new(self.matchers.fleet(None), times.matcher, failures);
         let now = Instant::now();
         let mut actor = Actor {
             roles,
             metrics,
             shared: Arc::clone(&shared),
             commands: commands_in,
-            news: news_in,
+            subscription_events: news_in,
             events,
             outbox: VecDeque::new(),
             stalled_since: None,
             inbound: Vec::new(),
             ledger,
             queue: Queue::default(),
-            waiting_changed: false,
+            pending_changed: false,
             next_ready: None,
             pool: Pool::default(),
-            appetite: Appetite::new(times.revive),
+            offer_demand: OfferDemand::new(times.revive),
             agents: Agents::default(),
-            arbiter,
+            matcher,
             matchers: self.matchers,
             store_retry: Retry::new(times.store),
             kills: Schedule::new(times.kill),
-            strays: BTreeMap::new(),
-            doubts: Schedule::new(times.ask),
+            orphans: BTreeMap::new(),
+            reconcile_schedule: Schedule::new(times.ask),
             next_reconcile: now,
             caller: None,
-            connection,
+            subscription,
             rng: StdRng::from_os_rng(),
             times,
         };

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use rand::Rng;
 use transom_cluster::TaskId;
 
-use super::bin::Totals;
-use super::{Assigned, Bin, Need};
+use super::offer_resources::Totals;
+use super::{Assignment, OpenOffer, Requirements};
 use crate::Reason;
 
 /// Which agents have room for instances, and why the other offers have none.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Survey {
+pub(crate) struct CandidateScan {
     /// Agent handle and how many instances fit there, at most the number asked about; the emptiest first.
     pub(crate) candidates: Vec<(u32, u32)>,
     pub(crate) refused: BTreeMap<Reason, u32>,
@@ -35,25 +35,25 @@ pub(crate) struct Shortlist {
 #[derive(Debug)]
 pub(crate) struct Offers {
     /// An agent's offers stand together, in the order in which they came.
-    bins: Vec<Bin>,
+    offers: Vec<OpenOffer>,
     /// The agents, by handle.
     agents: Vec<Agent>,
     /// The roles that there are.
     roles: Vec<Arc<str>>,
-    sums: Vec<Sum>,
-    /// Where each bin's sums begin, and where the last one's end.
+    sums: Vec<RoleTotals>,
+    /// Where each offer's sums begin, and where the last one's end.
     first_sums: Vec<usize>,
 }
 
 #[derive(Debug)]
 struct Agent {
     handle: u32,
-    bins: Range<usize>,
+    offers: Range<usize>,
 }
 
 /// What is left in one offer of one role.
 #[derive(Debug)]
-struct Sum {
+struct RoleTotals {
     /// Index into the roles.
     role: usize,
     totals: Totals,
@@ -61,35 +61,35 @@ struct Sum {
 
 /// A need, and which of the roles it may use.
 struct Asked<'a> {
-    need: &'a Need,
+    need: &'a Requirements,
     accepted: Vec<bool>,
     count: u32,
     now: i64,
 }
 
 impl Offers {
-    pub(crate) fn new(mut bins: Vec<Bin>) -> Self {
-        bins.sort_by_key(|bin| bin.agent);
+    pub(crate) fn new(mut offers: Vec<OpenOffer>) -> Self {
+        offers.sort_by_key(|offer| offer.agent);
         let mut agents: Vec<Agent> = Vec::new();
-        let (mut sums, mut roles) = (Vec::with_capacity(bins.len()), Vec::new());
-        let mut first_sums = Vec::with_capacity(bins.len() + 1);
-        for (at, bin) in bins.iter().enumerate() {
+        let (mut sums, mut roles) = (Vec::with_capacity(offers.len()), Vec::new());
+        let mut first_sums = Vec::with_capacity(offers.len() + 1);
+        for (at, offer) in offers.iter().enumerate() {
             match agents.last_mut() {
-                Some(agent) if agent.handle == bin.agent => agent.bins.end = at + 1,
+                Some(agent) if agent.handle == offer.agent => agent.offers.end = at + 1,
                 _ => agents.push(Agent {
-                    handle: bin.agent,
-                    bins: at..at + 1,
+                    handle: offer.agent,
+                    offers: at..at + 1,
                 }),
             }
             first_sums.push(sums.len());
-            sums.extend(bin.totals().into_iter().map(|(role, totals)| Sum {
+            sums.extend(offer.totals().into_iter().map(|(role, totals)| RoleTotals {
                 role: index_of(role, &mut roles),
                 totals,
             }));
         }
         first_sums.push(sums.len());
         Self {
-            bins,
+            offers,
             agents,
             roles,
             sums,
@@ -98,12 +98,12 @@ impl Offers {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.bins.len()
+        self.offers.len()
     }
 
     #[cfg(test)]
-    pub(super) fn bins(&self) -> &[Bin] {
-        &self.bins
+    pub(super) fn offers(&self) -> &[OpenOffer] {
+        &self.offers
     }
 
     /// How many agents there are; each has a place among them, that stays.
@@ -112,14 +112,14 @@ impl Offers {
     }
 
     /// An agent's place.
-    pub(crate) fn place_of(&self, handle: u32) -> Option<usize> {
+    pub(crate) fn index_of_agent(&self, handle: u32) -> Option<usize> {
         self.agents
             .binary_search_by_key(&handle, |agent| agent.handle)
             .ok()
     }
 
     /// Looks at all offers for up to `count` instances. `now`: nanoseconds since 1970.
-    pub(crate) fn survey(&self, need: &Need, count: u32, now: i64) -> Survey {
+    pub(crate) fn scan(&self, need: &Requirements, count: u32, now: i64) -> CandidateScan {
         let asked = self.asked(need, count, now);
         let mut candidates = Vec::new();
         let mut refused = BTreeMap::new();
@@ -131,13 +131,13 @@ impl Offers {
             }
         }
         candidates.sort_by_key(|candidate| order(*candidate));
-        Survey { candidates, refused }
+        CandidateScan { candidates, refused }
     }
 
     /// The first `most` candidates of the same survey, without agents whose place is to be passed over.
     pub(crate) fn shortlist(
         &self,
-        need: &Need,
+        need: &Requirements,
         count: u32,
         now: i64,
         most: usize,
@@ -170,7 +170,7 @@ impl Offers {
         Shortlist { candidates, complete }
     }
 
-    fn asked<'a>(&self, need: &'a Need, count: u32, now: i64) -> Asked<'a> {
+    fn asked<'a>(&self, need: &'a Requirements, count: u32, now: i64) -> Asked<'a> {
         let accepted = self.roles.iter().map(|role| need.accepts(role)).collect();
         Asked {
             need,
@@ -183,11 +183,11 @@ impl Offers {
     /// How many instances fit into an agent's offers. Each offer without room is told of.
     fn room(&self, agent: &Agent, asked: &Asked<'_>, refuse: &mut impl FnMut(Reason)) -> u32 {
         let mut room = 0_u32;
-        for at in agent.bins.clone() {
+        for at in agent.offers.clone() {
             let sums = &self.sums[self.first_sums[at]..self.first_sums[at + 1]];
             let usable = sums.iter().filter(|sum| asked.accepted[sum.role]);
             let usable = usable.map(|sum| sum.totals).reduce(Totals::plus);
-            let fits = self.bins[at].room_of(usable, asked.need, asked.count, asked.now, &mut *refuse);
+            let fits = self.offers[at].room_of(usable, asked.need, asked.count, asked.now, &mut *refuse);
             room = room.saturating_add(fits).min(asked.count);
         }
         room
@@ -198,25 +198,27 @@ impl Offers {
     /// taken.
     pub(crate) fn assign(
         &mut self,
-        need: &Need,
+        need: &Requirements,
         ids: &[TaskId],
         chosen: &[u32],
         rng: &mut impl Rng,
-    ) -> (Vec<Assigned>, Option<u32>) {
+    ) -> (Vec<Assignment>, Option<u32>) {
         let mut assigned = Vec::with_capacity(chosen.len());
         for (id, &agent) in ids.iter().zip(chosen) {
-            let bins = self.place_of(agent).map(|place| self.agents[place].bins.clone());
-            let taken = bins.into_iter().flatten().find_map(|at| {
-                let taken = self.bins[at].take(need, rng)?;
+            let offers = self
+                .index_of_agent(agent)
+                .map(|place| self.agents[place].offers.clone());
+            let taken = offers.into_iter().flatten().find_map(|at| {
+                let taken = self.offers[at].take(need, rng)?;
                 Some((at, taken))
             });
             let Some((at, taken)) = taken else {
                 return (assigned, Some(agent));
             };
             self.add_up(at);
-            assigned.push(Assigned {
+            assigned.push(Assignment {
                 id: id.clone(),
-                offer: self.bins[at].offer.clone(),
+                offer: self.offers[at].id.clone(),
                 agent,
                 taken,
             });
@@ -227,7 +229,7 @@ impl Offers {
     /// Adds up anew what is left in an offer. Its roles stay, and their order.
     fn add_up(&mut self, at: usize) {
         let sums = &mut self.sums[self.first_sums[at]..self.first_sums[at + 1]];
-        for (sum, (_, totals)) in sums.iter_mut().zip(self.bins[at].totals()) {
+        for (sum, (_, totals)) in sums.iter_mut().zip(self.offers[at].totals()) {
             sum.totals = totals;
         }
     }

@@ -13,7 +13,7 @@ use crate::testing::offer;
 #[test]
 fn random_ports_are_all_used_and_never_twice() {
     let need = need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Random; 2]));
-    let mut bin = Bin::new(&offer("o", "a", 1.0, &[(0, 2), (7, 9), (65_534, 70_000)]), 0);
+    let mut bin = OpenOffer::new(&offer("o", "a", 1.0, &[(0, 2), (7, 9), (65_534, 70_000)]), 0);
     let mut rng = rng();
     let mut seen = BTreeSet::new();
     while let Some(taken) = bin.take(&need, &mut rng) {

@@ -16,9 +16,9 @@ use crate::PortRequest;
 /// From first to last, both included.
 pub(super) type Span = (u16, u16);
 
-/// The ports that one instance wishes.
+/// The ports that one instance port_requests.
 #[derive(Clone, Debug)]
-pub(super) struct Wishes {
+pub(super) struct PortRequests {
     requests: usize,
     /// Those that are bound to certain ports, in the order in which they are served.
     bound: Vec<Bound>,
@@ -33,7 +33,7 @@ struct Bound {
     alone: bool,
 }
 
-impl Wishes {
+impl PortRequests {
     pub(super) fn new(requests: &[PortRequest]) -> Self {
         let bound = requests
             .iter()

@@ -14,10 +14,10 @@ pub(super) fn rng() -> StdRng {
     StdRng::seed_from_u64(7)
 }
 
-pub(super) fn need(change: impl FnOnce(&mut RunSpec)) -> Need {
+pub(super) fn need(change: impl FnOnce(&mut RunSpec)) -> Requirements {
     let mut spec = spec("/app");
     change(&mut spec);
-    Need::of(&spec, &["prod".to_owned(), "*".to_owned()])
+    Requirements::of(&spec, &["prod".to_owned(), "*".to_owned()])
 }
 
 pub(super) fn reserved(mut resource: v1::Resource, role: &str) -> v1::Resource {
@@ -28,19 +28,19 @@ pub(super) fn reserved(mut resource: v1::Resource, role: &str) -> v1::Resource {
     resource
 }
 
-pub(super) fn bin(resources: Vec<v1::Resource>) -> Bin {
+pub(super) fn bin(resources: Vec<v1::Resource>) -> OpenOffer {
     let mut offer = offer("o", "a", 0.0, &[]);
     offer.resources = resources;
-    Bin::new(&offer, 0)
+    OpenOffer::new(&offer, 0)
 }
 
 /// An offer of 2 CPUs, 1000 MB memory and disk, ports 100 to 109.
-fn plain() -> Bin {
-    Bin::new(&offer("o", "a", 2.0, &[(100, 109)]), 0)
+fn plain() -> OpenOffer {
+    OpenOffer::new(&offer("o", "a", 2.0, &[(100, 109)]), 0)
 }
 
 /// How many instances fit, or why none does.
-pub(super) fn room(bin: &Bin, need: &Need, limit: u32, now: i64) -> Result<u32, Vec<Reason>> {
+pub(super) fn room(bin: &OpenOffer, need: &Requirements, limit: u32, now: i64) -> Result<u32, Vec<Reason>> {
     let mut reasons = Vec::new();
     let room = bin.room(need, limit, now, |reason| reasons.push(reason));
     if reasons.is_empty() {
@@ -51,7 +51,12 @@ pub(super) fn room(bin: &Bin, need: &Need, limit: u32, now: i64) -> Result<u32, 
     }
 }
 
-pub(super) fn assert_room(case: &str, bin: &Bin, need: &Need, expected: Result<u32, Vec<Reason>>) {
+pub(super) fn assert_room(
+    case: &str,
+    bin: &OpenOffer,
+    need: &Requirements,
+    expected: Result<u32, Vec<Reason>>,
+) {
     assert_eq!(room(bin, need, 100, 0), expected, "{case}");
     // What room says is what can be taken.
     let (mut bin, mut rng) = (bin.clone(), rng());
@@ -297,8 +302,8 @@ fn what_is_taken_keeps_whose_it_is_and_uses_reserved_parts_first() {
     ];
     assert_eq!(
         first,
-        Taken {
-            parts: vec![Share {
+        Allocation {
+            parts: vec![PartAllocation {
                 resources: expected.to_vec(),
                 host_ports: vec![12, 11, 10]
             }]
@@ -360,7 +365,7 @@ fn an_agent_in_maintenance_takes_nothing_new() {
         (window(100, None), i64::MAX - 1, false),
     ] {
         offer.unavailability = Some(window.clone());
-        let room = room(&Bin::new(&offer, 0), &need(|_| {}), 1, now);
+        let room = room(&OpenOffer::new(&offer, 0), &need(|_| {}), 1, now);
         let expected = if fits {
             Ok(1)
         } else {
@@ -373,12 +378,12 @@ fn an_agent_in_maintenance_takes_nothing_new() {
 #[test]
 fn a_survey_adds_up_offers_of_an_agent_and_counts_refusals() {
     let offers = Offers::new(vec![
-        Bin::new(&offer("o1", "a", 0.5, &[]), 1),
-        Bin::new(&offer("o2", "b", 0.2, &[]), 2),
-        Bin::new(&offer("o3", "a", 1.0, &[]), 1),
-        Bin::new(&offer("o4", "c", 9.0, &[]), 3),
+        OpenOffer::new(&offer("o1", "a", 0.5, &[]), 1),
+        OpenOffer::new(&offer("o2", "b", 0.2, &[]), 2),
+        OpenOffer::new(&offer("o3", "a", 1.0, &[]), 1),
+        OpenOffer::new(&offer("o4", "c", 9.0, &[]), 3),
     ]);
-    let survey = offers.survey(&need(|_| {}), 7, 0);
+    let survey = offers.scan(&need(|_| {}), 7, 0);
     assert_eq!(survey.candidates, [(3, 7), (1, 3)]);
     assert_eq!(survey.refused, BTreeMap::from([(Reason::InsufficientCpus, 1)]));
 }
@@ -386,9 +391,9 @@ fn a_survey_adds_up_offers_of_an_agent_and_counts_refusals() {
 #[test]
 fn tasks_go_where_they_were_put_until_there_is_no_room() {
     let mut offers = Offers::new(vec![
-        Bin::new(&offer("o1", "a", 0.5, &[]), 1),
-        Bin::new(&offer("o3", "b", 9.0, &[]), 2),
-        Bin::new(&offer("o2", "a", 0.5, &[]), 1),
+        OpenOffer::new(&offer("o1", "a", 0.5, &[]), 1),
+        OpenOffer::new(&offer("o3", "b", 9.0, &[]), 2),
+        OpenOffer::new(&offer("o2", "a", 0.5, &[]), 1),
     ]);
     let tasks: Vec<TaskId> = ["1", "2", "3", "4"].map(TaskId::from).to_vec();
     let (assigned, misfit) = offers.assign(&need(|_| {}), &tasks, &[1, 2, 1], &mut rng());
@@ -499,7 +504,7 @@ fn reservations_in_every_form() {
 
 #[test]
 fn a_group_takes_its_executors_and_all_its_members_shares() {
-    let need = Need::of(&pair("/pod"), &["*".to_owned()]);
+    let need = Requirements::of(&pair("/pod"), &["*".to_owned()]);
     let table = [
         ("two by CPU", 1.6, &[(7000, 7009)][..], Ok(2)),
         (
@@ -517,7 +522,12 @@ fn a_group_takes_its_executors_and_all_its_members_shares() {
         ),
     ];
     for (case, cpus, ports, expected) in table {
-        assert_room(case, &Bin::new(&offer("o", "a", cpus, ports), 0), &need, expected);
+        assert_room(
+            case,
+            &OpenOffer::new(&offer("o", "a", cpus, ports), 0),
+            &need,
+            expected,
+        );
     }
     let mut bin = bin(vec![
         reserved(v1::Resource::scalar("cpus", 0.25), "prod"),
@@ -525,11 +535,11 @@ fn a_group_takes_its_executors_and_all_its_members_shares() {
         v1::Resource::scalar("mem", 500.0),
         v1::Resource::ranges("ports", &[(7003, 7003)]),
     ]);
-    let need = Need::of(&pair("/pod"), &["prod".to_owned(), "*".to_owned()]);
+    let need = Requirements::of(&pair("/pod"), &["prod".to_owned(), "*".to_owned()]);
     let parts = bin.take(&need, &mut rng()).unwrap().parts;
     let cpus = |amount| v1::Resource::scalar("cpus", amount);
     let mem = |amount| v1::Resource::scalar("mem", amount);
-    let share = |resources: &[v1::Resource], host_ports: &[u16]| Share {
+    let share = |resources: &[v1::Resource], host_ports: &[u16]| PartAllocation {
         resources: resources.to_vec(),
         host_ports: host_ports.to_vec(),
     };

@@ -26,7 +26,7 @@ use transom_cluster::{Client, TaskId};
 use transom_minicluster::{AgentConfig, Minicluster};
 use transom_plugins::Plugins;
 use transom_scheduler::{
-    BuildTask, Event, Events, Metrics, Placement, RunSpec, Scheduler, TaskRecord, Wanted,
+    BuildTask, Event, Events, Metrics, Placement, RunSpec, Scheduler, TaskRecord, TaskRequest,
 };
 use transom_store::Store;
 
@@ -310,7 +310,7 @@ impl Job {
             disk: 0.0,
             gpus: 0.0,
             ports: Vec::new(),
-            conditions: Vec::new(),
+            constraints: Vec::new(),
             roles: Vec::new(),
             build: Arc::new(Sleep).into(),
         };
@@ -326,17 +326,17 @@ impl Job {
     pub async fn add(&mut self) {
         let slot = u32::try_from(self.slots.len()).unwrap();
         self.slots.insert(slot, 0);
-        self.want(slot).await;
+        self.submit(slot).await;
     }
 
-    async fn want(&self, slot: u32) {
-        let wanted = Wanted {
+    async fn submit(&self, slot: u32) {
+        let wanted = TaskRequest {
             id: self.task(slot),
             spec: Arc::clone(&self.spec),
             not_before: None,
             priority: 0,
         };
-        self.scheduler.want(vec![wanted]).await.unwrap();
+        self.scheduler.submit(vec![wanted]).await.unwrap();
     }
 
     fn task(&self, slot: u32) -> TaskId {
@@ -368,19 +368,16 @@ impl Job {
         let present = self.slots[&slot] == number;
         if gone && present {
             self.slots.insert(slot, number + 1);
-            self.want(slot).await;
+            self.submit(slot).await;
         }
         if !record.killing && (gone || !present) {
-            self.scheduler
-                .release(vec![record.id.clone()], None)
-                .await
-                .unwrap();
+            self.scheduler.kill(vec![record.id.clone()], None).await.unwrap();
         }
     }
 
     /// Works until what is wanted is exactly what runs, on the agents and in the scheduler's eyes, and stays so for a
     /// moment.
-    pub async fn settle(&mut self, what: &str, cluster: &Cluster) {
+    pub async fn run_turn(&mut self, what: &str, cluster: &Cluster) {
         let end = Instant::now() + PATIENCE;
         let mut since = None;
         loop {

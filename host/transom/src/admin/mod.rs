@@ -118,8 +118,8 @@ struct Readiness {
 
 async fn ready(State(admin): State<Admin>) -> Response {
     let connection = match (&admin.apps, &admin.workflow) {
-        (Some(apps), _) => Some(apps.connection()),
-        (None, workflow) => workflow.as_ref().map(Workflow::connection),
+        (Some(apps), _) => Some(apps.subscription()),
+        (None, workflow) => workflow.as_ref().map(Workflow::subscription),
     };
     let leading = connection.as_ref().map(Option::is_some);
     let connection = connection.flatten();

@@ -139,7 +139,7 @@ impl Dev {
              curl -s http://{apps}/v2/apps -H 'Content-Type: application/json' -d @examples/apps/http.json\n  \
              curl -sN http://{apps}/v2/events -H 'Accept: text/event-stream'\n  \
              curl -s http://{apps}/v2/tasks\n  \
-             transom operator run --url http://{workflow} -- echo hello\n  \
+             transom job run --url http://{workflow} -- echo hello\n  \
              dig {dns} http.marathon.mesos +short\n  \
              dig {dns} _http._tcp.marathon.mesos SRV +short\n\n\
              Ctrl-C stops everything.\n",

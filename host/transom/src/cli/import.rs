@@ -39,7 +39,7 @@ const KEYS: [(&str, Kind); 30] = [
     ("cluster_ssl", Kind::Switch),
     ("master", Kind::Text),
     ("framework_name", Kind::Text),
-    ("framework_role", Kind::Text),
+    ("role", Kind::Text),
     ("checkpoint", Kind::Switch),
     ("failover_timeout", Kind::Whole),
     ("command_shell", Kind::Switch),

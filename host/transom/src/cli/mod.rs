@@ -5,7 +5,7 @@ mod config;
 mod dev;
 mod discovery;
 mod import;
-mod operator;
+mod job;
 mod plugin;
 mod ports;
 mod serve;
@@ -42,8 +42,8 @@ enum Command {
     Config(config::ConfigCommand),
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
-    #[command(subcommand)]
-    Operator(operator::OperatorCommand),
+    #[command(subcommand, visible_alias = "operator")]
+    Job(job::JobCommand),
     Completions(shell::Completions),
     Man(shell::Man),
 }
@@ -57,7 +57,7 @@ impl CommandLine {
             Command::Cluster(command) => command.run().await,
             Command::Config(command) => command.run(),
             Command::Plugin(command) => command.run().await,
-            Command::Operator(command) => command.run().await,
+            Command::Job(command) => command.run().await,
             Command::Completions(command) => command.run(),
             Command::Man(command) => command.run(),
         }

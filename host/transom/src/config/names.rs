@@ -4,7 +4,9 @@ use figment::value::{Dict, Map, Value};
 use figment::{Metadata, Profile, Provider};
 
 /// `[workflow]`: our key, and what the workflow engine's own file may call it.
-pub(crate) const WORKFLOW: [(&str, &str); 14] = [
+pub(crate) const WORKFLOW: [(&str, &str); 16] = [
+    ("role", "framework_role"),
+    ("unreachable_grace_seconds", "unreachable_grace"),
     ("cluster_ssl", "mesos_ssl"),
     ("cluster_attributes", "mesos_attributes"),
     ("cluster_fetch_uri", "mesos_fetch_uri"),
@@ -157,9 +159,17 @@ mod tests {
         section.insert("mesos_ssl".to_owned(), true.into());
         section.insert("docker_sock".to_owned(), "theirs".into());
         section.insert("container_sock".to_owned(), "ours".into());
+        section.insert("framework_role".to_owned(), "airflow".into());
+        section.insert("unreachable_grace".to_owned(), 60.into());
         rename(&mut section);
         let keys: Vec<&str> = section.keys().map(String::as_str).collect();
-        assert_eq!(keys, ["cluster_ssl", "container_sock"]);
+        let expected = [
+            "cluster_ssl",
+            "container_sock",
+            "role",
+            "unreachable_grace_seconds",
+        ];
+        assert_eq!(keys, expected);
         assert_eq!(section["container_sock"].as_str(), Some("ours"));
     }
 }

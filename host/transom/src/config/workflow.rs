@@ -44,7 +44,8 @@ pub(crate) struct Workflow {
     pub(crate) default_secret: Option<Secret>,
     /// The name that the framework registers with, and the prefix of its keys in the store.
     pub(crate) framework_name: String,
-    pub(crate) framework_role: String,
+    /// The Mesos role. The specification calls it `framework_role`, which is accepted too.
+    pub(crate) role: String,
     /// The user of the host that tasks belong to.
     pub(crate) user: String,
     pub(crate) checkpoint: bool,
@@ -76,10 +77,10 @@ pub(crate) struct Workflow {
     /// A file that is fetched into every sandbox.
     pub(crate) cluster_fetch_uri: Option<String>,
     pub(crate) cluster_fetch_username: Option<String>,
-    /// Seconds that an agent may be unreachable before its jobs are.
-    pub(crate) unreachable_grace: u64,
-    /// Seconds that ended jobs are remembered.
-    pub(crate) keep_ended: u64,
+    /// Seconds after which the jobs of an unreachable agent become `TASK_UNREACHABLE`. `unreachable_grace` is accepted too.
+    pub(crate) unreachable_grace_seconds: u64,
+    /// Seconds for which completed jobs are kept.
+    pub(crate) completed_retention_seconds: u64,
     /// Jobs that may wait and run at a time.
     pub(crate) max_jobs: usize,
 }
@@ -112,7 +113,7 @@ impl Default for Workflow {
             default_principal: None,
             default_secret: None,
             framework_name: "Airflow".into(),
-            framework_role: "airflow".into(),
+            role: "airflow".into(),
             user: "root".into(),
             checkpoint: true,
             failover_timeout: 604_800,
@@ -134,8 +135,8 @@ impl Default for Workflow {
             cluster_attributes: Vec::new(),
             cluster_fetch_uri: None,
             cluster_fetch_username: None,
-            unreachable_grace: 60,
-            keep_ended: 86_400,
+            unreachable_grace_seconds: 60,
+            completed_retention_seconds: 86_400,
             max_jobs: 100_000,
         }
     }

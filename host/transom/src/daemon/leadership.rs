@@ -38,9 +38,9 @@ pub(super) trait Job: Send {
     ) -> impl Future<Output = anyhow::Result<()>> + Send;
 }
 
-impl Job for transom_apps::Role {
+impl Job for transom_apps::Runner {
     async fn stand_by(&mut self) -> Infallible {
-        transom_apps::Role::stand_by(self).await
+        transom_apps::Runner::stand_by(self).await
     }
 
     async fn lead(
@@ -51,16 +51,16 @@ impl Job for transom_apps::Role {
         cluster: &Client,
         token: CancellationToken,
     ) -> anyhow::Result<()> {
-        Ok(transom_apps::Role::lead(self, scheduler, events, store, cluster, token).await?)
+        Ok(transom_apps::Runner::lead(self, scheduler, events, store, cluster, token).await?)
     }
 }
 
-impl Job for transom_workflow::Role {
+impl Job for transom_workflow::Runner {
     /// Tasks of a workflow are short, and somebody waits for each.
     const REVIVE: Option<Duration> = Some(Duration::from_millis(200));
 
     async fn stand_by(&mut self) -> Infallible {
-        transom_workflow::Role::stand_by(self).await
+        transom_workflow::Runner::stand_by(self).await
     }
 
     async fn lead(
@@ -71,7 +71,7 @@ impl Job for transom_workflow::Role {
         _cluster: &Client,
         token: CancellationToken,
     ) -> anyhow::Result<()> {
-        Ok(transom_workflow::Role::lead(self, scheduler, events, store, token).await?)
+        Ok(transom_workflow::Runner::lead(self, scheduler, events, store, token).await?)
     }
 }
 

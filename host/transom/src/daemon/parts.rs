@@ -315,7 +315,7 @@ pub(super) fn workflow_framework(section: &config::Workflow, principal: Option<S
     v1::FrameworkInfo {
         user: section.user.clone(),
         name: section.framework_name.clone(),
-        roles: vec![section.framework_role.clone()],
+        roles: vec![section.role.clone()],
         failover_timeout: Some(section.failover_timeout as f64),
         checkpoint: Some(section.checkpoint),
         hostname: Some(hostname),
@@ -423,8 +423,8 @@ pub(super) fn workflow_config(section: &config::Workflow) -> transom_workflow::C
             fetch_uri: section.cluster_fetch_uri.clone().filter(|uri| !uri.is_empty()),
             fetch_user: section.cluster_fetch_username.clone(),
         },
-        unreachable_grace: Duration::from_secs(section.unreachable_grace),
-        keep_ended: Duration::from_secs(section.keep_ended),
+        unreachable_grace: Duration::from_secs(section.unreachable_grace_seconds),
+        completed_retention: Duration::from_secs(section.completed_retention_seconds),
         max_jobs: section.max_jobs,
         ..transom_workflow::Config::default()
     }

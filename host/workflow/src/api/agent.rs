@@ -8,7 +8,7 @@ use transom_web::ApiError;
 
 use super::error::unavailable;
 use super::{Api, json};
-use crate::python;
+use crate::python_json;
 
 /// Host name and port, both texts; nothing at all for an agent that the master does not know.
 pub(super) async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, ApiError> {
@@ -18,6 +18,6 @@ pub(super) async fn get(State(api): State<Api>, Path(id): Path<String>) -> Resul
         unavailable("The cluster manager cannot be asked now. Try again later.")
     })?;
     Ok(json(found.map_or(Bytes::new(), |(hostname, port)| {
-        python::written(&json!({"hostname": hostname, "port": port.to_string()}))
+        python_json::to_bytes(&json!({"hostname": hostname, "port": port.to_string()}))
     })))
 }

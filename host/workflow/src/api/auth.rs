@@ -25,7 +25,7 @@ const CHALLENGE: &str = "Basic realm=\"Authentication Required\"";
 
 /// What a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need {
+enum Requirement {
     /// Credentials, or an address that is trusted.
     Either,
     /// Credentials; where none are configured, an address that is trusted.
@@ -34,28 +34,28 @@ enum Need {
     CredentialsAlways,
 }
 
-fn need(method: &Method, path: &str) -> Need {
+fn requirement(method: &Method, path: &str) -> Requirement {
     if path.trim_end_matches('/') == "/v0/dags" {
-        Need::CredentialsAlways
+        Requirement::CredentialsAlways
     } else if method == Method::DELETE {
-        Need::Credentials
+        Requirement::Credentials
     } else {
-        Need::Either
+        Requirement::Either
     }
 }
 
 /// Lets through who may ask.
-pub(super) async fn ask_for_credentials(State(api): State<Api>, request: Request, next: Next) -> Response {
+pub(super) async fn require_credentials(State(api): State<Api>, request: Request, next: Next) -> Response {
     let credentials = api.0.config.credentials.as_ref();
     let presented = credentials.map(|credentials| credentials.presented(request.headers()));
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     let peer = peer.map(|peer| peer.0.ip());
     let trusted = peer.is_some_and(|peer| is_within(&api.0.trusted, peer));
-    let may = match (need(request.method(), request.uri().path()), presented) {
+    let may = match (requirement(request.method(), request.uri().path()), presented) {
         (_, Some(Presented::Valid)) => true,
         (_, Some(Presented::Invalid)) => false,
-        (Need::Either, _) | (Need::Credentials, None) => trusted,
-        (Need::Credentials | Need::CredentialsAlways, _) => false,
+        (Requirement::Either, _) | (Requirement::Credentials, None) => trusted,
+        (Requirement::Credentials | Requirement::CredentialsAlways, _) => false,
     };
     if may {
         return next.run(request).await;
@@ -81,18 +81,18 @@ mod tests {
     #[test]
     fn needs() {
         for (method, path, expected) in [
-            (Method::POST, "/v0/queue_command", Need::Either),
-            (Method::GET, "/v0/task/x", Need::Either),
-            (Method::GET, "/v0/task/x/log", Need::Either),
-            (Method::GET, "/v0/events", Need::Either),
-            (Method::GET, "/v0/queue", Need::Either),
-            (Method::GET, "/v0/agent/x", Need::Either),
-            (Method::DELETE, "/v0/task/x", Need::Credentials),
-            (Method::GET, "/v0/dags", Need::CredentialsAlways),
-            (Method::GET, "/v0/dags/", Need::CredentialsAlways),
-            (Method::DELETE, "/v0/dags", Need::CredentialsAlways),
+            (Method::POST, "/v0/queue_command", Requirement::Either),
+            (Method::GET, "/v0/task/x", Requirement::Either),
+            (Method::GET, "/v0/task/x/log", Requirement::Either),
+            (Method::GET, "/v0/events", Requirement::Either),
+            (Method::GET, "/v0/queue", Requirement::Either),
+            (Method::GET, "/v0/agent/x", Requirement::Either),
+            (Method::DELETE, "/v0/task/x", Requirement::Credentials),
+            (Method::GET, "/v0/dags", Requirement::CredentialsAlways),
+            (Method::GET, "/v0/dags/", Requirement::CredentialsAlways),
+            (Method::DELETE, "/v0/dags", Requirement::CredentialsAlways),
         ] {
-            assert_eq!(need(&method, path), expected, "{method} {path}");
+            assert_eq!(requirement(&method, path), expected, "{method} {path}");
         }
     }
 }

@@ -13,14 +13,14 @@ impl From<Refusal> for ApiError {
                 StatusCode::CONFLICT,
                 format!("The job '{id}' has not ended, and was to be the only one with its id."),
             ),
-            Refusal::Full(most) => later(
+            Refusal::QueueFull(most) => later(
                 StatusCode::TOO_MANY_REQUESTS,
                 format!(
                     "There are {most} jobs already, which is as many as this daemon takes. Try again later."
                 ),
             ),
             Refusal::NoJob(id) => Self::not_found(format!("There is no job '{id}'")),
-            Refusal::Stranger(id) => Self::not_found(format!("There is no job '{id}'")),
+            Refusal::InvalidId(id) => Self::not_found(format!("There is no job '{id}'")),
             Refusal::Store(error) => {
                 let error: &dyn std::error::Error = &*error;
                 tracing::error!(error, "a change could not be stored");

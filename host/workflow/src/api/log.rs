@@ -14,13 +14,13 @@ use super::error::unavailable;
 use super::query::Query;
 use super::{Api, job_id};
 use crate::core::command::Refusal;
-use crate::table::View;
+use crate::job_index::View;
 
 /// Bytes of each stream.
 const LENGTH: u64 = 64 << 10;
-const LONGEST: u64 = 1 << 20;
+const MAX_LENGTH: u64 = 1 << 20;
 /// Agents give some pages at once; so many questions are asked for one answer.
-const MOST_PARTS: usize = 64;
+const MAX_CHUNKS: usize = 64;
 const NEXT: HeaderName = HeaderName::from_static("transom-next-offset");
 const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -30,8 +30,8 @@ pub(super) async fn get(
     query: Query,
 ) -> Result<Response, ApiError> {
     let id = job_id(&id)?;
-    let view = api.0.table.get(&id).ok_or_else(|| Refusal::NoJob(id.clone()))?;
-    let length = query.number("length", LONGEST)?.unwrap_or(LENGTH);
+    let view = api.0.index.get(&id).ok_or_else(|| Refusal::NoJob(id.clone()))?;
+    let length = query.number("length", MAX_LENGTH)?.unwrap_or(LENGTH);
     let offset = query.number("offset", u64::MAX)?;
     match query.text("stream") {
         Some(stream @ ("stdout" | "stderr")) => {
@@ -68,25 +68,25 @@ async fn read(
             view.id
         )));
     };
-    let framework = api.lead()?.scheduler.connection().framework_id;
+    let framework = api.lead()?.scheduler.subscription().framework_id;
     let framework = framework.ok_or_else(|| unavailable("The framework is not registered yet."))?;
     let (mut data, mut at) = (Vec::new(), offset);
-    for _ in 0..MOST_PARTS {
+    for _ in 0..MAX_CHUNKS {
         let left = length.saturating_sub(data.len() as u64);
-        let piece = api
+        let chunk = api
             .0
             .cluster
             .read(agent, &framework, &view.task, stream, at, left)
             .await;
-        let piece = match piece {
-            Ok(piece) => piece,
+        let chunk = match chunk {
+            Ok(chunk) => chunk,
             // Nothing was written, or the agent has tidied up.
             Err(Error::Refused { status: 404, .. }) => break,
             Err(error) => return Err(unreadable(&error)),
         };
-        let next = piece.offset + piece.data.len() as u64;
-        let over = piece.data.is_empty() || next >= piece.size;
-        data.extend(piece.data);
+        let next = chunk.offset + chunk.data.len() as u64;
+        let over = chunk.data.is_empty() || next >= chunk.size;
+        data.extend(chunk.data);
         at = Some(next);
         if over || data.len() as u64 >= length {
             break;

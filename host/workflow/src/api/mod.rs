@@ -6,7 +6,7 @@
 //! | `GET`, `DELETE /v0/task/{id}` | [`task`] |
 //! | `GET /v0/task/{id}/log` | [`log`] |
 //! | `GET /v0/events` | [`events`] |
-//! | `GET /v0/queue`, `GET /v0/dags` | [`waiting`] |
+//! | `GET /v0/queue`, `GET /v0/dags` | [`queue`] |
 //! | `GET /v0/agent/{id}` | [`agent`] |
 //! | `GET /v0/openapi.json` | here |
 //!
@@ -19,10 +19,10 @@ mod error;
 mod events;
 mod log;
 mod query;
+mod queue;
 mod queue_command;
 mod standby;
 mod task;
-mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,14 +42,14 @@ use transom_web::Forwarder;
 
 use crate::Config;
 use crate::core::command::{Command, Refusal, Reply, ask};
+use crate::dependencies::{Cluster, Matcher};
 use crate::ids::JobId;
-use crate::launch::Book;
-use crate::role::Lead;
-use crate::seams::{Cluster, Matcher};
-use crate::table::Table;
+use crate::job_index::JobIndex;
+use crate::launch::ActiveJobs;
+use crate::runner::LeaderHandles;
 
 /// How long a request waits for the core, which may wait for the store.
-const PATIENCE: Duration = Duration::from_secs(20);
+const CORE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What handlers work with. Cheap to clone.
 #[derive(Clone)]
@@ -60,15 +60,15 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     /// Whose requests need no credentials.
     pub(crate) trusted: Arc<[IpNet]>,
-    pub(crate) table: Arc<Table>,
-    pub(crate) book: Arc<Book>,
+    pub(crate) index: Arc<JobIndex>,
+    pub(crate) active: Arc<ActiveJobs>,
     pub(crate) matcher: Arc<dyn Matcher>,
     pub(crate) cluster: Arc<dyn Cluster>,
     /// Empty while this daemon does not lead.
-    pub(crate) lead: Arc<ArcSwapOption<Lead>>,
+    pub(crate) lead: Arc<ArcSwapOption<LeaderHandles>>,
     pub(crate) standing: watch::Receiver<Standing>,
     /// Told when `lead` changes.
-    pub(crate) turned: watch::Receiver<()>,
+    pub(crate) leader_changes: watch::Receiver<()>,
     pub(crate) forwarder: Forwarder,
     /// The port will not be served any more.
     pub(crate) stopping: CancellationToken,
@@ -76,19 +76,19 @@ pub(crate) struct Shared {
 
 impl Api {
     /// What only a leading daemon has; refused when this one has just stopped leading.
-    fn lead(&self) -> Result<Arc<Lead>, Refusal> {
+    fn lead(&self) -> Result<Arc<LeaderHandles>, Refusal> {
         self.0.lead.load_full().ok_or(Refusal::Stopped)
     }
 
     /// Asks the core.
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
-        ask(&self.lead()?.core, PATIENCE, command).await
+        ask(&self.lead()?.core, CORE_TIMEOUT, command).await
     }
 }
 
 /// A job's id in a path. One that no job can have is nobody's.
 fn job_id(text: &str) -> Result<JobId, Refusal> {
-    JobId::parse(text).map_err(|_| Refusal::Stranger(text.to_owned()))
+    JobId::parse(text).map_err(|_| Refusal::InvalidId(text.to_owned()))
 }
 
 /// What `/v0/openapi.json` answers.
@@ -101,8 +101,8 @@ fn paths() -> [(&'static str, MethodRouter<Api>); 8] {
         ("/v0/task/{id}", get(task::get).delete(task::delete)),
         ("/v0/task/{id}/log", get(log::get)),
         ("/v0/events", get(events::get)),
-        ("/v0/queue", get(waiting::queue)),
-        ("/v0/dags", get(waiting::dags)),
+        ("/v0/queue", get(queue::queue)),
+        ("/v0/dags", get(queue::dags)),
         ("/v0/agent/{id}", get(agent::get)),
         ("/v0/openapi.json", get(async || json(OPEN_API.into()))),
     ]
@@ -115,8 +115,8 @@ pub(crate) fn router(api: &Api) -> Router {
         .fold(Router::new(), |router, (path, answers)| {
             router.route(path, answers)
         })
-        .layer(from_fn_with_state(api.clone(), standby::pass_on))
-        .layer(from_fn_with_state(api.clone(), auth::ask_for_credentials))
+        .layer(from_fn_with_state(api.clone(), standby::forward_to_leader))
+        .layer(from_fn_with_state(api.clone(), auth::require_credentials))
         .with_state(api.clone());
     transom_web::json_errors(transom_web::layers(routes))
 }

@@ -35,7 +35,7 @@ pub(super) async fn post(State(api): State<Api>, body: Bytes) -> Result<Response
 /// Conditions that cannot be understood are told now; they would be met by no agent. Who cannot be asked now is asked again
 /// when the job is to be launched.
 async fn check_conditions(api: &Api, request: &Request) -> Result<(), ApiError> {
-    let texts = launch::conditions(&request.spec, &api.0.config.defaults);
+    let texts = launch::constraints(&request.spec, &api.0.config.defaults);
     if texts.is_empty() {
         return Ok(());
     }

@@ -16,7 +16,7 @@ use transom_web::{ApiError, Unforwarded};
 use super::Api;
 
 /// How long a request waits for somebody to lead: long enough for a lease of the usual length to run out.
-const ELECTION: Duration = Duration::from_secs(10);
+const ELECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Who carries a request out.
 enum Leader {
@@ -25,17 +25,17 @@ enum Leader {
 }
 
 /// Lets through what is carried out here.
-pub(super) async fn pass_on(State(api): State<Api>, request: Request, next: Next) -> Response {
+pub(super) async fn forward_to_leader(State(api): State<Api>, request: Request, next: Next) -> Response {
     if api.0.lead.load().is_some() {
         return next.run(request).await;
     }
-    carry_out(&api, request, next)
+    forward(&api, request, next)
         .await
         .unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn carry_out(api: &Api, request: Request, next: Next) -> Result<Response, ApiError> {
-    let end = Instant::now() + ELECTION;
+async fn forward(api: &Api, request: Request, next: Next) -> Result<Response, ApiError> {
+    let end = Instant::now() + ELECTION_TIMEOUT;
     let mut chosen = leader(api, end, None).await?;
     let (mut head, body) = request.into_parts();
     // It may have to be sent twice.
@@ -59,7 +59,7 @@ async fn carry_out(api: &Api, request: Request, next: Next) -> Result<Response, 
             Err(unreachable @ Unforwarded::Unreachable(_)) => {
                 chosen = match leader(api, end, Some(&address)).await {
                     Ok(chosen) => chosen,
-                    Err(refusal) if store_away(api) => return Err(refusal),
+                    Err(refusal) if is_store_unavailable(api) => return Err(refusal),
                     Err(_) => return Err(unreachable.into()),
                 };
             }
@@ -70,7 +70,7 @@ async fn carry_out(api: &Api, request: Request, next: Next) -> Result<Response, 
 
 /// Waits for somebody who leads, other than `failed`.
 async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader, ApiError> {
-    let (mut standing, mut turned) = (api.0.standing.clone(), api.0.turned.clone());
+    let (mut standing, mut leader_changes) = (api.0.standing.clone(), api.0.leader_changes.clone());
     loop {
         if api.0.lead.load().is_some() {
             return Ok(Leader::Here);
@@ -84,22 +84,22 @@ async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader,
         let changed = async {
             tokio::select! {
                 changed = standing.changed() => changed,
-                changed = turned.changed() => changed,
+                changed = leader_changes.changed() => changed,
             }
         };
         if !matches!(timeout_at(end, changed).await, Ok(Ok(()))) {
-            return Err(nobody_leads(api));
+            return Err(no_leader_error(api));
         }
     }
 }
 
 /// Whether nobody can lead before the store is back.
-fn store_away(api: &Api) -> bool {
+fn is_store_unavailable(api: &Api) -> bool {
     *api.0.standing.borrow() == Standing::StoreAway
 }
 
-fn nobody_leads(api: &Api) -> ApiError {
-    if store_away(api) {
+fn no_leader_error(api: &Api) -> ApiError {
+    if is_store_unavailable(api) {
         let text =
             "The state store cannot be reached, and without it no daemon runs the jobs. Try again later.";
         return ApiError::new(StatusCode::SERVICE_UNAVAILABLE, text)

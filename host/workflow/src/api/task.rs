@@ -11,7 +11,7 @@ use crate::core::command::Command;
 
 /// The task status object, or `null` for an id that is not known.
 pub(super) async fn get(State(api): State<Api>, Path(id): Path<String>) -> Response {
-    let view = job_id(&id).ok().and_then(|id| api.0.table.get(&id));
+    let view = job_id(&id).ok().and_then(|id| api.0.index.get(&id));
     json(view.map_or(Bytes::from_static(b"null"), |view| view.answer.clone()))
 }
 

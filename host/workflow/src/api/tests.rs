@@ -252,9 +252,9 @@ async fn changes_are_told_when_they_come() {
     let last = site.get("/v0/events?since=last").await.json();
     assert_eq!((&last["events"], &last["next"]), (&json!([]), &waited["next"]));
     // From another life.
-    let anew = site.get("/v0/events?since=9007199254740991&wait=20").await.json();
+    let reset = site.get("/v0/events?since=9007199254740991&wait=20").await.json();
     assert_eq!(
-        (&anew["anew"], anew["events"].as_array().unwrap().len()),
+        (&reset["reset"], reset["events"].as_array().unwrap().len()),
         (&json!(true), 1)
     );
     let bad = site.get("/v0/events?since=soon").await;
@@ -292,14 +292,14 @@ async fn what_waits_is_told_with_the_reason() {
     let deadline = tokio::time::Instant::now() + crate::testing::PATIENCE;
     let first = loop {
         let queue = site.get("/v0/queue?task_id=a").await.json();
-        if queue["queue"][0]["reason"]["unmet"] != json!([]) {
+        if queue["queue"][0]["reason"]["unsatisfied_constraints"] != json!([]) {
             break queue["queue"][0].clone();
         }
         assert!(tokio::time::Instant::now() < deadline, "{queue}");
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     };
-    assert_eq!(first["reason"]["code"], "UnfulfilledCondition");
-    assert_eq!(first["reason"]["unmet"], json!(["gpu:true"]));
+    assert_eq!(first["reason"]["code"], "UnfulfilledConstraint");
+    assert_eq!(first["reason"]["unsatisfied_constraints"], json!(["gpu:true"]));
     let message = first["reason"]["message"].as_str().unwrap();
     assert!(
         message.contains("no active agent satisfies the condition `gpu:true` (1 agent in the cluster)"),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::ids::JobId;
+use crate::job_state::JobState;
 use crate::model::Request;
-use crate::state::Shown;
 
 /// Why a request is not carried out.
 #[derive(Clone, Debug)]
@@ -15,11 +15,11 @@ pub(crate) enum Refusal {
     /// A job with this id lives, and the client wanted it to be the only one.
     Exists(JobId),
     /// There are so many jobs already.
-    Full(usize),
+    QueueFull(usize),
     /// Nothing is known of it.
     NoJob(JobId),
     /// It is called as no job can be.
-    Stranger(String),
+    InvalidId(String),
     /// The store did not take it; nothing has changed.
     Store(Arc<transom_store::Error>),
     /// This daemon is stopping, or does not lead any more.
@@ -37,7 +37,7 @@ pub(crate) enum Command {
         reply: Reply<JobId>,
     },
     /// Ends a job's newest run; answers the state it shows now.
-    Kill { id: JobId, reply: Reply<Shown> },
+    Kill { id: JobId, reply: Reply<JobState> },
 }
 
 /// Where an answer goes.

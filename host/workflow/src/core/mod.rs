@@ -1,11 +1,11 @@
 //! The actor that owns all jobs that have not ended.
 //!
 //! Requests and events of the scheduler come in; a job is stored before its request is answered; every change is shown in
-//! the [`Table`] at once. What the cluster says is the scheduler's to remember, until a run has ended: then its end is stored
+//! the [`JobIndex`] at once. What the cluster says is the scheduler's to remember, until a run has ended: then its end is stored
 //! here and the scheduler's record goes ([`outbox`]). The core waits for the store only to take a job in.
 
 pub(crate) mod command;
-mod follow;
+mod on_event;
 mod outbox;
 mod persist;
 mod run;
@@ -22,49 +22,49 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_cluster::TaskId;
-use transom_scheduler::{Event, Launcher, Tasks, Wanted};
+use transom_scheduler::{Event, SchedulerApi, TaskRequest, Tasks};
 use transom_store::Store;
 
 use crate::Result;
 use crate::config::Config;
-use crate::ids::{JobId, Number};
-use crate::launch::{Book, Live, Sorter};
+use crate::feasibility::ConstraintSets;
+use crate::ids::{ChangeSeq, JobId};
+use crate::job_index::JobIndex;
+use crate::job_state::JobState;
+use crate::launch::{ActiveJob, ActiveJobs, RunSpecCache};
 use crate::metrics::Metrics;
 use crate::model::Request;
-use crate::state::Shown;
-use crate::survey::Sorts;
-use crate::table::Table;
 use command::{Command, Refusal, Reply};
-use outbox::{Demands, Leftovers};
-use persist::{JobRecord, Shelf};
+use outbox::{Cleanup, Demands};
+use persist::{JobRecord, Repository};
 use run::Run;
 
 /// How often time alone makes a difference.
-const TICK: Duration = Duration::from_secs(1);
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// Requests that are taken in together.
-const MOST_TOGETHER: usize = 512;
+const MAX_BATCH: usize = 512;
 /// Demands, leftovers and answers on their way.
-const OUTBOX: usize = 1;
+const OUTBOX_CAPACITY: usize = 1;
 /// Ended jobs that are remembered at most, however young they are.
-const MOST_ENDED: usize = 1_000_000;
+const MAX_COMPLETED: usize = 1_000_000;
 /// Of those, how many are forgotten at once.
-const MOST_FORGOTTEN: usize = 5_000;
+const MAX_EXPIRED_PER_TICK: usize = 5_000;
 
 /// What the core is made of.
-pub(crate) struct Parts {
-    pub(crate) scheduler: Arc<dyn Launcher>,
+pub(crate) struct Dependencies {
+    pub(crate) scheduler: Arc<dyn SchedulerApi>,
     pub(crate) events: BoxStream<'static, Event>,
     pub(crate) commands: mpsc::Receiver<Command>,
-    pub(crate) table: Arc<Table>,
-    pub(crate) book: Arc<Book>,
+    pub(crate) index: Arc<JobIndex>,
+    pub(crate) active: Arc<ActiveJobs>,
     pub(crate) config: Config,
     pub(crate) metrics: Metrics,
-    pub(crate) sorts: watch::Sender<Sorts>,
+    pub(crate) constraint_sets: watch::Sender<ConstraintSets>,
 }
 
 /// What was stored, read back before anything starts.
 pub(crate) struct Stored {
-    shelf: Shelf,
+    repository: Repository,
     records: Vec<JobRecord>,
     term: u64,
 }
@@ -72,10 +72,14 @@ pub(crate) struct Stored {
 impl Stored {
     /// Reads everything, and counts this start.
     pub(crate) async fn load(store: Arc<dyn Store>, prefix: &str) -> Result<Self> {
-        let shelf = Shelf::new(store, prefix);
-        let records = shelf.load().await?;
-        let term = shelf.next_term().await?;
-        Ok(Self { shelf, records, term })
+        let repository = Repository::new(store, prefix);
+        let records = repository.load().await?;
+        let term = repository.next_term().await?;
+        Ok(Self {
+            repository,
+            records,
+            term,
+        })
     }
 }
 
@@ -84,88 +88,88 @@ type Ended = (Timestamp, JobId, TaskId);
 
 /// The actor.
 struct Core {
-    shelf: Shelf,
+    repository: Repository,
     config: Config,
-    table: Arc<Table>,
-    book: Arc<Book>,
-    sorter: Sorter,
+    index: Arc<JobIndex>,
+    active: Arc<ActiveJobs>,
+    run_specs: RunSpecCache,
     metrics: Metrics,
     /// Jobs that have not ended, by the cluster's id of the run.
     runs: HashMap<TaskId, Run>,
     /// Runs that have ended for clients and not for the scheduler, which is to kill them.
-    strays: HashSet<TaskId>,
+    orphans: HashSet<TaskId>,
     /// Runs whose end is stored, in the order in which that happened: when they ended, whose they are.
     ended: VecDeque<Ended>,
     /// The cluster's ids of all runs that are stored: none of them is used again.
-    remembered: HashSet<TaskId>,
+    stored_ids: HashSet<TaskId>,
     /// Runs that the store may have taken, and nobody was promised.
-    doubtful: Vec<TaskId>,
-    last: Number,
+    unconfirmed: Vec<TaskId>,
+    last: ChangeSeq,
     demands: Demands,
-    leftovers: Leftovers,
+    cleanup: Cleanup,
     /// What jobs wait for.
-    sorts: watch::Sender<Sorts>,
+    constraint_sets: watch::Sender<ConstraintSets>,
 }
 
 /// Starts the core; it ends with `token`, or when the scheduler has stopped. The future returns when it has ended.
 pub(crate) fn start(
     stored: Stored,
-    parts: Parts,
+    parts: Dependencies,
     tracker: &TaskTracker,
     token: CancellationToken,
 ) -> impl Future<Output = ()> {
-    let Parts {
+    let Dependencies {
         scheduler,
         mut events,
         mut commands,
-        table,
-        book,
+        index,
+        active,
         config,
         metrics,
-        sorts,
+        constraint_sets,
     } = parts;
-    let sorter = Sorter::new(Arc::clone(&book), Arc::new(config.defaults.clone()));
+    let run_specs = RunSpecCache::new(Arc::clone(&active), Arc::new(config.defaults.clone()));
     let mut core = Core {
-        shelf: stored.shelf.clone(),
+        repository: stored.repository.clone(),
         config,
-        table,
-        book,
-        sorter,
+        index,
+        active,
+        run_specs,
         metrics,
         runs: HashMap::new(),
-        strays: HashSet::new(),
+        orphans: HashSet::new(),
         ended: VecDeque::new(),
-        remembered: HashSet::new(),
-        doubtful: Vec::new(),
-        last: Number::before(stored.term),
+        stored_ids: HashSet::new(),
+        unconfirmed: Vec::new(),
+        last: ChangeSeq::before(stored.term),
         demands: Demands::default(),
-        leftovers: Leftovers::default(),
-        sorts,
+        cleanup: Cleanup::default(),
+        constraint_sets,
     };
     core.rebuild(stored.records, &scheduler.tasks());
-    core.say_what_is_waited_for();
-    let (demands_in, demands) = mpsc::channel(OUTBOX);
-    let (leftovers_in, leftovers) = mpsc::channel(OUTBOX);
-    let (dropped_in, mut dropped) = mpsc::channel(OUTBOX);
-    let (settled_in, mut settled) = mpsc::channel(OUTBOX);
-    tracker.spawn(outbox::demand(
+    core.publish_pending_constraints();
+    let (demands_in, demands) = mpsc::channel(OUTBOX_CAPACITY);
+    let (cleanup_in, cleanup) = mpsc::channel(OUTBOX_CAPACITY);
+    let (never_launched_in, mut never_launched) = mpsc::channel(OUTBOX_CAPACITY);
+    let (stored_ends_in, mut stored_ends) = mpsc::channel(OUTBOX_CAPACITY);
+    tracker.spawn(outbox::send_demands(
         Arc::clone(&scheduler),
         demands,
-        dropped_in,
+        never_launched_in,
         token.clone(),
     ));
-    tracker.spawn(outbox::tidy(
+    tracker.spawn(outbox::run_cleanup(
         scheduler,
-        stored.shelf,
-        leftovers,
-        settled_in,
+        stored.repository,
+        cleanup,
+        stored_ends_in,
         token.clone(),
     ));
     let ended = CancellationToken::new();
     let end = ended.clone().drop_guard();
     tracker.spawn(async move {
         let _end = end;
-        let mut ticks = tokio::time::interval(TICK);
+        let mut ticks = tokio::time::interval(TICK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -177,13 +181,13 @@ pub(crate) fn start(
                     };
                     core.event(&event);
                 }
-                Some(tasks) = dropped.recv() => core.dropped(&tasks),
-                Some(ended) = settled.recv() => core.ended.extend(ended),
+                Some(tasks) = never_launched.recv() => core.never_launched(&tasks),
+                Some(ended) = stored_ends.recv() => core.ended.extend(ended),
                 Ok(permit) = demands_in.reserve(), if !core.demands.is_empty() => {
                     permit.send(std::mem::take(&mut core.demands));
                 }
-                Ok(permit) = leftovers_in.reserve(), if !core.leftovers.is_empty() => {
-                    permit.send(std::mem::take(&mut core.leftovers));
+                Ok(permit) = cleanup_in.reserve(), if !core.cleanup.is_empty() => {
+                    permit.send(std::mem::take(&mut core.cleanup));
                 }
                 Some(command) = commands.recv() => core.commands(command, &mut commands).await,
                 _ = ticks.tick() => core.tick(Timestamp::now()).await,
@@ -197,15 +201,15 @@ pub(crate) fn start(
 impl Core {
     /// Puts together what was stored and what the scheduler knows.
     fn rebuild(&mut self, records: Vec<JobRecord>, tasks: &Tasks) {
-        self.table.clear();
-        self.table.begin(self.last);
+        self.index.clear();
+        self.index.set_floor(self.last);
         let mut ended = Vec::new();
         // Older runs come first, so that the newest of each job is what is shown.
         for record in records {
-            self.remembered.insert(record.task.clone());
+            self.stored_ids.insert(record.task.clone());
             if let Some(end) = &record.end {
                 ended.push((end.at, record.id.clone(), record.task.clone()));
-                self.table.put(run::ended_view(&record, end));
+                self.index.put(run::ended_view(&record, end));
             } else {
                 self.resume(record, tasks);
             }
@@ -215,12 +219,12 @@ impl Core {
         for (task, record) in tasks {
             if !self.runs.contains_key(task) {
                 if record.is_terminal() {
-                    self.leftovers.forget.push(task.clone());
+                    self.cleanup.forget.push(task.clone());
                 } else {
                     // Ended for clients, or of a job that nobody was promised.
                     tracing::info!(%task, "a task that is not wanted any more is killed");
-                    self.strays.insert(task.clone());
-                    self.demands.release(task.clone());
+                    self.orphans.insert(task.clone());
+                    self.demands.kill(task.clone());
                 }
             }
         }
@@ -234,16 +238,16 @@ impl Core {
         match tasks.get(&task) {
             Some(known) => {
                 if killed && !known.killing {
-                    self.demands.release(task.clone());
+                    self.demands.kill(task.clone());
                 }
-                self.follow(known);
+                self.apply_record(known);
             }
-            None if killed => self.finish(&task, Shown::Killed, Some(run::NEVER_LAUNCHED.to_owned())),
-            None => self.want(&task),
+            None if killed => self.finish(&task, JobState::Killed, Some(run::NEVER_LAUNCHED.to_owned())),
+            None => self.submit(&task),
         }
     }
 
-    fn next_number(&mut self) -> Number {
+    fn next_seq(&mut self) -> ChangeSeq {
         self.last = self.last.next();
         self.last
     }
@@ -257,7 +261,7 @@ impl Core {
                 Command::Queue { request, reply } => jobs.push((request, reply)),
                 Command::Kill { id, reply } => kills.push((id, reply)),
             }
-            next = if jobs.len() + kills.len() < MOST_TOGETHER {
+            next = if jobs.len() + kills.len() < MAX_BATCH {
                 more.try_recv().ok()
             } else {
                 None
@@ -271,18 +275,18 @@ impl Core {
             // Whoever asked may have gone.
             let _ = reply.send(outcome);
         }
-        if self.sorter.take_news() {
-            self.say_what_is_waited_for();
+        if self.run_specs.take_constraints_changed() {
+            self.publish_pending_constraints();
         }
     }
 
     /// Tells the survey which conditions waiting jobs have.
-    fn say_what_is_waited_for(&self) {
-        let now = self.sorter.waiting_for();
-        self.sorts.send_if_modified(|sorts| {
-            let same = sorts.iter().eq(now.iter().copied());
+    fn publish_pending_constraints(&self) {
+        let now = self.run_specs.waiting_for();
+        self.constraint_sets.send_if_modified(|constraint_sets| {
+            let same = constraint_sets.iter().eq(now.iter().copied());
             if !same {
-                *sorts = now.into_iter().cloned().collect();
+                *constraint_sets = now.into_iter().cloned().collect();
             }
             !same
         });
@@ -293,7 +297,7 @@ impl Core {
         // What this batch has already: the place of each id's newest run, and the tasks.
         let (mut ids, mut tasks) = (HashMap::<JobId, usize>::new(), HashSet::new());
         for (request, reply) in jobs {
-            let number = self.next_number();
+            let number = self.next_seq();
             let id = match request.id {
                 Some(id) => id,
                 None => match JobId::parse(&format!("job.{number}")) {
@@ -301,7 +305,7 @@ impl Core {
                     Err(_) => continue,
                 },
             };
-            let known = self.table.get(&id);
+            let known = self.index.get(&id);
             let in_batch = ids.get(&id).copied();
             // A request that is sent again, because its answer was lost, queues nothing new, also when
             // its run has ended since.
@@ -320,7 +324,7 @@ impl Core {
             let refusal = if request.unique && lives {
                 Some(Refusal::Exists(id.clone()))
             } else if self.runs.len() + records.len() >= self.config.max_jobs {
-                Some(Refusal::Full(self.config.max_jobs))
+                Some(Refusal::QueueFull(self.config.max_jobs))
             } else {
                 None
             };
@@ -344,14 +348,14 @@ impl Core {
             });
             replies.push(vec![reply]);
         }
-        match self.shelf.put(&records).await {
+        match self.repository.put(&records).await {
             Ok(()) => {
                 for (record, replies) in records.into_iter().zip(replies) {
                     let (id, task) = (record.id.clone(), record.task.clone());
                     if let Some(spec) = record.spec.clone() {
                         self.admit(Run::new(record, Arc::clone(&spec)), spec);
-                        self.want(&task);
-                        self.metrics.queued.inc();
+                        self.submit(&task);
+                        self.metrics.jobs_queued.inc();
                     }
                     for reply in replies {
                         let _ = reply.send(Ok(id.clone()));
@@ -364,7 +368,7 @@ impl Core {
                     let _ = reply.send(Err(Refusal::Store(Arc::clone(&error))));
                 }
                 // The store may have taken them without saying so: nobody was promised them.
-                self.doubtful
+                self.unconfirmed
                     .extend(records.into_iter().map(|record| record.task));
             }
         }
@@ -372,21 +376,21 @@ impl Core {
 
     /// Whether a run that is remembered, here or by the scheduler, has this id.
     fn is_taken(&self, task: &TaskId) -> bool {
-        self.remembered.contains(task) || self.strays.contains(task) || self.doubtful.contains(task)
+        self.stored_ids.contains(task) || self.orphans.contains(task) || self.unconfirmed.contains(task)
     }
 
     /// Shows a run that waits, and lets the launch find it.
     fn admit(&mut self, run: Run, spec: Arc<crate::model::Spec>) {
-        let number = self.next_number();
+        let number = self.next_seq();
         let task = run.record.task.clone();
-        let live = Live {
+        let job = ActiveJob {
             id: run.record.id.clone(),
             queued_at: run.record.queued_at,
             spec,
         };
-        self.book.insert(task.clone(), Arc::new(live));
-        self.remembered.insert(task.clone());
-        self.table.put(run.view(number));
+        self.active.insert(task.clone(), Arc::new(job));
+        self.stored_ids.insert(task.clone());
+        self.index.put(run.view(number));
         self.runs.insert(
             task,
             Run {
@@ -396,10 +400,10 @@ impl Core {
         );
     }
 
-    fn want(&mut self, task: &TaskId) {
+    fn submit(&mut self, task: &TaskId) {
         let Some(run) = self.runs.get(task) else { return };
-        let spec = self.sorter.run_spec(&run.spec);
-        self.demands.want(Wanted {
+        let spec = self.run_specs.run_spec(&run.spec);
+        self.demands.submit(TaskRequest {
             id: task.clone(),
             spec,
             not_before: None,
@@ -408,8 +412,8 @@ impl Core {
     }
 
     /// Ends a job's newest run. What was launched ends when the cluster says so.
-    async fn kill(&mut self, id: &JobId) -> std::result::Result<Shown, Refusal> {
-        let view = self.table.get(id).ok_or_else(|| Refusal::NoJob(id.clone()))?;
+    async fn kill(&mut self, id: &JobId) -> std::result::Result<JobState, Refusal> {
+        let view = self.index.get(id).ok_or_else(|| Refusal::NoJob(id.clone()))?;
         let Some(run) = self.runs.get_mut(&view.task) else {
             return Ok(view.state);
         };
@@ -418,32 +422,35 @@ impl Core {
                 killed: true,
                 ..run.record.clone()
             };
-            let stored = self.shelf.put(std::slice::from_ref(&killed)).await;
+            let stored = self.repository.put(std::slice::from_ref(&killed)).await;
             stored.map_err(|error| Refusal::Store(Arc::new(error)))?;
             run.record = killed;
         }
-        self.let_go(&view.task, Shown::Killed, run::NEVER_LAUNCHED.to_owned());
-        Ok(self.table.get(id).map_or(view.state, |view| view.state))
+        self.cancel(&view.task, JobState::Killed, run::NEVER_LAUNCHED.to_owned());
+        Ok(self.index.get(id).map_or(view.state, |view| view.state))
     }
 
     /// Releases a run; should it never have been launched, it ends as told.
-    fn let_go(&mut self, task: &TaskId, state: Shown, message: String) {
-        if self.demands.take_back(task) {
+    fn cancel(&mut self, task: &TaskId, state: JobState, message: String) {
+        if self.demands.withdraw(task) {
             return self.finish(task, state, Some(message));
         }
         if let Some(run) = self.runs.get_mut(task) {
-            run.if_dropped = Some((state, message));
-            self.demands.release(task.clone());
+            run.outcome_if_not_launched = Some((state, message));
+            self.demands.kill(task.clone());
         }
     }
 
     /// Released before they were launched.
-    fn dropped(&mut self, tasks: &[TaskId]) {
+    fn never_launched(&mut self, tasks: &[TaskId]) {
         for task in tasks {
-            if self.strays.remove(task) {
-                self.leftovers.forget.push(task.clone());
+            if self.orphans.remove(task) {
+                self.cleanup.forget.push(task.clone());
             }
-            let outcome = self.runs.get_mut(task).and_then(|run| run.if_dropped.take());
+            let outcome = self
+                .runs
+                .get_mut(task)
+                .and_then(|run| run.outcome_if_not_launched.take());
             if let Some((state, message)) = outcome {
                 self.finish(task, state, Some(message));
             }
@@ -451,13 +458,13 @@ impl Core {
     }
 
     /// Shows a run, unless its job has been queued again since.
-    fn show(&self, view: crate::table::View) {
+    fn show(&self, view: crate::job_index::View) {
         let newest = self
-            .table
+            .index
             .get(&view.id)
             .is_none_or(|shown| shown.task == view.task);
         if newest {
-            self.table.put(view);
+            self.index.put(view);
         }
     }
 
@@ -465,9 +472,9 @@ impl Core {
     fn count(&self) {
         let running = self.runs.values().filter(|run| run.cluster.is_some()).count();
         let whole = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.metrics.running.set(whole(running));
-        self.metrics.waiting.set(whole(self.runs.len() - running));
-        self.metrics.remembered.set(whole(self.table.len()));
+        self.metrics.jobs_running.set(whole(running));
+        self.metrics.jobs_pending.set(whole(self.runs.len() - running));
+        self.metrics.jobs_retained.set(whole(self.index.len()));
     }
 }
 

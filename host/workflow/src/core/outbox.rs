@@ -11,34 +11,34 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::TaskId;
-use transom_scheduler::{Launcher, Wanted};
+use transom_scheduler::{SchedulerApi, TaskRequest};
 
 use super::Ended;
-use super::persist::{JobRecord, Shelf};
+use super::persist::{JobRecord, Repository};
 
 /// Pause after something that was not taken.
-const PAUSE: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Demands that were not passed on yet. Bounded by the number of jobs.
 #[derive(Debug, Default)]
 pub(super) struct Demands {
-    want: Vec<Wanted>,
+    want: Vec<TaskRequest>,
     release: BTreeSet<TaskId>,
 }
 
 impl Demands {
-    pub(super) fn want(&mut self, wanted: Wanted) {
+    pub(super) fn submit(&mut self, wanted: TaskRequest) {
         self.want.push(wanted);
     }
 
     /// Takes a demand back. False: it was passed on already.
-    pub(super) fn take_back(&mut self, task: &TaskId) -> bool {
+    pub(super) fn withdraw(&mut self, task: &TaskId) -> bool {
         let before = self.want.len();
         self.want.retain(|wanted| wanted.id != *task);
         self.want.len() < before
     }
 
-    pub(super) fn release(&mut self, task: TaskId) {
+    pub(super) fn kill(&mut self, task: TaskId) {
         self.release.insert(task);
     }
 
@@ -47,24 +47,24 @@ impl Demands {
     }
 }
 
-/// Passes demands on, in order, until the core ends. `dropped` gets the released tasks that had not been launched: the
+/// Passes demands on, in order, until the core ends. `never_launched` gets the released tasks that had not been launched: the
 /// scheduler says nothing more of those.
-pub(super) async fn demand(
-    scheduler: Arc<dyn Launcher>,
+pub(super) async fn send_demands(
+    scheduler: Arc<dyn SchedulerApi>,
     mut demands: mpsc::Receiver<Demands>,
-    dropped: mpsc::Sender<Vec<TaskId>>,
+    never_launched: mpsc::Sender<Vec<TaskId>>,
     token: CancellationToken,
 ) {
     while let Some(Some(next)) = token.run_until_cancelled(demands.recv()).await {
         let Demands { want, release } = next;
         if !want.is_empty() {
-            insist(&token, "want", || scheduler.want(want.clone())).await;
+            retry_until_done(&token, "want", || scheduler.submit(want.clone())).await;
         }
         let release: Vec<TaskId> = release.into_iter().collect();
         if release.is_empty() {
             continue;
         }
-        insist(&token, "release", || scheduler.release(release.clone(), None)).await;
+        retry_until_done(&token, "release", || scheduler.kill(release.clone(), None)).await;
         // What is launched has a record before it is released: records are shown before the next demand is taken.
         let tasks = scheduler.tasks();
         let gone: Vec<TaskId> = release
@@ -73,45 +73,45 @@ pub(super) async fn demand(
             .collect();
         if !gone.is_empty() && !token.is_cancelled() {
             // The core has ended when it takes no more.
-            let _ = dropped.send(gone).await;
+            let _ = never_launched.send(gone).await;
         }
     }
 }
 
 /// What is left to do about runs that have ended. Bounded by the number of jobs.
 #[derive(Debug, Default)]
-pub(super) struct Leftovers {
+pub(super) struct Cleanup {
     /// Stored first, so that a run's end is known when the scheduler's record of it goes.
     pub(super) store: Vec<JobRecord>,
     pub(super) forget: Vec<TaskId>,
 }
 
-impl Leftovers {
+impl Cleanup {
     pub(super) fn is_empty(&self) -> bool {
         self.store.is_empty() && self.forget.is_empty()
     }
 }
 
-/// Tidies up until the core ends. `settled` gets the runs whose end is stored.
-pub(super) async fn tidy(
-    scheduler: Arc<dyn Launcher>,
-    shelf: Shelf,
-    mut leftovers: mpsc::Receiver<Leftovers>,
-    settled: mpsc::Sender<Vec<Ended>>,
+/// Tidies up until the core ends. `stored_ends` gets the runs whose end is stored.
+pub(super) async fn run_cleanup(
+    scheduler: Arc<dyn SchedulerApi>,
+    repository: Repository,
+    mut cleanup: mpsc::Receiver<Cleanup>,
+    stored_ends: mpsc::Sender<Vec<Ended>>,
     token: CancellationToken,
 ) {
-    while let Some(Some(next)) = token.run_until_cancelled(leftovers.recv()).await {
-        let Leftovers { store, forget } = next;
+    while let Some(Some(next)) = token.run_until_cancelled(cleanup.recv()).await {
+        let Cleanup { store, forget } = next;
         if !store.is_empty() {
-            insist(&token, "store the end of jobs", || shelf.put(&store)).await;
+            retry_until_done(&token, "store the end of jobs", || repository.put(&store)).await;
         }
         if token.is_cancelled() {
             return;
         }
-        if !forget.is_empty() && scheduler.forget(forget.clone()).await.is_err() {
+        if !forget.is_empty() && scheduler.purge(forget.clone()).await.is_err() {
             // One that is not to be forgotten must not keep the others; it is tried again after the next restart.
             for task in forget {
-                if let Err(error) = scheduler.forget(vec![task.clone()]).await {
+                if let Err(error) = scheduler.purge(vec![task.clone()]).await {
                     tracing::warn!(%task, %error, "the record of an ended task stays");
                 }
             }
@@ -120,11 +120,11 @@ pub(super) async fn tidy(
             .into_iter()
             .filter_map(|record| Some((record.end?.at, record.id, record.task)));
         // The core has ended when it takes no more.
-        let _ = settled.send(ends.collect()).await;
+        let _ = stored_ends.send(ends.collect()).await;
     }
 }
 
-async fn insist<F, E>(token: &CancellationToken, what: &str, mut demand: impl FnMut() -> F)
+async fn retry_until_done<F, E>(token: &CancellationToken, what: &str, mut demand: impl FnMut() -> F)
 where
     F: Future<Output = Result<(), E>>,
     E: std::fmt::Display,
@@ -134,6 +134,8 @@ where
             Ok(()) => return,
             Err(error) => tracing::warn!(what, %error, "not done yet; it is tried again"),
         }
-        let _ = token.run_until_cancelled(tokio::time::sleep(PAUSE)).await;
+        let _ = token
+            .run_until_cancelled(tokio::time::sleep(RETRY_INTERVAL))
+            .await;
     }
 }

@@ -12,13 +12,13 @@ use transom_cluster::TaskId;
 use transom_cluster::v1::TaskStatus;
 use transom_store::{Batch, Entry, Expect, Store};
 
-use crate::ids::{JobId, Number};
+use crate::ids::{ChangeSeq, JobId};
+use crate::job_state::JobState;
 use crate::model::Spec;
-use crate::state::Shown;
 use crate::{Error, Result};
 
 /// How long the store may take over one thing.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Changes that are made together, and their bytes; a store takes only so much at once.
 const BATCH: usize = 500;
 const BATCH_BYTES: usize = 16 << 20;
@@ -30,7 +30,7 @@ pub(super) struct JobRecord {
     /// The cluster's id of this run.
     pub(super) task: TaskId,
     /// Later runs of the same job have greater ones.
-    pub(super) number: Number,
+    pub(super) number: ChangeSeq,
     pub(super) queued_at: Timestamp,
     /// See [`crate::model::Request`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -47,10 +47,10 @@ pub(super) struct JobRecord {
 /// How a run ended.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct End {
-    pub(super) state: Shown,
+    pub(super) state: JobState,
     pub(super) at: Timestamp,
     /// The change's place among all of them.
-    pub(super) changed: Number,
+    pub(super) changed: ChangeSeq,
     /// What the cluster said last.
     pub(super) status: Option<TaskStatus>,
     #[serde(default)]
@@ -62,12 +62,12 @@ pub(super) struct End {
 
 /// The job's part of the store. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Shelf {
+pub(super) struct Repository {
     store: Arc<dyn Store>,
     prefix: String,
 }
 
-impl Shelf {
+impl Repository {
     pub(super) fn new(store: Arc<dyn Store>, prefix: &str) -> Self {
         Self {
             store,
@@ -139,7 +139,7 @@ impl Shelf {
     }
 
     async fn commit(&self, batch: Batch) -> transom_store::Result<()> {
-        let committed = tokio::time::timeout(PATIENCE, self.store.commit(batch)).await;
+        let committed = tokio::time::timeout(STORE_TIMEOUT, self.store.commit(batch)).await;
         match committed {
             Ok(outcome) => outcome.map(drop),
             Err(late) => Err(transom_store::Error::Unavailable {

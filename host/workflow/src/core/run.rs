@@ -8,11 +8,11 @@ use transom_cluster::v1::TaskStatus;
 use transom_scheduler::TaskRecord;
 
 use super::persist::{End, JobRecord};
-use crate::ids::Number;
+use crate::ids::ChangeSeq;
+use crate::job_index::View;
+use crate::job_state::JobState;
 use crate::model::Spec;
-use crate::python;
-use crate::state::Shown;
-use crate::table::View;
+use crate::python_json;
 
 /// What is told of a run that was killed while it waited.
 pub(super) const NEVER_LAUNCHED: &str = "killed before it was launched";
@@ -22,14 +22,14 @@ pub(super) const NEVER_LAUNCHED: &str = "killed before it was launched";
 pub(super) struct Run {
     pub(super) record: JobRecord,
     pub(super) spec: Arc<Spec>,
-    pub(super) state: Shown,
+    pub(super) state: JobState,
     /// When `state` came to be, among all changes.
-    pub(super) changed: Number,
+    pub(super) changed: ChangeSeq,
     pub(super) at: Timestamp,
     /// What the scheduler knows of it; `None` before it was launched.
     pub(super) cluster: Option<Arc<TaskRecord>>,
     /// How it ends if it was released before it was launched.
-    pub(super) if_dropped: Option<(Shown, String)>,
+    pub(super) outcome_if_not_launched: Option<(JobState, String)>,
 }
 
 impl Run {
@@ -38,14 +38,14 @@ impl Run {
             at: record.queued_at,
             record,
             spec,
-            state: Shown::Staging,
-            changed: Number::default(),
+            state: JobState::Staging,
+            changed: ChangeSeq::default(),
             cluster: None,
-            if_dropped: None,
+            outcome_if_not_launched: None,
         }
     }
 
-    pub(super) fn view(&self, changed: Number) -> View {
+    pub(super) fn view(&self, changed: ChangeSeq) -> View {
         let status = self.cluster.as_ref().and_then(|task| task.status.as_ref());
         let message = status.and_then(|status| status.message.as_deref());
         View {
@@ -56,7 +56,7 @@ impl Run {
             at: self.at,
             state: self.state,
             message: message.map(Into::into),
-            answer: python::written(&answer(&self.record, self.state, status, None)),
+            answer: python_json::to_bytes(&answer(&self.record, self.state, status, None)),
             agent: self.agent().map(Arc::new),
         }
     }
@@ -69,9 +69,9 @@ impl Run {
     /// The record of its end.
     pub(super) fn ended(
         self,
-        state: Shown,
+        state: JobState,
         message: Option<String>,
-        changed: Number,
+        changed: ChangeSeq,
         now: Timestamp,
     ) -> JobRecord {
         let agent = self.agent();
@@ -103,7 +103,7 @@ pub(super) fn ended_view(record: &JobRecord, end: &End) -> View {
         at: end.at,
         state: end.state,
         message: message.map(Into::into),
-        answer: python::written(&answer(
+        answer: python_json::to_bytes(&answer(
             record,
             end.state,
             end.status.as_ref(),
@@ -115,7 +115,7 @@ pub(super) fn ended_view(record: &JobRecord, end: &End) -> View {
 
 /// The task status object (specification, part D): the cluster's last status, with the job's own id and the state that
 /// is shown. Clients that gave a request key get it back beside the status.
-fn answer(record: &JobRecord, state: Shown, status: Option<&TaskStatus>, message: Option<&str>) -> Value {
+fn answer(record: &JobRecord, state: JobState, status: Option<&TaskStatus>, message: Option<&str>) -> Value {
     let mut shown = match status.map(serde_json::to_value) {
         Some(Ok(Value::Object(fields))) => fields,
         _ => serde_json::Map::new(),

@@ -58,7 +58,7 @@ async fn a_restart_loses_nothing_and_launches_nothing_twice() {
     // The place among changes stays good, and what lives is told again.
     let events = site.get(&format!("/v0/events?since={next}&wait=0")).await.json();
     assert_eq!(
-        (events["events"].as_array().unwrap().len(), &events["anew"]),
+        (events["events"].as_array().unwrap().len(), &events["reset"]),
         (3, &json!(false))
     );
     assert!(events["next"].as_u64() > next.as_u64());
@@ -248,7 +248,7 @@ async fn a_job_may_wait_only_so_long() {
 #[tokio::test]
 async fn ended_jobs_are_remembered_for_a_time() {
     let config = Config {
-        keep_ended: Duration::ZERO,
+        completed_retention: Duration::ZERO,
         ..Config::default()
     };
     let site = Site::start_with(config).await;

@@ -156,12 +156,12 @@ fn mapped<'a>(
         .iter()
         .zip(&placement.host_ports)
         .filter(move |_| apart)
-        .map(|(wish, host)| {
-            let container = wish.container_port.unwrap_or(*host);
+        .map(|(port, host)| {
+            let container = port.container_port.unwrap_or(*host);
             (
                 u32::from(*host),
                 u32::from(container),
-                Some(wish.protocol.as_str().to_owned()),
+                Some(port.protocol.as_str().to_owned()),
             )
         })
 }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::fields::{Fields, NUL, has_nul, kind, scalar};
-use super::{Command, Containerizer, Key, Mount, PortWish, Problems, Spec, megabytes};
+use super::field_reader::{Fields, NUL, has_nul, kind, scalar};
+use super::{Command, ContainerPort, Containerizer, Key, Mount, Problems, Spec, megabytes};
 use crate::config::Defaults;
 use crate::ids::JobId;
 
 /// Ports that one job may ask for.
-const MOST_PORTS: usize = 64;
+const MAX_PORTS: usize = 64;
 /// Bytes of a request key, which is stored with its job.
-const LONGEST_REQUEST_KEY: usize = 200;
+const MAX_REQUEST_KEY_BYTES: usize = 200;
 
 /// A body that was understood.
 #[derive(Clone, Debug, PartialEq)]
@@ -176,12 +176,12 @@ fn containerizer(fields: &mut Fields<'_>) -> Containerizer {
     found.unwrap_or_default()
 }
 
-fn ports(fields: &mut Fields<'_>) -> Vec<PortWish> {
-    let ports = fields.list(&["ports"], PortWish::read);
-    if ports.len() > MOST_PORTS {
+fn ports(fields: &mut Fields<'_>) -> Vec<ContainerPort> {
+    let ports = fields.list(&["ports"], ContainerPort::read);
+    if ports.len() > MAX_PORTS {
         fields.problems.add(
             "/ports",
-            format!("are {}; expected at most {MOST_PORTS}", ports.len()),
+            format!("are {}; expected at most {MAX_PORTS}", ports.len()),
         );
     }
     ports
@@ -201,10 +201,12 @@ fn container_sock(fields: &mut Fields<'_>, defaults: &Defaults) -> bool {
 fn request_key(value: &Value) -> Result<Arc<str>, String> {
     value
         .as_str()
-        .filter(|text| (1..=LONGEST_REQUEST_KEY).contains(&text.len()) && !text.chars().any(char::is_control))
+        .filter(|text| {
+            (1..=MAX_REQUEST_KEY_BYTES).contains(&text.len()) && !text.chars().any(char::is_control)
+        })
         .map(Arc::from)
         .ok_or_else(|| {
-            format!("expected a text of 1 to {LONGEST_REQUEST_KEY} bytes without control characters")
+            format!("expected a text of 1 to {MAX_REQUEST_KEY_BYTES} bytes without control characters")
         })
 }
 

@@ -271,7 +271,7 @@ fn an_image_is_needed_where_there_are_images() {
 
 #[test]
 fn request_keys_are_short_texts() {
-    let longest = "k".repeat(LONGEST_REQUEST_KEY);
+    let longest = "k".repeat(MAX_REQUEST_KEY_BYTES);
     for (key, ok) in [
         (json!("one"), true),
         (json!(longest), true),

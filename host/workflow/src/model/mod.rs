@@ -1,15 +1,15 @@
 //! A job as a client defines it, and how it is read. Pure.
 
-mod fields;
+mod field_reader;
 mod input;
 mod memory;
 mod mount;
 mod port;
 mod spec;
 
-pub(crate) use fields::Problems;
+pub(crate) use field_reader::Problems;
 pub(crate) use input::{Request, read};
 pub(crate) use memory::megabytes;
 pub(crate) use mount::Mount;
-pub(crate) use port::PortWish;
+pub(crate) use port::ContainerPort;
 pub(crate) use spec::{Command, Containerizer, Key, Spec};

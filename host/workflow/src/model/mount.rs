@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::fields::{NUL, has_nul, kind};
+use super::field_reader::{NUL, has_nul, kind};
 
 /// A place of the host, or a named volume, in the container's file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

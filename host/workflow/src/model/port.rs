@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::fields::kind;
+use super::field_reader::kind;
 
 /// One port of the host for a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PortWish {
+pub(crate) struct ContainerPort {
     /// Where the program listens within a network of its own; `None`: where it is told to (`PORT0` and so on).
     #[serde(default)]
     pub(crate) container_port: Option<u16>,
@@ -42,7 +42,7 @@ impl Protocol {
 const EXPECTED: &str = "expected the container's port as a number (0: any), or an object with container_port, host_port \
                         (0: any), protocol (tcp or udp) and name";
 
-impl PortWish {
+impl ContainerPort {
     pub(super) fn read(value: &Value) -> Result<Self, String> {
         match value {
             Value::Number(_) => Ok(Self {
@@ -88,17 +88,17 @@ mod tests {
     #[test]
     fn forms_and_mistakes() {
         let all = json!({"container_port": 80, "host_port": 31000, "protocol": "UDP", "name": "web"});
-        let wish = PortWish::read(&all).unwrap();
+        let port = ContainerPort::read(&all).unwrap();
         assert_eq!(
             (
-                wish.container_port,
-                wish.host_port,
-                wish.protocol,
-                wish.name.as_deref()
+                port.container_port,
+                port.host_port,
+                port.protocol,
+                port.name.as_deref()
             ),
             (Some(80), Some(31000), Protocol::Udp, Some("web"))
         );
-        let any = PortWish::read(&json!(0)).unwrap();
+        let any = ContainerPort::read(&json!(0)).unwrap();
         assert_eq!((any.container_port, any.host_port), (None, None));
         for (value, expected) in [
             (json!("80"), "is a text"),
@@ -106,7 +106,7 @@ mod tests {
             (json!({"host_port": -1}), "0 to 65535"),
             (json!({"protocol": "sctp"}), "tcp or udp"),
         ] {
-            let error = PortWish::read(&value).unwrap_err();
+            let error = ContainerPort::read(&value).unwrap_err();
             assert!(error.contains(expected), "{value}: {error}");
         }
     }

@@ -17,13 +17,13 @@ use transom_cluster::v1;
 use transom_plugins::matcher::Condition;
 
 use super::rig::Rig;
-use crate::agents::Agents;
-use crate::arbiter::Arbiter;
-use crate::matcher::PluginMatchers;
-use crate::matching::Bin;
-use crate::queue::Queue;
-use crate::retry::Backoff;
-use crate::round::Round;
+use crate::matching::OpenOffer;
+use crate::matching::agents::Agents;
+use crate::matching::matcher::PluginMatchers;
+use crate::matching::matcher_client::MatcherClient;
+use crate::matching::queue::Queue;
+use crate::matching::round::Round;
+use crate::subscription::retry::Backoff;
 use crate::testing::{offer, spec, wanted};
 use crate::{Reason, RunSpec};
 
@@ -50,7 +50,7 @@ fn one_per_rack() -> Arc<RunSpec> {
         operand: None,
     };
     Arc::new(RunSpec {
-        conditions: vec![unique],
+        constraints: vec![unique],
         instances: 3,
         ..spec("/app")
     })
@@ -74,10 +74,10 @@ async fn the_component_places_explains_and_is_waited_for() {
     assert_eq!(rig.heard().await, "registered F-1");
 
     // Not there: nothing is launched, and the reason names the plugin.
-    rig.want(&one_per_rack(), &["t1", "t2", "t3"]).await;
+    rig.submit(&one_per_rack(), &["t1", "t2", "t3"]).await;
     rig.master.offer(&[offer("o1", "a1", 4.0, &[])]);
     rig.master.call("DECLINE", 1).await;
-    let reasons = Arc::clone(&rig.scheduler.waiting()[0].reasons);
+    let reasons = Arc::clone(&rig.scheduler.pending()[0].reasons);
     assert!(
         reasons.last.contains_key(&Reason::MatcherUnavailable),
         "{reasons:?}"
@@ -107,13 +107,13 @@ async fn the_component_places_explains_and_is_waited_for() {
         .map(|record| record.agent.id.to_string())
         .collect();
     assert_eq!(agents, ["a1", "a2"], "one in each rack");
-    let reasons = Arc::clone(&rig.scheduler.waiting()[0].reasons);
+    let reasons = Arc::clone(&rig.scheduler.pending()[0].reasons);
     assert_eq!(
-        reasons.last.get(&Reason::UnfulfilledCondition),
+        reasons.last.get(&Reason::UnfulfilledConstraint),
         Some(&2),
         "{reasons:?}"
     );
-    assert_eq!(reasons.last_conditions.get(&0), Some(&2));
+    assert_eq!(reasons.last_constraints.get(&0), Some(&2));
 
     // What runs counts also while its agents offer nothing; a third rack is free.
     rig.master.offer(&[offer("o4", "a3", 4.0, &[])]);
@@ -141,11 +141,11 @@ async fn instances_of_a_lost_agent_find_places_on_the_others() {
         operand: None,
     };
     let spec = Arc::new(RunSpec {
-        conditions: vec![spread],
+        constraints: vec![spread],
         instances: 3,
         ..spec("/app")
     });
-    rig.want(&spec, &["t1", "t2", "t3"]).await;
+    rig.submit(&spec, &["t1", "t2", "t3"]).await;
     let offers = |round: u32, agents: &[&str]| -> Vec<v1::Offer> {
         let offers = agents.iter();
         offers
@@ -165,7 +165,7 @@ async fn instances_of_a_lost_agent_find_places_on_the_others() {
     assert!(!lost.is_empty(), "one in each rack");
     rig.master.update(&lost, "TASK_UNREACHABLE", "lost");
     assert_eq!(rig.heard().await, format!("updated {lost} TASK_UNREACHABLE"));
-    rig.want(&spec, &["t4"]).await;
+    rig.submit(&spec, &["t4"]).await;
     rig.master.offer(&offers(2, &["a1", "a2"]));
     assert_eq!(rig.heard().await, "launched t4 TASK_STAGING");
     rig.token.cancel();
@@ -197,31 +197,31 @@ async fn an_agent_outside_the_home_region_is_explained_by_no_condition() {
             }),
         });
         let agent = agents.offered(&offer, Instant::now()).unwrap();
-        bins.push(Bin::new(&offer, agent));
+        bins.push(OpenOffer::new(&offer, agent));
     }
     let backoff = Backoff {
         base: Duration::ZERO,
         max: Duration::ZERO,
     };
     let fleet = plugins.fleet(Some("home".to_owned()));
-    let mut arbiter = Arbiter::new(Box::new(fleet), backoff, Counter::default());
-    let (changed, gone) = agents.take_news();
-    arbiter.update(changed, gone);
+    let mut matcher = MatcherClient::new(Box::new(fleet), backoff, Counter::default());
+    let (changed, gone) = agents.take_changes();
+    matcher.update(changed, gone);
 
     let (mut queue, now) = (Queue::default(), Timestamp::UNIX_EPOCH);
     let spec = Arc::new(spec("/app"));
     queue.push(wanted("t1", &spec), now);
     queue.push(wanted("t2", &spec), now);
     let mut round = Round::new(bins, HashMap::new(), vec!["*".to_owned()], now);
-    let lot = &queue.ready(now)[0];
-    let finding = round
-        .place(lot, &mut arbiter, &mut StdRng::seed_from_u64(1))
+    let batch = &queue.ready(now)[0];
+    let failure = round
+        .place(batch, &mut matcher, &mut StdRng::seed_from_u64(1))
         .await;
-    let finding = finding.expect("one has no place");
+    let failure = failure.expect("one has no place");
     assert_eq!(round.into_planned().len(), 1, "at home");
-    assert_eq!(finding.reasons[&Reason::UnfulfilledCondition], 2, "{finding:?}");
-    assert!(finding.conditions.is_empty(), "{finding:?}");
-    let message = finding.message.unwrap_or_default();
+    assert_eq!(failure.reasons[&Reason::UnfulfilledConstraint], 2, "{failure:?}");
+    assert!(failure.constraints.is_empty(), "{failure:?}");
+    let message = failure.message.unwrap_or_default();
     assert!(message.contains("home region: 2"), "{message}");
     token.cancel();
     plugins.stopped().await;

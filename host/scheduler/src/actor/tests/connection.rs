@@ -11,7 +11,7 @@ use transom_cluster::v1::TaskState;
 
 use super::master::Call;
 use super::rig::Rig;
-use crate::retry::Backoff;
+use crate::subscription::retry::Backoff;
 use crate::testing::{offer, record, spec};
 use crate::{Error, Event, Reason};
 
@@ -26,7 +26,7 @@ async fn a_stream_that_ends_is_renewed_under_the_same_id_and_tasks_are_asked_abo
     let subscribe = rig.master.call("SUBSCRIBE", 2).await;
     assert_eq!(subscribe.body["framework_id"]["value"], "F-1");
     rig.master.call("RECONCILE", asked + 1).await;
-    let connection = rig.scheduler.connection();
+    let connection = rig.scheduler.subscription();
     assert!(connection.connected);
     assert_eq!(connection.master.as_deref(), Some("master:5050"));
     assert_eq!(connection.framework_id.unwrap().as_str(), "F-1");
@@ -109,8 +109,8 @@ async fn soon_after_a_subscription_the_cluster_is_asked_more_often() {
         "{:?}",
         begun.elapsed()
     );
-    rig.master.update("stray", "TASK_RUNNING", "");
-    assert_eq!(rig.heard().await, "unknown stray TASK_RUNNING");
+    rig.master.update("orphan", "TASK_RUNNING", "");
+    assert_eq!(rig.heard().await, "unknown orphan TASK_RUNNING");
     rig.master.call("KILL", 1).await;
 }
 
@@ -167,7 +167,7 @@ async fn a_removed_framework_registers_afresh_and_its_tasks_are_asked_about() {
         call.stored["framework-id"] == "F-1" && !call.body["reconcile"]["tasks"].is_null()
     });
     asked.await;
-    assert!((rig.metric("transom_scheduler_fresh_registrations_total") - 1.0).abs() < f64::EPSILON);
+    assert!((rig.metric("transom_scheduler_framework_registrations_total") - 1.0).abs() < f64::EPSILON);
     rig.master.update("t1", "TASK_GONE", "");
     assert_eq!(rig.heard().await, "updated t1 TASK_GONE");
 }
@@ -187,7 +187,7 @@ async fn an_id_that_cannot_be_stored_is_kept_until_it_can() {
     }
     rig.store.down.store(false, Ordering::SeqCst);
     assert_eq!(rig.heard().await, "registered F-2");
-    assert_eq!(rig.scheduler.connection().framework_id.unwrap().as_str(), "F-2");
+    assert_eq!(rig.scheduler.subscription().framework_id.unwrap().as_str(), "F-2");
 }
 
 #[tokio::test]
@@ -225,16 +225,16 @@ async fn while_disconnected_that_is_the_reason() {
     });
     rig.master.hang_up();
     assert_eq!(rig.heard().await, "disconnected");
-    rig.want(&Arc::new(spec("/app")), &["t1"]).await;
+    rig.submit(&Arc::new(spec("/app")), &["t1"]).await;
     // The answer to a second demand comes after the turn in which the first one was settled.
-    rig.want(&Arc::new(spec("/app")), &[]).await;
+    rig.submit(&Arc::new(spec("/app")), &[]).await;
     assert!(
-        rig.scheduler.waiting()[0]
+        rig.scheduler.pending()[0]
             .reasons
             .last
             .contains_key(&Reason::Disconnected)
     );
-    assert!(!rig.scheduler.connection().connected);
+    assert!(!rig.scheduler.subscription().connected);
 }
 
 #[tokio::test]
@@ -270,14 +270,14 @@ async fn a_job_that_does_not_listen_loses_nothing_and_can_still_speak() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
     for n in 0..MANY {
-        rig.master.update(&format!("stray{n}"), "TASK_FINISHED", "u");
+        rig.master.update(&format!("orphan{n}"), "TASK_FINISHED", "u");
     }
     rig.master.call("ACKNOWLEDGE", 300).await;
     // The queues are full by now or soon will be; demands are served all the same.
     for n in 0..100 {
-        rig.want(&Arc::new(spec("/app")), &[&format!("t{n}")]).await;
+        rig.submit(&Arc::new(spec("/app")), &[&format!("t{n}")]).await;
     }
-    while rig.metric("transom_scheduler_event_stalls_total") < 1.0 {
+    while rig.metric("transom_scheduler_event_backpressure_total") < 1.0 {
         tokio::task::yield_now().await;
     }
     assert!(
@@ -287,7 +287,7 @@ async fn a_job_that_does_not_listen_loses_nothing_and_can_still_speak() {
     let mut told = BTreeSet::new();
     for _ in 0..MANY {
         let Event::Unknown { status } = rig.event().await else {
-            panic!("only strays were sent")
+            panic!("only orphans were sent")
         };
         told.insert(status.task_id);
     }
@@ -302,5 +302,5 @@ async fn a_stopped_scheduler_ends_its_events_and_takes_nothing_more() {
     rig.token.cancel();
     rig.scheduler.stopped().await;
     assert!(rig.events.next().await.is_none());
-    assert!(matches!(rig.scheduler.want(vec![]).await, Err(Error::Stopped)));
+    assert!(matches!(rig.scheduler.submit(vec![]).await, Err(Error::Stopped)));
 }

@@ -12,9 +12,9 @@ use transom_plugins::matcher::Condition;
 
 use super::super::QUEUE;
 use super::rig::Rig;
-use crate::link::News;
+use crate::subscription::SubscriptionEvent;
 use crate::testing::{offer, spec, wanted};
-use crate::{Metrics, PortRequest, Reason, RunSpec, Waiting};
+use crate::{Metrics, PendingTask, PortRequest, Reason, RunSpec};
 
 fn ids(values: &Value) -> Vec<&str> {
     values
@@ -40,7 +40,7 @@ async fn unneeded_offers_are_declined_suppressed_when_idle_and_revived_on_demand
     assert_eq!(ids(&decline["decline"]["offer_ids"]), ["o1", "o2"]);
     assert_eq!(decline["decline"]["filters"]["refuse_seconds"], 120.0);
     rig.master.call("SUPPRESS", 1).await;
-    rig.want(&Arc::new(spec("/app")), &["t1"]).await;
+    rig.submit(&Arc::new(spec("/app")), &["t1"]).await;
     rig.master.call("REVIVE", 1).await;
     rig.master.offer(&[offer("o3", "a1", 1.0, &[])]);
     assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
@@ -53,7 +53,7 @@ async fn many_tasks_per_offer_and_offers_per_round() {
     let mut spec = spec("/app");
     spec.ports = vec![PortRequest::Random];
     let tasks: Vec<String> = (0..7).map(|n| format!("t{n}")).collect();
-    rig.want(
+    rig.submit(
         &Arc::new(spec),
         &tasks.iter().map(String::as_str).collect::<Vec<_>>(),
     )
@@ -85,8 +85,8 @@ async fn many_tasks_per_offer_and_offers_per_round() {
     let declined = rig.master.call("DECLINE", 1).await;
     assert_eq!(ids(&declined.body["decline"]["offer_ids"]), ["o3"]);
 
-    let waiting = rig.scheduler.waiting();
-    let [Waiting { task, reasons, .. }] = &waiting[..] else {
+    let waiting = rig.scheduler.pending();
+    let [PendingTask { task, reasons, .. }] = &waiting[..] else {
         panic!("{waiting:?}")
     };
     assert_eq!(task.as_str(), "t6");
@@ -107,25 +107,25 @@ async fn a_refused_agent_is_explained_by_its_condition() {
     rig.script.refuses.lock().unwrap().insert("a1".to_owned());
     let conditions = ["gpu:true", "ssd:true"].map(|text| Condition::Expression(text.to_owned()));
     let conditioned = RunSpec {
-        conditions: conditions.to_vec(),
+        constraints: conditions.to_vec(),
         ..spec("/app")
     };
-    rig.want(&Arc::new(conditioned), &["t1"]).await;
+    rig.submit(&Arc::new(conditioned), &["t1"]).await;
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     rig.master.call("DECLINE", 1).await;
-    let reasons = Arc::clone(&rig.scheduler.waiting()[0].reasons);
-    assert_eq!(reasons.last, BTreeMap::from([(Reason::UnfulfilledCondition, 1)]));
-    assert_eq!(reasons.last_conditions, BTreeMap::from([(1, 1)]));
+    let reasons = Arc::clone(&rig.scheduler.pending()[0].reasons);
+    assert_eq!(reasons.last, BTreeMap::from([(Reason::UnfulfilledConstraint, 1)]));
+    assert_eq!(reasons.last_constraints, BTreeMap::from([(1, 1)]));
 }
 
 #[tokio::test]
 async fn without_the_matcher_nothing_is_launched_until_it_is_back() {
     let mut rig = registered().await;
     rig.script.missing.store(true, Ordering::SeqCst);
-    rig.want(&Arc::new(spec("/without-conditions")), &["t1"]).await;
+    rig.submit(&Arc::new(spec("/without-conditions")), &["t1"]).await;
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     rig.master.call("DECLINE", 1).await;
-    let reasons = Arc::clone(&rig.scheduler.waiting()[0].reasons);
+    let reasons = Arc::clone(&rig.scheduler.pending()[0].reasons);
     assert_eq!(reasons.last, BTreeMap::from([(Reason::MatcherUnavailable, 1)]));
     assert_eq!(reasons.message.as_deref(), Some("the plugin host is stopping"));
 
@@ -144,10 +144,10 @@ async fn a_backoff_is_waited_for_and_ends_with_a_revive() {
     let spec = Arc::new(spec("/app"));
     let mut later = wanted("t1", &spec);
     later.not_before = Some(Timestamp::now() + 400.milliseconds());
-    rig.scheduler.want(vec![later.clone()]).await.unwrap();
+    rig.scheduler.submit(vec![later.clone()]).await.unwrap();
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     rig.master.call("DECLINE", 1).await;
-    let waiting = rig.scheduler.waiting();
+    let waiting = rig.scheduler.pending();
     assert_eq!(waiting[0].reasons.last, BTreeMap::from([(Reason::Backoff, 1)]));
     assert_eq!(waiting[0].not_before, later.not_before);
     rig.master.call("SUPPRESS", 1).await;
@@ -166,10 +166,10 @@ async fn a_backoff_that_ends_while_others_wait_calls_refused_offers_back() {
         cpus: 100.0,
         ..spec("/large")
     };
-    rig.want(&Arc::new(large), &["large"]).await;
+    rig.submit(&Arc::new(large), &["large"]).await;
     let mut later = wanted("t1", &Arc::new(spec("/app")));
     later.not_before = Some(Timestamp::now() + 300.milliseconds());
-    rig.scheduler.want(vec![later.clone()]).await.unwrap();
+    rig.scheduler.submit(vec![later.clone()]).await.unwrap();
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     rig.master.call("DECLINE", 1).await;
     // What the demands themselves called back.
@@ -190,11 +190,11 @@ async fn a_backoff_that_ends_while_others_wait_calls_refused_offers_back() {
 async fn a_released_task_no_longer_waits_and_is_not_killed() {
     let mut rig = registered().await;
     let spec = Arc::new(spec("/app"));
-    rig.want(&spec, &["t1", "t2"]).await;
-    rig.release("t1", None).await;
+    rig.submit(&spec, &["t1", "t2"]).await;
+    rig.kill("t1", None).await;
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
-    assert!(rig.scheduler.waiting().is_empty());
+    assert!(rig.scheduler.pending().is_empty());
     assert_eq!(rig.master.calls("KILL").len(), 0);
 }
 
@@ -202,7 +202,7 @@ async fn a_released_task_no_longer_waits_and_is_not_killed() {
 async fn an_end_makes_what_waits_look_for_offers_again() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
-    rig.want(&Arc::new(spec("/app")), &["t2"]).await;
+    rig.submit(&Arc::new(spec("/app")), &["t2"]).await;
     rig.master.call("REVIVE", 1).await;
     rig.master.update("t1", "TASK_FINISHED", "end");
     assert_eq!(rig.heard().await, "updated t1 TASK_FINISHED");
@@ -214,7 +214,7 @@ async fn an_end_makes_what_waits_look_for_offers_again() {
 async fn what_becomes_unreachable_makes_what_waits_look_for_offers_again() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
-    rig.want(&Arc::new(spec("/app")), &["t2"]).await;
+    rig.submit(&Arc::new(spec("/app")), &["t2"]).await;
     rig.master.call("REVIVE", 1).await;
     rig.master.update("t1", "TASK_UNREACHABLE", "");
     assert_eq!(rig.heard().await, "updated t1 TASK_UNREACHABLE");
@@ -232,16 +232,21 @@ async fn a_rescinded_offer_is_not_used() {
         ClusterEvent::Rescind("o2".into()),
         ClusterEvent::Rescind("unheard-of".into()),
     ] {
-        actor.take_news(News::Event(Box::new(event)));
+        actor.take_subscription_events(SubscriptionEvent::Event(Box::new(event)));
     }
-    let left: Vec<_> = actor.pool.bins().iter().map(|bin| bin.offer.as_str()).collect();
+    let left: Vec<_> = actor
+        .pool
+        .offers()
+        .iter()
+        .map(|offer| offer.id.as_str())
+        .collect();
     assert_eq!(left, ["o1", "o3"]);
 }
 
 #[tokio::test]
 async fn a_launch_on_an_offer_rescinded_too_late_is_dropped() {
     let mut rig = registered().await;
-    rig.want(&Arc::new(spec("/app")), &["t1"]).await;
+    rig.submit(&Arc::new(spec("/app")), &["t1"]).await;
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
     rig.master
@@ -266,7 +271,7 @@ async fn matching_that_takes_long_is_done_in_several_rounds() {
     };
     let small = (0..20).map(|n| wanted(&format!("t{n}"), &Arc::new(spec(&format!("/{n}")))));
     let all = [wanted("big", &Arc::new(big))].into_iter().chain(small);
-    rig.scheduler.want(all.collect()).await.unwrap();
+    rig.scheduler.submit(all.collect()).await.unwrap();
     let offers: Vec<_> = (0..21)
         .map(|n| offer(&format!("o{n}"), &format!("a{n}"), 0.5, &[]))
         .collect();
@@ -274,7 +279,7 @@ async fn matching_that_takes_long_is_done_in_several_rounds() {
     // Those of one round are accepted side by side.
     let first = rig.heard().await;
     assert!(first.starts_with("launched t"), "{first}");
-    rig.want(&Arc::new(spec("/late")), &["late"]).await;
+    rig.submit(&Arc::new(spec("/late")), &["late"]).await;
     rig.master.offer(&[offer("o-big", "a-big", 4.0, &[])]);
     let accepted = rig.master.calls("ACCEPT").len();
     assert!(accepted < 20, "{accepted} when the demand was taken");
@@ -288,8 +293,8 @@ async fn matching_that_takes_long_is_done_in_several_rounds() {
     );
     assert_eq!(heard.last().unwrap(), "launched big TASK_STAGING");
     assert_eq!(rig.master.calls("DECLINE").len(), 0, "all of them were used");
-    assert!(rig.metric("transom_scheduler_rounds_total") > 3.0);
-    assert!(rig.scheduler.waiting().is_empty());
+    assert!(rig.metric("transom_scheduler_matching_rounds_total") > 3.0);
+    assert!(rig.scheduler.pending().is_empty());
 }
 
 #[tokio::test]
@@ -298,15 +303,15 @@ async fn a_burst_of_news_is_taken_in_parts_without_loss() {
     let (mut actor, link, _scheduler, _events) = rig.parts().assemble(Metrics::default()).await.unwrap();
     let news = |n: usize| {
         let offers = vec![offer(&format!("o{n}"), "a1", 1.0, &[])];
-        News::Event(Box::new(ClusterEvent::Offers(offers)))
+        SubscriptionEvent::Event(Box::new(ClusterEvent::Offers(offers)))
     };
     for n in 1..=QUEUE {
-        link.news.try_send(news(n)).unwrap();
+        link.events.try_send(news(n)).unwrap();
     }
-    actor.take_news(news(0));
-    assert_eq!(actor.pool.bins().len(), QUEUE);
-    let left = actor.news.try_recv().unwrap();
-    assert!(actor.news.try_recv().is_err());
-    actor.take_news(left);
-    assert_eq!(actor.pool.bins().len(), QUEUE + 1);
+    actor.take_subscription_events(news(0));
+    assert_eq!(actor.pool.offers().len(), QUEUE);
+    let left = actor.subscription_events.try_recv().unwrap();
+    assert!(actor.subscription_events.try_recv().is_err());
+    actor.take_subscription_events(left);
+    assert_eq!(actor.pool.offers().len(), QUEUE + 1);
 }

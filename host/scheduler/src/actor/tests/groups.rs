@@ -19,7 +19,7 @@ async fn registered() -> Rig {
 /// A group `g` that runs on agent `a1`.
 async fn running() -> Rig {
     let mut rig = registered().await;
-    rig.want(&Arc::new(pair("/pod")), &["g"]).await;
+    rig.submit(&Arc::new(pair("/pod")), &["g"]).await;
     rig.master.offer(&[offer("o", "a1", 1.0, &[(7000, 7000)])]);
     for member in ["g.0", "g.1"] {
         assert_eq!(rig.heard().await, format!("launched {member} TASK_STAGING"));
@@ -57,9 +57,9 @@ fn scalars(resources: &Value) -> Vec<(&str, f64)> {
 #[tokio::test]
 async fn a_group_is_one_launch_under_a_default_executor_and_one_batch_of_intents() {
     let mut rig = registered().await;
-    rig.want(&Arc::new(pair("/pod")), &["g"]).await;
-    rig.want(&Arc::new(spec("/app")), &["t"]).await;
-    assert_eq!(rig.scheduler.waiting()[0].task.as_str(), "g");
+    rig.submit(&Arc::new(pair("/pod")), &["g"]).await;
+    rig.submit(&Arc::new(spec("/app")), &["t"]).await;
+    assert_eq!(rig.scheduler.pending()[0].task.as_str(), "g");
     rig.master.offer(&[offer("o", "a1", 2.0, &[(6999, 7000)])]);
     let accept = rig.master.call("ACCEPT", 1).await;
 
@@ -116,21 +116,21 @@ async fn a_group_is_one_launch_under_a_default_executor_and_one_batch_of_intents
         launched,
         ["g.0", "g.1", "t"].map(|id| format!("launched {id} TASK_STAGING"))
     );
-    assert!(rig.scheduler.waiting().is_empty());
+    assert!(rig.scheduler.pending().is_empty());
     assert_eq!(rig.record("g.1").unwrap().wanted().as_str(), "g");
 }
 
 #[tokio::test]
 async fn a_group_that_does_not_fit_as_a_whole_waits_as_a_whole() {
     let rig = registered().await;
-    rig.want(&Arc::new(pair("/pod")), &["g"]).await;
+    rig.submit(&Arc::new(pair("/pod")), &["g"]).await;
     // Each member alone would fit, in one of the two.
     rig.master.offer(&[
         offer("o1", "a1", 0.7, &[(7000, 7009)]),
         offer("o2", "a2", 0.7, &[(7000, 7009)]),
     ]);
     rig.master.call("DECLINE", 1).await;
-    let waiting = rig.scheduler.waiting();
+    let waiting = rig.scheduler.pending();
     assert_eq!(
         waiting[0].reasons.last.get(&crate::Reason::InsufficientCpus),
         Some(&2)
@@ -142,7 +142,7 @@ async fn a_group_that_does_not_fit_as_a_whole_waits_as_a_whole() {
 async fn a_kill_of_one_kills_all() {
     for released in ["g.1", "g"] {
         let mut rig = running().await;
-        rig.release(released, Some(Duration::from_secs(3))).await;
+        rig.kill(released, Some(Duration::from_secs(3))).await;
         for member in ["g.0", "g.1"] {
             let kill = rig
                 .master
@@ -164,15 +164,15 @@ async fn a_kill_of_one_kills_all() {
         );
 
         // A group is forgotten as a whole, when all of it has ended.
-        let outcome = rig.scheduler.forget(vec!["g".into()]).await;
+        let outcome = rig.scheduler.purge(vec!["g".into()]).await;
         assert!(
             matches!(&outcome, Err(Error::NotTerminal { task }) if task.as_str() == "g.1"),
             "{outcome:?}"
         );
         rig.master.update("g.1", "TASK_KILLED", "end-1");
         assert_eq!(rig.heard().await, "updated g.1 TASK_KILLED");
-        rig.scheduler.forget(vec!["g".into()]).await.unwrap();
-        rig.want(&Arc::new(spec("/other")), &[]).await;
+        rig.scheduler.purge(vec!["g".into()]).await.unwrap();
+        rig.submit(&Arc::new(spec("/other")), &[]).await;
         assert!(rig.scheduler.tasks().is_empty());
     }
 }
@@ -180,10 +180,10 @@ async fn a_kill_of_one_kills_all() {
 #[tokio::test]
 async fn a_waiting_group_is_let_go_without_a_kill() {
     let rig = registered().await;
-    rig.want(&Arc::new(pair("/pod")), &["g"]).await;
-    rig.release("g", None).await;
-    rig.want(&Arc::new(spec("/other")), &[]).await;
-    assert!(rig.scheduler.waiting().is_empty());
+    rig.submit(&Arc::new(pair("/pod")), &["g"]).await;
+    rig.kill("g", None).await;
+    rig.submit(&Arc::new(spec("/other")), &[]).await;
+    assert!(rig.scheduler.pending().is_empty());
     assert!(rig.master.calls("KILL").is_empty());
 }
 
@@ -195,8 +195,8 @@ async fn after_a_restart_a_group_is_still_one_and_counts_once() {
     ];
     let mut rig = Rig::with_records(&records).await;
     assert_eq!(rig.heard().await, "reregistered");
-    rig.want(&Arc::new(pair("/pod")), &["g", "h"]).await;
-    assert_eq!(rig.scheduler.waiting().len(), 1, "g runs already");
+    rig.submit(&Arc::new(pair("/pod")), &["g", "h"]).await;
+    assert_eq!(rig.scheduler.pending().len(), 1, "g runs already");
     rig.master.offer(&[offer("o", "a2", 1.0, &[(7000, 7000)])]);
     for expected in ["launched h.0 TASK_STAGING", "launched h.1 TASK_STAGING"] {
         assert_eq!(rig.heard().await, expected);
@@ -208,7 +208,7 @@ async fn after_a_restart_a_group_is_still_one_and_counts_once() {
         .map(|handle| fleet[handle].id.as_str())
         .collect();
     assert_eq!(placed, ["a1"]);
-    rig.release("g.0", None).await;
+    rig.kill("g.0", None).await;
     rig.master
         .call_where("KILL", 1, |call| call.body["kill"]["task_id"]["value"] == "g.1")
         .await;
@@ -222,7 +222,7 @@ async fn a_group_of_which_the_store_knows_a_task_is_not_launched() {
     transom_store::Store::put(&*rig.store, "fw/tasks/g.1", alien.into(), absent)
         .await
         .unwrap();
-    rig.want(&Arc::new(pair("/pod")), &["g"]).await;
+    rig.submit(&Arc::new(pair("/pod")), &["g"]).await;
     rig.master.offer(&[offer("o", "a1", 4.0, &[(7000, 7000)])]);
     let asked = rig
         .master
@@ -232,7 +232,7 @@ async fn a_group_of_which_the_store_knows_a_task_is_not_launched() {
         .await;
     assert!(!asked.stored.contains_key("tasks/g.0"), "all intents or none");
     assert!(rig.master.calls("ACCEPT").is_empty());
-    assert!(rig.scheduler.waiting().is_empty() && rig.record("g.1").is_some());
+    assert!(rig.scheduler.pending().is_empty() && rig.record("g.1").is_some());
     rig.master.update("g.1", "TASK_UNKNOWN", "");
     assert_eq!(rig.heard().await, "updated g.1 TASK_UNKNOWN");
 }
@@ -277,10 +277,10 @@ async fn groups_that_cannot_be_are_refused() {
         let good = crate::testing::wanted("t", &Arc::new(spec("/app")));
         let error = rig
             .scheduler
-            .want(vec![good, crate::testing::wanted("g", &bad)])
+            .submit(vec![good, crate::testing::wanted("g", &bad)])
             .await
             .unwrap_err();
         assert_eq!(error.to_string(), expected);
-        assert!(rig.scheduler.waiting().is_empty(), "nothing was queued");
+        assert!(rig.scheduler.pending().is_empty(), "nothing was queued");
     }
 }

@@ -19,7 +19,7 @@ async fn the_subscription_moves_with_the_leader() {
     create_path(&masters, "/mesos", Acls::anyone_all()).await;
     // The first leader is the rig's own master.
     let zookeeper = format!("zk://{}/mesos", server.address());
-    let mut rig = Rig::finding(zookeeper, Duration::from_mins(10)).await;
+    let mut rig = Rig::failure(zookeeper, Duration::from_mins(10)).await;
     let first = register(&masters, "/mesos", rig.master.address.port()).await;
     assert_eq!(rig.heard().await, "registered F-1");
 

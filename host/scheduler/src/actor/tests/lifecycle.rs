@@ -9,7 +9,7 @@ use transom_cluster::v1::TaskState;
 use transom_plugins::matcher::Task;
 
 use super::rig::Rig;
-use crate::retry::Backoff;
+use crate::subscription::retry::Backoff;
 use crate::testing::{offer, record, spec};
 use crate::{Error, Phase, RunSpec, TaskRecord};
 
@@ -58,9 +58,9 @@ async fn intent_before_accept_and_update_before_acknowledge() {
     assert_eq!(rig.heard().await, "updated t1 TASK_FINISHED");
     let acknowledge = rig.master.call("ACKNOWLEDGE", 3).await;
     assert_eq!(acknowledge.stored["tasks/t1"]["phase"], "Terminal");
-    assert!((rig.metric("transom_scheduler_duplicate_updates_total") - 1.0).abs() < f64::EPSILON);
+    assert!((rig.metric("transom_scheduler_duplicate_status_updates_total") - 1.0).abs() < f64::EPSILON);
 
-    rig.scheduler.forget(vec!["t1".into()]).await.unwrap();
+    rig.scheduler.purge(vec!["t1".into()]).await.unwrap();
     assert_eq!(rig.record("t1"), None);
     rig.master.update("t1", "TASK_FINISHED", "late");
     assert_eq!(rig.heard().await, "unknown t1 TASK_FINISHED");
@@ -80,7 +80,7 @@ async fn a_restart_takes_the_same_id_reconciles_and_launches_nothing_twice() {
     );
 
     let spec = Arc::new(spec("/app"));
-    rig.want(&spec, &["t1", "t2"]).await;
+    rig.submit(&spec, &["t1", "t2"]).await;
     let subscribe = rig.master.call("SUBSCRIBE", 2).await;
     assert_eq!(subscribe.body["framework_id"]["value"], "F-1");
     assert_eq!(rig.heard().await, "reregistered");
@@ -163,13 +163,13 @@ async fn a_lost_agent_is_no_place_and_its_instances_count_nowhere_until_it_offer
             assert_eq!(rig.heard().await, format!("updated t1 {told}"));
         }
         let spec = Arc::new(spec("/app"));
-        rig.want(&spec, &["t2"]).await;
+        rig.submit(&spec, &["t2"]).await;
         rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
         assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
         assert_eq!(rig.asked(), (texts(&["a2"]), vec![], vec![]), "{told}");
 
         // Back again.
-        rig.want(&spec, &["t3"]).await;
+        rig.submit(&spec, &["t3"]).await;
         rig.master.offer(&[offer("o3", "a1", 4.0, &[])]);
         assert_eq!(rig.heard().await, "launched t3 TASK_STAGING");
         assert_eq!(
@@ -188,7 +188,7 @@ async fn a_lost_agent_without_tasks_is_no_place_either() {
         cpus: 4.0,
         ..spec("/app")
     });
-    rig.want(&spec, &["t1"]).await;
+    rig.submit(&spec, &["t1"]).await;
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     rig.master.call("DECLINE", 1).await;
     let revived = rig.master.calls("REVIVE").len();
@@ -213,7 +213,7 @@ async fn an_agent_that_is_drained_is_no_place() {
     rig.master
         .send(&json!({"type": "UPDATE", "update": {"status": status}}));
     assert_eq!(rig.heard().await, "updated t1 TASK_KILLED");
-    rig.want(&Arc::new(spec("/app")), &["t2"]).await;
+    rig.submit(&Arc::new(spec("/app")), &["t2"]).await;
     rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
     assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
     assert_eq!(rig.asked(), (texts(&["a2"]), vec![], vec![]));
@@ -223,9 +223,9 @@ async fn an_agent_that_is_drained_is_no_place() {
 async fn the_matcher_is_told_which_instances_are_being_ended() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
-    rig.release("t1", None).await;
+    rig.kill("t1", None).await;
     rig.master.call("KILL", 1).await;
-    rig.want(&Arc::new(spec("/app")), &["t2"]).await;
+    rig.submit(&Arc::new(spec("/app")), &["t2"]).await;
     rig.master.offer(&[offer("o2", "a2", 4.0, &[])]);
     assert_eq!(rig.heard().await, "launched t2 TASK_STAGING");
     assert_eq!(
@@ -244,7 +244,7 @@ async fn an_intent_is_asked_about_until_answered_and_never_accepted_again() {
     };
     asks(1).await;
     asks(3).await;
-    rig.want(&Arc::new(spec("/app")), &["t1"]).await;
+    rig.submit(&Arc::new(spec("/app")), &["t1"]).await;
     rig.master.offer(&[offer("o", "a1", 4.0, &[])]);
     rig.master.call("DECLINE", 1).await;
     rig.master.update("t1", "TASK_UNKNOWN", "");
@@ -260,7 +260,7 @@ async fn a_refused_accept_is_reconciled() {
     rig.master.rules(|rules| {
         rules.refuse.insert("ACCEPT");
     });
-    rig.want(&Arc::new(spec("/app")), &["t1"]).await;
+    rig.submit(&Arc::new(spec("/app")), &["t1"]).await;
     assert_eq!(rig.heard().await, "registered F-1");
     rig.master.offer(&[offer("o", "a1", 4.0, &[])]);
     rig.master.call("ACCEPT", 1).await;
@@ -277,7 +277,7 @@ async fn a_refused_accept_is_reconciled() {
 #[tokio::test]
 async fn a_launch_without_any_status_is_asked_about() {
     let mut rig = Rig::new().await;
-    rig.want(&Arc::new(spec("/app")), &["t1"]).await;
+    rig.submit(&Arc::new(spec("/app")), &["t1"]).await;
     assert_eq!(rig.heard().await, "registered F-1");
     rig.master.offer(&[offer("o", "a1", 4.0, &[])]);
     assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
@@ -293,10 +293,10 @@ async fn a_release_kills_until_the_task_is_terminal() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     assert!(matches!(
-        rig.scheduler.forget(vec!["t1".into()]).await,
+        rig.scheduler.purge(vec!["t1".into()]).await,
         Err(Error::NotTerminal { .. })
     ));
-    rig.release("t1", Some(Duration::from_secs(3))).await;
+    rig.kill("t1", Some(Duration::from_secs(3))).await;
     let kill = rig.master.call("KILL", 1).await;
     assert_eq!(kill.body["kill"]["task_id"]["value"], "t1");
     assert_eq!(kill.body["kill"]["agent_id"]["value"], "a1");
@@ -330,7 +330,7 @@ async fn a_released_task_that_comes_back_is_killed_again() {
     rig.running("t1").await;
     rig.master.update("t1", "TASK_LOST", "");
     assert_eq!(rig.heard().await, "updated t1 TASK_LOST");
-    rig.release("t1", None).await;
+    rig.kill("t1", None).await;
     rig.master.update("t1", "TASK_RUNNING", "");
     assert_eq!(rig.heard().await, "updated t1 TASK_RUNNING");
     rig.master.call("KILL", 1).await;
@@ -351,7 +351,7 @@ async fn a_released_task_is_killed_at_once_when_its_agent_is_back() {
     rig.running("t1").await;
     rig.master.update("t1", "TASK_UNREACHABLE", "");
     assert_eq!(rig.heard().await, "updated t1 TASK_UNREACHABLE");
-    rig.release("t1", None).await;
+    rig.kill("t1", None).await;
     rig.master.call("KILL", 1).await;
     rig.master.update("t1", "TASK_RUNNING", "");
     assert_eq!(rig.heard().await, "updated t1 TASK_RUNNING");
@@ -364,19 +364,19 @@ async fn a_released_task_is_killed_at_once_when_its_agent_is_back() {
 async fn a_task_that_no_record_knows_is_told_acknowledged_and_killed() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
-    rig.master.update("stray", "TASK_RUNNING", "u");
-    assert_eq!(rig.heard().await, "unknown stray TASK_RUNNING");
+    rig.master.update("orphan", "TASK_RUNNING", "u");
+    assert_eq!(rig.heard().await, "unknown orphan TASK_RUNNING");
     rig.master.call("ACKNOWLEDGE", 1).await;
     let kill = rig.master.call("KILL", 3).await;
-    assert_eq!(kill.body["kill"]["task_id"]["value"], "stray");
+    assert_eq!(kill.body["kill"]["task_id"]["value"], "orphan");
     assert_eq!(kill.body["kill"]["agent_id"]["value"], "a1");
     // A job may say how.
-    rig.release("stray", Some(Duration::from_secs(3))).await;
+    rig.kill("orphan", Some(Duration::from_secs(3))).await;
     rig.master
         .call_where("KILL", 1, |call| call.body["kill"]["kill_policy"].is_object())
         .await;
-    rig.master.update("stray", "TASK_KILLED", "v");
-    assert_eq!(rig.heard().await, "unknown stray TASK_KILLED");
+    rig.master.update("orphan", "TASK_KILLED", "v");
+    assert_eq!(rig.heard().await, "unknown orphan TASK_KILLED");
     rig.master.call("ACKNOWLEDGE", 2).await;
 }
 
@@ -384,23 +384,23 @@ async fn a_task_that_no_record_knows_is_told_acknowledged_and_killed() {
 async fn an_id_that_nobody_knows_is_killed_on_demand() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
-    rig.release("stray", None).await;
+    rig.kill("orphan", None).await;
     rig.master.call("KILL", 2).await;
-    rig.master.update("stray", "TASK_UNKNOWN", "");
-    assert_eq!(rig.heard().await, "unknown stray TASK_UNKNOWN");
+    rig.master.update("orphan", "TASK_UNKNOWN", "");
+    assert_eq!(rig.heard().await, "unknown orphan TASK_UNKNOWN");
 }
 
 /// Nobody but `other`, which nobody knows, is killed any more: several kills of that one go by without another.
 async fn kills_none_but(rig: &mut Rig, other: &str) {
     // A turn later, the kills that were sent are all there are.
-    rig.want(&Arc::new(spec("/app")), &[]).await;
+    rig.submit(&Arc::new(spec("/app")), &[]).await;
     let of_other = |call: &super::master::Call| call.body["kill"]["task_id"]["value"] == other;
     let foreign = |rig: &Rig| {
         let kills = rig.master.calls("KILL");
         kills.iter().filter(|call| !of_other(call)).count()
     };
     let before = foreign(rig);
-    rig.release(other, None).await;
+    rig.kill(other, None).await;
     rig.master.call_where("KILL", 4, of_other).await;
     assert_eq!(foreign(rig), before);
     rig.master.update(other, "TASK_UNKNOWN", "");
@@ -416,7 +416,7 @@ async fn a_task_that_comes_back_after_it_was_forgotten_is_killed_when_it_can_be(
     rig.master.update("t1", "TASK_GONE_BY_OPERATOR", "");
     assert_eq!(rig.heard().await, "updated t1 TASK_GONE_BY_OPERATOR");
     // The job replaces it.
-    rig.scheduler.forget(vec!["t1".into()]).await.unwrap();
+    rig.scheduler.purge(vec!["t1".into()]).await.unwrap();
     rig.master.update("t1", "TASK_UNREACHABLE", "");
     assert_eq!(rig.heard().await, "unknown t1 TASK_UNREACHABLE");
     kills_none_but(&mut rig, "first").await;
@@ -474,11 +474,11 @@ async fn without_the_store_nothing_is_launched_or_acknowledged() {
     rig.running("t1").await;
     rig.master.call("ACKNOWLEDGE", 1).await;
     rig.store.down.store(true, Ordering::SeqCst);
-    rig.want(&Arc::new(spec("/app")), &["t2"]).await;
+    rig.submit(&Arc::new(spec("/app")), &["t2"]).await;
     rig.master.offer(&[offer("o2", "a1", 4.0, &[])]);
     rig.store.refused.notified().await;
     rig.master.call("DECLINE", 1).await;
-    let waiting = rig.scheduler.waiting();
+    let waiting = rig.scheduler.pending();
     assert!(
         waiting[0]
             .reasons
@@ -524,11 +524,11 @@ async fn a_task_that_the_store_knows_already_is_not_launched() {
     )
     .await
     .unwrap();
-    rig.want(&Arc::new(spec("/app")), &["t1"]).await;
+    rig.submit(&Arc::new(spec("/app")), &["t1"]).await;
     rig.master.offer(&[offer("o", "a1", 4.0, &[])]);
     rig.master
         .call_where("RECONCILE", 1, |call| tasks_of(&call.body) == ["t1"])
         .await;
     assert_eq!(rig.master.calls("ACCEPT").len(), 0);
-    assert!(rig.scheduler.waiting().is_empty() && rig.record("t1").is_some());
+    assert!(rig.scheduler.pending().is_empty() && rig.record("t1").is_some());
 }

@@ -15,9 +15,9 @@ use transom_plugins::matcher::{Agent, Candidate, Task, Verdict};
 use transom_store::{Batch, Entry, Store};
 
 use super::master::Master;
-use crate::actor::{Parts, Times};
-use crate::matcher::{Matcher, MatcherHost};
-use crate::retry::Backoff;
+use crate::actor::{Dependencies, Timeouts};
+use crate::matching::matcher::{Matcher, MatcherHost};
+use crate::subscription::retry::Backoff;
 use crate::{Event, Events, Metrics, RunSpec, Scheduler, TaskRecord, testing};
 
 /// A scheduler and everything around it. What is not stopped by the test ends with its runtime.
@@ -150,12 +150,12 @@ impl Store for Flaky {
     }
 }
 
-fn times() -> Times {
+fn times() -> Timeouts {
     let quick = Backoff {
         base: Duration::from_millis(20),
         max: Duration::from_millis(40),
     };
-    Times {
+    Timeouts {
         decline: Duration::from_mins(2),
         launch: Duration::from_millis(300),
         reconcile: Duration::from_mins(10),
@@ -172,12 +172,17 @@ fn times() -> Times {
     }
 }
 
-fn parts(masters: String, store: &Arc<Flaky>, matchers: Box<dyn MatcherHost>, times: Times) -> Parts {
+fn parts(
+    masters: String,
+    store: &Arc<Flaky>,
+    matchers: Box<dyn MatcherHost>,
+    times: Timeouts,
+) -> Dependencies {
     let cluster = transom_cluster::Config {
         masters: vec![masters],
         ..transom_cluster::Config::default()
     };
-    Parts {
+    Dependencies {
         cluster: Client::new(cluster).unwrap(),
         framework: v1::FrameworkInfo {
             user: "u".into(),
@@ -193,7 +198,7 @@ fn parts(masters: String, store: &Arc<Flaky>, matchers: Box<dyn MatcherHost>, ti
 
 impl Rig {
     /// What a scheduler on this rig's master and store is made of.
-    pub(super) fn parts(&self) -> Parts {
+    pub(super) fn parts(&self) -> Dependencies {
         parts(
             self.master.address.to_string(),
             &self.store,
@@ -208,7 +213,7 @@ impl Rig {
     }
 
     /// Started, with an empty store and other times.
-    pub(super) async fn with_times(change: impl FnOnce(&mut Times)) -> Self {
+    pub(super) async fn with_times(change: impl FnOnce(&mut Timeouts)) -> Self {
         let mut times = times();
         change(&mut times);
         Self::empty(None, times).await
@@ -244,7 +249,7 @@ impl Rig {
     }
 
     /// Started, with an empty store, a master that it is to find by that address, and a long wait between tries.
-    pub(super) async fn finding(masters: String, wait: Duration) -> Self {
+    pub(super) async fn failure(masters: String, wait: Duration) -> Self {
         let (master, store, dir) = Self::around().await;
         let mut times = times();
         times.reconnect = Backoff {
@@ -254,7 +259,7 @@ impl Rig {
         Self::made_of(master, store, dir, None, masters, times).await
     }
 
-    async fn empty(matchers: Option<Box<dyn MatcherHost>>, times: Times) -> Self {
+    async fn empty(matchers: Option<Box<dyn MatcherHost>>, times: Timeouts) -> Self {
         let (master, store, dir) = Self::around().await;
         let masters = master.address.to_string();
         Self::made_of(master, store, dir, matchers, masters, times).await
@@ -290,7 +295,7 @@ impl Rig {
         dir: Arc<tempfile::TempDir>,
         matchers: Option<Box<dyn MatcherHost>>,
         masters: String,
-        times: Times,
+        times: Timeouts,
     ) -> Self {
         let script = Arc::new(Script::default());
         let (mut registry, token) = (Registry::default(), CancellationToken::new());
@@ -348,19 +353,19 @@ impl Rig {
         }
     }
 
-    pub(super) async fn want(&self, spec: &Arc<RunSpec>, tasks: &[&str]) {
+    pub(super) async fn submit(&self, spec: &Arc<RunSpec>, tasks: &[&str]) {
         let wanted = tasks.iter().map(|task| testing::wanted(task, spec)).collect();
-        self.scheduler.want(wanted).await.unwrap();
+        self.scheduler.submit(wanted).await.unwrap();
     }
 
-    pub(super) async fn release(&self, task: &str, grace: Option<Duration>) {
-        self.scheduler.release(vec![task.into()], grace).await.unwrap();
+    pub(super) async fn kill(&self, task: &str, grace: Option<Duration>) {
+        self.scheduler.kill(vec![task.into()], grace).await.unwrap();
     }
 
     /// Launches a task on agent `a1` and sees it run.
     pub(super) async fn running(&mut self, task: &str) {
         let before = self.master.calls("ACCEPT").len();
-        self.want(&Arc::new(testing::spec("/app")), &[task]).await;
+        self.submit(&Arc::new(testing::spec("/app")), &[task]).await;
         self.master.call("SUBSCRIBE", 1).await;
         self.until("registered F-1").await;
         self.master

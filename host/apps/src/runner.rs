@@ -1,0 +1,172 @@
+//! What a daemon does about the apps: it leads, and runs them, or it stands by, and shows what the leader stores.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use prometheus_client::registry::Registry;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use transom_scheduler::{Event, Scheduler, SchedulerApi};
+use transom_store::Store;
+
+use crate::bus::{self, Bus};
+use crate::checks::{self, Checker};
+use crate::core::command::Command;
+use crate::core::mirror::{CatchUp, Mirror};
+use crate::core::snapshot::Snapshot;
+use crate::core::{self, Parts, Stored};
+use crate::seams::Policies;
+use crate::task::LaunchSettings;
+use crate::{Config, Result};
+
+/// Requests that may wait for the core.
+const COMMANDS: usize = 256;
+/// Results of checks that may wait for the core.
+const REPORTS: usize = 1024;
+
+/// What a leading daemon has.
+#[derive(Debug)]
+pub(crate) struct LeaderHandles {
+    pub(crate) core: mpsc::Sender<Command>,
+    pub(crate) bus: Bus,
+    pub(crate) scheduler: Arc<dyn SchedulerApi>,
+}
+
+/// Counters; they go on from one time of leading to the next.
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    bus: bus::Metrics,
+    checks: checks::Metrics,
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        Self {
+            bus: bus::Metrics::register(registry),
+            checks: checks::Metrics::register(registry),
+        }
+    }
+}
+
+/// The one place from which the job is run. Between two turns readers see the last known.
+#[derive(Debug)]
+pub struct Runner {
+    pub(crate) config: Config,
+    pub(crate) snapshot: Arc<ArcSwap<Snapshot>>,
+    pub(crate) policies: Arc<dyn Policies>,
+    pub(crate) metrics: Metrics,
+    pub(crate) mirror: Mirror,
+    pub(crate) syncs: mpsc::Receiver<CatchUp>,
+    pub(crate) lead: Arc<ArcSwapOption<LeaderHandles>>,
+    /// Told when `lead` changes.
+    pub(crate) leader_changed: watch::Sender<()>,
+}
+
+/// The other sides of a leading daemon, as traits.
+pub(crate) struct Sides {
+    pub(crate) scheduler: Arc<dyn SchedulerApi>,
+    pub(crate) events: BoxStream<'static, Event>,
+    pub(crate) agents: Option<transom_cluster::agent::Agents>,
+}
+
+impl Runner {
+    /// Shows what the leader stores, until dropped.
+    pub async fn stand_by(&mut self) -> Infallible {
+        self.mirror.follow(&mut self.syncs).await
+    }
+
+    /// Runs the apps on a scheduler, until `token` is cancelled or the scheduler ends. `store`: what is written there must be
+    /// refused when somebody else leads.
+    ///
+    /// # Errors
+    /// [`Error::Store`](crate::Error::Store) and [`Error::Record`](crate::Error::Record) when what was stored cannot be
+    /// read: nothing was begun.
+    pub async fn lead(
+        &mut self,
+        scheduler: Scheduler,
+        events: transom_scheduler::Events,
+        store: Arc<dyn Store>,
+        cluster: &transom_cluster::Client,
+        token: CancellationToken,
+    ) -> Result<()> {
+        let events = futures::stream::unfold(events, |mut events| async {
+            events.next().await.map(|event| (event, events))
+        });
+        let sides = Sides {
+            scheduler: Arc::new(scheduler),
+            events: events.boxed(),
+            agents: Some(cluster.agents()),
+        };
+        self.lead_with(sides, store, token).await
+    }
+
+    pub(crate) async fn lead_with(
+        &mut self,
+        sides: Sides,
+        store: Arc<dyn Store>,
+        token: CancellationToken,
+    ) -> Result<()> {
+        let stored = Stored::load(store, &self.config.prefix).await?;
+        // Everything of this turn ends with it.
+        let token = token.child_token();
+        let tracker = TaskTracker::new();
+        let (commands_in, commands) = mpsc::channel(COMMANDS);
+        let (reports_in, reports) = mpsc::channel(REPORTS);
+        let bus = Bus::new(
+            stored.term,
+            Arc::clone(&self.policies),
+            self.metrics.bus.clone(),
+            tracker.clone(),
+            token.clone(),
+        );
+        tracker.spawn(bus.clone().tell_of_plugins());
+        let checker = Checker::new(
+            Arc::clone(&self.policies),
+            sides.agents,
+            reports_in,
+            self.metrics.checks.clone(),
+            tracker.clone(),
+            token.clone(),
+        );
+        let parts = Parts {
+            scheduler: Arc::clone(&sides.scheduler),
+            events: sides.events,
+            commands,
+            reports,
+            checker,
+            bus: bus.clone(),
+            role: self.config.role.clone(),
+            launch: LaunchSettings {
+                checks: self.config.checks,
+                env_vars_prefix: self.config.env_vars_prefix.as_str().into(),
+            },
+            plan_form: self.config.events.plan_format,
+            snapshot: Arc::clone(&self.snapshot),
+        };
+        let core = core::start(stored, parts, &tracker, token.clone());
+        self.set_leader(Some(LeaderHandles {
+            core: commands_in,
+            bus,
+            scheduler: sides.scheduler,
+        }));
+        // Whoever waited for the mirror sees the core's own view now.
+        while let Ok(sync) = self.syncs.try_recv() {
+            let _ = sync.send(());
+        }
+        core.await;
+        self.set_leader(None);
+        token.cancel();
+        tracker.close();
+        tracker.wait().await;
+        Ok(())
+    }
+
+    fn set_leader(&self, lead: Option<LeaderHandles>) {
+        self.lead.store(lead.map(Arc::new));
+        self.leader_changed.send_replace(());
+    }
+}

@@ -1,0 +1,158 @@
+//! What is repeated until it is answered: kills, questions about tasks; and what the master is told about our
+//! offer_demand for offers.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use jiff::Timestamp;
+use tokio::time::Instant;
+use transom_cluster::v1::TaskState;
+use transom_cluster::{AgentId, Caller, v1};
+
+use super::{Actor, MAX_CONCURRENT_CALLS};
+use crate::error::error_chain;
+use crate::matching::offer_demand::OfferCall;
+
+impl Actor {
+    /// Kills what is due; each comes due again until its task is terminal.
+    pub(super) async fn send_kills(&mut self, caller: &Caller) {
+        let mut kills = Vec::new();
+        for task in self.kills.take_due(Instant::now()) {
+            match (self.ledger.get(&task), self.orphans.get(&task)) {
+                (Some(record), _) if !record.is_terminal() => {
+                    kills.push((task, Some(record.agent.id.clone()), record.kill_grace));
+                }
+                (_, Some(orphan)) => kills.push((task, orphan.agent.clone(), orphan.grace)),
+                (_, None) => self.kills.remove(&task),
+            }
+        }
+        let mut calls = Vec::with_capacity(kills.len());
+        for (task, agent, grace) in kills {
+            calls.push(async move { (task.clone(), caller.kill(task, agent, grace).await) }.boxed());
+        }
+        let outcomes: Vec<_> = futures::stream::iter(calls)
+            .buffer_unordered(MAX_CONCURRENT_CALLS)
+            .collect()
+            .await;
+        for (task, outcome) in outcomes {
+            if let Err(error) = outcome {
+                self.metrics.call_failed("KILL");
+                tracing::warn!(%task, error = error_chain(&error), "not killed yet; trying again");
+            }
+        }
+    }
+
+    /// Asks about tasks in doubt, and from time to time about all live ones and, implicitly, about any that the
+    /// cluster knows and we do not. The latter more often in the time after a subscription.
+    pub(super) async fn ask(&mut self, caller: &Caller) {
+        let now = Instant::now();
+        let any = now >= self.next_reconcile;
+        if any {
+            let since = Timestamp::now().duration_since(self.subscription.since);
+            let subscribed_for = Duration::try_from(since).unwrap_or_default();
+            let next = self.times.next_question(subscribed_for);
+            self.next_reconcile = now + next;
+            if next == self.times.reconcile {
+                self.reconcile_all(now);
+            }
+        }
+        let mut tasks = Vec::new();
+        for task in self.reconcile_schedule.take_due(now) {
+            match self.ledger.get(&task).filter(|record| !record.is_terminal()) {
+                Some(record) => tasks.push((task, Some(record.agent.id.clone()))),
+                None => self.reconcile_schedule.remove(&task),
+            }
+        }
+        let explicit = if tasks.is_empty() {
+            Ok(())
+        } else {
+            caller.reconcile(tasks).await
+        };
+        let implicit = if any {
+            caller.reconcile(Vec::new()).await
+        } else {
+            Ok(())
+        };
+        for error in [explicit, implicit].into_iter().filter_map(Result::err) {
+            self.metrics.call_failed("RECONCILE");
+            tracing::warn!(
+                error = error_chain(&error),
+                "could not ask about tasks; trying again"
+            );
+        }
+    }
+
+    /// All live tasks are to be asked about, and agents that nothing was heard of for long are forgotten.
+    pub(super) fn reconcile_all(&mut self, now: Instant) {
+        let records = self.ledger.records();
+        let live = || records.values().filter(|record| !record.is_terminal());
+        let reached = live().filter(|record| record.state != TaskState::Unreachable);
+        let in_use: HashSet<_> = reached.map(|record| &record.agent.id).collect();
+        self.agents.sweep(now, |agent| in_use.contains(agent));
+        for record in live() {
+            self.reconcile_schedule.at(record.id.clone(), now);
+        }
+    }
+
+    /// An agent is away: it is no place for tasks until it offers something again, and those that were to be spread over it too
+    /// have other places to go to.
+    pub(super) fn agent_lost(&mut self, agent: &AgentId) {
+        if let Some(handle) = self.agents.lost(agent) {
+            self.pool.remove_agent(handle);
+            self.offer_demand.request_revive();
+        }
+    }
+
+    /// Takes offers in; what agents they show is news for the matcher.
+    pub(super) fn take_offers(&mut self, offers: &[v1::Offer]) {
+        let now = Instant::now();
+        self.metrics.offers.inc_by(offers.len() as u64);
+        for offer in offers {
+            if let Some(agent) = self.agents.offered(offer, now) {
+                self.pool.add(offer, agent);
+            } else {
+                tracing::error!(offer = %offer.id, "no agent number is left; restart the daemon");
+            }
+        }
+    }
+
+    /// Declines what no round used, so that others may have it, and asks for more or for no more.
+    pub(super) async fn answer_offers(&mut self, caller: &Caller) {
+        let now = Instant::now();
+        let has_demand = self.queue.has_ready(Timestamp::now());
+        let unused = match self.pool.pass_since() {
+            Some(_) => Vec::new(),
+            None => self.pool.take(),
+        };
+        if !unused.is_empty() {
+            self.metrics.declined_offers.inc_by(unused.len() as u64);
+            if let Err(error) = caller
+                .decline(unused, v1::Filters::refuse(self.times.decline))
+                .await
+            {
+                self.metrics.call_failed("DECLINE");
+                tracing::debug!(error = error_chain(&error), "offers not declined");
+            }
+        }
+        if self.matcher.take_due(now) {
+            self.offer_demand.request_revive();
+        }
+        let Some(ask) = self.offer_demand.ask(has_demand, now) else {
+            return;
+        };
+        let (name, outcome) = match ask {
+            OfferCall::Revive => ("REVIVE", caller.revive().await),
+            OfferCall::Suppress => ("SUPPRESS", caller.suppress().await),
+        };
+        if let Err(error) = outcome {
+            self.offer_demand.failed(ask);
+            self.metrics.call_failed(name);
+            tracing::debug!(
+                call = name,
+                error = error_chain(&error),
+                "the master did not take it"
+            );
+        }
+    }
+}

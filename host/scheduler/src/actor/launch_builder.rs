@@ -1,0 +1,183 @@
+//! From a plan to what is stored and what is sent: records and launches.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use transom_cluster::v1::{self, TaskState};
+use transom_cluster::{FrameworkId, TaskId};
+
+use crate::matching::PartAllocation;
+use crate::matching::agents::Agents;
+use crate::matching::round::PlannedLaunch;
+use crate::{
+    AgentLocation, Build, BuildTask, Group, GroupPlacement, InGroup, MemberPlacement, Phase, Placement,
+    TaskRecord,
+};
+
+/// One instance, ready to be stored and sent.
+pub(super) struct BuiltInstance {
+    pub(super) records: Vec<TaskRecord>,
+    pub(super) launch: Launch,
+}
+
+pub(super) enum Launch {
+    Task(Box<v1::TaskInfo>),
+    Group(Box<v1::ExecutorInfo>, Vec<v1::TaskInfo>),
+}
+
+/// What one offer is accepted for.
+#[derive(Default)]
+pub(super) struct Launches {
+    pub(super) tasks: Vec<TaskId>,
+    alone: Vec<v1::TaskInfo>,
+    groups: Vec<v1::Operation>,
+}
+
+impl Launches {
+    pub(super) fn add(&mut self, launch: Launch) {
+        match launch {
+            Launch::Task(info) => {
+                self.tasks.push(info.task_id.clone());
+                self.alone.push(*info);
+            }
+            Launch::Group(executor, infos) => {
+                self.tasks.extend(infos.iter().map(|info| info.task_id.clone()));
+                self.groups.push(v1::Operation::launch_group(*executor, infos));
+            }
+        }
+    }
+
+    /// The operations of one ACCEPT.
+    pub(super) fn into_operations(self) -> Vec<v1::Operation> {
+        let alone = (!self.alone.is_empty()).then(|| v1::Operation::launch(self.alone));
+        alone.into_iter().chain(self.groups).collect()
+    }
+}
+
+/// Asks the job for the launch. `None` only if the agent was forgotten meanwhile, which a round does not do, or
+/// if there are fewer shares than parts, which a need does not allow.
+pub(super) fn build(
+    planned: &PlannedLaunch,
+    agents: &Agents,
+    framework: Option<&FrameworkId>,
+    now: Timestamp,
+) -> Option<BuiltInstance> {
+    let (place, attributes) = agents.get(planned.assigned.agent)?;
+    let (first, rest) = planned.assigned.taken.parts.split_first()?;
+    let intent = Intent {
+        planned,
+        place,
+        attributes,
+        now,
+    };
+    match &planned.spec.build {
+        Build::Task(build) => Some(intent.task(&**build, first)),
+        Build::Group(group) => intent.group(group, first, rest, framework),
+    }
+}
+
+/// What all records of an instance have in common.
+struct Intent<'a> {
+    planned: &'a PlannedLaunch,
+    place: &'a Arc<AgentLocation>,
+    attributes: &'a Arc<[v1::Attribute]>,
+    now: Timestamp,
+}
+
+impl Intent<'_> {
+    fn task(&self, build: &dyn BuildTask, share: &PartAllocation) -> BuiltInstance {
+        let id = self.planned.assigned.id.clone();
+        let placement = Placement {
+            task: id.clone(),
+            agent: AgentLocation::clone(self.place),
+            host_ports: share.host_ports.clone(),
+        };
+        let info = self.info(id.clone(), share, build.build(&placement));
+        let metadata = build.metadata(&placement);
+        BuiltInstance {
+            records: vec![self.record(id, None, share.host_ports.clone(), metadata)],
+            launch: Launch::Task(Box::new(info)),
+        }
+    }
+
+    fn group(
+        &self,
+        group: &Group,
+        own: &PartAllocation,
+        shares: &[PartAllocation],
+        framework: Option<&FrameworkId>,
+    ) -> Option<BuiltInstance> {
+        let (id, build) = (&self.planned.assigned.id, &group.build);
+        let member = |(at, share): (usize, &PartAllocation)| MemberPlacement {
+            task: build.task_id(id, at),
+            host_ports: share.host_ports.clone(),
+        };
+        let placement = GroupPlacement {
+            group: id.clone(),
+            agent: AgentLocation::clone(self.place),
+            host_ports: own.host_ports.clone(),
+            members: shares.iter().enumerate().map(member).collect(),
+        };
+        let mut executor = build.executor(&placement);
+        if executor.executor_id.as_str().is_empty() {
+            executor.executor_id = id.as_str().into();
+        }
+        executor.r#type = Some(v1::ExecutorType::Default);
+        executor.framework_id = framework.cloned();
+        executor.resources.clone_from(&own.resources);
+        let (mut records, mut infos) = (Vec::new(), Vec::new());
+        for (at, member) in group.members.iter().enumerate() {
+            let (task, share) = (placement.members.get(at)?.task.clone(), shares.get(at)?);
+            let within = InGroup {
+                id: id.clone(),
+                executor: executor.executor_id.clone(),
+                member: member.name.clone(),
+            };
+            infos.push(self.info(task.clone(), share, build.task(&placement, at)));
+            let metadata = build.metadata(&placement, at);
+            records.push(self.record(task, Some(within), share.host_ports.clone(), metadata));
+        }
+        Some(BuiltInstance {
+            records,
+            launch: Launch::Group(Box::new(executor), infos),
+        })
+    }
+
+    fn info(&self, task_id: TaskId, share: &PartAllocation, built: v1::TaskInfo) -> v1::TaskInfo {
+        v1::TaskInfo {
+            task_id,
+            agent_id: self.place.id.clone(),
+            resources: share.resources.clone(),
+            ..built
+        }
+    }
+
+    fn record(
+        &self,
+        id: TaskId,
+        group: Option<InGroup>,
+        host_ports: Vec<u16>,
+        metadata: serde_json::Value,
+    ) -> TaskRecord {
+        let spec = &self.planned.spec;
+        TaskRecord {
+            id,
+            run_spec: spec.id.clone(),
+            version: spec.version.clone(),
+            group,
+            agent: Arc::clone(self.place),
+            agent_attributes: Arc::clone(self.attributes),
+            host_ports,
+            phase: Phase::Intent,
+            state: TaskState::Staging,
+            status: None,
+            intended_at: self.now,
+            staged_at: None,
+            started_at: None,
+            updated_at: self.now,
+            killing: false,
+            kill_grace: None,
+            metadata: Arc::new(metadata),
+        }
+    }
+}

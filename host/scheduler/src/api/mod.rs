@@ -1,0 +1,9 @@
+//! What services use of the scheduler: the handle, its requests, snapshots and events.
+
+pub(crate) mod event;
+pub(crate) mod handle;
+pub(crate) mod pending;
+pub(crate) mod record;
+pub(crate) mod request;
+pub(crate) mod scheduler_api;
+pub(crate) mod service_handle;

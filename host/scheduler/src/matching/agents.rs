@@ -1,0 +1,325 @@
+//! The agents as the matcher knows them: each has a number, given once and never to another one.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use transom_cluster::{AgentId, v1};
+use transom_plugins::matcher::{Agent, Attribute, AttributeValue};
+
+use crate::{AgentLocation, TaskRecord};
+
+/// An agent that neither offers nor runs anything of ours is forgotten after this time.
+const FORGET: Duration = Duration::from_mins(10);
+
+/// What is known of an agent.
+#[derive(Debug)]
+struct AgentEntry {
+    handle: u32,
+    place: Arc<AgentLocation>,
+    attributes: Arc<[v1::Attribute]>,
+    /// Last seen offering something.
+    seen: Instant,
+}
+
+/// All agents that were offered or run something of ours.
+#[derive(Debug, Default)]
+pub(crate) struct Agents {
+    by_id: HashMap<AgentId, AgentEntry>,
+    by_handle: HashMap<u32, AgentId>,
+    next: u32,
+    changed: BTreeSet<u32>,
+    gone: BTreeSet<u32>,
+}
+
+impl Agents {
+    /// An agent as an offer shows it. `None` when the numbers have run out, after four thousand million
+    /// agents.
+    pub(crate) fn offered(&mut self, offer: &v1::Offer, now: Instant) -> Option<u32> {
+        let place = location_of(offer);
+        if let Some(known) = self.by_id.get_mut(&place.id)
+            && *known.place == place
+            && *known.attributes == *offer.attributes
+        {
+            known.seen = now;
+            return Some(known.handle);
+        }
+        self.learn(Arc::new(place), offer.attributes.as_slice().into(), now)
+    }
+
+    /// An agent as the record of a task remembers it; what an offer has shown since is not overwritten.
+    pub(crate) fn remembered(&mut self, record: &TaskRecord, now: Instant) -> Option<u32> {
+        if let Some(known) = self.by_id.get(&record.agent.id) {
+            return Some(known.handle);
+        }
+        let (place, attributes) = (&record.agent, &record.agent_attributes);
+        self.learn(Arc::clone(place), Arc::clone(attributes), now)
+    }
+
+    fn learn(
+        &mut self,
+        place: Arc<AgentLocation>,
+        attributes: Arc<[v1::Attribute]>,
+        now: Instant,
+    ) -> Option<u32> {
+        let handle = if let Some(known) = self.by_id.get(&place.id) {
+            known.handle
+        } else {
+            let handle = self.next;
+            self.next = handle.checked_add(1)?;
+            self.by_handle.insert(handle, place.id.clone());
+            handle
+        };
+        self.changed.insert(handle);
+        let known = AgentEntry {
+            handle,
+            place,
+            attributes,
+            seen: now,
+        };
+        self.by_id.insert(known.place.id.clone(), known);
+        Some(handle)
+    }
+
+    /// Place and attributes, as a record keeps them.
+    pub(crate) fn get(&self, handle: u32) -> Option<(&Arc<AgentLocation>, &Arc<[v1::Attribute]>)> {
+        let known = self.by_id.get(self.by_handle.get(&handle)?)?;
+        Some((&known.place, &known.attributes))
+    }
+
+    /// Forgets an agent that is away, until it offers something again: what it has is no place for a task, and where tasks are
+    /// spread over all places it must not be one of them. Its number, if it was known.
+    pub(crate) fn lost(&mut self, id: &AgentId) -> Option<u32> {
+        let handle = self.by_id.get(id).map(|known| known.handle);
+        self.remove(id);
+        handle
+    }
+
+    /// Forgets agents that have offered nothing for a while and are not `in_use`.
+    pub(crate) fn sweep(&mut self, now: Instant, in_use: impl Fn(&AgentId) -> bool) {
+        let stale =
+            |(id, known): &(&AgentId, &AgentEntry)| now.duration_since(known.seen) >= FORGET && !in_use(id);
+        let stale: Vec<AgentId> = self
+            .by_id
+            .iter()
+            .filter(stale)
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in stale {
+            self.remove(&id);
+        }
+    }
+
+    fn remove(&mut self, id: &AgentId) {
+        if let Some(known) = self.by_id.remove(id) {
+            let handle = known.handle;
+            self.by_handle.remove(&handle);
+            self.changed.remove(&handle);
+            self.gone.insert(handle);
+        }
+    }
+
+    /// What the matcher does not know yet: changed agents and handles that are gone.
+    pub(crate) fn take_changes(&mut self) -> (Vec<Agent>, Vec<u32>) {
+        let changed = std::mem::take(&mut self.changed);
+        let agent = |handle: u32| {
+            let (place, attributes) = self.get(handle)?;
+            Some(describe(handle, place, attributes))
+        };
+        let changed = changed.into_iter().filter_map(agent).collect();
+        (changed, std::mem::take(&mut self.gone).into_iter().collect())
+    }
+
+    /// Makes everything news again, for a matcher that knows nothing.
+    pub(crate) fn mark_all_changed(&mut self) {
+        self.gone.clear();
+        self.changed = self.by_handle.keys().copied().collect();
+    }
+}
+
+/// The agent's place as an offer shows it.
+fn location_of(offer: &v1::Offer) -> AgentLocation {
+    let (region, zone) = fault_domain(offer.domain.as_ref());
+    let endpoint = offer.url.as_ref().and_then(|url| {
+        let host = url.address.ip.clone().or_else(|| url.address.hostname.clone())?;
+        Some((host, url.address.port))
+    });
+    AgentLocation {
+        id: offer.agent_id.clone(),
+        hostname: offer.hostname.clone(),
+        region,
+        zone,
+        endpoint,
+    }
+}
+
+/// Region and zone.
+fn fault_domain(domain: Option<&v1::DomainInfo>) -> (Option<String>, Option<String>) {
+    let known = domain.and_then(|domain| domain.fault_domain.as_ref());
+    known
+        .map(|known| (known.region.name.clone(), known.zone.name.clone()))
+        .unzip()
+}
+
+/// An agent as the matcher sees it, offered or not, by what the master says of it. `handle`: any number that no other one
+/// in the same fleet has.
+pub fn to_matcher_agent(handle: u32, info: &v1::AgentInfo) -> Agent {
+    let (region, zone) = fault_domain(info.domain.as_ref());
+    Agent {
+        handle,
+        id: info.id.as_ref().map_or_else(String::new, ToString::to_string),
+        hostname: info.hostname.clone(),
+        region,
+        zone,
+        attributes: info.attributes.iter().filter_map(attribute).collect(),
+        extra: Vec::new(),
+    }
+}
+
+fn describe(handle: u32, place: &AgentLocation, attributes: &[v1::Attribute]) -> Agent {
+    Agent {
+        handle,
+        id: place.id.as_str().to_owned(),
+        hostname: place.hostname.clone(),
+        region: place.region.clone(),
+        zone: place.zone.clone(),
+        attributes: attributes.iter().filter_map(attribute).collect(),
+        extra: Vec::new(),
+    }
+}
+
+/// An attribute whose value is missing or of an unknown kind says nothing.
+fn attribute(attribute: &v1::Attribute) -> Option<Attribute> {
+    let value = match attribute.r#type {
+        v1::ValueType::Text => AttributeValue::Text(attribute.text.as_ref()?.value.clone()),
+        v1::ValueType::Scalar => AttributeValue::Scalar(attribute.scalar.as_ref()?.value),
+        v1::ValueType::Ranges => {
+            let ranges = &attribute.ranges.as_ref()?.range;
+            AttributeValue::Ranges(ranges.iter().map(|range| (range.begin, range.end)).collect())
+        }
+        v1::ValueType::Set => AttributeValue::Set(attribute.set.as_ref()?.item.clone()),
+        v1::ValueType::Other(_) => return None,
+    };
+    Some(Attribute {
+        name: attribute.name.clone(),
+        value,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{offer, record};
+
+    #[test]
+    fn a_handle_stays_and_is_never_given_again() {
+        let now = Instant::now();
+        let mut agents = Agents::default();
+        let mut one = offer("o1", "a1", 1.0, &[]);
+        assert_eq!(agents.offered(&one, now), Some(0));
+        assert_eq!(agents.offered(&offer("o2", "a2", 1.0, &[]), now), Some(1));
+        let (changed, gone) = agents.take_changes();
+        assert_eq!((changed.len(), gone.len()), (2, 0));
+
+        one.id = "o3".into();
+        assert_eq!(agents.offered(&one, now), Some(0));
+        assert_eq!(
+            agents.take_changes(),
+            (vec![], vec![]),
+            "nothing about the agent has changed"
+        );
+        one.attributes = vec![v1::Attribute::text("rack", "r9")];
+        assert_eq!(agents.offered(&one, now), Some(0));
+        let (changed, _) = agents.take_changes();
+        assert_eq!(
+            changed[0].attributes[0].value,
+            AttributeValue::Text("r9".to_owned())
+        );
+
+        agents.sweep(now + FORGET, |id| id.as_str() == "a2");
+        assert_eq!(agents.take_changes(), (vec![], vec![0]));
+        assert_eq!(agents.get(0), None);
+        assert_eq!(agents.offered(&one, now), Some(2));
+        agents.mark_all_changed();
+        assert_eq!(
+            agents
+                .take_changes()
+                .0
+                .iter()
+                .map(|agent| agent.handle)
+                .collect::<Vec<_>>(),
+            [1, 2]
+        );
+    }
+
+    #[test]
+    fn a_record_brings_its_agent_along_but_an_offer_knows_better() {
+        let now = Instant::now();
+        let mut agents = Agents::default();
+        let mut remembered = record("t");
+        remembered.agent_attributes = Arc::new([v1::Attribute::text("rack", "old")]);
+        let handle = agents.remembered(&remembered, now).unwrap();
+        assert_eq!(*agents.get(handle).unwrap().1, remembered.agent_attributes);
+        let mut offer = offer("o", remembered.agent.id.as_str(), 1.0, &[]);
+        offer.attributes = vec![v1::Attribute::text("rack", "new")];
+        assert_eq!(agents.offered(&offer, now), Some(handle));
+        assert_eq!(agents.remembered(&remembered, now), Some(handle));
+        assert_eq!(**agents.get(handle).unwrap().1, *offer.attributes);
+    }
+
+    #[test]
+    fn a_lost_agent_is_known_again_when_it_offers() {
+        let now = Instant::now();
+        let mut agents = Agents::default();
+        let offer = offer("o", "a1", 1.0, &[]);
+        assert_eq!(agents.offered(&offer, now), Some(0));
+        agents.take_changes();
+        assert_eq!(agents.lost(&"a2".into()), None);
+        assert_eq!(agents.take_changes(), (vec![], vec![]), "nobody knew it");
+        assert_eq!(agents.lost(&"a1".into()), Some(0));
+        assert_eq!(agents.take_changes(), (vec![], vec![0]));
+        assert_eq!(agents.offered(&offer, now), Some(1));
+        let (changed, gone) = agents.take_changes();
+        assert_eq!((changed.len(), gone), (1, vec![]));
+    }
+
+    #[test]
+    fn places_and_values_are_read_from_the_offer() {
+        let offer: v1::Offer = serde_json::from_value(serde_json::json!({
+            "id": {"value": "o"}, "framework_id": {"value": "f"}, "agent_id": {"value": "a"}, "hostname": "h",
+            "url": {"scheme": "http", "path": "/slave(1)", "address": {"hostname": "h", "ip": "127.0.0.1", "port": 5051}},
+            "domain": {"fault_domain": {"region": {"name": "r"}, "zone": {"name": "z"}}},
+            "attributes": [
+                {"name": "s", "type": "SCALAR", "scalar": {"value": 1.5}},
+                {"name": "g", "type": "RANGES", "ranges": {"range": [{"begin": 6, "end": 7}]}},
+                {"name": "e", "type": "SET", "set": {"item": ["x", "y"]}},
+                {"name": "n", "type": "NEW"}
+            ]
+        }))
+        .unwrap();
+        let mut agents = Agents::default();
+        let handle = agents.offered(&offer, Instant::now()).unwrap();
+        let place = agents.get(handle).unwrap().0.clone();
+        assert_eq!(place.endpoint, Some(("127.0.0.1".to_owned(), 5051)));
+        assert_eq!(
+            (place.region.as_deref(), place.zone.as_deref()),
+            (Some("r"), Some("z"))
+        );
+        let (changed, _) = agents.take_changes();
+        let values: Vec<_> = changed[0]
+            .attributes
+            .iter()
+            .map(|attribute| attribute.value.clone())
+            .collect();
+        let set = AttributeValue::Set(vec!["x".to_owned(), "y".to_owned()]);
+        assert_eq!(
+            values,
+            [
+                AttributeValue::Scalar(1.5),
+                AttributeValue::Ranges(vec![(6, 7)]),
+                set
+            ]
+        );
+    }
+}

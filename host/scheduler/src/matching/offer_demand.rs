@@ -1,0 +1,228 @@
+//! When to ask the master for offers (REVIVE) and when for none (SUPPRESS).
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What to tell the master about our offer_demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OfferCall {
+    /// Offers again, also those we refused.
+    Revive,
+    /// No more offers for now.
+    Suppress,
+}
+
+/// Decides when to revive and suppress.
+///
+/// A revival calls back offers that were refused, and the master looks at every agent for it. For what waits because it
+/// has found no place, that is done at most once per interval. What was just wanted has not been put to any offer yet and
+/// calls them back at once, as long as that pays: after each such revival that nothing was launched upon, the next one
+/// waits longer, up to the interval. So the number of revivals follows that of launches, and not that of port_requests.
+/// Suppressed is after an interval without demand.
+#[derive(Debug)]
+pub(crate) struct OfferDemand {
+    interval: Duration,
+    suppressed: bool,
+    wanted: bool,
+    /// Something is wanted that no offer has been tried for.
+    fresh: bool,
+    /// Revivals for something new since the last launch.
+    fruitless_revives: u32,
+    last_revive: Option<Instant>,
+    idle_since: Option<Instant>,
+}
+
+/// Revivals in vain before the whole interval has to pass; each one before it halves what has to.
+const MAX_FRUITLESS_REVIVES: u32 = 5;
+
+impl OfferDemand {
+    pub(crate) fn new(interval: Duration) -> Self {
+        Self {
+            interval,
+            suppressed: false,
+            wanted: false,
+            fresh: false,
+            fruitless_revives: 0,
+            last_revive: None,
+            idle_since: None,
+        }
+    }
+
+    /// A new subscription gets all offers by itself.
+    pub(crate) fn subscribed(&mut self, now: Instant) {
+        (self.suppressed, self.wanted, self.fresh, self.idle_since) = (false, false, false, None);
+        // Its offers are on their way, as after a revival.
+        (self.fruitless_revives, self.last_revive) = (1, Some(now));
+    }
+
+    /// Something may fit now that did not before: offers refused earlier are wanted again.
+    pub(crate) fn request_revive(&mut self) {
+        self.wanted = true;
+    }
+
+    /// The same for something that was just wanted.
+    pub(crate) fn request_revive_now(&mut self) {
+        (self.wanted, self.fresh) = (true, true);
+    }
+
+    /// Offers were of use.
+    pub(crate) fn launched(&mut self) {
+        self.fruitless_revives = 0;
+    }
+
+    /// What to ask now, `has_demand` meaning that some task may be launched at once.
+    pub(crate) fn ask(&mut self, has_demand: bool, now: Instant) -> Option<OfferCall> {
+        if has_demand {
+            self.idle_since = None;
+            self.wanted |= self.suppressed;
+            if self.wanted && self.revivable().is_none_or(|at| at <= now) {
+                if self.fresh {
+                    self.fruitless_revives = self
+                        .fruitless_revives
+                        .saturating_add(1)
+                        .min(MAX_FRUITLESS_REVIVES);
+                }
+                (self.wanted, self.suppressed, self.fresh) = (false, false, false);
+                self.last_revive = Some(now);
+                return Some(OfferCall::Revive);
+            }
+            return None;
+        }
+        (self.wanted, self.fresh) = (false, false);
+        let since = *self.idle_since.get_or_insert(now);
+        if !self.suppressed && now >= since + self.interval {
+            self.suppressed = true;
+            return Some(OfferCall::Suppress);
+        }
+        None
+    }
+
+    /// The call did not reach the master: ask again.
+    pub(crate) fn failed(&mut self, ask: OfferCall) {
+        match ask {
+            OfferCall::Revive => self.wanted = true,
+            OfferCall::Suppress => (self.suppressed, self.idle_since) = (false, None),
+        }
+    }
+
+    /// When [`OfferDemand::ask`] may have something new to say.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        if self.wanted {
+            return self.revivable();
+        }
+        self.idle_since
+            .filter(|_| !self.suppressed)
+            .map(|since| since + self.interval)
+    }
+
+    fn revivable(&self) -> Option<Instant> {
+        let pause = match self.fruitless_revives {
+            0 if self.fresh => Duration::ZERO,
+            fruitless_revives if self.fresh => {
+                self.interval
+                    / 2_u32.pow(MAX_FRUITLESS_REVIVES - fruitless_revives.min(MAX_FRUITLESS_REVIVES))
+            }
+            _ => self.interval,
+        };
+        self.last_revive.map(|last| last + pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suppresses_when_idle_for_long_and_revives_when_hungry() {
+        let start = Instant::now();
+        let second = |n: u64| start + Duration::from_secs(n);
+        let mut offer_demand = OfferDemand::new(Duration::from_secs(5));
+        offer_demand.subscribed(start);
+        // Second, has_demand, something new to try, what is asked.
+        let table = [
+            (0, true, false, None),
+            (1, false, false, None),
+            (5, false, false, None),
+            (6, false, false, Some(OfferCall::Suppress)),
+            (7, false, false, None),
+            (8, true, true, Some(OfferCall::Revive)),
+            (9, true, true, None),
+            (12, true, false, None),
+            (13, true, false, Some(OfferCall::Revive)),
+            (30, true, false, None),
+            (31, true, true, Some(OfferCall::Revive)),
+            (40, false, true, None),
+            (44, true, false, None),
+            (45, false, false, None),
+            (50, false, false, Some(OfferCall::Suppress)),
+        ];
+        for (at, has_demand, fresh, expected) in table {
+            if fresh {
+                offer_demand.request_revive();
+            }
+            assert_eq!(offer_demand.ask(has_demand, second(at)), expected, "second {at}");
+        }
+    }
+
+    #[test]
+    fn what_is_new_calls_offers_back_at_once_as_long_as_that_pays() {
+        let start = Instant::now();
+        let after = |ms: u64| start + Duration::from_millis(ms);
+        let mut offer_demand = OfferDemand::new(Duration::from_millis(160));
+        offer_demand.subscribed(start);
+        offer_demand.launched();
+        // One after the other, each of them launched: nobody waits for an interval.
+        for ms in [1, 2, 3] {
+            offer_demand.request_revive_now();
+            assert_eq!(
+                offer_demand.ask(true, after(ms)),
+                Some(OfferCall::Revive),
+                "after {ms} ms"
+            );
+            offer_demand.launched();
+            // A place that was left is no hurry.
+            offer_demand.request_revive();
+            assert_eq!(offer_demand.ask(true, after(ms)), None);
+            assert_eq!(offer_demand.next(), Some(after(ms + 160)));
+            assert_eq!(offer_demand.ask(false, after(ms)), None);
+        }
+        // Nothing comes of them: each waits longer than the one before, up to the interval.
+        let mut revived = Vec::new();
+        for ms in 10..1000 {
+            offer_demand.request_revive_now();
+            revived.extend(offer_demand.ask(true, after(ms)).map(|_| ms));
+        }
+        assert_eq!(revived, [10, 20, 40, 80, 160, 320, 480, 640, 800, 960]);
+        offer_demand.launched();
+        assert_eq!(offer_demand.ask(false, after(1000)), None);
+        // Places that others leave, and that are of no use to those who wait, do not slow down who is new.
+        for ms in [2000, 2160, 2320] {
+            offer_demand.request_revive();
+            assert_eq!(
+                offer_demand.ask(true, after(ms)),
+                Some(OfferCall::Revive),
+                "after {ms} ms"
+            );
+            assert_eq!(offer_demand.ask(true, after(ms + 1)), None);
+        }
+        offer_demand.request_revive_now();
+        assert_eq!(offer_demand.ask(true, after(2321)), Some(OfferCall::Revive));
+        offer_demand.launched();
+        offer_demand.request_revive_now();
+        assert_eq!(offer_demand.ask(true, after(2322)), Some(OfferCall::Revive));
+    }
+
+    #[test]
+    fn what_did_not_reach_the_master_is_asked_again() {
+        let start = Instant::now();
+        let mut offer_demand = OfferDemand::new(Duration::ZERO);
+        assert_eq!(offer_demand.ask(false, start), Some(OfferCall::Suppress));
+        offer_demand.failed(OfferCall::Suppress);
+        assert_eq!(offer_demand.ask(false, start), Some(OfferCall::Suppress));
+        assert_eq!(offer_demand.ask(true, start), Some(OfferCall::Revive));
+        offer_demand.failed(OfferCall::Revive);
+        assert_eq!(offer_demand.next(), Some(start));
+        assert_eq!(offer_demand.ask(true, start), Some(OfferCall::Revive));
+    }
+}

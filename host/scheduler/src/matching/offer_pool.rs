@@ -1,0 +1,116 @@
+//! The outstanding offers.
+
+use std::collections::BTreeSet;
+
+use tokio::time::Instant;
+use transom_cluster::{OfferId, v1};
+
+use crate::matching::OpenOffer;
+
+/// The outstanding offers, in the order in which they came. Those that come while a pass over the others is under way
+/// are kept for the next one.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    offers: Vec<OpenOffer>,
+    next_pass: Vec<OpenOffer>,
+    /// Not to be put to anything, only to be declined.
+    to_decline: Vec<OfferId>,
+    /// Since when a pass goes on that could not be made in one round.
+    pass_since: Option<Instant>,
+}
+
+impl Pool {
+    /// Takes an offer in; `agent` is its agent's handle.
+    pub(crate) fn add(&mut self, offer: &v1::Offer, agent: u32) {
+        let offers = if self.pass_since.is_some() {
+            &mut self.next_pass
+        } else {
+            &mut self.offers
+        };
+        offers.push(OpenOffer::new(offer, agent));
+    }
+
+    /// An offer that is no longer good, or was used.
+    pub(crate) fn remove(&mut self, offer: &OfferId) {
+        for offers in [&mut self.offers, &mut self.next_pass] {
+            offers.retain(|open| open.id != *offer);
+        }
+        self.to_decline.retain(|to_decline| to_decline != offer);
+    }
+
+    /// Nothing is to be launched on this agent: what it offered is to be declined, should it be good still.
+    pub(crate) fn remove_agent(&mut self, agent: u32) {
+        for offers in [&mut self.offers, &mut self.next_pass] {
+            let away = offers.extract_if(.., |offer| offer.agent == agent);
+            self.to_decline.extend(away.map(|offer| offer.id));
+        }
+    }
+
+    pub(crate) fn remove_all(&mut self, offers: &BTreeSet<OfferId>) {
+        self.offers.retain(|open| !offers.contains(&open.id));
+    }
+
+    /// There is more to do with these offers, in another round.
+    pub(crate) fn keep(&mut self, now: Instant) {
+        self.pass_since.get_or_insert(now);
+    }
+
+    /// Since when a pass has been under way; `None` before its first round and after its last one.
+    pub(crate) fn pass_since(&self) -> Option<Instant> {
+        self.pass_since
+    }
+
+    /// Nothing more is to be done with these offers. Whether that took several rounds.
+    pub(crate) fn end_pass(&mut self) -> bool {
+        self.pass_since.take().is_some()
+    }
+
+    /// Takes out what a pass has left over; the answer is to be declined. Those that came meanwhile are next.
+    pub(crate) fn take(&mut self) -> Vec<OfferId> {
+        let tried = std::mem::replace(&mut self.offers, std::mem::take(&mut self.next_pass));
+        let to_decline = self.to_decline.drain(..);
+        tried
+            .into_iter()
+            .map(|offer| offer.id)
+            .chain(to_decline)
+            .collect()
+    }
+
+    /// The subscription ended, and with it all offers.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(crate) fn offers(&self) -> &[OpenOffer] {
+        &self.offers
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.offers.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offers_of_a_lost_agent_are_declined_and_not_matched() {
+        let mut pool = Pool::default();
+        let offer = |id: &str, agent: &str| crate::testing::offer(id, agent, 1.0, &[]);
+        pool.add(&offer("o1", "a1"), 1);
+        pool.add(&offer("o2", "a2"), 2);
+        pool.keep(Instant::now());
+        pool.add(&offer("o3", "a1"), 1);
+        pool.add(&offer("o4", "a1"), 1);
+        pool.remove_agent(1);
+        let tried: Vec<&str> = pool.offers().iter().map(|offer| offer.id.as_str()).collect();
+        assert_eq!(tried, ["o2"]);
+        // The master has taken one back by itself.
+        pool.remove(&"o3".into());
+        assert!(pool.end_pass());
+        let declined: Vec<String> = pool.take().iter().map(ToString::to_string).collect();
+        assert_eq!(declined, ["o2", "o1", "o4"]);
+        assert!(pool.take().is_empty() && pool.is_empty());
+    }
+}

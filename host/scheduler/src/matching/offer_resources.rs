@@ -1,0 +1,303 @@
+//! One offer while it is being divided up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rand::Rng;
+use transom_cluster::{OfferId, v1};
+
+use super::ports::{Free, Span, count, overlap};
+use super::{Allocation, PartAllocation, Requirements, SCALARS, milli_units};
+use crate::Reason;
+
+/// An offer and what is left of it.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenOffer {
+    pub(crate) id: OfferId,
+    /// The agent's handle.
+    pub(crate) agent: u32,
+    maintenance: Option<(i64, i64)>,
+    resources_left: Vec<OfferedResource>,
+}
+
+/// Amounts of [`SCALARS`] in thousandths, and how many ports.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    amounts: [u64; SCALARS.len()],
+    ports: u64,
+}
+
+impl Totals {
+    pub(super) fn plus(mut self, more: Self) -> Self {
+        for (amount, more) in self.amounts.iter_mut().zip(more.amounts) {
+            *amount = amount.saturating_add(more);
+        }
+        self.ports += more.ports;
+        self
+    }
+}
+
+/// What is left of one resource of an offer. The resource itself says whose it is and is handed back with the
+/// amount taken.
+#[derive(Clone, Debug)]
+struct OfferedResource {
+    resource: Arc<v1::Resource>,
+    role: Arc<str>,
+    left: Remainder,
+}
+
+#[derive(Clone, Debug)]
+enum Remainder {
+    /// Of one of [`SCALARS`], in thousandths.
+    Amount { which: usize, left: u64 },
+    /// Not overlapping.
+    Ports(Vec<Span>),
+}
+
+impl OpenOffer {
+    /// Leaves out what a plain task must not use: revocable and shared resources, volumes and special disks,
+    /// resource providers'; and what no task asks for.
+    pub(crate) fn new(offer: &v1::Offer, agent: u32) -> Self {
+        let plain = |resource: &&v1::Resource| {
+            resource.revocable.is_none()
+                && resource.shared.is_none()
+                && resource.disk.is_none()
+                && resource.provider_id.is_none()
+        };
+        let mut resources_left: Vec<_> = offer
+            .resources
+            .iter()
+            .filter(plain)
+            .filter_map(OfferedResource::new)
+            .collect();
+        // Reserved resources are used up first: nobody else can have them.
+        resources_left.sort_by_key(|resource_left| &*resource_left.role == "*");
+        let maintenance = offer.unavailability.as_ref().map(|window| {
+            let start = window.start.nanoseconds;
+            let length = window
+                .duration
+                .as_ref()
+                .map_or(i64::MAX, |length| length.nanoseconds);
+            (start, start.saturating_add(length))
+        });
+        Self {
+            id: offer.id.clone(),
+            agent,
+            maintenance,
+            resources_left,
+        }
+    }
+
+    /// What is left, by role.
+    pub(super) fn totals(&self) -> Vec<(&Arc<str>, Totals)> {
+        let mut totals: Vec<(&Arc<str>, Totals)> = Vec::with_capacity(1);
+        for resource_left in &self.resources_left {
+            let known = totals.iter().position(|(role, _)| **role == resource_left.role);
+            let at = known.unwrap_or_else(|| {
+                totals.push((&resource_left.role, Totals::default()));
+                totals.len() - 1
+            });
+            let total = &mut totals[at].1;
+            match &resource_left.left {
+                Remainder::Amount { which, left } => {
+                    total.amounts[*which] = total.amounts[*which].saturating_add(*left);
+                }
+                Remainder::Ports(spans) => total.ports += count(spans),
+            }
+        }
+        totals
+    }
+
+    /// How many instances fit, at most `limit`; when none does `refuse` is told why. `now`: nanoseconds since
+    /// 1970.
+    pub(super) fn room(&self, need: &Requirements, limit: u32, now: i64, refuse: impl FnMut(Reason)) -> u32 {
+        let totals = self.totals().into_iter();
+        let usable = totals
+            .filter(|(role, _)| need.accepts(role))
+            .map(|(_, totals)| totals);
+        self.room_of(usable.reduce(Totals::plus), need, limit, now, refuse)
+    }
+
+    /// The same. `usable`: what is left of the roles that the need accepts; `None` if there is nothing of theirs.
+    pub(super) fn room_of(
+        &self,
+        usable: Option<Totals>,
+        need: &Requirements,
+        limit: u32,
+        now: i64,
+        mut refuse: impl FnMut(Reason),
+    ) -> u32 {
+        if self
+            .maintenance
+            .is_some_and(|(start, end)| start <= now && now < end)
+        {
+            refuse(Reason::AgentMaintenance);
+            return 0;
+        }
+        let Some(usable) = usable else {
+            refuse(Reason::UnfulfilledRole);
+            return 0;
+        };
+        let (mut room, mut lacking) = (u64::from(limit), false);
+        for ((amount, wanted), (_, reason)) in usable.amounts.into_iter().zip(need.total).zip(SCALARS) {
+            let fits = amount.checked_div(wanted).unwrap_or(u64::MAX);
+            if fits == 0 {
+                refuse(reason);
+                lacking = true;
+            }
+            room = room.min(fits);
+        }
+        let ports = if need.port_requests.spans().all(|span| self.has_port(need, span)) {
+            need.port_requests
+                .room(usable.ports, room.max(1), || self.free(need))
+        } else {
+            0
+        };
+        if ports == 0 {
+            refuse(Reason::InsufficientPorts);
+        }
+        if lacking { 0 } else { room.min(ports) as u32 }
+    }
+
+    /// Whether any of these ports may be used.
+    fn has_port(&self, need: &Requirements, wished: Span) -> bool {
+        self.resources_left
+            .iter()
+            .any(|resource_left| match &resource_left.left {
+                Remainder::Ports(spans) => {
+                    spans.iter().any(|span| overlap(*span, wished).is_some())
+                        && need.accepts(&resource_left.role)
+                }
+                Remainder::Amount { .. } => false,
+            })
+    }
+
+    /// The ports that may be used.
+    fn free(&self, need: &Requirements) -> Free {
+        if need.port_requests.is_empty() {
+            return Free(Vec::new());
+        }
+        let resources_left = self.resources_left.iter().enumerate();
+        let free = resources_left.filter_map(|(at, resource_left)| match &resource_left.left {
+            Remainder::Ports(spans) if need.accepts(&resource_left.role) => Some((at, spans.clone())),
+            _ => None,
+        });
+        Free(free.collect())
+    }
+
+    /// Takes one instance's share out; `None`, with nothing taken, when it does not fit.
+    pub(super) fn take(&mut self, need: &Requirements, rng: &mut impl Rng) -> Option<Allocation> {
+        if self.room(need, 1, i64::MIN, |_| ()) == 0 {
+            return None;
+        }
+        let mut free = self.free(need);
+        let mut ports = need.port_requests.take(&mut free, rng)?.into_iter();
+        for (at, spans) in free.0 {
+            self.resources_left[at].left = Remainder::Ports(spans);
+        }
+        let mut shares = Vec::with_capacity(need.parts.len());
+        for part in &need.parts {
+            let mut resources = Vec::new();
+            for (which, amount) in part.scalars.into_iter().enumerate() {
+                self.take_amount(need, which, amount, &mut resources);
+            }
+            let ports: Vec<(usize, u16)> = ports.by_ref().take(part.ports).collect();
+            let host_ports = ports.iter().map(|(_, port)| *port).collect();
+            let mut by_resource: BTreeMap<usize, Vec<u16>> = BTreeMap::new();
+            for (at, port) in ports {
+                by_resource.entry(at).or_default().push(port);
+            }
+            resources.extend(
+                by_resource
+                    .into_iter()
+                    .map(|(at, ports)| self.resources_left[at].ports(ports)),
+            );
+            shares.push(PartAllocation {
+                resources,
+                host_ports,
+            });
+        }
+        Some(Allocation { parts: shares })
+    }
+
+    fn take_amount(
+        &mut self,
+        need: &Requirements,
+        which: usize,
+        amount: u64,
+        resources: &mut Vec<v1::Resource>,
+    ) {
+        let mut missing = amount;
+        for resource_left in &mut self.resources_left {
+            let Remainder::Amount { which: other, left } = &mut resource_left.left else {
+                continue;
+            };
+            let part = missing.min(*left);
+            if *other == which && part > 0 && need.accepts(&resource_left.role) {
+                *left -= part;
+                missing -= part;
+                resources.push(resource_left.amount(part));
+            }
+        }
+    }
+}
+
+impl OfferedResource {
+    fn new(resource: &v1::Resource) -> Option<Self> {
+        let left = if resource.name == "ports" {
+            let ranges = resource.port_ranges().filter_map(|(first, last)| {
+                let last = u16::try_from(last.min(u64::from(u16::MAX))).ok()?;
+                let first = u16::try_from(first.max(1)).ok()?;
+                (first <= last).then_some((first, last))
+            });
+            Remainder::Ports(ranges.collect())
+        } else {
+            let which = SCALARS.iter().position(|(name, _)| *name == resource.name)?;
+            let left = milli_units(resource.scalar_value()?);
+            Remainder::Amount { which, left }
+        };
+        Some(Self {
+            resource: Arc::new(resource.clone()),
+            role: role_of(resource),
+            left,
+        })
+    }
+
+    fn amount(&self, milli_units: u64) -> v1::Resource {
+        let scalar = Some(v1::Scalar {
+            value: milli_units as f64 / 1000.0,
+        });
+        v1::Resource {
+            scalar,
+            ..v1::Resource::clone(&self.resource)
+        }
+    }
+
+    fn ports(&self, mut ports: Vec<u16>) -> v1::Resource {
+        ports.sort_unstable();
+        let mut range: Vec<v1::Range> = Vec::new();
+        for port in ports.into_iter().map(u64::from) {
+            match range.last_mut() {
+                Some(last) if last.end + 1 == port => last.end = port,
+                _ => range.push(v1::Range {
+                    begin: port,
+                    end: port,
+                }),
+            }
+        }
+        v1::Resource {
+            ranges: Some(v1::Ranges { range }),
+            ..v1::Resource::clone(&self.resource)
+        }
+    }
+}
+
+/// For whom a resource is set aside: the innermost reservation, or in the older form the role; `*` for
+/// nobody.
+fn role_of(resource: &v1::Resource) -> Arc<str> {
+    let reserved = resource
+        .reservations
+        .last()
+        .and_then(|reservation| reservation.role.as_deref());
+    reserved.or(resource.role.as_deref()).unwrap_or("*").into()
+}

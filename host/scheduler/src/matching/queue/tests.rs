@@ -1,0 +1,224 @@
+//! Who is served when, and what is told of those who wait.
+
+use super::*;
+use crate::testing::{spec, wanted};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+#[test]
+fn lots_share_a_spec_and_keep_their_turn() {
+    let (a, b) = (Arc::new(spec("/a")), Arc::new(spec("/b")));
+    let mut queue = Queue::default();
+    for (id, spec) in [("1", &a), ("2", &b), ("3", &a)] {
+        queue.push(wanted(id, spec), at(1));
+    }
+    let mut later = wanted("4", &b);
+    later.not_before = Some(at(10));
+    queue.push(later, at(1));
+    let names = |batches: Vec<TaskBatch>| -> Vec<(String, Vec<String>)> {
+        let ids = |batch: &TaskBatch| batch.ids.iter().map(ToString::to_string).collect();
+        batches
+            .iter()
+            .map(|batch| (batch.spec.id.clone(), ids(batch)))
+            .collect()
+    };
+    let strings = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let expected = [
+        ("/a".to_owned(), strings(&["1", "3"])),
+        ("/b".to_owned(), strings(&["2"])),
+    ];
+    assert_eq!(names(queue.ready(at(9))), expected);
+    assert_eq!(queue.next_ready(at(9)), Some(at(10)));
+    assert_eq!(names(queue.ready(at(10)))[1].1, strings(&["2", "4"]));
+    assert_eq!(queue.next_ready(at(10)), None);
+    queue.remove(&"1".into());
+    assert_eq!(names(queue.ready(at(9)))[0], ("/b".to_owned(), strings(&["2"])));
+}
+
+#[test]
+fn a_pass_tries_everything_once_and_goes_on_where_the_last_one_was_cut() {
+    let mut queue = Queue::default();
+    for id in ["a", "b", "c", "d"] {
+        queue.push(wanted(id, &Arc::new(spec(id))), at(1));
+    }
+    let names = |queue: &Queue| -> String {
+        let batches = queue.ready(at(2)).into_iter();
+        batches.map(|batch| batch.spec.id.clone()).collect()
+    };
+    let try_one = |queue: &mut Queue| {
+        let batch = queue.ready(at(2)).remove(0);
+        queue.tried(&batch);
+    };
+    assert_eq!(names(&queue), "abcd");
+    queue.begin_pass(at(2));
+    try_one(&mut queue);
+    try_one(&mut queue);
+    assert_eq!(names(&queue), "cd", "each once");
+    queue.push(wanted("e", &Arc::new(spec("e"))), at(2));
+    queue.push(wanted("a", &Arc::new(spec("A"))), at(2));
+    assert_eq!(names(&queue), "Acde", "what is wanted meanwhile is tried too");
+    try_one(&mut queue);
+    let cut = queue.ready(at(2)).remove(0);
+    queue.go_on_with(Some(&cut));
+
+    queue.begin_pass(at(2));
+    assert_eq!(names(&queue), "cdeAb", "all, but those that were left first");
+    while !queue.ready(at(2)).is_empty() {
+        try_one(&mut queue);
+    }
+    queue.go_on_with(None);
+    queue.begin_pass(at(2));
+    assert_eq!(names(&queue), "Abcde", "in turn again");
+}
+
+#[test]
+fn reasons_belong_to_the_run_spec_until_its_last_task_is_gone() {
+    let a = Arc::new(spec("/a"));
+    let mut queue = Queue::default();
+    queue.push(wanted("1", &a), at(1));
+    let mut later = wanted("2", &a);
+    later.not_before = Some(at(10));
+    queue.push(later, at(2));
+    let last = |waiting: &PendingTask| waiting.reasons.last.clone();
+    let only = |reason| BTreeMap::from([(reason, 1)]);
+
+    let waiting = queue.snapshot(None, at(5));
+    assert_eq!(
+        (last(&waiting[0]), last(&waiting[1])),
+        (only(Reason::NoOffers), only(Reason::Backoff))
+    );
+    for _ in 0..2 {
+        let reasons = BTreeMap::from([(Reason::InsufficientCpus, 3)]);
+        queue.note(
+            "/a",
+            MatchFailure {
+                reasons,
+                offers: 4,
+                refused_offers: 3,
+                ..MatchFailure::default()
+            },
+        );
+    }
+    let waiting = queue.snapshot(None, at(5));
+    assert_eq!(last(&waiting[0]), BTreeMap::from([(Reason::InsufficientCpus, 3)]));
+    assert_eq!(last(&waiting[1]), only(Reason::Backoff));
+    let reasons = &waiting[1].reasons;
+    assert_eq!(
+        (reasons.rounds, reasons.total_offers, reasons.total_refused_offers),
+        (2, 8, 6)
+    );
+    assert_eq!(reasons.total, BTreeMap::from([(Reason::InsufficientCpus, 6)]));
+    for standing in [Reason::Disconnected, Reason::StoreUnavailable] {
+        assert!(
+            queue
+                .snapshot(Some(standing), at(5))
+                .iter()
+                .all(|waiting| last(waiting) == only(standing))
+        );
+    }
+
+    queue.remove(&"1".into());
+    assert_eq!(queue.snapshot(None, at(10))[0].reasons.rounds, 2);
+    queue.remove(&"2".into());
+    queue.note("/a", MatchFailure::default());
+    queue.push(wanted("3", &a), at(5));
+    assert_eq!(queue.snapshot(None, at(5))[0].reasons.rounds, 0);
+}
+
+/// Specs and ids of the batches, in the order in which they are served.
+fn served(queue: &Queue, now: i64) -> Vec<String> {
+    let batches = queue.ready(at(now));
+    let ids = |batch: &TaskBatch| {
+        batch
+            .ids
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("+")
+    };
+    batches.iter().map(ids).collect()
+}
+
+fn of_priority(id: &str, spec: &Arc<RunSpec>, priority: i32) -> TaskRequest {
+    TaskRequest {
+        priority,
+        ..wanted(id, spec)
+    }
+}
+
+#[test]
+fn higher_priorities_come_first_and_equal_ones_in_their_order() {
+    let (a, b) = (Arc::new(spec("/a")), Arc::new(spec("/b")));
+    let mut queue = Queue::default();
+    for (id, spec, priority) in [
+        ("1", &a, 0),
+        ("2", &b, 5),
+        ("3", &a, 5),
+        ("4", &b, -1),
+        ("5", &a, 0),
+        ("6", &b, 5),
+        ("7", &a, i32::MAX),
+        ("8", &a, i32::MIN),
+    ] {
+        queue.push(of_priority(id, spec, priority), at(1));
+    }
+    // Those of one priority that share a spec are served together.
+    assert_eq!(served(&queue, 2), ["7", "2+6", "3", "1+5", "4", "8"]);
+    // Readers see the same order.
+    let waiting = queue.snapshot(None, at(2));
+    let order: String = waiting.iter().map(|waiting| waiting.task.as_str()).collect();
+    assert_eq!(order, "72361548");
+    // What is wanted again with another priority keeps its place among those that have it.
+    queue.push(of_priority("1", &a, 5), at(2));
+    assert_eq!(served(&queue, 2), ["7", "1+3", "2+6", "5", "4", "8"]);
+    queue.remove(&"1".into());
+    queue.remove(&"7".into());
+    assert_eq!(served(&queue, 2), ["2+6", "3", "5", "4", "8"]);
+}
+
+#[test]
+fn new_ones_of_a_higher_priority_come_before_where_the_last_pass_was_cut() {
+    let mut queue = Queue::default();
+    for (id, priority) in [("a", 1), ("b", 0), ("c", 0)] {
+        queue.push(of_priority(id, &Arc::new(spec(id)), priority), at(1));
+    }
+    queue.begin_pass(at(2));
+    let batches = queue.ready(at(2));
+    queue.tried(&batches[0]);
+    queue.tried(&batches[1]);
+    queue.go_on_with(Some(&batches[2]));
+    queue.push(of_priority("d", &Arc::new(spec("d")), 2), at(2));
+    queue.push(of_priority("e", &Arc::new(spec("e")), 0), at(2));
+    queue.begin_pass(at(2));
+    assert_eq!(served(&queue, 2), ["d", "c", "e", "a", "b"]);
+}
+
+#[test]
+fn a_low_priority_does_not_wait_for_ever() {
+    let mut queue = Queue::default();
+    queue.push(of_priority("low", &Arc::new(spec("low")), 0), at(0));
+    queue.push(of_priority("older", &Arc::new(spec("older")), 1), at(0));
+    let mut next = 0;
+    // Each pass has room for one, and there is always another one of a high priority.
+    let mut pass = |queue: &mut Queue, now: i64| {
+        next += 1;
+        let id = format!("high{next}");
+        queue.push(of_priority(&id, &Arc::new(spec(&id)), 9), at(now));
+        queue.begin_pass(at(now));
+        let first = served(queue, now).remove(0);
+        queue.remove(&first.as_str().into());
+        queue.launched();
+        first
+    };
+    let early: Vec<String> = (0..10).map(|_| pass(&mut queue, 59)).collect();
+    assert!(early.iter().all(|id| id.starts_with("high")), "{early:?}");
+    // By age, once they have waited for a minute: one pass in four at most.
+    let late: Vec<String> = (0..9).map(|_| pass(&mut queue, 60)).collect();
+    let low = |id: &String| !id.starts_with("high");
+    assert_eq!(late.iter().position(low), Some(0), "{late:?}");
+    assert_eq!(late.iter().filter(|id| low(id)).count(), 2, "{late:?}");
+    assert_eq!(late[0], "low", "the older one first: {late:?}");
+    assert_eq!(late[4], "older", "{late:?}");
+}

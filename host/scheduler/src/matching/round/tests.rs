@@ -1,0 +1,371 @@
+//! Rounds over random offers and wants, against a plain one that puts every batch to all offers at once.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use prometheus_client::metrics::counter::Counter;
+use rand::{Rng, SeedableRng};
+use transom_plugins::CallError;
+use transom_plugins::matcher::Agent;
+
+use super::*;
+use crate::PortRequest;
+use crate::matching::matcher::Matcher;
+use crate::matching::queue::Queue;
+use crate::subscription::retry::Backoff;
+use crate::testing::{offer, spec, wanted};
+
+/// Agents have a class each, their number's last digit by three; a rule of the matcher's own keeps everything away
+/// from agent 5.
+#[derive(Clone, Default)]
+struct Classes {
+    /// Goes to the class that has the fewest, and not to the first candidate that passes.
+    spreads: bool,
+    log: Arc<Mutex<Log>>,
+}
+
+#[derive(Default)]
+struct Log {
+    /// Candidates put to it, in all.
+    candidates: usize,
+    /// The last verdicts.
+    verdicts: Vec<Verdict>,
+}
+
+fn class(agent: u32) -> u32 {
+    agent % 10 % 3
+}
+
+/// The conditions that the rules know: an agent of class 1, a class with nothing of ours, a host with nothing of ours.
+fn conditions(rng: &mut StdRng) -> Vec<Condition> {
+    let all = ["class-1", "class-unique", "host-unique"].map(|text| Condition::Expression(text.to_owned()));
+    all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect()
+}
+
+fn rule(task: &Task, placed: &[u32], agent: u32) -> Verdict {
+    if agent == 5 {
+        return Verdict::Refused(task.conditions.len() as u32);
+    }
+    let passes = |condition: &Condition| match condition {
+        Condition::Expression(text) if text == "class-1" => class(agent) == 1,
+        Condition::Expression(text) if text == "class-unique" => {
+            placed.iter().all(|placed| class(*placed) != class(agent))
+        }
+        _ => !placed.contains(&agent),
+    };
+    let refused = task.conditions.iter().position(|condition| !passes(condition));
+    refused.map_or(Verdict::Fits, |index| Verdict::Refused(index as u32))
+}
+
+#[async_trait]
+impl Matcher for Classes {
+    fn update(&mut self, _changed: Vec<Agent>, _gone: Vec<u32>) {}
+
+    async fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
+        let verdict = |candidate: &Candidate| rule(task, &task.placed, candidate.agent);
+        let mut log = self.log.lock().unwrap();
+        log.candidates += candidates.len();
+        log.verdicts = candidates.iter().map(verdict).collect();
+        Ok(log.verdicts.clone())
+    }
+
+    async fn place(
+        &mut self,
+        task: &Task,
+        candidates: &[Candidate],
+        count: u32,
+    ) -> Result<Vec<u32>, CallError> {
+        self.log.lock().unwrap().candidates += candidates.len();
+        let (mut placed, mut left) = (task.placed.clone(), candidates.to_vec());
+        let before = placed.len();
+        while placed.len() - before < count as usize {
+            let load = |agent: u32| {
+                placed
+                    .iter()
+                    .filter(|other| class(**other) == class(agent))
+                    .count()
+            };
+            let fits = left.iter_mut().filter(|candidate| {
+                candidate.room > 0 && rule(task, &placed, candidate.agent) == Verdict::Fits
+            });
+            let next = if self.spreads {
+                fits.min_by_key(|candidate| load(candidate.agent))
+            } else {
+                fits.into_iter().next()
+            };
+            let Some(next) = next else { break };
+            next.room -= 1;
+            placed.push(next.agent);
+        }
+        Ok(placed.split_off(before))
+    }
+}
+
+/// Offers and what waits for them.
+struct World {
+    bins: Vec<OpenOffer>,
+    batches: Vec<TaskBatch>,
+    cpus: HashMap<String, f64>,
+}
+
+impl World {
+    fn new(rng: &mut StdRng, agents: u32, batches: u32) -> Self {
+        let (mut bins, mut cpus) = (Vec::new(), HashMap::new());
+        for n in 0..rng.random_range(0..agents) {
+            let amount = f64::from(rng.random_range(0..8)) * 0.25;
+            let ports = (1, rng.random_range(1..5));
+            let id = format!("o{n}");
+            bins.push(OpenOffer::new(
+                &offer(&id, "a", amount, &[ports]),
+                rng.random_range(0..agents),
+            ));
+            cpus.insert(id, amount);
+        }
+        let mut queue = Queue::default();
+        for n in 0..rng.random_range(1..=batches) {
+            let mut spec = spec(&format!("/{}", rng.random_range(0..batches)));
+            (spec.cpus, spec.constraints) = (0.5, conditions(rng));
+            spec.ports = vec![PortRequest::Random; rng.random_range(0..2)];
+            let spec = Arc::new(spec);
+            for instance in 0..rng.random_range(1..6) {
+                queue.push(wanted(&format!("{n}.{instance}"), &spec), Timestamp::UNIX_EPOCH);
+            }
+        }
+        let batches = queue.ready(Timestamp::UNIX_EPOCH);
+        Self { bins, batches, cpus }
+    }
+
+    fn round(&self, shortlist: usize) -> Round {
+        let running = PlacedInstances {
+            agents: vec![0, 1],
+            ..PlacedInstances::default()
+        };
+        let running = HashMap::from([("/1".to_owned(), running)]);
+        let roles = vec!["*".to_owned()];
+        let mut round = Round::new(self.bins.clone(), running, roles, Timestamp::UNIX_EPOCH);
+        round.shortlist = shortlist;
+        round
+    }
+}
+
+fn client(matcher: Classes) -> MatcherClient {
+    let at_once = Backoff {
+        base: Duration::ZERO,
+        max: Duration::ZERO,
+    };
+    MatcherClient::new(Box::new(matcher), at_once, Counter::default())
+}
+
+fn places(round: Round) -> Vec<Assignment> {
+    round
+        .into_planned()
+        .into_iter()
+        .map(|planned| planned.assigned)
+        .collect()
+}
+
+/// Puts a batch to all offers at once.
+async fn place_plainly(
+    round: &mut Round,
+    batch: &TaskBatch,
+    matcher: &mut MatcherClient,
+    rng: &mut StdRng,
+) -> Option<MatchFailure> {
+    let mut search = Search {
+        spec: &batch.spec,
+        need: Requirements::of(&batch.spec, &round.roles),
+        count: batch.ids.len() as u32,
+        ids: &batch.ids,
+    };
+    let before = round.planned.len();
+    let survey = round.offers.scan(&search.need, search.count, round.now);
+    round
+        .choose(&mut search, &survey.candidates, matcher, rng)
+        .await
+        .unwrap();
+    if search.ids.is_empty() {
+        return None;
+    }
+    let used: BTreeSet<_> = round.planned[before..]
+        .iter()
+        .map(|planned| planned.assigned.offer.clone())
+        .collect();
+    let mut failure = MatchFailure {
+        offers: round.offers.len() as u32,
+        refused_offers: (round.offers.len() - used.len()) as u32,
+        ..MatchFailure::default()
+    };
+    let judged = round.judge(&search, matcher).await.unwrap();
+    judged.explain(batch.spec.constraints.len(), &mut failure);
+    Some(failure)
+}
+
+/// Also with the shortest of shortlists: everything goes where it would go if the matcher were asked about all agents
+/// each time, with the same ports, and what remains waits for the same reasons.
+#[tokio::test]
+async fn places_and_reasons_are_those_of_a_plain_round() {
+    let mut rng = StdRng::seed_from_u64(21);
+    let (mut placed, mut waiting) = (0, 0);
+    for case in 0..400 {
+        let world = World::new(&mut rng, 24, 12);
+        let mut plain = world.round(SHORTLIST);
+        let (mut matcher, mut ports) = (client(Classes::default()), StdRng::seed_from_u64(case));
+        let mut expected = Vec::new();
+        for batch in &world.batches {
+            expected.push(place_plainly(&mut plain, batch, &mut matcher, &mut ports).await);
+        }
+        let expected_places = places(plain);
+        placed += expected_places.len();
+        waiting += expected.iter().flatten().count();
+        for shortlist in [1, 2, 5, SHORTLIST] {
+            let mut round = world.round(shortlist);
+            let (mut matcher, mut ports) = (client(Classes::default()), StdRng::seed_from_u64(case));
+            for (batch, expected) in world.batches.iter().zip(&expected) {
+                let failure = round.place(batch, &mut matcher, &mut ports).await;
+                assert_eq!(
+                    failure, *expected,
+                    "case {case}, shortlist {shortlist}: {batch:?}"
+                );
+            }
+            assert_eq!(
+                places(round),
+                expected_places,
+                "case {case}, shortlist {shortlist}"
+            );
+        }
+    }
+    assert!(placed > 1000 && waiting > 1000, "{placed} and {waiting}");
+}
+
+/// Whatever the matcher prefers: nothing goes where it is refused, no offer is used beyond what is in it, and what
+/// remains has been refused everywhere.
+#[tokio::test]
+async fn nothing_is_overcommitted_or_placed_where_it_is_refused() {
+    let mut rng = StdRng::seed_from_u64(22);
+    let mut placed = 0;
+    for case in 0..400 {
+        let world = World::new(&mut rng, 24, 12);
+        let mut round = world.round([1, 3, SHORTLIST][case % 3]);
+        let matcher = Classes {
+            spreads: true,
+            ..Classes::default()
+        };
+        let log = Arc::clone(&matcher.log);
+        let mut matcher = client(matcher);
+        for batch in &world.batches {
+            let (before, mut running) = (round.planned.len(), round.question(&batch.spec).placed);
+            let failure = round.place(batch, &mut matcher, &mut rng).await;
+            for planned in &round.planned[before..] {
+                let (task, agent) = (round.question(&batch.spec), planned.assigned.agent);
+                assert_eq!(
+                    rule(&task, &running, agent),
+                    Verdict::Fits,
+                    "case {case}: {batch:?}"
+                );
+                running.push(agent);
+            }
+            let went = round.planned.len() - before;
+            assert_eq!(
+                went == batch.ids.len(),
+                failure.is_none(),
+                "case {case}: {batch:?}"
+            );
+            if failure.is_some_and(|failure| failure.reasons.contains_key(&Reason::UnfulfilledConstraint)) {
+                let refused = |verdict: &Verdict| *verdict != Verdict::Fits;
+                assert!(
+                    log.lock().unwrap().verdicts.iter().all(refused),
+                    "case {case}: {batch:?}"
+                );
+            }
+        }
+        let (mut used, mut ports) = (HashMap::<String, f64>::new(), BTreeSet::new());
+        for assigned in places(round) {
+            placed += 1;
+            *used.entry(assigned.offer.to_string()).or_default() += 0.5;
+            for port in &assigned.taken.parts[0].host_ports {
+                assert!(
+                    ports.insert((assigned.offer.clone(), *port)),
+                    "case {case}: {assigned:?}"
+                );
+            }
+        }
+        assert!(
+            used.iter().all(|(offer, cpus)| *cpus <= world.cpus[offer]),
+            "case {case}: {used:?}"
+        );
+    }
+    assert!(placed > 1000, "{placed}");
+}
+
+fn batches(queue: &Queue) -> Vec<TaskBatch> {
+    queue.ready(Timestamp::UNIX_EPOCH)
+}
+
+/// Ten run specs with equal conditions that only the last of many agents meets, which has room for all of them.
+#[tokio::test]
+async fn run_specs_with_equal_conditions_share_what_was_refused() {
+    let mut queue = Queue::default();
+    for n in 0..10 {
+        let conditioned = RunSpec {
+            constraints: vec![Condition::Expression("class-1".to_owned())],
+            ..spec(&format!("/{n}"))
+        };
+        queue.push(
+            wanted(&format!("t{n}"), &Arc::new(conditioned)),
+            Timestamp::UNIX_EPOCH,
+        );
+    }
+    // Class 1: numbers that end in 1, 4 or 7.
+    let agents = (0..2000).filter(|agent| class(*agent) != 1).chain([2001]);
+    let bins = agents.map(|agent| OpenOffer::new(&offer(&format!("o{agent}"), "a", 8.0, &[]), agent));
+    let world = World {
+        bins: bins.collect(),
+        batches: batches(&queue),
+        cpus: HashMap::new(),
+    };
+    let matcher = Classes::default();
+    let log = Arc::clone(&matcher.log);
+    let (mut round, mut matcher, mut rng) = (world.round(16), client(matcher), StdRng::seed_from_u64(1));
+    for batch in &world.batches {
+        assert_eq!(round.place(batch, &mut matcher, &mut rng).await, None);
+    }
+    let places = places(round);
+    assert!(places.len() == 10 && places.iter().all(|assigned| assigned.agent == 2001));
+    // One shortlist in vain, all of them once, then nobody but the one.
+    assert_eq!(log.lock().unwrap().candidates, 16 + world.bins.len() + 10);
+}
+
+/// The matcher's own rule is a reason too, but no condition's.
+#[tokio::test]
+async fn a_refusal_by_no_condition_is_told_apart() {
+    let mut queue = Queue::default();
+    let conditioned = RunSpec {
+        constraints: vec![Condition::Expression("class-1".to_owned())],
+        ..spec("/app")
+    };
+    queue.push(wanted("t", &Arc::new(conditioned)), Timestamp::UNIX_EPOCH);
+    let world = World {
+        bins: [5, 6]
+            .map(|agent| OpenOffer::new(&offer("o", "a", 1.0, &[]), agent))
+            .to_vec(),
+        batches: batches(&queue),
+        cpus: HashMap::new(),
+    };
+    let (mut matcher, mut rng) = (client(Classes::default()), StdRng::seed_from_u64(1));
+    let failure = world
+        .round(SHORTLIST)
+        .place(&world.batches[0], &mut matcher, &mut rng)
+        .await
+        .unwrap();
+    assert_eq!(
+        failure.reasons,
+        BTreeMap::from([(Reason::UnfulfilledConstraint, 2)])
+    );
+    assert_eq!(failure.constraints, BTreeMap::from([(0, 1)]));
+    let message = failure.message.unwrap();
+    assert!(
+        message.ends_with("region: 1") && message.contains("no condition"),
+        "{message}"
+    );
+}

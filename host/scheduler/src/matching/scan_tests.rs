@@ -1,0 +1,134 @@
+//! Surveys and shortlists against a plain look into each offer, over random offers.
+
+use std::collections::BTreeMap;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use transom_cluster::{TaskId, v1};
+
+use super::*;
+use crate::Reason;
+use crate::testing::{offer, spec};
+
+/// Some resources, of nobody, of `prod`, of `prod/web` or of somebody else.
+fn resources(rng: &mut StdRng) -> Vec<v1::Resource> {
+    let count = rng.random_range(0..8);
+    (0..count)
+        .map(|_| {
+            let mut resource = match rng.random_range(0..4) {
+                0 => {
+                    let first = rng.random_range(1..6);
+                    v1::Resource::ranges("ports", &[(first, first + rng.random_range(0..4))])
+                }
+                1 => v1::Resource::scalar("mem", rng.random_range(0.0..500.0)),
+                _ => v1::Resource::scalar("cpus", rng.random_range(0.0..3.0)),
+            };
+            let role = ["*", "*", "prod", "prod/web", "other"][rng.random_range(0..5)];
+            resource.role = Some(role.to_owned());
+            resource
+        })
+        .collect()
+}
+
+fn bins(rng: &mut StdRng) -> Vec<OpenOffer> {
+    (0..rng.random_range(0..12))
+        .map(|n| {
+            let mut offer = offer(&format!("o{n}"), "a", 0.0, &[]);
+            offer.resources = resources(rng);
+            if rng.random_ratio(1, 10) {
+                offer.unavailability = Some(v1::Unavailability {
+                    start: v1::TimeInfo { nanoseconds: 0 },
+                    duration: None,
+                });
+            }
+            OpenOffer::new(&offer, rng.random_range(0..6))
+        })
+        .collect()
+}
+
+fn need(rng: &mut StdRng) -> Requirements {
+    let mut spec = spec("/app");
+    spec.cpus = [0.0, 0.1, 0.5][rng.random_range(0..3)];
+    spec.mem = [0.0, 50.0][rng.random_range(0..2)];
+    spec.roles = ["*", "prod", "prod/web"][..rng.random_range(1..4)]
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    spec.ports = (0..rng.random_range(0..3))
+        .map(|_| match rng.random_range(0..3) {
+            0 => PortRequest::Random,
+            1 => PortRequest::Fixed(rng.random_range(1..9)),
+            _ => PortRequest::Range(3, rng.random_range(2..9)),
+        })
+        .collect();
+    Requirements::of(&spec, &[])
+}
+
+/// Each offer looked into, each agent's room added up, all of them sorted.
+fn plainly(bins: &[OpenOffer], need: &Requirements, count: u32) -> CandidateScan {
+    let (mut rooms, mut refused) = (BTreeMap::<u32, u32>::new(), BTreeMap::<Reason, u32>::new());
+    for bin in bins {
+        let refuse = |reason| *refused.entry(reason).or_default() += 1;
+        *rooms.entry(bin.agent).or_default() += bin.room(need, count, 1, refuse);
+    }
+    let rooms = rooms.into_iter().filter(|(_, room)| *room > 0);
+    let mut candidates: Vec<(u32, u32)> = rooms.map(|(agent, room)| (agent, room.min(count))).collect();
+    candidates.sort_by_key(|&(agent, room)| (std::cmp::Reverse(room), agent));
+    CandidateScan { candidates, refused }
+}
+
+/// The tables hold what the offers hold, also after some of it was taken.
+#[test]
+fn surveys_see_what_a_plain_look_sees() {
+    let mut rng = StdRng::seed_from_u64(11);
+    let (mut taken, mut refused) = (0, 0);
+    for round in 0..400 {
+        let mut offers = Offers::new(bins(&mut rng));
+        for _ in 0..6 {
+            let (need, count) = (need(&mut rng), rng.random_range(1..9));
+            let survey = offers.scan(&need, count, 1);
+            assert_eq!(survey, plainly(offers.offers(), &need, count), "round {round}");
+            refused += survey.refused.len();
+            let Some((agent, room)) = survey.candidates.first() else {
+                continue;
+            };
+            let ids = vec![TaskId::from("t"); *room as usize];
+            let (assigned, misfit) = offers.assign(&need, &ids, &vec![*agent; ids.len()], &mut rng);
+            assert_eq!((assigned.len(), misfit), (ids.len(), None), "round {round}");
+            taken += assigned.len();
+        }
+    }
+    assert!(taken > 1000 && refused > 1000, "{taken} and {refused}");
+}
+
+#[test]
+fn a_shortlist_is_a_surveys_beginning() {
+    let mut rng = StdRng::seed_from_u64(12);
+    let (mut complete, mut cut) = (0, 0);
+    for round in 0..2000 {
+        let offers = Offers::new(bins(&mut rng));
+        let (need, count) = (need(&mut rng), rng.random_range(1..9));
+        let most = rng.random_range(1..6);
+        let over = rng.random_range(0..12);
+        let shortlist = offers.shortlist(&need, count, 1, most, |place| place == over);
+        let expected: Vec<(u32, u32)> = offers
+            .scan(&need, count, 1)
+            .candidates
+            .into_iter()
+            .filter(|(agent, _)| offers.index_of_agent(*agent) != Some(over))
+            .collect();
+        let beginning = &expected[..most.min(expected.len())];
+        assert_eq!(shortlist.candidates, beginning, "round {round}");
+        if shortlist.complete {
+            complete += 1;
+            assert_eq!(
+                offers.scan(&need, count, 1).candidates,
+                shortlist.candidates,
+                "round {round}: nobody was left out"
+            );
+        } else {
+            cut += 1;
+        }
+    }
+    assert!(complete > 100 && cut > 100, "{complete} and {cut}");
+}

@@ -1,0 +1,195 @@
+//! What is equal between records is kept in memory once: agents with their attributes, and metadata.
+//!
+//! A cluster has far fewer agents than tasks, and a job's metadata are often alike. What no record holds any more is
+//! let go of when the table has grown to twice its size.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+use transom_cluster::v1::{Attribute, TaskStatus};
+use transom_cluster::{AgentId, TaskId};
+
+use crate::{AgentLocation, TaskRecord};
+
+/// Below this it is not worth looking for what nobody holds.
+const MIN_SWEEP: usize = 256;
+
+/// An agent as the latest record of it has it.
+#[derive(Debug)]
+struct Agent {
+    place: Arc<AgentLocation>,
+    attributes: Arc<[Attribute]>,
+}
+
+/// What records share.
+#[derive(Debug)]
+pub(crate) struct Interner {
+    agents: HashMap<AgentId, Agent>,
+    metadata: HashSet<Arc<Value>>,
+    sweep_at: usize,
+}
+
+impl Default for Interner {
+    fn default() -> Self {
+        Self {
+            agents: HashMap::new(),
+            metadata: HashSet::new(),
+            sweep_at: MIN_SWEEP,
+        }
+    }
+}
+
+impl Interner {
+    /// The same record, holding what others hold where it is equal.
+    pub(crate) fn intern(&mut self, mut record: TaskRecord) -> TaskRecord {
+        self.sweep();
+        if let Some(known) = self.agents.get_mut(&record.agent.id) {
+            reuse(&mut known.place, &mut record.agent);
+            reuse(&mut known.attributes, &mut record.agent_attributes);
+        } else {
+            let known = Agent {
+                place: Arc::clone(&record.agent),
+                attributes: Arc::clone(&record.agent_attributes),
+            };
+            self.agents.insert(record.agent.id.clone(), known);
+        }
+        if let Some(note) = self.metadata.get(&record.metadata) {
+            record.metadata = Arc::clone(note);
+        } else {
+            self.metadata.insert(Arc::clone(&record.metadata));
+        }
+        record.host_ports.shrink_to_fit();
+        if let Some(status) = &mut record.status {
+            shrink(status, &record.id, &record.agent.id);
+        }
+        record
+    }
+
+    fn sweep(&mut self) {
+        if self.agents.len() + self.metadata.len() < self.sweep_at {
+            return;
+        }
+        let held = |agent: &Agent| Arc::strong_count(&agent.place) > 1;
+        self.agents.retain(|_, agent| held(agent));
+        self.metadata.retain(|note| Arc::strong_count(note) > 1);
+        self.sweep_at = MIN_SWEEP.max(2 * (self.agents.len() + self.metadata.len()));
+    }
+}
+
+/// Makes both the same; where they differ the newer one is what is shared from now on.
+fn reuse<T: PartialEq + ?Sized>(known: &mut Arc<T>, new: &mut Arc<T>) {
+    if *known == *new {
+        *new = Arc::clone(known);
+    } else {
+        *known = Arc::clone(new);
+    }
+}
+
+/// Takes no more memory than needed: ids that the record has too are the record's, and lists have no room to grow
+/// (a reader leaves room for four in each).
+pub(crate) fn shrink(status: &mut TaskStatus, task: &TaskId, agent: &AgentId) {
+    if status.task_id == *task {
+        status.task_id = task.clone();
+    }
+    if status.agent_id.as_ref() == Some(agent) {
+        status.agent_id = Some(agent.clone());
+    }
+    if let Some(labels) = &mut status.labels {
+        labels.labels.shrink_to_fit();
+    }
+    if let Some(container) = &mut status.container_status {
+        container.network_infos.shrink_to_fit();
+        for network in &mut container.network_infos {
+            network.ip_addresses.shrink_to_fit();
+            network.groups.shrink_to_fit();
+            network.port_mappings.shrink_to_fit();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::record;
+
+    /// As read from the store: nothing shared with anybody.
+    fn on(agent: &str, rack: &str, note: u32) -> TaskRecord {
+        TaskRecord {
+            agent: Arc::new(AgentLocation {
+                id: agent.into(),
+                ..AgentLocation::clone(&record("t").agent)
+            }),
+            agent_attributes: Arc::new([Attribute::text("rack", rack)]),
+            metadata: Arc::new(serde_json::json!({"incarnation": note})),
+            ..record("t")
+        }
+    }
+
+    fn same(one: &TaskRecord, other: &TaskRecord) -> [bool; 3] {
+        [
+            Arc::ptr_eq(&one.agent, &other.agent),
+            Arc::ptr_eq(&one.agent_attributes, &other.agent_attributes),
+            Arc::ptr_eq(&one.metadata, &other.metadata),
+        ]
+    }
+
+    #[test]
+    fn what_is_equal_is_kept_once_and_what_differs_stays_different() {
+        let mut interner = Interner::default();
+        let first = interner.intern(on("a", "r1", 1));
+        let table = [
+            (on("a", "r1", 1), [true, true, true]),
+            (on("b", "r1", 1), [false, false, true]),
+            (on("a", "r1", 2), [true, true, false]),
+            (on("a", "r2", 1), [true, false, true]),
+        ];
+        for (fresh, expected) in table {
+            let kept = interner.intern(fresh.clone());
+            assert_eq!(kept, fresh, "sharing changes nothing");
+            assert_eq!(same(&first, &kept), expected, "{fresh:?}");
+        }
+        let again = interner.intern(on("a", "r2", 1));
+        let newest = interner.intern(on("a", "r2", 1));
+        assert_eq!(
+            same(&again, &newest),
+            [true; 3],
+            "the newer attributes are shared now"
+        );
+    }
+
+    #[test]
+    fn a_status_shares_its_records_ids() {
+        let mut fresh = on("a", "r", 1);
+        fresh.status = Some(TaskStatus {
+            task_id: "t".into(),
+            agent_id: Some("a".into()),
+            ..TaskStatus::default()
+        });
+        let shared = Interner::default().intern(fresh.clone());
+        assert_eq!(shared, fresh);
+        let status = shared.status.as_ref().unwrap();
+        assert!(std::ptr::eq(status.task_id.as_str(), shared.id.as_str()));
+        let agent = status.agent_id.as_ref().unwrap();
+        assert!(std::ptr::eq(agent.as_str(), shared.agent.id.as_str()));
+    }
+
+    #[test]
+    fn what_no_record_holds_any_more_is_let_go_of() {
+        let mut interner = Interner::default();
+        let kept: Vec<_> = (0..10)
+            .map(|n| interner.intern(on(&format!("kept-{n}"), "r", n)))
+            .collect();
+        for n in 0..10 * MIN_SWEEP {
+            interner.intern(on(&format!("gone-{n}"), "r", 1000 + n as u32));
+            assert!(
+                interner.agents.len() + interner.metadata.len() <= MIN_SWEEP + 1,
+                "{n}"
+            );
+        }
+        for (n, kept) in (0..).zip(&kept) {
+            let again = interner.intern(on(&format!("kept-{n}"), "r", n));
+            assert_eq!(same(kept, &again), [true; 3]);
+        }
+    }
+}

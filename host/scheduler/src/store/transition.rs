@@ -1,0 +1,348 @@
+//! How a status changes a record: one pure function. And what becomes of a task in each state, in one place:
+//!
+//! | state | kind | what it says | what is done |
+//! |---|---|---|---|
+//! | `STAGING`, `STARTING`, `RUNNING`, `KILLING` and names this version does not know | live | it is there | asked about now and then; killed, if it was released, until it is there no more |
+//! | `UNREACHABLE` | live | its agent does not answer; it may well run | as above, but it counts as placed nowhere |
+//! | `FINISHED`, `FAILED`, `KILLED`, `ERROR` | ended | the last word | stays as it is until forgotten |
+//! | `LOST`, `GONE`, `GONE_BY_OPERATOR`, `DROPPED`, `UNKNOWN` | missing | the cluster has lost it, removed its agent, never launched it, or knows nothing of it | terminal: the job may replace it. But agents come back, and masters recover |
+//!
+//! When an agent comes back its tasks report again, and then it matters what the record says:
+//!
+//! | the record | the task reports that it is live |
+//! |---|---|
+//! | unreachable | it is what it was before |
+//! | missing | it is live again, and the job, if it has replaced it, releases it; it is killed if that was done before |
+//! | ended | a duplicate: it is killed until it is there no more, and the record stays |
+//! | forgotten, or never known | the same, and the job is told ([`Event::Unknown`](crate::Event::Unknown)) |
+//!
+//! A duplicate that is unreachable is left alone until its agent is back, for nobody could kill it.
+//!
+//! A master that keeps no registry says `UNKNOWN` of every task until its agents have registered again. So within a
+//! moment after a subscription that is not believed of a live task, and asked again (`updates.rs`).
+
+use jiff::Timestamp;
+use transom_cluster::v1::{CheckStatusInfo, TaskState, TaskStatus};
+
+use crate::store::intern;
+use crate::{Phase, TaskRecord};
+
+/// What a status means for a record.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Step {
+    /// This very status (same uuid) was handled before.
+    Duplicate,
+    /// It says nothing new.
+    Unchanged,
+    /// The record as it is from now on.
+    Changed(Box<TaskRecord>),
+    /// Nothing about the record, which says that the task has ended.
+    AlreadyTerminal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Live,
+    Ended,
+    Missing,
+}
+
+fn kind(state: &TaskState) -> Kind {
+    match state {
+        TaskState::Finished | TaskState::Failed | TaskState::Killed | TaskState::Error => Kind::Ended,
+        TaskState::Lost
+        | TaskState::Dropped
+        | TaskState::Gone
+        | TaskState::GoneByOperator
+        | TaskState::Unknown => Kind::Missing,
+        _ => Kind::Live,
+    }
+}
+
+/// Whether a task in this state, which should not be there, is there to be killed.
+pub(crate) fn can_be_killed(state: &TaskState) -> bool {
+    kind(state) == Kind::Live && *state != TaskState::Unreachable
+}
+
+/// Whether this state is the last word about a task.
+pub(crate) fn has_ended(state: &TaskState) -> bool {
+    kind(state) == Kind::Ended
+}
+
+/// Whether the last status of a task tells that its agent is away, is none that the master knows, or is being drained.
+pub(crate) fn agent_is_away(record: &TaskRecord) -> bool {
+    let reason = record.status.as_ref().and_then(|status| status.reason.as_deref());
+    matches!(
+        record.state,
+        TaskState::Unreachable | TaskState::Gone | TaskState::GoneByOperator | TaskState::Unknown
+    ) || matches!(reason, Some("REASON_AGENT_DRAINING" | "REASON_SLAVE_DRAINING"))
+}
+
+/// Applies `status`, received at `now`.
+pub(crate) fn apply(record: &TaskRecord, status: &TaskStatus, now: Timestamp) -> Step {
+    let known = record.status.as_ref();
+    if status.uuid.is_some() && status.uuid == known.and_then(|known| known.uuid.clone()) {
+        return Step::Duplicate;
+    }
+    let (was, is) = (kind(&record.state), kind(&status.state));
+    let first_word = known.is_none();
+    match (was, is) {
+        (Kind::Ended, _) if !first_word => return Step::AlreadyTerminal,
+        (Kind::Missing, Kind::Missing) if !first_word => return Step::Unchanged,
+        _ => {}
+    }
+    let mut merged = merge(known, status);
+    if status.uuid.is_none() && says_the_same(known, &merged) {
+        return Step::Unchanged;
+    }
+    let mut next = record.clone();
+    next.phase = if is == Kind::Live {
+        Phase::Launched
+    } else {
+        Phase::Terminal
+    };
+    next.state = status.state.clone();
+    next.updated_at = now;
+    next.staged_at = record.staged_at.or(Some(now).filter(|_| is == Kind::Live));
+    if status.state == TaskState::Running {
+        next.started_at = record.started_at.or(Some(now));
+    }
+    intern::shrink(&mut merged, &record.id, &record.agent.id);
+    next.status = Some(merged);
+    Step::Changed(Box::new(next))
+}
+
+/// The new status, completed from the known one; the rule is on the crate's page, "Statuses".
+fn merge(known: Option<&TaskStatus>, new: &TaskStatus) -> TaskStatus {
+    let mut merged = new.clone();
+    let Some(known) = known else { return merged };
+    merged.uuid = merged.uuid.or_else(|| known.uuid.clone());
+    merged.container_status = merged.container_status.or_else(|| known.container_status.clone());
+    merged.executor_id = merged.executor_id.or_else(|| known.executor_id.clone());
+    merged.agent_id = merged.agent_id.or_else(|| known.agent_id.clone());
+    if new.state != TaskState::Starting {
+        merged.healthy = merged.healthy.or(known.healthy);
+        if !merged.check_status.as_ref().is_some_and(has_result) {
+            merged.check_status = known.check_status.clone().or(merged.check_status);
+        }
+    }
+    merged
+}
+
+/// A check status before the first result has its part, but nothing in it.
+fn has_result(check: &CheckStatusInfo) -> bool {
+    check
+        .command
+        .as_ref()
+        .is_some_and(|command| command.exit_code.is_some())
+        || check.http.as_ref().is_some_and(|http| http.status_code.is_some())
+        || check.tcp.as_ref().is_some_and(|tcp| tcp.succeeded.is_some())
+}
+
+/// Whether a status of the master's own (an answer to reconciliation) only repeats what is known. Message and
+/// reason do not count: the master does not keep them.
+fn says_the_same(known: Option<&TaskStatus>, merged: &TaskStatus) -> bool {
+    known.is_some_and(|known| {
+        known.state == merged.state
+            && known.healthy == merged.healthy
+            && known.check_status == merged.check_status
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::record;
+    use transom_cluster::v1::{CheckStatusCommand, CheckStatusHttp};
+
+    fn status(state: TaskState, uuid: Option<&str>) -> TaskStatus {
+        TaskStatus {
+            task_id: "t".into(),
+            state,
+            uuid: uuid.map(str::to_owned),
+            ..TaskStatus::default()
+        }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn changed(record: &TaskRecord, status: &TaskStatus) -> TaskRecord {
+        match apply(record, status, at(9)) {
+            Step::Changed(next) => *next,
+            other => panic!("{other:?} for {status:?}"),
+        }
+    }
+
+    /// Every state after every other one. `L`: live, `T`: terminal, `.`: nothing new, `K`: a duplicate, to be
+    /// killed, `e`: its end, told again.
+    #[test]
+    fn every_state_after_every_other() {
+        use TaskState::{
+            Dropped, Error, Failed, Finished, Gone, GoneByOperator, Killed, Killing, Lost, Running, Staging,
+            Starting, Unknown, Unreachable,
+        };
+        let new = TaskState::Other("TASK_NEW".to_owned());
+        let next = [
+            Staging,
+            Starting,
+            Running,
+            Killing,
+            new.clone(),
+            Unreachable,
+            Finished,
+            Failed,
+            Killed,
+            Error,
+            Lost,
+            Gone,
+            GoneByOperator,
+            Dropped,
+            Unknown,
+        ];
+        let table = [
+            (None, "LLLLLL TTTT TTTTT"),
+            (Some(Staging), "LLLLLL TTTT TTTTT"),
+            (Some(Starting), "LLLLLL TTTT TTTTT"),
+            (Some(Running), "LLLLLL TTTT TTTTT"),
+            (Some(Killing), "LLLLLL TTTT TTTTT"),
+            (Some(new), "LLLLLL TTTT TTTTT"),
+            (Some(Unreachable), "LLLLLL TTTT TTTTT"),
+            (Some(Lost), "LLLLLL TTTT ....."),
+            (Some(Gone), "LLLLLL TTTT ....."),
+            (Some(GoneByOperator), "LLLLLL TTTT ....."),
+            (Some(Dropped), "LLLLLL TTTT ....."),
+            (Some(Unknown), "LLLLLL TTTT ....."),
+            (Some(Finished), "KKKKKe eeee eeeee"),
+            (Some(Failed), "KKKKKe eeee eeeee"),
+            (Some(Killed), "KKKKKe eeee eeeee"),
+            (Some(Error), "KKKKKe eeee eeeee"),
+        ];
+        for (from, expected) in table {
+            let mut before = record("t");
+            if let Some(from) = &from {
+                before = changed(&before, &status(from.clone(), Some("first")));
+            }
+            let code = |to: &TaskState| match apply(&before, &status(to.clone(), Some("second")), at(9)) {
+                Step::Changed(next) => {
+                    assert_eq!(next.state, *to);
+                    match next.phase {
+                        Phase::Launched => 'L',
+                        Phase::Terminal => 'T',
+                        Phase::Intent => panic!("{from:?} -> {to} is no intent any more"),
+                    }
+                }
+                Step::Unchanged => '.',
+                Step::AlreadyTerminal if can_be_killed(to) => 'K',
+                Step::AlreadyTerminal => 'e',
+                Step::Duplicate => panic!("{from:?} -> {to} is no duplicate status"),
+            };
+            let codes: String = next.iter().map(code).collect();
+            assert_eq!(codes, expected.replace(' ', ""), "from {from:?}");
+        }
+    }
+
+    #[test]
+    fn what_tells_that_an_agent_is_away() {
+        for (state, reason, away) in [
+            (TaskState::Unreachable, None, true),
+            (TaskState::Gone, None, true),
+            (TaskState::GoneByOperator, None, true),
+            (TaskState::Unknown, None, true),
+            (TaskState::Killed, Some("REASON_AGENT_DRAINING"), true),
+            (TaskState::Killed, Some("REASON_EXECUTOR_TERMINATED"), false),
+            (TaskState::Killed, None, false),
+            (TaskState::Running, None, false),
+            // An offer that was no longer good says nothing of its agent.
+            (TaskState::Dropped, Some("REASON_INVALID_OFFERS"), false),
+        ] {
+            let told = TaskStatus {
+                reason: reason.map(str::to_owned),
+                ..status(state.clone(), Some("a"))
+            };
+            let record = changed(&record("t"), &told);
+            assert_eq!(agent_is_away(&record), away, "{state} {reason:?}");
+        }
+    }
+
+    #[test]
+    fn the_same_uuid_is_a_duplicate_also_after_an_answer_without_one() {
+        let first = status(TaskState::Running, Some("a"));
+        let running = changed(&record("t"), &first);
+        assert_eq!(apply(&running, &first, at(9)), Step::Duplicate);
+        let told = changed(&running, &status(TaskState::Unreachable, None));
+        assert_eq!(apply(&told, &first, at(9)), Step::Duplicate);
+        let again = changed(&told, &status(TaskState::Running, Some("b")));
+        assert_eq!(again.state, TaskState::Running);
+    }
+
+    #[test]
+    fn an_answer_without_uuid_counts_only_when_it_tells_something() {
+        let running = changed(&record("t"), &status(TaskState::Running, Some("a")));
+        assert_eq!(
+            apply(&running, &status(TaskState::Running, None), at(9)),
+            Step::Unchanged
+        );
+        let healthy = TaskStatus {
+            healthy: Some(true),
+            ..status(TaskState::Running, None)
+        };
+        assert_eq!(changed(&running, &healthy).healthy(), Some(true));
+    }
+
+    #[test]
+    fn the_first_status_of_an_intent_counts_even_if_it_says_staging() {
+        let intent = record("t");
+        assert_eq!(intent.phase, Phase::Intent);
+        let staged = changed(&intent, &status(TaskState::Staging, None));
+        assert_eq!(
+            (staged.phase, staged.staged_at, staged.started_at),
+            (Phase::Launched, Some(at(9)), None)
+        );
+        let running = changed(&staged, &status(TaskState::Running, None));
+        assert_eq!(running.started_at, Some(at(9)));
+    }
+
+    #[test]
+    fn results_stay_until_the_task_starts_anew() {
+        let http = |status_code| CheckStatusInfo {
+            http: Some(CheckStatusHttp { status_code }),
+            ..CheckStatusInfo::default()
+        };
+        let with = |state, check: Option<CheckStatusInfo>, healthy, uuid| TaskStatus {
+            check_status: check,
+            healthy,
+            ..status(state, Some(uuid))
+        };
+        let seen = changed(
+            &record("t"),
+            &with(TaskState::Running, Some(http(Some(200))), Some(true), "a"),
+        );
+        let result = |record: &TaskRecord| record.status.clone().unwrap().check_status;
+
+        let without = changed(&seen, &with(TaskState::Running, None, None, "b"));
+        assert_eq!(
+            (result(&without), without.healthy()),
+            (Some(http(Some(200))), Some(true))
+        );
+        let empty = changed(
+            &seen,
+            &with(TaskState::Killing, Some(http(None)), Some(false), "c"),
+        );
+        assert_eq!(
+            (result(&empty), empty.healthy()),
+            (Some(http(Some(200))), Some(false))
+        );
+        let other = changed(&seen, &with(TaskState::Running, Some(http(Some(500))), None, "d"));
+        assert_eq!(result(&other), Some(http(Some(500))));
+        let anew = changed(&seen, &with(TaskState::Starting, Some(http(None)), None, "e"));
+        assert_eq!((result(&anew), anew.healthy()), (Some(http(None)), None));
+
+        let exit = CheckStatusInfo {
+            command: Some(CheckStatusCommand { exit_code: Some(0) }),
+            ..CheckStatusInfo::default()
+        };
+        assert!(has_result(&exit) && !has_result(&http(None)));
+    }
+}

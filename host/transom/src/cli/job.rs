@@ -1,0 +1,393 @@
+//! `transom job`: runs one workflow job from a shell, or from an engine without a client.
+//!
+//! `transom operator` is an alias.
+
+mod client;
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep};
+
+use crate::exit::{Misconfigured, Unavailable};
+use client::{Api, Failure};
+
+/// How long to wait for the end of a killed job.
+const KILL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often the reason of a pending job is requested.
+const REASON_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Run a command as a workflow job from a shell or a script, without a workflow engine.
+#[derive(Debug, Subcommand)]
+pub(super) enum JobCommand {
+    Run(Box<Run>),
+}
+
+/// Queue one job, wait until it ends, and print its states and its output.
+///
+/// Exit code 0 means `TASK_FINISHED`. Ctrl-C, SIGTERM and a timeout kill the job.
+#[derive(Debug, Args)]
+pub(super) struct Run {
+    /// URL of the daemon's workflow port.
+    #[arg(
+        long,
+        env = "TRANSOM_WORKFLOW_OPERATOR_API_URL",
+        default_value = "http://localhost:11000"
+    )]
+    url: String,
+    /// `api_username` of the daemon, if it requires credentials.
+    #[arg(long, env = "TRANSOM_WORKFLOW_API_USERNAME")]
+    username: Option<String>,
+    /// `api_password` of the daemon. Prefer the environment variable: other users can read command lines.
+    #[arg(long, env = "TRANSOM_WORKFLOW_API_PASSWORD", hide_env_values = true)]
+    password: Option<String>,
+    /// Id of the job. Default: a generated one.
+    #[arg(long)]
+    id: Option<String>,
+    /// Container image. Default: the daemon's `container_image_slave`.
+    #[arg(long)]
+    image: Option<String>,
+    /// CPUs for the job. Default: the daemon's `task_cpu`.
+    #[arg(long)]
+    cpus: Option<f64>,
+    /// Memory: `512m`, `2g` or a number of MB. Default: the daemon's `task_memory`.
+    #[arg(long)]
+    mem_limit: Option<String>,
+    /// Disk in MB. Default: the daemon's `task_disk`.
+    #[arg(long)]
+    disk: Option<f64>,
+    /// Environment variable of the job; repeatable.
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    environment: Vec<String>,
+    /// Constraint on agent attributes, for example `gpu:true`; repeatable.
+    #[arg(long = "attribute", value_name = "KEY:VALUE")]
+    attributes: Vec<String>,
+    /// Volume, for example `/data:/mnt/data:ro` or `name:/mnt/data`; repeatable.
+    #[arg(long = "volume", value_name = "SOURCE:PATH")]
+    volumes: Vec<String>,
+    /// Container network: `host`, `bridge`, `none`, or the name of a network.
+    #[arg(long)]
+    network_mode: Option<String>,
+    /// User inside the container.
+    #[arg(long)]
+    user: Option<String>,
+    /// Priority; pending jobs with a higher number are matched first. Default: 0.
+    #[arg(long, allow_negative_numbers = true)]
+    priority: Option<i32>,
+    /// Pull the image even if the agent has it.
+    #[arg(long)]
+    force_pull: bool,
+    /// Seconds between status requests.
+    #[arg(long, default_value_t = 2.0)]
+    poll_interval: f64,
+    /// Maximum seconds pending, and maximum seconds without an answer from the daemon.
+    #[arg(long, default_value_t = 300.0)]
+    startup_timeout: f64,
+    /// Maximum seconds running. Default: no limit.
+    #[arg(long)]
+    running_timeout: Option<f64>,
+    /// Do not print the job's output.
+    #[arg(long)]
+    no_log: bool,
+    /// Run the command as one line in a shell instead of as a program with arguments.
+    #[arg(long)]
+    shell: bool,
+    /// Program and arguments. Default: the image's own command.
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+impl JobCommand {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let JobCommand::Run(run) = self;
+        run.run().await
+    }
+}
+
+/// The progress of one job.
+struct Follow<'a> {
+    run: &'a Run,
+    api: Api,
+    id: String,
+    state: Option<String>,
+    /// Bytes printed of stdout and stderr.
+    printed: [u64; 2],
+    /// The end of `--startup-timeout`, then of `--running-timeout`.
+    deadline: Option<Instant>,
+    running: bool,
+    reason_requested: Instant,
+    reason: Option<String>,
+}
+
+/// How a run ended.
+enum End {
+    Finished,
+    Failed(String),
+    /// The job has to be killed, for this reason.
+    Cancelled(String),
+}
+
+impl Run {
+    async fn run(&self) -> anyhow::Result<()> {
+        let credentials = match (&self.username, &self.password) {
+            (Some(username), Some(password)) => Some((username.clone(), password.clone())),
+            (None, None) => None,
+            _ => return Err(anyhow::anyhow!("--username and --password go together").context(Misconfigured)),
+        };
+        let startup = seconds("--startup-timeout", self.startup_timeout)?;
+        let id = self.id.clone().unwrap_or_else(generated_id);
+        let mut follow = Follow {
+            run: self,
+            api: Api::new(&self.url, credentials).context(Misconfigured)?,
+            id,
+            state: None,
+            printed: [0; 2],
+            deadline: Instant::now().checked_add(startup),
+            running: false,
+            reason_requested: Instant::now(),
+            reason: None,
+        };
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let end = tokio::select! {
+            end = follow.until_end() => end?,
+            _ = interrupt.recv() => End::Cancelled("interrupted".to_owned()),
+            _ = terminate.recv() => End::Cancelled("terminated".to_owned()),
+        };
+        let id = follow.id.clone();
+        match end {
+            End::Finished => Ok(()),
+            End::Failed(why) => bail!("job {id} ended in {why}"),
+            End::Cancelled(why) => {
+                let how = follow.kill().await;
+                bail!("job {id} cancelled: {why}; {how}")
+            }
+        }
+    }
+
+    fn body(&self, id: &str) -> anyhow::Result<Value> {
+        let command = if self.shell {
+            json!(["/bin/sh", "-c", self.command.join(" ")])
+        } else {
+            json!(self.command)
+        };
+        let mut environment = Map::new();
+        for variable in &self.environment {
+            let (name, value) = variable
+                .split_once('=')
+                .with_context(|| format!("--env {variable}: expected NAME=VALUE"))
+                .context(Misconfigured)?;
+            environment.insert(name.to_owned(), json!(value));
+        }
+        let mut body = json!({
+            "workflow_task_id": id,
+            "command": command,
+            "environment": environment,
+            "attributes": self.attributes,
+            "volumes": self.volumes,
+            "force_pull": self.force_pull,
+        });
+        // A generated id is unique, so that a retry after a lost response does not run the job twice. An id of the user's may be
+        // used again.
+        body["unique"] = json!(self.id.is_none());
+        for (name, value) in [
+            ("image", json!(self.image)),
+            ("cpus", json!(self.cpus)),
+            ("mem_limit", json!(self.mem_limit)),
+            ("disk", json!(self.disk)),
+            ("network_mode", json!(self.network_mode)),
+            ("user", json!(self.user)),
+            ("priority", json!(self.priority)),
+        ] {
+            if !value.is_null() {
+                body[name] = value;
+            }
+        }
+        Ok(body)
+    }
+}
+
+impl Follow<'_> {
+    async fn until_end(&mut self) -> anyhow::Result<End> {
+        let body = self.run.body(&self.id)?;
+        let interval = seconds("--poll-interval", self.run.poll_interval)?;
+        let mut unreachable = false;
+        loop {
+            match self.api.queue(&body).await {
+                Ok(()) => break,
+                Err(Failure::Unreachable(why)) => {
+                    if let Some(end) = self.unreachable(&mut unreachable, &why) {
+                        return Err(anyhow::anyhow!("{end}: {why}").context(Unavailable));
+                    }
+                    sleep(interval).await;
+                }
+                Err(Failure::Refused(why)) => bail!("job {} not queued: {why}", self.id),
+            }
+        }
+        eprintln!("{}: queued", self.id);
+        loop {
+            match self.poll(interval).await {
+                Ok(Some(end)) => return Ok(end),
+                Ok(None) => unreachable = false,
+                Err(Failure::Unreachable(why)) => {
+                    if let Some(end) = self.unreachable(&mut unreachable, &why) {
+                        return Ok(End::Cancelled(format!("{end}: {why}")));
+                    }
+                }
+                Err(Failure::Refused(why)) => bail!("status of job {} not available: {why}", self.id),
+            }
+            sleep(interval).await;
+        }
+    }
+
+    /// Reports once that the daemon cannot be reached. `Some` after the timeout.
+    fn unreachable(&self, reported: &mut bool, why: &str) -> Option<String> {
+        if !std::mem::replace(reported, true) {
+            eprintln!("{}: daemon unreachable ({why}); retrying", self.id);
+        }
+        self.is_late().then(|| self.timeout_message())
+    }
+
+    fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    fn timeout_message(&self) -> String {
+        if self.running {
+            let limit = self.run.running_timeout.unwrap_or_default();
+            return format!("it ran for longer than {limit} s");
+        }
+        let reason = self.reason.as_ref();
+        let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+        format!(
+            "it was pending for longer than {} s{reason}",
+            self.run.startup_timeout
+        )
+    }
+
+    /// Requests the state once, and prints what changed.
+    async fn poll(&mut self, interval: Duration) -> Result<Option<End>, Failure> {
+        let status = self.api.status(&self.id).await?;
+        let state = status["status"]["state"].as_str().map(str::to_owned);
+        let message = status["status"]["message"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        if state != self.state {
+            let shown = state.as_deref().unwrap_or("unknown");
+            let because = if message.is_empty() {
+                String::new()
+            } else {
+                format!(" ({message})")
+            };
+            eprintln!("{}: {shown}{because}", self.id);
+            self.state.clone_from(&state);
+        }
+        let state = state.unwrap_or_default();
+        if state == "TASK_RUNNING" && !self.running {
+            self.running = true;
+            let limit = self
+                .run
+                .running_timeout
+                .and_then(|limit| Duration::try_from_secs_f64(limit).ok());
+            self.deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        }
+        let live = matches!(
+            state.as_str(),
+            "" | "TASK_STAGING" | "TASK_STARTING" | "TASK_RUNNING"
+        );
+        if !self.run.no_log && (self.running || !live) {
+            self.print().await;
+        }
+        if state == "TASK_FINISHED" {
+            return Ok(Some(End::Finished));
+        }
+        if !live {
+            let because = if message.is_empty() {
+                String::new()
+            } else {
+                format!(": {message}")
+            };
+            return Ok(Some(End::Failed(format!("{state}{because}"))));
+        }
+        if !self.running && self.reason_requested.elapsed() >= REASON_INTERVAL.max(interval) {
+            self.print_reason().await;
+        }
+        if !self.is_late() {
+            return Ok(None);
+        }
+        if !self.running {
+            self.print_reason().await;
+        }
+        Ok(Some(End::Cancelled(self.timeout_message())))
+    }
+
+    /// Prints why the job is pending, if the reason changed.
+    async fn print_reason(&mut self) {
+        self.reason_requested = Instant::now();
+        let reason = self.api.reason(&self.id).await;
+        if let Some(reason) = reason.filter(|reason| self.reason.as_ref() != Some(reason)) {
+            eprintln!("{}: pending: {reason}", self.id);
+            self.reason = Some(reason);
+        }
+    }
+
+    /// Prints the output since the last request. If the agent is unreachable, the next call tries again.
+    async fn print(&mut self) {
+        for (index, stream) in ["stdout", "stderr"].into_iter().enumerate() {
+            while let Some((data, next)) = self.api.log(&self.id, stream, self.printed[index]).await {
+                if next <= self.printed[index] {
+                    break;
+                }
+                self.printed[index] = next;
+                // The reader of the pipe may have gone; the job continues.
+                let _ = if index == 0 {
+                    std::io::stdout().write_all(&data)
+                } else {
+                    std::io::stderr().write_all(&data)
+                };
+            }
+        }
+        let _ = std::io::stdout().flush();
+    }
+
+    /// Kills the job, waits for its end and describes the result.
+    async fn kill(&mut self) -> String {
+        let interval = Duration::from_millis(200);
+        let killed = tokio::time::timeout(KILL_TIMEOUT, async {
+            self.api.kill(&self.id).await?;
+            loop {
+                if let Some(End::Finished | End::Failed(_)) = self.poll(interval).await? {
+                    return Ok(());
+                }
+                sleep(interval).await;
+            }
+        });
+        match killed.await {
+            Ok(Ok(())) => format!(
+                "it ended in {}",
+                self.state.as_deref().unwrap_or("an unknown state")
+            ),
+            Ok(Err(Failure::Unreachable(why) | Failure::Refused(why))) => {
+                format!("it could not be killed: {why}")
+            }
+            Err(_) => format!("it did not end within {} s of the kill", KILL_TIMEOUT.as_secs()),
+        }
+    }
+}
+
+/// A unique job id.
+fn generated_id() -> String {
+    let now = jiff::Timestamp::now().as_nanosecond();
+    format!("job.{now}-{}", std::process::id())
+}
+
+fn seconds(option: &str, value: f64) -> anyhow::Result<Duration> {
+    Duration::try_from_secs_f64(value)
+        .with_context(|| format!("{option} {value}: expected a number of seconds"))
+        .context(Misconfigured)
+}

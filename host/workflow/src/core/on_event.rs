@@ -1,0 +1,155 @@
+//! What the core does about the scheduler's events and about the passing of time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use transom_cluster::TaskId;
+use transom_cluster::v1::TaskState;
+use transom_scheduler::{Event, TaskRecord};
+
+use super::{Core, MAX_COMPLETED, MAX_EXPIRED_PER_TICK, run};
+use crate::job_state::{JobState, from_task_state};
+
+impl Core {
+    pub(super) fn event(&mut self, event: &Event) {
+        match event {
+            Event::Launched(record) | Event::Updated(record) => {
+                self.apply_record(record);
+            }
+            Event::Registered { framework_id, .. } => {
+                tracing::info!(%framework_id, "the framework is registered");
+            }
+            Event::Reregistered { .. } => tracing::info!("the framework is registered again"),
+            Event::Disconnected => tracing::info!("the cluster manager cannot be reached; jobs wait"),
+            // Statuses of its tasks follow by themselves.
+            Event::AgentLost(agent) => tracing::info!(%agent, "an agent was lost"),
+            // Jobs have no executors of their own; and what nobody knows, the scheduler kills.
+            Event::Message { .. } | Event::Unknown { .. } => {}
+        }
+    }
+
+    /// The cluster says something of a task.
+    pub(super) fn apply_record(&mut self, record: &Arc<TaskRecord>) {
+        let task = &record.id;
+        let now = Timestamp::now();
+        let Some(run) = self.runs.get_mut(task) else {
+            return self.handle_orphan(record);
+        };
+        if run.cluster.is_none() {
+            let waited = Duration::try_from(now.duration_since(run.record.queued_at)).unwrap_or_default();
+            self.metrics.pending_seconds.observe(waited.as_secs_f64());
+        }
+        run.cluster = Some(Arc::clone(record));
+        let state = from_task_state(
+            run.state,
+            &record.state,
+            record.updated_at,
+            now,
+            self.config.unreachable_grace,
+        );
+        if state.is_final() {
+            return self.finish(task, state, None);
+        }
+        if state == run.state {
+            let view = run.view(run.changed);
+            return self.show(view);
+        }
+        self.last = self.last.next();
+        (run.state, run.changed, run.at) = (state, self.last, now);
+        let view = run.view(run.changed);
+        self.show(view);
+    }
+
+    /// A task whose run has ended for clients, or that never was one of ours.
+    fn handle_orphan(&mut self, record: &TaskRecord) {
+        if record.is_terminal() {
+            self.orphans.remove(&record.id);
+            self.cleanup.forget.push(record.id.clone());
+        } else if !record.killing {
+            self.orphans.insert(record.id.clone());
+            self.demands.kill(record.id.clone());
+        }
+    }
+
+    /// A run has ended, as far as clients are concerned. `message`: what to tell instead of what the cluster said.
+    pub(super) fn finish(&mut self, task: &TaskId, state: JobState, message: Option<String>) {
+        let Some(run) = self.runs.remove(task) else { return };
+        self.active.remove(task);
+        self.metrics.completed(state);
+        match run.cluster.as_ref().map(|record| record.is_terminal()) {
+            Some(true) => self.cleanup.forget.push(task.clone()),
+            // It may still run somewhere.
+            Some(false) => {
+                self.orphans.insert(task.clone());
+                self.demands.kill(task.clone());
+            }
+            None => {}
+        }
+        let (now, changed) = (Timestamp::now(), self.next_seq());
+        let record = run.ended(state, message, changed, now);
+        if let Some(end) = &record.end {
+            self.show(run::ended_view(&record, end));
+        }
+        self.cleanup.store.push(record);
+    }
+
+    /// Time has passed.
+    pub(super) async fn tick(&mut self, now: Timestamp) {
+        let grace = self.config.unreachable_grace;
+        let (mut lost, mut late) = (Vec::new(), Vec::new());
+        for (task, run) in &self.runs {
+            match &run.cluster {
+                Some(record) if record.state == TaskState::Unreachable => {
+                    let state = from_task_state(run.state, &record.state, record.updated_at, now, grace);
+                    if state.is_final() {
+                        lost.push((task.clone(), state));
+                    }
+                }
+                None if run.outcome_if_not_launched.is_none() => {
+                    let waited = now.duration_since(run.record.queued_at).as_secs_f64();
+                    if let Some(limit) = run.spec.max_wait.filter(|limit| waited >= *limit) {
+                        late.push((task.clone(), limit));
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (task, state) in lost {
+            self.finish(&task, state, None);
+        }
+        for (task, limit) in late {
+            let message = format!("no agent had a place for it within {limit} s");
+            self.cancel(&task, JobState::Failed, message);
+        }
+        self.delete_expired(now).await;
+        self.count();
+        self.publish_pending_constraints();
+    }
+
+    /// Here and not aside, so that no run gets an id whose record is about to be taken out.
+    async fn delete_expired(&mut self, now: Timestamp) {
+        let old = |at: Timestamp| {
+            Duration::try_from(now.duration_since(at)).unwrap_or_default() >= self.config.completed_retention
+        };
+        let surplus = self.ended.len().saturating_sub(MAX_COMPLETED);
+        let mut forgotten: Vec<TaskId> = std::mem::take(&mut self.unconfirmed);
+        let unconfirmed = forgotten.len();
+        let due = self.ended.iter().enumerate().take(MAX_EXPIRED_PER_TICK);
+        let due = due.take_while(|(index, (at, ..))| *index < surplus || old(*at));
+        forgotten.extend(due.map(|(_, (_, _, task))| task.clone()));
+        if forgotten.is_empty() {
+            return;
+        }
+        if let Err(error) = self.repository.delete(&forgotten).await {
+            tracing::warn!(%error, "old jobs are stored_ids for longer, as the store does not let go of them");
+            forgotten.truncate(unconfirmed);
+            self.unconfirmed = forgotten;
+            return;
+        }
+        for (_, id, task) in self.ended.drain(..forgotten.len() - unconfirmed) {
+            self.stored_ids.remove(&task);
+            self.index.remove(&id, &task);
+        }
+    }
+}

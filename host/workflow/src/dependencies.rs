@@ -1,0 +1,148 @@
+//! What the job needs of the plugins and the agents, as traits: the real ones here, scripted ones in tests.
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use transom_cluster::agent::Agents;
+use transom_cluster::{AgentId, Client, FrameworkId, TaskId};
+use transom_plugins::matcher::{Agent, Candidate, Condition, ConditionError, Fleet, Task, Verdict};
+use transom_plugins::{CallError, Plugins};
+
+use crate::feasibility::candidates;
+
+/// The attribute matcher's side: whether conditions can be understood.
+#[async_trait]
+pub(crate) trait Matcher: Debug + Send + Sync {
+    async fn check(&self, conditions: &[Condition]) -> Result<Vec<ConditionError>, CallError>;
+
+    /// Judges these agents, whose handles are their places in the list.
+    fn match_session(&self, agents: Vec<Agent>) -> Box<dyn MatchSession>;
+}
+
+/// The attribute matcher with some agents before it.
+#[async_trait]
+pub(crate) trait MatchSession: Send {
+    /// For each agent, whether the task may go there.
+    async fn judge(&mut self, task: &Task) -> Result<Vec<Verdict>, CallError>;
+}
+
+#[async_trait]
+impl Matcher for Plugins {
+    async fn check(&self, conditions: &[Condition]) -> Result<Vec<ConditionError>, CallError> {
+        Plugins::check_conditions(self, conditions).await
+    }
+
+    fn match_session(&self, agents: Vec<Agent>) -> Box<dyn MatchSession> {
+        let candidates = candidates(u32::try_from(agents.len()).unwrap_or(u32::MAX));
+        // No home region: the conditions alone are asked about.
+        let mut fleet = self.fleet(None);
+        fleet.update(agents, Vec::new());
+        Box::new(PluginMatchSession { fleet, candidates })
+    }
+}
+
+struct PluginMatchSession {
+    fleet: Fleet,
+    candidates: Vec<Candidate>,
+}
+
+#[async_trait]
+impl MatchSession for PluginMatchSession {
+    async fn judge(&mut self, task: &Task) -> Result<Vec<Verdict>, CallError> {
+        self.fleet.judge(task, &self.candidates).await
+    }
+}
+
+/// The cluster's side beside the framework: its agents, and files in their sandboxes.
+#[async_trait]
+pub(crate) trait Cluster: Debug + Send + Sync {
+    /// All agents that may be given tasks, as the matcher sees them: their handles are their places in the list.
+    async fn agents(&self) -> transom_cluster::Result<Vec<Agent>>;
+
+    /// Host name and port of an agent that the master knows.
+    async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<(String, u16)>>;
+
+    /// A part of a file in a task's sandbox. `offset`: `None` for the end.
+    async fn read(
+        &self,
+        agent: &(String, u16),
+        framework: &FrameworkId,
+        task: &TaskId,
+        file: &str,
+        offset: Option<u64>,
+        length: u64,
+    ) -> transom_cluster::Result<FileChunk>;
+}
+
+/// A part of a file, in bytes.
+#[derive(Debug)]
+pub(crate) struct FileChunk {
+    pub(crate) data: Vec<u8>,
+    pub(crate) offset: u64,
+    /// How long the whole file is.
+    pub(crate) size: u64,
+}
+
+/// A master and its agents.
+#[derive(Debug)]
+pub(crate) struct ClusterAdapter {
+    client: Client,
+    agents: Agents,
+}
+
+impl ClusterAdapter {
+    pub(crate) fn new(client: Client) -> Self {
+        let agents = client.agents();
+        Self { client, agents }
+    }
+}
+
+#[async_trait]
+impl Cluster for ClusterAdapter {
+    async fn agents(&self) -> transom_cluster::Result<Vec<Agent>> {
+        let answer = self.client.get_agents().await?;
+        let active = answer.agents.iter().filter(|agent| {
+            agent.active != Some(false) && agent.deactivated != Some(true) && agent.drain_info.is_none()
+        });
+        let described = (0..).zip(active);
+        Ok(described
+            .map(|(handle, agent)| transom_scheduler::to_matcher_agent(handle, &agent.agent_info))
+            .collect())
+    }
+
+    async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<(String, u16)>> {
+        let answer = self.client.get_agents().await?;
+        Ok(answer
+            .agents
+            .into_iter()
+            .map(|agent| agent.agent_info)
+            .find_map(|info| {
+                let found = info.id.as_ref() == Some(id);
+                found.then(|| (info.hostname, info.port.unwrap_or(5051)))
+            }))
+    }
+
+    async fn read(
+        &self,
+        agent: &(String, u16),
+        framework: &FrameworkId,
+        task: &TaskId,
+        file: &str,
+        offset: Option<u64>,
+        length: u64,
+    ) -> transom_cluster::Result<FileChunk> {
+        // The executor of a task that is launched alone has the task's id.
+        let sandbox = transom_cluster::agent::sandbox(framework, &task.as_str().into());
+        let path = format!("{sandbox}/{file}");
+        let offset = match offset {
+            Some(offset) => offset,
+            None => self.agents.size(agent, &path).await?.saturating_sub(length),
+        };
+        let read = self.agents.read_bytes(agent, &path, offset, length).await?;
+        Ok(FileChunk {
+            data: read.data,
+            offset,
+            size: read.size,
+        })
+    }
+}

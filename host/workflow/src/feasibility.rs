@@ -1,0 +1,282 @@
+//! Which conditions of waiting jobs no active agent satisfies.
+//!
+//! The scheduler knows agents by their offers; one that is full makes none, and may be just the one that a job waits for. So
+//! while jobs with conditions wait, the master is asked about all agents from time to time, aside from everything that
+//! launches, and the attribute matcher is asked about each sort of conditions. What was found is read from a snapshot.
+//!
+//! Where the master or the matcher gives no answer, nothing is said of agents that make no offers.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use transom_plugins::CallError;
+use transom_plugins::matcher::{Candidate, Condition, Task, Verdict};
+
+use crate::dependencies::{Cluster, MatchSession, Matcher};
+
+/// How old what is known of the agents may be.
+const MAX_SNAPSHOT_AGE: Duration = Duration::from_secs(10);
+/// For the master, or the matcher, to answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Sorts of conditions that are looked at.
+const MAX_CONSTRAINT_SETS: usize = 256;
+/// Conditions of a sort that are asked about one by one.
+const MAX_CONSTRAINTS: usize = 32;
+
+/// Distinct lists of conditions, each as the matcher is asked about it.
+pub(crate) type ConstraintSets = Arc<[Vec<String>]>;
+
+/// How the active agents stand to one list of conditions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ConstraintFit {
+    /// Active agents.
+    pub(crate) agents: u32,
+    /// Those that satisfy all conditions.
+    pub(crate) fitting: u32,
+    /// The conditions that none satisfies.
+    pub(crate) unsatisfied: Vec<String>,
+}
+
+/// What was found last, by conditions.
+#[derive(Debug, Default)]
+pub(crate) struct Feasibility(ArcSwap<HashMap<Vec<String>, ConstraintFit>>);
+
+impl Feasibility {
+    pub(crate) fn of(&self, conditions: &[String]) -> Option<ConstraintFit> {
+        self.0.load().get(conditions).cloned()
+    }
+}
+
+/// Looks until the token is cancelled: when `constraint_sets` change, and again when what is known has become old.
+pub(crate) async fn keep_current(
+    feasibility: Arc<Feasibility>,
+    cluster: Arc<dyn Cluster>,
+    matcher: Arc<dyn Matcher>,
+    mut constraint_sets: watch::Receiver<ConstraintSets>,
+    token: CancellationToken,
+) {
+    let mut known: Option<AgentSnapshot> = None;
+    loop {
+        let wanted = Arc::clone(&constraint_sets.borrow_and_update());
+        if wanted.is_empty() {
+            known = None;
+            feasibility.0.store(Arc::default());
+        } else {
+            let looked = refresh(&*cluster, &*matcher, known.take(), &wanted);
+            match token.run_until_cancelled(looked).await {
+                None => return,
+                Some(looked) => {
+                    let found = looked.as_ref().map(|known| known.found.clone());
+                    feasibility.0.store(Arc::new(found.unwrap_or_default()));
+                    known = looked;
+                }
+            }
+        }
+        let changed = async {
+            if wanted.is_empty() {
+                constraint_sets.changed().await.is_ok()
+            } else {
+                timeout(MAX_SNAPSHOT_AGE, constraint_sets.changed())
+                    .await
+                    .unwrap_or(Ok(()))
+                    .is_ok()
+            }
+        };
+        // Without a core there is nothing to look for.
+        if token.run_until_cancelled(changed).await != Some(true) {
+            return;
+        }
+    }
+}
+
+/// Agents as they were, and what was found of them.
+struct AgentSnapshot {
+    at: Instant,
+    match_session: Box<dyn MatchSession>,
+    agents: u32,
+    found: HashMap<Vec<String>, ConstraintFit>,
+}
+
+/// Looks at what is not known yet. `None`: somebody did not answer.
+async fn refresh(
+    cluster: &dyn Cluster,
+    matcher: &dyn Matcher,
+    known: Option<AgentSnapshot>,
+    constraint_sets: &ConstraintSets,
+) -> Option<AgentSnapshot> {
+    let mut known = match known.filter(|known| known.at.elapsed() < MAX_SNAPSHOT_AGE) {
+        Some(known) => known,
+        None => load_agents(cluster, matcher).await?,
+    };
+    known
+        .found
+        .retain(|constraints, _| constraint_sets.contains(constraints));
+    for constraints in constraint_sets.iter().take(MAX_CONSTRAINT_SETS) {
+        if known.found.contains_key(constraints) {
+            continue;
+        }
+        let fit = timeout(
+            REQUEST_TIMEOUT,
+            evaluate(&mut *known.match_session, known.agents, constraints),
+        )
+        .await;
+        match fit {
+            Ok(Ok(fit)) => drop(known.found.insert(constraints.clone(), fit)),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "the matcher does not say which conditions no agent satisfies");
+                return None;
+            }
+            Err(_) => return None,
+        }
+    }
+    Some(known)
+}
+
+/// All agents as they are now, and nothing found of them yet.
+async fn load_agents(cluster: &dyn Cluster, matcher: &dyn Matcher) -> Option<AgentSnapshot> {
+    let agents = match timeout(REQUEST_TIMEOUT, cluster.agents()).await {
+        Ok(Ok(agents)) => agents,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the master does not say which agents there are");
+            return None;
+        }
+        Err(_) => {
+            tracing::debug!("the master did not say in time which agents there are");
+            return None;
+        }
+    };
+    Some(AgentSnapshot {
+        at: Instant::now(),
+        agents: u32::try_from(agents.len()).unwrap_or(u32::MAX),
+        match_session: matcher.match_session(agents),
+        found: HashMap::new(),
+    })
+}
+
+/// Asks about all conditions together and, where no agent satisfies them, about each: first among all of them, for what
+/// one means may depend on the others.
+async fn evaluate(
+    match_session: &mut dyn MatchSession,
+    agents: u32,
+    conditions: &[String],
+) -> Result<ConstraintFit, CallError> {
+    let verdicts = match_session.judge(&question(conditions.iter())).await?;
+    let fitting = verdicts
+        .iter()
+        .filter(|verdict| **verdict == Verdict::Fits)
+        .count();
+    let mut fit = ConstraintFit {
+        agents,
+        fitting: u32::try_from(fitting).unwrap_or(u32::MAX),
+        unsatisfied: Vec::new(),
+    };
+    if fitting > 0 {
+        return Ok(fit);
+    }
+    let mut asked = BTreeSet::new();
+    for (index, condition) in conditions.iter().enumerate().take(MAX_CONSTRAINTS) {
+        if !asked.insert(condition) {
+            continue;
+        }
+        let (before, from) = conditions.split_at(index);
+        let verdicts = match_session.judge(&question(from.iter().chain(before))).await?;
+        if verdicts.iter().all(|verdict| *verdict == Verdict::Refused(0)) {
+            fit.unsatisfied.push(condition.clone());
+        }
+    }
+    Ok(fit)
+}
+
+fn question<'a>(conditions: impl Iterator<Item = &'a String>) -> Task {
+    Task {
+        run_spec: "survey".to_owned(),
+        instances: 1,
+        conditions: conditions.cloned().map(Condition::Expression).collect(),
+        placed: Vec::new(),
+        extra: Vec::new(),
+    }
+}
+
+/// All agents, each with room for one.
+pub(crate) fn candidates(agents: u32) -> Vec<Candidate> {
+    (0..agents).map(|agent| Candidate { agent, room: 1 }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+
+    use super::*;
+
+    /// Agents by their attributes; a condition is met by one that has it, `X?:Y` by one that has Y and not X unless X is asked
+    /// for besides.
+    #[derive(Debug)]
+    struct Has(Vec<Vec<&'static str>>);
+
+    #[async_trait]
+    impl MatchSession for Has {
+        async fn judge(&mut self, task: &Task) -> Result<Vec<Verdict>, CallError> {
+            let texts: Vec<&str> = task
+                .conditions
+                .iter()
+                .map(|condition| match condition {
+                    Condition::Expression(text) => text.as_str(),
+                    Condition::Constraint { .. } => unreachable!("jobs have expressions"),
+                })
+                .collect();
+            let met = |has: &[&str], text: &str| match text.split_once("?:") {
+                Some((not, this)) => texts.contains(&not) || (!has.contains(&not) && has.contains(&this)),
+                None => has.contains(&text),
+            };
+            let judge = |has: &Vec<&str>| {
+                let refused = (0..).zip(&texts).find(|(_, text)| !met(has, text));
+                refused.map_or(Verdict::Fits, |(index, _)| Verdict::Refused(index))
+            };
+            Ok(self.0.iter().map(judge).collect())
+        }
+    }
+
+    #[tokio::test]
+    async fn conditions_that_no_agent_satisfies() {
+        let agents = || vec![vec!["gpu:true", "rack:r1"], vec!["rack:r2"]];
+        for (agents, conditions, fitting, unsatisfied) in [
+            (agents(), vec!["rack:r1"], 1, vec![]),
+            (agents(), vec!["rack:r3"], 0, vec!["rack:r3"]),
+            // Not only the first that refuses.
+            (agents(), vec!["a:b", "rack:r1", "c:d"], 0, vec!["a:b", "c:d"]),
+            // Each by some, both by none.
+            (agents(), vec!["gpu:true", "rack:r2"], 0, vec![]),
+            // What one means depends on the others.
+            (
+                agents(),
+                vec!["rack:r3", "gpu:true", "gpu:true?:cpu:true"],
+                0,
+                vec!["rack:r3"],
+            ),
+            (
+                agents(),
+                vec!["gpu:true?:cpu:true"],
+                0,
+                vec!["gpu:true?:cpu:true"],
+            ),
+            (agents(), vec!["x:y", "x:y"], 0, vec!["x:y"]),
+            // Where there is no agent nothing is satisfied.
+            (vec![], vec!["rack:r1"], 0, vec!["rack:r1"]),
+        ] {
+            let conditions: Vec<String> = conditions.into_iter().map(str::to_owned).collect();
+            let count = u32::try_from(agents.len()).unwrap();
+            let fit = evaluate(&mut Has(agents), count, &conditions).await.unwrap();
+            let expected = ConstraintFit {
+                agents: count,
+                fitting,
+                unsatisfied: unsatisfied.into_iter().map(str::to_owned).collect(),
+            };
+            assert_eq!(fit, expected, "{conditions:?}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The states that clients see, and how they follow from what the cluster says. Pure.
+
+use std::fmt;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use transom_cluster::v1::TaskState;
+
+/// One of the nine states of the specification (part D, "Task state").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum JobState {
+    #[serde(rename = "TASK_STAGING")]
+    Staging,
+    #[serde(rename = "TASK_STARTING")]
+    Starting,
+    #[serde(rename = "TASK_RUNNING")]
+    Running,
+    #[serde(rename = "TASK_FINISHED")]
+    Finished,
+    #[serde(rename = "TASK_FAILED")]
+    Failed,
+    #[serde(rename = "TASK_ERROR")]
+    Error,
+    #[serde(rename = "TASK_KILLED")]
+    Killed,
+    #[serde(rename = "TASK_LOST")]
+    Lost,
+    #[serde(rename = "TASK_UNREACHABLE")]
+    Unreachable,
+}
+
+impl JobState {
+    /// As clients read it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Staging => "TASK_STAGING",
+            Self::Starting => "TASK_STARTING",
+            Self::Running => "TASK_RUNNING",
+            Self::Finished => "TASK_FINISHED",
+            Self::Failed => "TASK_FAILED",
+            Self::Error => "TASK_ERROR",
+            Self::Killed => "TASK_KILLED",
+            Self::Lost => "TASK_LOST",
+            Self::Unreachable => "TASK_UNREACHABLE",
+        }
+    }
+
+    /// A run in this state never shows another one.
+    pub(crate) fn is_final(self) -> bool {
+        !matches!(self, Self::Staging | Self::Starting | Self::Running)
+    }
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a run that showed `before` shows now. `since`: when the cluster's state was first this one; `grace`: how long
+/// an agent may be unreachable before its tasks are.
+pub(crate) fn from_task_state(
+    before: JobState,
+    state: &TaskState,
+    since: Timestamp,
+    now: Timestamp,
+    grace: Duration,
+) -> JobState {
+    if before.is_final() {
+        return before;
+    }
+    match state {
+        TaskState::Staging => JobState::Staging,
+        TaskState::Starting => JobState::Starting,
+        TaskState::Running | TaskState::Killing => JobState::Running,
+        TaskState::Finished => JobState::Finished,
+        TaskState::Failed => JobState::Failed,
+        TaskState::Killed => JobState::Killed,
+        TaskState::Error => JobState::Error,
+        TaskState::Lost
+        | TaskState::Dropped
+        | TaskState::Gone
+        | TaskState::GoneByOperator
+        | TaskState::Unknown => JobState::Lost,
+        TaskState::Unreachable if is_over(since, now, grace) => JobState::Unreachable,
+        // It may be back in a moment; and a state that this version does not know says nothing of its end.
+        TaskState::Unreachable | TaskState::Other(_) => before,
+    }
+}
+
+fn is_over(since: Timestamp, now: Timestamp, grace: Duration) -> bool {
+    let passed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    passed >= grace
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn every_state_of_the_cluster_shows_as_one_of_nine() {
+        let other = TaskState::Other("TASK_NEW".to_owned());
+        let cases = [
+            (TaskState::Staging, JobState::Staging),
+            (TaskState::Starting, JobState::Starting),
+            (TaskState::Running, JobState::Running),
+            (TaskState::Killing, JobState::Running),
+            (TaskState::Finished, JobState::Finished),
+            (TaskState::Failed, JobState::Failed),
+            (TaskState::Killed, JobState::Killed),
+            (TaskState::Error, JobState::Error),
+            (TaskState::Lost, JobState::Lost),
+            (TaskState::Dropped, JobState::Lost),
+            (TaskState::Gone, JobState::Lost),
+            (TaskState::GoneByOperator, JobState::Lost),
+            (TaskState::Unknown, JobState::Lost),
+            (other, JobState::Starting),
+        ];
+        let grace = Duration::from_mins(1);
+        for (state, expected) in cases {
+            assert_eq!(
+                from_task_state(JobState::Starting, &state, at(0), at(0), grace),
+                expected,
+                "{state}"
+            );
+            // What is final stays.
+            assert_eq!(
+                from_task_state(JobState::Killed, &state, at(0), at(0), grace),
+                JobState::Killed,
+                "{state}"
+            );
+        }
+    }
+
+    #[test]
+    fn unreachable_shows_after_a_grace() {
+        let grace = Duration::from_mins(1);
+        for (now, expected) in [
+            (0, JobState::Running),
+            (59, JobState::Running),
+            (60, JobState::Unreachable),
+            // A clock that went back.
+            (-5, JobState::Running),
+        ] {
+            let seen = from_task_state(JobState::Running, &TaskState::Unreachable, at(0), at(now), grace);
+            assert_eq!(seen, expected, "after {now} s");
+        }
+        let none = from_task_state(
+            JobState::Running,
+            &TaskState::Unreachable,
+            at(0),
+            at(0),
+            Duration::ZERO,
+        );
+        assert_eq!(none, JobState::Unreachable);
+    }
+
+    #[test]
+    fn names_are_those_on_the_wire() {
+        for state in [
+            JobState::Staging,
+            JobState::Starting,
+            JobState::Running,
+            JobState::Finished,
+            JobState::Failed,
+            JobState::Error,
+            JobState::Killed,
+            JobState::Lost,
+            JobState::Unreachable,
+        ] {
+            assert_eq!(serde_json::to_value(state).unwrap(), state.as_str());
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Why a job waits, in words. Pure.
+
+use serde_json::{Value, json};
+use transom_scheduler::{Reason, Reasons};
+
+use crate::feasibility::ConstraintFit;
+
+/// One word for programs, a sentence for people, and the constraints that no active agent satisfies.
+#[derive(Debug, PartialEq)]
+pub(crate) struct PendingReason {
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    pub(crate) unsatisfied: Vec<String>,
+}
+
+impl PendingReason {
+    /// As the queue shows it.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({"code": self.code, "message": self.message, "unsatisfied_constraints": self.unsatisfied})
+    }
+}
+
+/// A job that was not handed to the scheduler yet.
+pub(crate) fn unknown() -> PendingReason {
+    PendingReason {
+        code: Reason::NoOffers.as_str(),
+        message: "it was queued a moment ago".to_owned(),
+        unsatisfied: Vec::new(),
+    }
+}
+
+/// What the last round found. `constraints`: those of the job, in the order in which they were asked. `fit`: how all active
+/// agents stand to them, where that is known.
+pub(crate) fn explain(
+    reasons: &Reasons,
+    constraints: &[String],
+    fit: Option<&ConstraintFit>,
+) -> PendingReason {
+    let unsatisfied = fit.map_or_else(Vec::new, |fit| fit.unsatisfied.clone());
+    let mut sentences: Vec<String> = fit.map(unsatisfied_everywhere).unwrap_or_default();
+    sentences.extend(
+        reasons
+            .last
+            .iter()
+            .filter(|(reason, _)| **reason != Reason::UnfulfilledConstraint)
+            .map(|(reason, count)| sentence(*reason, *count, reasons.last_offers)),
+    );
+    sentences.extend(refusals(reasons, constraints, &unsatisfied));
+    sentences.extend(reasons.message.clone());
+    if sentences.is_empty() {
+        sentences.push("no offer has been tried yet".to_owned());
+    }
+    let last = reasons.last.iter().max_by_key(|(_, count)| **count);
+    let last = last.map_or(Reason::NoOffers, |(reason, _)| *reason);
+    // What stands in the way of everything comes first, and then what no agent could do whatever it offers.
+    let of_all = [
+        Reason::Disconnected,
+        Reason::MatcherUnavailable,
+        Reason::StoreUnavailable,
+    ];
+    let hopeless = fit.is_some_and(|fit| fit.fitting == 0);
+    let code = if hopeless && !of_all.contains(&last) {
+        Reason::UnfulfilledConstraint
+    } else {
+        last
+    };
+    PendingReason {
+        code: code.as_str(),
+        message: sentences.join("; "),
+        unsatisfied,
+    }
+}
+
+/// What no active agent does.
+fn unsatisfied_everywhere(fit: &ConstraintFit) -> Vec<String> {
+    let in_all = agents(fit.agents);
+    if fit.unsatisfied.is_empty() {
+        let together = format!("no active agent satisfies all constraints at once ({in_all} in the cluster)");
+        return (fit.fitting == 0).then_some(together).into_iter().collect();
+    }
+    let each = fit.unsatisfied.iter();
+    each.map(|condition| {
+        format!("no active agent satisfies the condition `{condition}` ({in_all} in the cluster)")
+    })
+    .collect()
+}
+
+/// What each condition refused, but for those of which it is said already.
+fn refusals(reasons: &Reasons, constraints: &[String], said: &[String]) -> Vec<String> {
+    let named = |index: &u32| {
+        constraints
+            .get(*index as usize)
+            .map_or_else(|| format!("number {index}"), |text| format!("`{text}`"))
+    };
+    let mut told: Vec<String> = reasons
+        .last_constraints
+        .iter()
+        .filter(|(index, _)| {
+            constraints
+                .get(**index as usize)
+                .is_none_or(|condition| !said.contains(condition))
+        })
+        .map(|(index, refused)| {
+            if reasons.last_offers > 0 && *refused >= reasons.last_offers {
+                format!(
+                    "no agent on offer satisfies the condition {} ({} looked at)",
+                    named(index),
+                    agents(reasons.last_offers)
+                )
+            } else {
+                format!("{} refused by the condition {}", agents(*refused), named(index))
+            }
+        })
+        .collect();
+    let counted: u32 = reasons.last_constraints.values().sum();
+    let all = reasons.last.get(&Reason::UnfulfilledConstraint).copied();
+    if let Some(all) = all.filter(|all| *all > counted && reasons.message.is_none()) {
+        told.push(format!(
+            "{} refused by the attribute matcher",
+            agents(all - counted)
+        ));
+    }
+    told
+}
+
+fn sentence(reason: Reason, count: u32, offers: u32) -> String {
+    let short = |what: &str| format!("not enough {what} on {count} of {}", self::offers(offers));
+    match reason {
+        Reason::UnfulfilledRole => format!("{} for another role", self::offers(count)),
+        Reason::AgentMaintenance => format!("{} in maintenance", agents(count)),
+        Reason::UnfulfilledConstraint => format!("{} refused by constraints", agents(count)),
+        Reason::InsufficientCpus => short("CPU"),
+        Reason::InsufficientMemory => short("memory"),
+        Reason::InsufficientDisk => short("disk"),
+        Reason::InsufficientGpus => short("GPUs"),
+        Reason::InsufficientPorts => short("ports"),
+        Reason::Backoff => "it is not to be launched yet".to_owned(),
+        Reason::NoOffers => "no agent has offered anything since it was queued".to_owned(),
+        Reason::Disconnected => {
+            "the framework is not registered with the cluster manager; the daemon keeps trying".to_owned()
+        }
+        Reason::MatcherUnavailable => "the attribute matcher cannot be asked".to_owned(),
+        Reason::StoreUnavailable => "the state store does not answer".to_owned(),
+        other => other.as_str().to_owned(),
+    }
+}
+
+fn agents(count: u32) -> String {
+    counted(count, "agent")
+}
+
+fn offers(count: u32) -> String {
+    counted(count, "offer")
+}
+
+fn counted(count: u32, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn reasons(last: &[(Reason, u32)], constraints: &[(u32, u32)], message: Option<&str>) -> Reasons {
+        Reasons {
+            last: last.iter().copied().collect(),
+            last_offers: 3,
+            last_constraints: constraints.iter().copied().collect::<BTreeMap<_, _>>(),
+            message: message.map(str::to_owned),
+            ..Reasons::default()
+        }
+    }
+
+    #[test]
+    fn reasons_in_words() {
+        let constraints = ["gpu:true".to_owned(), "rack:r1".to_owned()];
+        for (reasons, code, expected) in [
+            (Reasons::default(), "NoOffers", "no offer has been tried yet"),
+            (
+                reasons(&[(Reason::Disconnected, 1)], &[], None),
+                "Disconnected",
+                "the framework is not registered with the cluster manager; the daemon keeps trying",
+            ),
+            (
+                reasons(&[(Reason::UnfulfilledConstraint, 3)], &[(0, 3)], None),
+                "UnfulfilledConstraint",
+                "no agent on offer satisfies the condition `gpu:true` (3 agents looked at)",
+            ),
+            (
+                reasons(
+                    &[(Reason::UnfulfilledConstraint, 2), (Reason::InsufficientCpus, 1)],
+                    &[(1, 2)],
+                    None,
+                ),
+                "UnfulfilledConstraint",
+                "not enough CPU on 1 of 3 offers; 2 agents refused by the condition `rack:r1`",
+            ),
+            (
+                reasons(
+                    &[(Reason::MatcherUnavailable, 1)],
+                    &[],
+                    Some("no plugin `attributes`"),
+                ),
+                "MatcherUnavailable",
+                "the attribute matcher cannot be asked; no plugin `attributes`",
+            ),
+            (
+                reasons(&[(Reason::UnfulfilledConstraint, 3)], &[(0, 1)], None),
+                "UnfulfilledConstraint",
+                "1 agent refused by the condition `gpu:true`; 2 agents refused by the attribute matcher",
+            ),
+        ] {
+            let reason = explain(&reasons, &constraints, None);
+            assert_eq!((reason.code, reason.message.as_str()), (code, expected));
+            assert_eq!(reason.unsatisfied, Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn what_no_active_agent_does_is_told_whatever_is_on_offer() {
+        let constraints = ["gpu:true".to_owned(), "rack:r1".to_owned()];
+        let refused = reasons(&[(Reason::UnfulfilledConstraint, 3)], &[(0, 3)], None);
+        let short = reasons(&[(Reason::InsufficientCpus, 3)], &[], None);
+        let away = reasons(&[(Reason::Disconnected, 1)], &[], None);
+        for (reasons, fitting, unsatisfied, code, expected) in [
+            // Said once.
+            (
+                &refused,
+                0,
+                vec!["gpu:true"],
+                "UnfulfilledConstraint",
+                "no active agent satisfies the condition `gpu:true` (5 agents in the cluster)",
+            ),
+            // Those that do offer nothing now: that is no condition's fault.
+            (
+                &refused,
+                1,
+                vec![],
+                "UnfulfilledConstraint",
+                "no agent on offer satisfies the condition `gpu:true` (3 agents looked at)",
+            ),
+            // Those that do not might still lack other things.
+            (
+                &short,
+                0,
+                vec!["rack:r1"],
+                "UnfulfilledConstraint",
+                "no active agent satisfies the condition `rack:r1` (5 agents in the cluster); not enough CPU on 3 of 3 offers",
+            ),
+            (
+                &short,
+                0,
+                vec![],
+                "UnfulfilledConstraint",
+                "no active agent satisfies all constraints at once (5 agents in the cluster); not enough CPU on 3 of 3 offers",
+            ),
+            (
+                &short,
+                2,
+                vec![],
+                "InsufficientCpus",
+                "not enough CPU on 3 of 3 offers",
+            ),
+            (
+                &away,
+                0,
+                vec!["gpu:true"],
+                "Disconnected",
+                "no active agent satisfies the condition `gpu:true` (5 agents in the cluster); the framework is not \
+                 registered with the cluster manager; the daemon keeps trying",
+            ),
+        ] {
+            let fit = ConstraintFit {
+                agents: 5,
+                fitting,
+                unsatisfied: unsatisfied.iter().map(|text| (*text).to_owned()).collect(),
+            };
+            let reason = explain(reasons, &constraints, Some(&fit));
+            assert_eq!((reason.code, reason.message.as_str()), (code, expected));
+            assert_eq!(reason.unsatisfied, unsatisfied);
+        }
+    }
+}
