@@ -88,7 +88,7 @@ async fn only_for_whom_it_is_meant() {
         ..Config::default()
     };
     let for_others = Config {
-        recursion_networks: vec!["192.0.2.0/24".parse().unwrap()],
+        allow_recursion: vec!["192.0.2.0/24".parse().unwrap()],
         ..Config::default()
     };
     for (config, what) in [(off, "outside"), (for_others, "recursion")] {
@@ -137,7 +137,7 @@ async fn a_network_that_asks_too_much_gets_little_over_udp() {
     const ASKED: usize = 200;
     let resolver = Resolver::start(1).await;
     let config = Config {
-        rate_limit: 10,
+        responses_per_second: 10,
         ..Config::default()
     };
     let discovery = started(&resolver, config).await;
