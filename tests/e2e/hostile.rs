@@ -236,7 +236,7 @@ async fn results_of_megabytes_are_failed_checks_and_close_no_stream() {
         assert_eq!(task["checkResult"], Value::Null, "{task}");
     }
     // A second round of looks later both streams are open, and what happens is sent to them.
-    let looks = r#"kind="tcp",outcome="untold""#;
+    let looks = r#"kind="tcp",outcome="error""#;
     eventually("two looks at each", || async {
         match metric(&site, "transom_apps_checks_total", looks).await {
             enough if enough >= 20 => Ok(()),

@@ -53,7 +53,7 @@ impl Metrics {
         let metrics = Self::default();
         registry.register(
             "transom_apps_checks",
-            "Looks at instances, by kind and how they ended",
+            "Health checks run, by kind and outcome (ok: the probe returned a result; error: it did not)",
             metrics.looks.clone(),
         );
         metrics
@@ -220,7 +220,7 @@ impl Looks {
                     message: format!("the probe gave no answer within {timeout:?}"),
                 })
             });
-        let outcome = if result.is_ok() { "told" } else { "untold" };
+        let outcome = if result.is_ok() { "ok" } else { "error" };
         self.metrics
             .looks
             .get_or_create(&Labels { kind: name, outcome })

@@ -286,7 +286,7 @@ impl Forwarder {
             return hit(kept);
         }
         let Ok(question) = Arc::clone(&self.questions).try_acquire_owned() else {
-            self.metrics.settled(Settled::Busy);
+            self.metrics.settled(Settled::Overloaded);
             return Found::Full;
         };
         let flight = match key {
@@ -300,7 +300,7 @@ impl Forwarder {
             }) {
                 Joined::Known(kept) => return hit(kept),
                 Joined::Flying { flight, others } => {
-                    let settled = if others { Settled::Joined } else { Settled::Miss };
+                    let settled = if others { Settled::Coalesced } else { Settled::Miss };
                     self.metrics.settled(settled);
                     flight
                 }
