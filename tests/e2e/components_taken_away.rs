@@ -37,7 +37,7 @@ async fn check_failure(site: &Site, app: &str, plugin: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn probes_stop_without_their_component() {
-    let site = Site::start_with("[apps.checks]\nexec = \"host\"\n").await;
+    let site = Site::start_with("[apps.checks]\nexec_from = \"daemon\"\n").await;
     for (example, app, plugin, kind) in [
         ("http.json", "/http", "check-http", "http"),
         ("tcp.json", "/tcp", "check-tcp", "tcp"),

@@ -466,7 +466,7 @@ fn a_file_becomes_toml_that_means_the_same() {
         ("discovery.resolvers", json!(["8.8.8.8"])),
         ("discovery.zone_resolvers.weave", json!(["10.0.0.9"])),
         ("cluster.username", json!("p")),
-        ("cluster.until_zookeeper", json!(["10.0.0.1:5050"])),
+        ("cluster.fallback_masters", json!(["10.0.0.1:5050"])),
         ("cluster.detection_timeout_seconds", json!(30)),
     ] {
         assert_eq!(value(key), due, "{key}");

@@ -196,7 +196,7 @@ async fn an_unreachable_agents_records_go_with_its_tasks_and_come_back_with_it()
     site.cluster.fault(&agent("heal-agent")).await;
     site.answers("slave.mesos.", &AGENTS).await;
     site.answers("web.marathon.mesos.", &["127.0.0.2"]).await;
-    assert_eq!(site.metric("transom_discovery_drift_total").await, 0);
+    assert_eq!(site.metric("transom_discovery_resync_differences_total").await, 0);
     assert_eq!(site.metric(RECONNECTS).await, 0);
     let Site { cluster, daemon, .. } = site;
     cluster.stop_after(Some(daemon));

@@ -42,7 +42,7 @@ async fn a_component_goes_through_a_registry_to_a_daemon() {
     let registry = Registry::start(here);
     let place = format!("oci://{}/team/filter:1", registry.address);
     let settings = format!(
-        "\n[plugins.oci]\nplain_http = [\"{}\"]\nrefresh_seconds = 1\n",
+        "\n[plugins.oci]\ninsecure_registries = [\"{}\"]\nrefresh_seconds = 1\n",
         registry.address
     );
     let write = |name: &str, content: &[u8]| fs::write(here.join(name), content).expect("written");

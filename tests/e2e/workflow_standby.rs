@@ -80,7 +80,10 @@ impl Daemon {
             let answer = self.http.get(&ready).send().await;
             let answer = answer.map_err(|error| error.to_string())?;
             let seen: Value = answer.json().await.map_err(|error| error.to_string())?;
-            if seen["ready"] == true && seen["workflow"] == true && seen["leading"] == leading {
+            if seen["ready"] == true
+                && seen["workflow"] == true
+                && seen["frameworks"]["workflow"]["leader"] == leading
+            {
                 Ok(())
             } else {
                 Err(seen.to_string())

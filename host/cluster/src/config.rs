@@ -27,7 +27,7 @@ pub struct Config {
     /// TLS towards masters and agents; none: plain HTTP.
     pub tls: Option<Tls>,
     /// Masters as `host:port` that are asked while ZooKeeper has named none yet.
-    pub until_zookeeper: Vec<String>,
+    pub fallback_masters: Vec<String>,
     /// How long a connection may take to be made.
     pub connect_timeout: Duration,
     /// How long an answer may take to be complete; of a stream: to begin.
@@ -49,7 +49,7 @@ impl fmt::Debug for Config {
             .field("credential_keys", &self.credential_keys)
             .field("service_account", &self.service_account)
             .field("tls", &self.tls)
-            .field("until_zookeeper", &self.until_zookeeper)
+            .field("fallback_masters", &self.fallback_masters)
             .field("connect_timeout", &self.connect_timeout)
             .field("call_timeout", &self.call_timeout)
             .field("state_timeout", &self.state_timeout)
@@ -77,7 +77,7 @@ impl Default for Config {
             credential_keys: "`username` and `password` in [cluster]".to_owned(),
             service_account: None,
             tls: None,
-            until_zookeeper: Vec::new(),
+            fallback_masters: Vec::new(),
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(30),
             state_timeout: Duration::from_mins(5),
@@ -182,7 +182,7 @@ impl Config {
             .any(|master| master.trim().starts_with(SCHEME))
         {
             let zookeeper = ZooKeeper::parse(self.masters.join(",").trim())?;
-            return Ok(Source::ZooKeeper(zookeeper, self.urls(&self.until_zookeeper)?));
+            return Ok(Source::ZooKeeper(zookeeper, self.urls(&self.fallback_masters)?));
         }
         self.urls(&self.masters).map(Source::Listed)
     }

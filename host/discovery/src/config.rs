@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 
-use crate::dns::forward::Order;
+use crate::dns::forward::ForwardPolicy;
 use crate::labels::Rule;
 use crate::source::Patience;
 
@@ -106,25 +106,25 @@ pub struct Config {
     /// How long one resolver may take.
     pub timeout: u64,
     /// In which order resolvers are asked.
-    pub forward_order: Order,
+    pub forward_policy: ForwardPolicy,
     /// Bytes of resolvers' replies that are kept, to be given again for as long as they say; 0: none are.
     pub forward_cache_bytes: usize,
     /// Questions that may be waiting for resolvers; further ones are answered with SERVFAIL.
-    pub forward_questions: usize,
+    pub forward_max_inflight: usize,
     /// Sockets to resolvers that may be open.
-    pub forward_sockets: usize,
+    pub forward_max_sockets: usize,
     /// Whether answers that were cut say so. Without it clients do not come back over TCP.
     pub set_truncate_bit: bool,
     /// Whose questions are looked up elsewhere; others are REFUSED, so that nobody else's questions are.
-    pub recursion_networks: Vec<IpNet>,
+    pub allow_recursion: Vec<IpNet>,
     /// Answers over UDP a second and source network (/24, /56), above which questions are taken for an attack on that
     /// network and most get no answer; 0: no limit.
-    pub rate_limit: u32,
+    pub responses_per_second: u32,
 
     /// Whether tasks that are known to be unhealthy are left out.
     pub healthy_only: bool,
     /// Whether tasks that are about to run (staging, starting) have records too.
-    pub staging: bool,
+    pub include_staging: bool,
     /// For names of a framework's tasks, by the framework's name as given, another time than `ttl`.
     pub framework_ttl: BTreeMap<String, u32>,
     /// The task label whose value, 0 to 65535, is the weight of the task's SRV records.
@@ -138,9 +138,9 @@ pub struct Config {
     pub tls_key: Option<PathBuf>,
 
     /// Name servers that are told (NOTIFY) when the zone has changed.
-    pub secondaries: Vec<SocketAddr>,
+    pub also_notify: Vec<SocketAddr>,
     /// Who may have the whole zone over DNS (AXFR, IXFR); none: nobody.
-    pub transfer_networks: Vec<IpNet>,
+    pub allow_transfer: Vec<IpNet>,
 
     /// How long a master is given that answers 404 instead of its stream. Not a setting: the default suits every site.
     pub patience: Patience,
@@ -223,22 +223,22 @@ impl Default for Config {
             resolvers: Vec::new(),
             zone_resolvers: BTreeMap::new(),
             timeout: check::USUAL_TIMEOUT,
-            forward_order: Order::default(),
+            forward_policy: ForwardPolicy::default(),
             forward_cache_bytes: 16 << 20,
-            forward_questions: 4096,
-            forward_sockets: 512,
+            forward_max_inflight: 4096,
+            forward_max_sockets: 512,
             set_truncate_bit: true,
-            recursion_networks: Self::private_networks(),
-            rate_limit: 0,
+            allow_recursion: Self::private_networks(),
+            responses_per_second: 0,
             healthy_only: false,
-            staging: false,
+            include_staging: false,
             framework_ttl: BTreeMap::new(),
             weight_label: None,
             tls_port: None,
             tls_certificate: None,
             tls_key: None,
-            secondaries: Vec::new(),
-            transfer_networks: Vec::new(),
+            also_notify: Vec::new(),
+            allow_transfer: Vec::new(),
             patience: Patience::default(),
             told: Told::default(),
         }

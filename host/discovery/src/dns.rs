@@ -136,7 +136,7 @@ pub(crate) async fn serve(sockets: Sockets, handler: Handler, config: &Config, t
             token.clone()
         ),
         over_tls,
-        notify::serve(config.secondaries.clone(), Arc::clone(&handler), token.clone()),
+        notify::serve(config.also_notify.clone(), Arc::clone(&handler), token.clone()),
         stopping,
     );
 }

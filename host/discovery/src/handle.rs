@@ -94,7 +94,7 @@ impl Config {
             shared,
             metrics,
         );
-        if !config.transfer_networks.is_empty() {
+        if !config.allow_transfer.is_empty() {
             watch = watch.remembering();
         }
         tasks.spawn(watch.run(token));
@@ -151,7 +151,7 @@ fn rules(config: &Config) -> Rules {
         weight: config.srv_record_default_weight,
         weight_label: config.weight_label.clone(),
         healthy_only: config.healthy_only,
-        staging: config.staging,
+        include_staging: config.include_staging,
         framework_ttl: config.framework_ttl.clone(),
         reverse: config.reverse_dns_on,
     }

@@ -38,6 +38,7 @@ mod watch;
 pub mod zone;
 
 pub use config::{Config, IpSource, Told};
+pub use dns::forward::ForwardPolicy;
 pub use error::{Error, Result};
 pub use handle::Discovery;
 pub use source::Source;

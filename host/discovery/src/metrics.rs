@@ -1,4 +1,4 @@
-//! What discovery counts.
+//! Metrics of discovery.
 
 use std::sync::Arc;
 
@@ -15,42 +15,42 @@ use crate::source::Source;
 /// Labels of an answered query.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
 pub(crate) struct Query {
-    /// The type asked for; types that this zone never has are one.
+    /// The query type; types that the zone never has share one label.
     pub(crate) qtype: &'static str,
     pub(crate) rcode: &'static str,
 }
 
-/// Labels of an answer over UDP that was not sent as it was, because its network had too many.
+/// Labels of an answer over UDP that was dropped or truncated by rate limiting.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
 pub(crate) struct Limited {
-    /// `drop`: nothing was sent; `slip`: no records were, with the mark that they are missing.
-    pub(crate) verdict: &'static str,
+    /// `drop`: nothing was sent; `slip`: an empty answer with the TC bit was sent.
+    pub(crate) action: &'static str,
 }
 
-/// Labels of a question that was refused for who asked it, or because it is nobody's business here.
+/// Labels of a refused query.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
 pub(crate) struct Refused {
-    /// `recursion`: a name of others, from where none is looked up; `transfer`: the zone, from who may not have it;
-    /// `outside`: a name of others, where none is looked up for anybody.
-    pub(crate) what: &'static str,
+    /// `recursion`: an external name, from a client outside `allow_recursion`; `transfer`: a zone transfer to a client
+    /// outside `allow_transfer`; `outside`: an external name while forwarding is off.
+    pub(crate) reason: &'static str,
 }
 
 /// Labels of an answered HTTP request.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
 pub(crate) struct Asked {
-    /// What was asked for; `none` for what nobody knows.
+    /// The route; `none` for an unknown path.
     pub(crate) route: &'static str,
     pub(crate) code: u16,
 }
 
-/// Label of what the records come from.
+/// Label of the source of the records.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
 struct RecordsFrom {
     /// `stream` or `polling`.
     source: &'static str,
 }
 
-/// Counters of one running discovery.
+/// Metrics of one running discovery.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
     pub(crate) queries: Family<Query, Counter>,
@@ -58,8 +58,8 @@ pub(crate) struct Metrics {
     refused: Family<Refused, Counter>,
     requests: Family<Asked, Counter>,
     pub(crate) reconnects: Counter,
-    pub(crate) zones: Counter,
-    pub(crate) drift: Counter,
+    pub(crate) zone_updates: Counter,
+    pub(crate) resync_differences: Counter,
     source: Family<RecordsFrom, Gauge>,
 }
 
@@ -73,12 +73,12 @@ impl Metrics {
         );
         registry.register(
             "transom_discovery_rate_limited",
-            "Answers over UDP that were left out (drop) or emptied (slip), because their network had too many",
+            "UDP answers that rate limiting dropped (drop) or truncated (slip)",
             metrics.limited.clone(),
         );
         registry.register(
             "transom_discovery_refused",
-            "DNS queries refused: names of others, and transfers, for who may not have them",
+            "DNS queries refused, by reason: recursion or transfer not allowed for the client, or outside the zone without forwarding",
             metrics.refused.clone(),
         );
         registry.register(
@@ -88,19 +88,23 @@ impl Metrics {
         );
         registry.register(
             "transom_discovery_reconnects",
-            "Times that the cluster's stream of events was opened anew after it was lost",
+            "Reconnects of the event stream from the cluster",
             metrics.reconnects.clone(),
         );
         registry.register(
-            "transom_discovery_drift",
-            "Entries that a full comparison found to be other than the stream of events had told",
-            metrics.drift.clone(),
+            "transom_discovery_resync_differences",
+            "Entries that a full comparison with the cluster had to correct",
+            metrics.resync_differences.clone(),
         );
-        registry.register("transom_discovery_zones", "Zones made", metrics.zones.clone());
+        registry.register(
+            "transom_discovery_zone_updates",
+            "Versions of the zone published",
+            metrics.zone_updates.clone(),
+        );
         registry.register(
             "transom_discovery_source",
-            "1 for what the records come from now, the master's stream of events or polls of its state document; 0 for \
-             the other, and for both while no master can be reached",
+            "1 for the present source of the records, the master's event stream or polls of its state document; both are 0 \
+             while no master can be reached",
             metrics.source.clone(),
         );
         metrics.set_source(Source::None);
@@ -115,12 +119,12 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn limited(&self, verdict: &'static str) {
-        self.limited.get_or_create(&Limited { verdict }).inc();
+    pub(crate) fn limited(&self, action: &'static str) {
+        self.limited.get_or_create(&Limited { action }).inc();
     }
 
-    pub(crate) fn refused(&self, what: &'static str) {
-        self.refused.get_or_create(&Refused { what }).inc();
+    pub(crate) fn refused(&self, reason: &'static str) {
+        self.refused.get_or_create(&Refused { reason }).inc();
     }
 
     pub(crate) fn asked(&self, labels: &Asked) {
@@ -128,7 +132,7 @@ impl Metrics {
     }
 }
 
-/// Facts about the zone being served, read when they are asked for.
+/// Gauges of the zone being served, read at each scrape.
 #[derive(Debug)]
 struct OfZone(Arc<Shared>);
 
@@ -153,13 +157,13 @@ impl Collector for OfZone {
             zone.records() as f64,
         )?;
         gauge(
-            "transom_discovery_zone_skipped",
-            "Entries of the cluster that made no sense and have no records",
+            "transom_discovery_zone_invalid_entries",
+            "Invalid agents, frameworks and tasks, which have no records",
             zone.skipped() as f64,
         )?;
         gauge(
             "transom_discovery_zone_age_seconds",
-            "Time since the cluster last confirmed what the zone says",
+            "Time since the cluster last confirmed the contents of the zone",
             self.0.confirmed.age().as_secs_f64(),
         )
     }

@@ -185,7 +185,7 @@ pub(crate) fn of_task(from: &MadeFrom, part: &Part, id: &TaskId, task: &Task) ->
         hosts,
         rules,
     } = from;
-    let runs = task.running || rules.staging && task.about_to_run;
+    let runs = task.running || rules.include_staging && task.about_to_run;
     if !runs || rules.healthy_only && task.healthy == Some(false) {
         return Made::Nothing;
     }

@@ -33,7 +33,7 @@ pub struct Rules {
     /// Whether tasks that are known to be unhealthy have no records.
     pub healthy_only: bool,
     /// Whether tasks that are about to run have records.
-    pub staging: bool,
+    pub include_staging: bool,
     /// Whether addresses have names.
     pub reverse: bool,
 }

@@ -303,7 +303,7 @@ impl Watch {
             };
             if drift > 0 {
                 tracing::debug!(drift, "entries were not as the stream had told");
-                self.metrics.drift.inc_by(drift as u64);
+                self.metrics.resync_differences.inc_by(drift as u64);
             }
             if !self.changes.is_everything() {
                 self.changes = since;
@@ -442,7 +442,7 @@ impl Watch {
                     // A large one takes its time to be taken down.
                     tokio::task::spawn_blocking(move || drop(before));
                 }
-                self.metrics.zones.inc();
+                self.metrics.zone_updates.inc();
             }
             // Only when the runtime ends or the making itself panicked; then all of it is made anew.
             Err(error) => {

@@ -206,7 +206,9 @@ async fn an_event_that_makes_no_sense_is_left_out() {
     .await;
     assert_eq!(master.subscribed(), 1, "the stream was not given up");
     until("the count", async || {
-        discovery.metrics().contains("transom_discovery_zone_skipped 3")
+        discovery
+            .metrics()
+            .contains("transom_discovery_zone_invalid_entries 3")
     })
     .await;
     discovery.stop().await;
@@ -220,7 +222,10 @@ async fn entries_that_make_no_sense_hide_no_others() {
     let (_master, discovery) = started(odd, Config::default()).await;
     assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
     let metrics = discovery.metrics();
-    assert!(metrics.contains("transom_discovery_zone_skipped 3"), "{metrics}");
+    assert!(
+        metrics.contains("transom_discovery_zone_invalid_entries 3"),
+        "{metrics}"
+    );
     discovery.stop().await;
 
     // The same where there is a state document alone.
@@ -427,7 +432,7 @@ async fn an_agent_that_left_is_no_drift_and_what_the_stream_should_have_told_is(
     };
     let tasks = [task(0, "TASK_RUNNING")];
     let (master, discovery) = started(snapshot(3, &tasks), config).await;
-    let drift = || discovery.metric("transom_discovery_drift_total");
+    let drift = || discovery.metric("transom_discovery_resync_differences_total");
     // Right after a comparison, so that no other one is under way.
     let read = master.documents();
     until("a comparison", async || master.documents() > read).await;
@@ -492,7 +497,7 @@ async fn a_recorded_death_of_an_agent_is_followed_to_the_letter() {
     assert!(
         discovery
             .metrics()
-            .contains("transom_discovery_zone_skipped 0.0\n")
+            .contains("transom_discovery_zone_invalid_entries 0.0\n")
     );
     discovery.stop().await;
 }
@@ -592,8 +597,8 @@ async fn odd_queries_are_refused_by_the_book() {
         "transom_discovery_queries_total{qtype=\"A\",rcode=\"NOERROR\"} 1",
         "transom_discovery_queries_total{qtype=\"A\",rcode=\"REFUSED\"} 4",
         "transom_discovery_queries_total{qtype=\"other\",rcode=\"FORMERR\"} 2",
-        "transom_discovery_refused_total{what=\"outside\"} 1",
-        "transom_discovery_refused_total{what=\"transfer\"} 1",
+        "transom_discovery_refused_total{reason=\"outside\"} 1",
+        "transom_discovery_refused_total{reason=\"transfer\"} 1",
         "transom_discovery_zone_records ",
         "transom_discovery_zone_serial ",
         "transom_discovery_zone_age_seconds ",

@@ -11,7 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use transom_plugins::{Login, PublicKey, Registries, Signatures};
 
-use crate::config::{self, OciLogin};
+use crate::config::{self, OciCredentials};
 
 /// Reads certificates and passwords.
 ///
@@ -19,7 +19,7 @@ use crate::config::{self, OciLogin};
 /// A file that cannot be read, or a login without a password; each is named.
 pub(crate) fn registries(section: &config::Oci) -> anyhow::Result<Registries> {
     let mut logins = section
-        .logins
+        .credentials
         .iter()
         .map(login)
         .collect::<anyhow::Result<Vec<_>>>()?;
@@ -37,7 +37,7 @@ pub(crate) fn registries(section: &config::Oci) -> anyhow::Result<Registries> {
     Ok(Registries {
         refresh: Duration::from_secs(section.refresh_seconds),
         timeout: Duration::from_secs(section.timeout_seconds),
-        plain_http: section.plain_http.clone(),
+        plain_http: section.insecure_registries.clone(),
         authorities: authorities.transpose()?.unwrap_or_default(),
         logins,
         ..Registries::default()
@@ -66,8 +66,11 @@ fn read(file: &Path, key: &str) -> anyhow::Result<Vec<u8>> {
     fs::read(file).with_context(|| format!("{key}: cannot read {}", file.display()))
 }
 
-fn login(section: &OciLogin) -> anyhow::Result<Login> {
-    let key = format!("the login for {} (plugins.oci.logins)", section.registry);
+fn login(section: &OciCredentials) -> anyhow::Result<Login> {
+    let key = format!(
+        "the credentials for {} (plugins.oci.credentials)",
+        section.registry
+    );
     let password = match (&section.password, &section.password_file) {
         (Some(password), None) => password.reveal().to_owned(),
         (None, Some(file)) => {
@@ -81,7 +84,7 @@ fn login(section: &OciLogin) -> anyhow::Result<Login> {
         registry: section.registry.clone(),
         user: section.user.clone(),
         password,
-        token_server: section.token_server.clone(),
+        token_server: section.auth_server.clone(),
     })
 }
 
@@ -146,7 +149,7 @@ mod tests {
             r#"{{"auths": {{"https://index.docker.io/v1/": {{"auth": "{auth}"}}, "r.example": {{"auth": "{auth}"}}, "h.example": {{}}}}}}"#
         );
         let toml = format!(
-            "docker_config = {:?}\n[[logins]]\nregistry = \"r.example\"\nuser = \"u\"\npassword_file = {:?}\n",
+            "docker_config = {:?}\n[[credentials]]\nregistry = \"r.example\"\nuser = \"u\"\npassword_file = {:?}\n",
             file("config.json", &docker),
             file("password", "from a file\r\n"),
         );
@@ -174,12 +177,12 @@ mod tests {
                 "plugins.oci.docker_config: cannot read /none",
             ),
             (
-                "[[logins]]\nregistry = \"r\"\nuser = \"u\"",
+                "[[credentials]]\nregistry = \"r\"\nuser = \"u\"",
                 "needs one of password and password_file",
             ),
             (
-                "[[logins]]\nregistry = \"r\"\nuser = \"u\"\npassword_file = \"/none\"",
-                "the login for r (plugins.oci.logins): cannot read /none",
+                "[[credentials]]\nregistry = \"r\"\nuser = \"u\"\npassword_file = \"/none\"",
+                "the credentials for r (plugins.oci.credentials): cannot read /none",
             ),
         ] {
             let section: config::Oci = toml::from_str(toml).expect("a section");

@@ -41,7 +41,7 @@ pub(crate) async fn serve(master: String) {
         external_on: false,
         // Not while something is measured.
         refresh_seconds: 3600,
-        transfer_networks: vec!["127.0.0.0/8".parse().unwrap()],
+        allow_transfer: vec!["127.0.0.0/8".parse().unwrap()],
         ..Config::default()
     };
     let (token, mut registry) = (CancellationToken::new(), Registry::default());

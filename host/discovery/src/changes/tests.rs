@@ -97,7 +97,7 @@ fn changes_come_to_the_same_as_beginning_anew() {
     for seed in 0..40 {
         let rules = Rules {
             healthy_only: seed % 2 == 0,
-            staging: seed % 3 == 0,
+            include_staging: seed % 3 == 0,
             weight_label: (seed % 5 == 0).then(|| "weight".to_owned()),
             ..rules.clone()
         };

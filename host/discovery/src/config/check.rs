@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::{Config, IpSource};
-use crate::dns::forward::Order;
+use crate::dns::forward::ForwardPolicy;
 use crate::{Error, Result};
 
 /// The port of name servers.
@@ -86,8 +86,8 @@ impl Config {
             )));
         }
         for (key, number) in [
-            ("forward_questions", self.forward_questions),
-            ("forward_sockets", self.forward_sockets),
+            ("forward_max_inflight", self.forward_max_inflight),
+            ("forward_max_sockets", self.forward_max_sockets),
         ] {
             if !(1..=MOST_AT_ONCE).contains(&number) {
                 return Err(wrong(key)(format!("must be from 1 to {MOST_AT_ONCE}")));
@@ -133,12 +133,12 @@ pub fn domain(text: &str) -> Checked<String> {
     }
 }
 
-/// In which order resolvers are asked: `ordered` or `parallel`.
-pub fn forward_order(text: &str) -> Checked<Order> {
+/// How resolvers are queried: `sequential` or `parallel`.
+pub fn forward_policy(text: &str) -> Checked<ForwardPolicy> {
     match text {
-        "ordered" => Ok(Order::Ordered),
-        "parallel" => Ok(Order::Parallel),
-        _ => Err(format!("{text:?} must be ordered or parallel")),
+        "sequential" => Ok(ForwardPolicy::Sequential),
+        "parallel" => Ok(ForwardPolicy::Parallel),
+        _ => Err(format!("{text:?} must be sequential or parallel")),
     }
 }
 

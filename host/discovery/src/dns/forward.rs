@@ -71,13 +71,13 @@ impl Transport {
     }
 }
 
-/// In which order resolvers are asked.
+/// How the resolvers of a zone are queried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
-    /// One after the other, as configured, those last that do not answer. Any reply is the reply.
+pub enum ForwardPolicy {
+    /// One after the other in the configured order, those that fail last. The first reply of any kind is used.
     #[default]
-    Ordered,
-    /// Four at the same time; the first reply that is neither SERVFAIL nor REFUSED is the reply.
+    Sequential,
+    /// Four at the same time; the first reply that is neither SERVFAIL nor REFUSED is used.
     Parallel,
 }
 
@@ -90,8 +90,8 @@ pub struct Settings {
     pub zone_resolvers: BTreeMap<String, Vec<SocketAddr>>,
     /// What each resolver gets to answer.
     pub timeout: Duration,
-    /// In which order they are asked.
-    pub order: Order,
+    /// How they are queried.
+    pub policy: ForwardPolicy,
     /// Whether replies that were cut say so. Without it, no reply does.
     pub set_truncate_bit: bool,
     /// Bytes of replies that are kept; 0: none are.
@@ -108,7 +108,7 @@ impl Default for Settings {
             resolvers: Vec::new(),
             zone_resolvers: BTreeMap::new(),
             timeout: Duration::from_secs(5),
-            order: Order::Ordered,
+            policy: ForwardPolicy::Sequential,
             set_truncate_bit: true,
             cache_bytes: 16 << 20,
             max_questions: 4096,
@@ -124,11 +124,11 @@ impl From<&Config> for Settings {
             resolvers: config.resolvers.clone(),
             zone_resolvers: config.zone_resolvers.clone(),
             timeout: Duration::from_secs(config.timeout),
-            order: config.forward_order,
+            policy: config.forward_policy,
             set_truncate_bit: config.set_truncate_bit,
             cache_bytes: config.forward_cache_bytes,
-            max_questions: config.forward_questions,
-            max_sockets: config.forward_sockets,
+            max_questions: config.forward_max_inflight,
+            max_sockets: config.forward_max_sockets,
         }
     }
 }
@@ -286,7 +286,7 @@ impl Forwarder {
             return hit(kept);
         }
         let Ok(question) = Arc::clone(&self.questions).try_acquire_owned() else {
-            self.metrics.settled(Settled::Busy);
+            self.metrics.settled(Settled::Overloaded);
             return Found::Full;
         };
         let flight = match key {
@@ -300,7 +300,7 @@ impl Forwarder {
             }) {
                 Joined::Known(kept) => return hit(kept),
                 Joined::Flying { flight, others } => {
-                    let settled = if others { Settled::Joined } else { Settled::Miss };
+                    let settled = if others { Settled::Coalesced } else { Settled::Miss };
                     self.metrics.settled(settled);
                     flight
                 }
@@ -347,7 +347,7 @@ fn zones(settings: &Settings, common: &Common, metrics: &Metrics) -> Zones<Zone>
         });
         Arc::new(Resolvers {
             upstreams: upstreams.collect(),
-            order: settings.order,
+            policy: settings.policy,
             timeout: settings.timeout,
         })
     };

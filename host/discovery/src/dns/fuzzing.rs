@@ -29,7 +29,7 @@ static SITE: LazyLock<(Handler, Arc<Zone>)> = LazyLock::new(|| {
     let config = Config {
         external_on: false,
         reverse_dns_on: true,
-        transfer_networks: vec!["0.0.0.0/0".parse().unwrap()],
+        allow_transfer: vec!["0.0.0.0/0".parse().unwrap()],
         ..Config::default()
     };
     (handler(config), zone())

@@ -110,9 +110,9 @@ impl Handler {
             forwarder: config
                 .external_on
                 .then(|| Forwarder::new(&forward::Settings::from(config), forwarding)),
-            recursion: Recursion::new(config.recursion_networks.iter().copied()),
-            limiter: (config.rate_limit > 0)
-                .then(|| Limiter::new(limit::Settings::per_second(config.rate_limit))),
+            recursion: Recursion::new(config.allow_recursion.iter().copied()),
+            limiter: (config.responses_per_second > 0)
+                .then(|| Limiter::new(limit::Settings::per_second(config.responses_per_second))),
             common: Common::of(&metrics),
             metrics,
         }

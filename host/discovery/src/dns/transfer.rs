@@ -52,7 +52,7 @@ enum Part {
 
 impl Transfers {
     pub(super) fn new(config: &Config) -> Self {
-        Self(config.transfer_networks.clone())
+        Self(config.allow_transfer.clone())
     }
 
     /// The transfer that is asked for; none where the client may not have it, or it is of another zone.

@@ -398,15 +398,15 @@ fn a_site_decides_which_tasks_have_records_and_what_they_weigh() {
         task(false, true, None),
         task(false, false, None),
     ];
-    for (healthy_only, staging, expected) in [
+    for (healthy_only, include_staging, expected) in [
         (false, false, [true, true, true, false, false]),
         (true, false, [true, true, false, false, false]),
         (false, true, [true, true, true, true, false]),
     ] {
         let rules = Rules {
             healthy_only,
-            staging,
-            weight_label: staging.then(|| "weight".to_owned()),
+            include_staging,
+            weight_label: include_staging.then(|| "weight".to_owned()),
             framework_ttl: [("marathon".to_owned(), 5)].into(),
             ..rules()
         };
@@ -425,11 +425,15 @@ fn a_site_decides_which_tasks_have_records_and_what_they_weigh() {
                 .insert("web.0".into(), task.clone());
             let zone = make(&cluster, &HashMap::new(), &rules);
             let found = zone.node("_web._tcp.marathon.mesos.");
-            assert_eq!(found.is_some(), expected, "{healthy_only} {staging} {task:?}");
+            assert_eq!(
+                found.is_some(),
+                expected,
+                "{healthy_only} {include_staging} {task:?}"
+            );
             if let Some(node) = found {
                 assert_eq!(
                     (node.ttl(), node.srv()[0].weight),
-                    (5, if staging { 7 } else { 1 })
+                    (5, if include_staging { 7 } else { 1 })
                 );
             }
         }

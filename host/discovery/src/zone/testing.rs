@@ -68,7 +68,7 @@ pub(crate) fn rules() -> Rules {
         weight: 1,
         weight_label: None,
         healthy_only: false,
-        staging: false,
+        include_staging: false,
         framework_ttl: BTreeMap::new(),
         reverse: false,
     }

@@ -223,9 +223,9 @@ async fn it_is_counted() {
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     let up = resolver.addr;
     for line in [
-        "transom_discovery_forwarded_total{result=\"hit\"} 2".to_owned(),
-        "transom_discovery_forwarded_total{result=\"miss\"} 1".to_owned(),
-        "transom_discovery_forwarding 0".to_owned(),
+        "transom_discovery_forward_requests_total{result=\"hit\"} 2".to_owned(),
+        "transom_discovery_forward_requests_total{result=\"miss\"} 1".to_owned(),
+        "transom_discovery_forward_inflight 0".to_owned(),
         format!(
             "transom_discovery_upstream_queries_total{{upstream=\"{up}\",transport=\"udp\",outcome=\"answered\"}} 1"
         ),

@@ -88,7 +88,7 @@ async fn only_for_whom_it_is_meant() {
         ..Config::default()
     };
     let for_others = Config {
-        recursion_networks: vec!["192.0.2.0/24".parse().unwrap()],
+        allow_recursion: vec!["192.0.2.0/24".parse().unwrap()],
         ..Config::default()
     };
     for (config, what) in [(off, "outside"), (for_others, "recursion")] {
@@ -99,7 +99,7 @@ async fn only_for_whom_it_is_meant() {
             assert_eq!(code(&answer), ResponseCode::Refused);
         }
         assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
-        let refused = format!("transom_discovery_refused_total{{what=\"{what}\"}} 2\n");
+        let refused = format!("transom_discovery_refused_total{{reason=\"{what}\"}} 2\n");
         assert!(discovery.metrics().contains(&refused), "{}", discovery.metrics());
         discovery.stop().await;
     }
@@ -137,7 +137,7 @@ async fn a_network_that_asks_too_much_gets_little_over_udp() {
     const ASKED: usize = 200;
     let resolver = Resolver::start(1).await;
     let config = Config {
-        rate_limit: 10,
+        responses_per_second: 10,
         ..Config::default()
     };
     let discovery = started(&resolver, config).await;
@@ -165,9 +165,9 @@ async fn a_network_that_asks_too_much_gets_little_over_udp() {
     assert!((10..ASKED / 2).contains(&whole), "{whole} whole, {cut} cut");
     assert!(cut > 0 && whole + cut < ASKED, "{whole} whole, {cut} cut");
     let metrics = discovery.metrics();
-    let slipped = format!("transom_discovery_rate_limited_total{{verdict=\"slip\"}} {cut}\n");
+    let slipped = format!("transom_discovery_rate_limited_total{{action=\"slip\"}} {cut}\n");
     let dropped = ASKED - whole - cut;
-    let dropped = format!("transom_discovery_rate_limited_total{{verdict=\"drop\"}} {dropped}\n");
+    let dropped = format!("transom_discovery_rate_limited_total{{action=\"drop\"}} {dropped}\n");
     assert!(
         metrics.contains(&slipped) && metrics.contains(&dropped),
         "{metrics}"

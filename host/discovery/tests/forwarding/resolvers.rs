@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
-use transom_discovery::dns::forward::{Order, Settings};
+use transom_discovery::dns::forward::{ForwardPolicy, Settings};
 
 use super::Transport::{Tcp, Udp};
 use super::common::{LONG, query, until, with_edns};
@@ -107,7 +107,7 @@ async fn in_parallel_the_first_good_reply_counts() {
     good.delay(Duration::from_millis(100));
     let parallel = |resolvers: &[SocketAddr]| {
         forwarder(&Settings {
-            order: Order::Parallel,
+            policy: ForwardPolicy::Parallel,
             timeout: LONG,
             ..settings(resolvers)
         })

@@ -75,7 +75,7 @@ pub(super) fn token_server(realm: &str, registry: &str, registries: &Registries)
     let url = Url::parse(realm).map_err(|_| refused("expected the address of a server"))?;
     if !may_be_asked(&url, registries) {
         return Err(refused(
-            "it is reached without TLS (plugins.oci.plain_http names those that may be)",
+            "it is reached without TLS (plugins.oci.insecure_registries names those that may be)",
         ));
     }
     let Some(login) = registries.login(registry) else {
@@ -87,7 +87,7 @@ pub(super) fn token_server(realm: &str, registry: &str, registries: &Registries)
         Ok(url)
     } else {
         Err(refused(
-            "name it in the login's token_server if that is where it belongs",
+            "name it in auth_server of the registry's credentials if that is where it belongs",
         ))
     }
 }

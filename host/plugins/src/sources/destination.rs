@@ -1,7 +1,7 @@
 //! Which servers may be asked for a component: any, but for those that only a configuration that names exactly them leads to
 //! (loopback, link-local, the daemon's own ports, its store, its masters).
 //!
-//! What names a server is the manifest's source and what `[plugins.oci]` says of servers (`plain_http`, the logins and their token
+//! What names a server is the manifest's source and what `[plugins.oci]` says of servers (`insecure_registries`, the credentials and their auth
 //! servers). A registry's redirect or token server names nothing.
 
 use std::net::{IpAddr, SocketAddr};
@@ -232,7 +232,7 @@ mod tests {
             "own.test:8081",
             "10.0.0.1:8081",
             "the admin port",
-            "plain_http",
+            "insecure_registries",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }

@@ -29,7 +29,7 @@ pub(crate) enum FetchError {
     },
     #[error(
         "{host} is not asked for what {registry} has: {address} is {what}, which only a source or an entry of plugins.oci \
-         (plain_http, logins) with exactly that address and port leads to"
+         (insecure_registries, credentials) with exactly that address and port leads to"
     )]
     Guarded {
         registry: String,

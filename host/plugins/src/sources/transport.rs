@@ -194,7 +194,7 @@ impl Transport {
             };
             if !auth::may_be_asked(&next, &self.registries) {
                 return Err(failed(
-                    "it sends on to a server without TLS (plugins.oci.plain_http names those that may be)"
+                    "it sends on to a server without TLS (plugins.oci.insecure_registries names those that may be)"
                         .to_owned(),
                 ));
             }

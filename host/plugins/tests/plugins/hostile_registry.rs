@@ -59,10 +59,10 @@ async fn a_password_does_not_go_where_a_registry_has_its_tokens_made() {
         ..Registries::default()
     };
     for (settings, expected) in [
-        (settings(Some(None), &[&address, &maker]), "token_server"),
+        (settings(Some(None), &[&address, &maker]), "auth_server"),
         (
             settings(Some(Some("auth.example")), &[&address, &maker]),
-            "token_server",
+            "auth_server",
         ),
         (settings(Some(Some(&maker)), &[&address]), "reached without TLS"),
     ] {

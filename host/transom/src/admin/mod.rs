@@ -4,7 +4,7 @@
 //! | path | answer |
 //! |---|---|
 //! | `GET /health` | 200 while the process serves |
-//! | `GET /ready` | 200 when every job can answer, else 503 with the ones that cannot |
+//! | `GET /ready` | 200 when every service can answer, else 503; the body has the state of each service and framework |
 //! | `GET /metrics` | OpenMetrics |
 //! | `GET /v1/plugins` | every plugin with its state |
 //! | `GET /v1/plugins/{name}` | one of them |
@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use transom_apps::Apps;
 use transom_discovery::Discovery;
 use transom_plugins::Plugins;
+use transom_scheduler::SubscriptionStatus;
 use transom_web::{Limits, Listener};
 use transom_workflow::Workflow;
 
@@ -95,41 +96,71 @@ async fn health() -> Json<serde_json::Value> {
     Json(serde_json::json!({"status": "ok"}))
 }
 
-/// Which parts can answer.
+/// Which services can answer.
 #[derive(Serialize)]
 struct Readiness {
     ready: bool,
-    /// Whether this daemon leads the apps' framework, or without apps the workflow's; absent without both.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    leading: Option<bool>,
-    /// Registered with the cluster manager; absent where nothing registers, and on a daemon that stands by.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    framework: Option<bool>,
+    /// The frameworks that this daemon is configured with.
+    #[serde(skip_serializing_if = "Frameworks::is_empty")]
+    frameworks: Frameworks,
     #[serde(skip_serializing_if = "Option::is_none")]
     apps: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     discovery: Option<bool>,
-    /// What discovery's records come from now: `stream`, `polling`, or `none` while no master can be reached.
+    /// The present source of discovery's records: `stream`, `polling`, or `none` while no master can be reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     discovery_source: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     workflow: Option<bool>,
 }
 
+/// The framework of each service that has one.
+#[derive(Serialize)]
+struct Frameworks {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    apps: Option<Framework>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workflow: Option<Framework>,
+}
+
+impl Frameworks {
+    fn is_empty(&self) -> bool {
+        self.apps.is_none() && self.workflow.is_none()
+    }
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct Framework {
+    /// Whether this daemon is the framework's leader.
+    leader: bool,
+    /// Whether the leader is subscribed with the cluster manager; absent on a standby.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subscribed: Option<bool>,
+}
+
+impl Framework {
+    /// `subscription`: none on a standby.
+    fn new(subscription: Option<SubscriptionStatus>) -> Framework {
+        Framework {
+            leader: subscription.is_some(),
+            subscribed: subscription.map(|subscription| subscription.connected),
+        }
+    }
+}
+
 async fn ready(State(admin): State<Admin>) -> Response {
-    let connection = match (&admin.apps, &admin.workflow) {
-        (Some(apps), _) => Some(apps.subscription()),
-        (None, workflow) => workflow.as_ref().map(Workflow::subscription),
+    let frameworks = Frameworks {
+        apps: admin.apps.as_ref().map(|it| Framework::new(it.subscription())),
+        workflow: admin.workflow.as_ref().map(|it| Framework::new(it.subscription())),
     };
-    let leading = connection.as_ref().map(Option::is_some);
-    let connection = connection.flatten();
-    let framework = connection.map(|connection| connection.connected);
     let apps = admin.apps.as_ref().map(Apps::ready);
     let discovery = admin.discovery.as_ref().map(Discovery::ready);
     let discovery_source = admin.discovery.as_ref().map(|it| it.source().as_str());
     let workflow = admin.workflow.as_ref().map(Workflow::ready);
-    let ready = [framework, apps, discovery, workflow]
+    let subscribed = [frameworks.apps, frameworks.workflow].map(|framework| framework?.subscribed);
+    let ready = [apps, discovery, workflow]
         .into_iter()
+        .chain(subscribed)
         .flatten()
         .all(|part| part);
     let status = if ready {
@@ -141,8 +172,7 @@ async fn ready(State(admin): State<Admin>) -> Response {
         status,
         Json(Readiness {
             ready,
-            leading,
-            framework,
+            frameworks,
             apps,
             discovery,
             discovery_source,

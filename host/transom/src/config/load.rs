@@ -14,6 +14,7 @@ use figment::{Figment, Metadata, Profile, Provider};
 
 use super::file::Toml;
 use super::names::{Neutral, Specified};
+use super::renamed;
 use super::secret::Secret;
 use super::settings::{Admin, SECTIONS, Settings, Uses};
 
@@ -303,7 +304,7 @@ fn beside(file: Option<&Path>, path: &Path) -> PathBuf {
 }
 
 /// Figment's errors in our words: where, what, and what was expected.
-fn explain(error: &figment::Error) -> String {
+pub(super) fn explain(error: &figment::Error) -> String {
     error
         .clone()
         .into_iter()
@@ -329,20 +330,21 @@ fn explain_one(error: &figment::Error) -> String {
                 Some(last) if last == name => path,
                 Some(_) => format!("{path}.{name}"),
             };
-            let hint = nearest(name, known).map_or_else(
-                || format!("known here: {}", known.join(", ")),
-                |near| format!("did you mean `{near}`?"),
-            );
+            let hint = match (renamed::key(&at), nearest(name, known)) {
+                (Some(new), _) => format!("it is now `{new}`"),
+                (None, Some(near)) => format!("did you mean `{near}`?"),
+                (None, None) => format!("known here: {}", known.join(", ")),
+            };
             format!("unknown key `{at}`{place}; {hint}")
         }
         Kind::InvalidType(found, wanted) | Kind::InvalidValue(found, wanted) => {
             format!("`{path}` is {found}{place}; expected {wanted}")
         }
         Kind::UnknownVariant(found, known) => {
-            format!(
-                "`{path}` is `{found}`{place}; expected one of {}",
-                known.join(", ")
-            )
+            let known = known.join(", ");
+            let hint = renamed::value(&path, found);
+            let hint = hint.map_or_else(String::new, |new| format!("; `{found}` is now `{new}`"));
+            format!("`{path}` is `{found}`{place}; expected one of {known}{hint}")
         }
         kind if path.is_empty() => format!("{kind}{place}"),
         kind => format!("`{path}`: {kind}{place}"),
@@ -391,8 +393,8 @@ mod tests {
             ("[apps]\nport = \"x\"\n", "`apps.port`"),
             ("[apps]\nport = 70000\n", "`apps.port`"),
             (
-                "[apps.checks]\nnetwork = \"moon\"\n",
-                "expected one of host, cluster",
+                "[apps.checks]\nnetwork_from = \"moon\"\n",
+                "expected one of daemon, agent",
             ),
             ("[apps\n", "TOML parse error"),
             (
@@ -403,7 +405,7 @@ mod tests {
                 "[plugins]\ncompile_timeout_seconds = 0\n",
                 "`plugins.compile_timeout_seconds` is 0: it must be between 1 and 3600 seconds",
             ),
-            ("[[plugins.oci.logins]]\nuser = \"u\"\n", "registry"),
+            ("[[plugins.oci.credentials]]\nuser = \"u\"\n", "registry"),
             ("[plugins.signatures]\nkey = []\n", "did you mean `keys`?"),
             ("[apps]\nlistener = \"0.0.0.0\"\n", "`apps.listener` is 0.0.0.0"),
             (

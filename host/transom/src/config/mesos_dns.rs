@@ -88,7 +88,7 @@ fn cluster(raw: &Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Clust
     };
     if !raw.zk.is_empty() {
         cluster.master.clone_from(&raw.zk);
-        cluster.until_zookeeper = masters;
+        cluster.fallback_masters = masters;
     }
     if cluster.ssl && cluster.skip_ssl {
         notes.push(
@@ -158,7 +158,7 @@ fn discovery(raw: Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Disc
         let zones = zones.map(|(zone, resolvers)| (zone.as_str(), resolvers.as_slice()));
         problems.unless("ZoneResolvers", check::zone_resolvers(zones, &domain));
     }
-    problems.unless("ForwardOrder", check::forward_order(&raw.forward_order));
+    problems.unless("ForwardPolicy", check::forward_policy(&raw.forward_policy));
     let refresh_seconds = u64::try_from(raw.refresh_seconds).unwrap_or_default();
     if refresh_seconds == 0 {
         problems.add("RefreshSeconds", "must be 1 or more");
@@ -216,20 +216,20 @@ fn discovery(raw: Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Disc
             .filter(|it| *it > 0)
             .unwrap_or(check::USUAL_TIMEOUT),
         set_truncate_bit: raw.set_truncate_bit,
-        recursion_networks: raw.recursion_networks,
-        forward_order: raw.forward_order,
+        allow_recursion: raw.allow_recursion,
+        forward_policy: raw.forward_policy,
         forward_cache_bytes: raw.forward_cache_bytes as usize,
-        forward_questions: raw.forward_questions as usize,
-        forward_sockets: raw.forward_sockets as usize,
-        rate_limit: raw.rate_limit,
+        forward_max_inflight: raw.forward_max_inflight as usize,
+        forward_max_sockets: raw.forward_max_sockets as usize,
+        responses_per_second: raw.responses_per_second,
         healthy_only: raw.healthy_only,
-        staging: raw.staging,
+        include_staging: raw.include_staging,
         framework_ttl: raw.framework_ttl,
         tls_port: raw.tls_port,
         tls_certificate: path(&raw.tls_certificate),
         tls_key: path(&raw.tls_key),
-        secondaries: raw.secondaries,
-        transfer_networks: raw.transfer_networks,
+        also_notify: raw.also_notify,
+        allow_transfer: raw.allow_transfer,
     }
 }
 

@@ -7,6 +7,7 @@ mod file;
 mod load;
 mod mesos_dns;
 mod names;
+mod renamed;
 mod report;
 mod secret;
 mod settings;
@@ -15,8 +16,10 @@ mod workflow;
 pub(crate) use load::{Overrides, admin, load, missing};
 pub(crate) use mesos_dns::{Import, read as read_mesos_dns};
 pub(crate) use names::WORKFLOW;
+pub(crate) use renamed::value as renamed_value;
 pub(crate) use report::{rows, toml};
 pub(crate) use settings::{
-    Apps, Cluster, Discovery, LogFormat, Looker, Oci, OciLogin, Plugins, Settings, Signatures, Store,
+    Apps, CheckRunner, Cluster, Discovery, LogFormat, Oci, OciCredentials, Plugins, Settings, Signatures,
+    Store,
 };
 pub(crate) use workflow::Workflow;

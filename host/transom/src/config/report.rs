@@ -117,7 +117,7 @@ mod tests {
         let file = dir.path().join("t.toml");
         std::fs::write(
             &file,
-            "[cluster]\npassword = \"hunter2\"\n[[plugins.oci.logins]]\nregistry = \"r\"\nuser = \"u\"\npassword = \"hunter2\"\n[store]\nserver = \"redis://me:hunter2@h:1/0\"\n",
+            "[cluster]\npassword = \"hunter2\"\n[[plugins.oci.credentials]]\nregistry = \"r\"\nuser = \"u\"\npassword = \"hunter2\"\n[store]\nserver = \"redis://me:hunter2@h:1/0\"\n",
         )
         .expect("written");
         let (settings, figment) = load(Some(&file), Overrides::default()).expect("valid");
@@ -128,8 +128,10 @@ mod tests {
             .expect("there");
         assert_eq!(password.value, "\"********\"");
         assert!(password.source.ends_with("t.toml"), "{}", password.source);
-        let logins = rows.iter().find(|row| row.key == "plugins.oci.logins");
-        assert!(logins.is_some_and(|row| row.value.contains("********") && row.source.ends_with("t.toml")));
+        let credentials = rows.iter().find(|row| row.key == "plugins.oci.credentials");
+        assert!(
+            credentials.is_some_and(|row| row.value.contains("********") && row.source.ends_with("t.toml"))
+        );
         let master = rows
             .iter()
             .find(|row| row.key == "cluster.master")

@@ -74,8 +74,8 @@ pub(crate) struct Cluster {
     /// `host:port`, several separated by commas, or `zk://[user:password@]h1:2181,h2:2181/path`, or `file:///path` of a
     /// file with one of these in it; redirects to the leader are followed.
     pub(crate) master: String,
-    /// Masters as `host:port` that are asked while ZooKeeper has named none yet.
-    pub(crate) until_zookeeper: Vec<String>,
+    /// Masters as `host:port` that are used until ZooKeeper has named one.
+    pub(crate) fallback_masters: Vec<String>,
     pub(crate) principal: Option<String>,
     pub(crate) username: Option<String>,
     pub(crate) password: Option<Secret>,
@@ -101,7 +101,7 @@ impl Default for Cluster {
     fn default() -> Self {
         Cluster {
             master: "127.0.0.1:5050".into(),
-            until_zookeeper: Vec::new(),
+            fallback_masters: Vec::new(),
             principal: None,
             username: None,
             password: None,
@@ -197,7 +197,11 @@ impl Plugins {
             .into_iter()
             .chain(&mut oci.ca_file)
             .chain(&mut oci.docker_config)
-            .chain(oci.logins.iter_mut().filter_map(|it| it.password_file.as_mut()))
+            .chain(
+                oci.credentials
+                    .iter_mut()
+                    .filter_map(|it| it.password_file.as_mut()),
+            )
             .chain(&mut self.signatures.keys)
     }
 }
@@ -210,13 +214,13 @@ pub(crate) struct Oci {
     pub(crate) refresh_seconds: u64,
     /// Seconds that one component may take.
     pub(crate) timeout_seconds: u64,
-    /// Registries, `host` or `host:port`, that are spoken to without TLS. No other is, loopback included.
-    pub(crate) plain_http: Vec<String>,
+    /// Registries, `host` or `host:port`, that are reached without TLS. All others need TLS, also on loopback.
+    pub(crate) insecure_registries: Vec<String>,
     /// Certificate authorities beside the system's, PEM.
     pub(crate) ca_file: Option<PathBuf>,
-    /// A file as `docker login` writes it, whose passwords are used for the registries that `logins` leaves out.
+    /// A file as `docker login` writes it, whose passwords are used for registries without an entry in `credentials`.
     pub(crate) docker_config: Option<PathBuf>,
-    pub(crate) logins: Vec<OciLogin>,
+    pub(crate) credentials: Vec<OciCredentials>,
 }
 
 impl Default for Oci {
@@ -224,26 +228,26 @@ impl Default for Oci {
         Oci {
             refresh_seconds: 300,
             timeout_seconds: 120,
-            plain_http: Vec::new(),
+            insecure_registries: Vec::new(),
             ca_file: None,
             docker_config: None,
-            logins: Vec::new(),
+            credentials: Vec::new(),
         }
     }
 }
 
-/// `[[plugins.oci.logins]]`: who to be for one registry.
+/// `[[plugins.oci.credentials]]`: user and password for one registry.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct OciLogin {
+pub(crate) struct OciCredentials {
     /// `host` or `host:port`, as sources name it.
     pub(crate) registry: String,
     pub(crate) user: String,
     pub(crate) password: Option<Secret>,
     /// In place of `password`: the file that holds it, and nothing else but a line's end.
     pub(crate) password_file: Option<PathBuf>,
-    /// The host that makes the registry's tokens, where that is another: the password is sent to no other.
-    pub(crate) token_server: Option<String>,
+    /// The host of the registry's token service, if it is another one. The password is sent to these two alone.
+    pub(crate) auth_server: Option<String>,
 }
 
 /// `[plugins.signatures]`: who has to have signed components.
@@ -370,28 +374,28 @@ impl Default for Apps {
     }
 }
 
-/// `[apps.checks]`: who looks at tasks.
+/// `[apps.checks]`: where health checks run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Checks {
-    /// `http` and `tcp` checks: by this host through the probe components, or by the cluster's agents.
-    pub(crate) network: Looker,
-    /// `exec` checks: by the cluster's agents, or by this host through `check-command`.
-    pub(crate) exec: Looker,
+    /// Where `http` and `tcp` checks run: in this daemon, by the probe components, or in the tasks' agents.
+    pub(crate) network_from: CheckRunner,
+    /// Where `exec` checks run: in the tasks' agents, or in this daemon, by `check-command`.
+    pub(crate) exec_from: CheckRunner,
 }
 
 impl Default for Checks {
     fn default() -> Self {
         Checks {
-            network: Looker::Host,
-            exec: Looker::Cluster,
+            network_from: CheckRunner::Daemon,
+            exec_from: CheckRunner::Agent,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Looker {
-    Host,
-    Cluster,
+pub(crate) enum CheckRunner {
+    Daemon,
+    Agent,
 }

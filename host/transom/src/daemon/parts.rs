@@ -13,7 +13,7 @@ use transom_discovery::config::check;
 use transom_web::{Access, AllowedHost};
 
 use super::Ground;
-use crate::config::{self, Looker};
+use crate::config::{self, CheckRunner};
 use crate::{admin, sources};
 
 /// Between two looks at a store that does not answer yet.
@@ -91,7 +91,7 @@ pub(super) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transo
     };
     Ok(transom_cluster::Config {
         masters: masters(&section.master)?,
-        until_zookeeper: section.until_zookeeper.clone(),
+        fallback_masters: section.fallback_masters.clone(),
         principal: section.principal.clone(),
         credentials,
         credential_keys,
@@ -274,13 +274,13 @@ pub(super) fn apps_config(section: config::Apps) -> transom_apps::Config {
         role: section.role,
         env_vars_prefix: section.env_vars_prefix,
         checks: transom_apps::Checks {
-            network: match section.checks.network {
-                Looker::Host => transom_apps::Network::Host,
-                Looker::Cluster => transom_apps::Network::Cluster,
+            network: match section.checks.network_from {
+                CheckRunner::Daemon => transom_apps::Network::Host,
+                CheckRunner::Agent => transom_apps::Network::Cluster,
             },
-            exec: match section.checks.exec {
-                Looker::Host => transom_apps::Exec::Host,
-                Looker::Cluster => transom_apps::Exec::Cluster,
+            exec: match section.checks.exec_from {
+                CheckRunner::Daemon => transom_apps::Exec::Host,
+                CheckRunner::Agent => transom_apps::Exec::Cluster,
             },
         },
         ..transom_apps::Config::default()
@@ -441,7 +441,7 @@ pub(super) fn discovery_config(
     let zookeeper = masters.first().filter(|master| master.starts_with(ZOOKEEPER));
     // For the zone's `master` names. Where ZooKeeper knows the masters they are those it names.
     let named = if zookeeper.is_some() {
-        &cluster.until_zookeeper[..]
+        &cluster.fallback_masters[..]
     } else {
         masters
     };
@@ -491,23 +491,32 @@ pub(super) fn discovery_config(
         resolvers,
         zone_resolvers,
         timeout: section.timeout,
-        forward_order: check::forward_order(&section.forward_order).map_err(checked("forward_order"))?,
+        forward_policy: forward_policy(&section.forward_policy)?,
         forward_cache_bytes: section.forward_cache_bytes,
-        forward_questions: section.forward_questions,
-        forward_sockets: section.forward_sockets,
+        forward_max_inflight: section.forward_max_inflight,
+        forward_max_sockets: section.forward_max_sockets,
         set_truncate_bit: section.set_truncate_bit,
-        recursion_networks: section.recursion_networks,
-        rate_limit: section.rate_limit,
+        allow_recursion: section.allow_recursion,
+        responses_per_second: section.responses_per_second,
         healthy_only: section.healthy_only,
-        staging: section.staging,
+        include_staging: section.include_staging,
         framework_ttl: section.framework_ttl,
         tls_port: section.tls_port,
         tls_certificate: section.tls_certificate,
         tls_key: section.tls_key,
-        secondaries: check::resolvers(&section.secondaries).map_err(checked("secondaries"))?,
-        transfer_networks: section.transfer_networks,
+        also_notify: check::resolvers(&section.also_notify).map_err(checked("also_notify"))?,
+        allow_transfer: section.allow_transfer,
         patience: transom_discovery::source::Patience::default(),
         told: told(cluster, zookeeper, file),
+    })
+}
+
+fn forward_policy(text: &str) -> anyhow::Result<transom_discovery::ForwardPolicy> {
+    check::forward_policy(text).map_err(|what| {
+        match config::renamed_value("discovery.forward_policy", text) {
+            Some(new) => anyhow::anyhow!("discovery.forward_policy: {what}; `{text}` is now `{new}`"),
+            None => anyhow::anyhow!("discovery.forward_policy: {what}"),
+        }
     })
 }
 

@@ -46,7 +46,7 @@ pub(super) fn masters(reserved: &Reserved, client: &Client) {
             None => configured.extend(server(text)),
         }
     }
-    configured.extend(config.until_zookeeper.iter().filter_map(|text| server(text)));
+    configured.extend(config.fallback_masters.iter().filter_map(|text| server(text)));
     let client = client.clone();
     reserved.servers("a master of the cluster, or its ZooKeeper", move || {
         let mut servers = configured.clone();

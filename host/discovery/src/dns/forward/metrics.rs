@@ -1,4 +1,4 @@
-//! What forwarding counts.
+//! Metrics of forwarding.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -65,12 +65,12 @@ fn histogram() -> Histogram {
 pub(super) enum Settled {
     /// From the cache.
     Hit,
-    /// By asking.
+    /// By a resolver.
     Miss,
-    /// With somebody else's question.
-    Joined,
-    /// Not at all: too many at a time.
-    Busy,
+    /// By the reply to an equal query in flight.
+    Coalesced,
+    /// With SERVFAIL: too many queries at a time.
+    Overloaded,
 }
 
 impl Metrics {
@@ -78,29 +78,29 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
-            "transom_discovery_forwarded",
-            "DNS questions for names of others: answered from the cache (hit), by asking (miss), together with an equal one (joined), or refused as too many (busy)",
+            "transom_discovery_forward_requests",
+            "DNS queries for external names, by result: cache hit, miss, coalesced with an equal query in flight, or overloaded",
             metrics.questions.clone(),
         );
         registry.register(
-            "transom_discovery_forwarding",
-            "DNS questions for which a resolver is being waited for",
+            "transom_discovery_forward_inflight",
+            "DNS queries that wait for a resolver",
             metrics.in_flight.clone(),
         );
         registry.register(
             "transom_discovery_upstream_queries",
-            "Queries sent to resolvers, and how they ended",
+            "Queries sent to resolvers, by outcome",
             metrics.asked.clone(),
         );
         registry.register_with_unit(
             "transom_discovery_upstream_latency",
-            "Time that resolvers took to answer",
+            "Time until resolvers answered",
             Unit::Seconds,
             metrics.latency.clone(),
         );
         registry.register(
             "transom_discovery_upstream_healthy",
-            "Whether a resolver answered when it was asked last",
+            "Whether the last query to a resolver was answered",
             metrics.healthy.clone(),
         );
         metrics
@@ -110,8 +110,8 @@ impl Metrics {
         let result = match how {
             Settled::Hit => "hit",
             Settled::Miss => "miss",
-            Settled::Joined => "joined",
-            Settled::Busy => "busy",
+            Settled::Coalesced => "coalesced",
+            Settled::Overloaded => "overloaded",
         };
         self.questions.get_or_create(&Settlement { result }).inc();
     }

@@ -10,7 +10,7 @@ use super::exchange::Failure;
 use super::query::Query;
 use super::reply::Reply;
 use super::upstream::Upstream;
-use super::{Order, Transport};
+use super::{ForwardPolicy, Transport};
 use crate::dns::packet::code;
 
 /// Resolvers that are asked at the same time, at most.
@@ -22,7 +22,7 @@ const OVERALL: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Resolvers {
     pub(super) upstreams: Vec<Arc<Upstream>>,
-    pub(super) order: Order,
+    pub(super) policy: ForwardPolicy,
     /// What each of them gets.
     pub(super) timeout: Duration,
 }
@@ -37,7 +37,7 @@ impl Resolvers {
         };
         let mut waiting = self.sorted(over);
         let mut last = Failure::Silent;
-        if self.order == Order::Parallel {
+        if self.policy == ForwardPolicy::Parallel {
             let first: Vec<_> = waiting.drain(..AT_ONCE.min(waiting.len())).collect();
             match race(&first, query, over, self.timeout).await {
                 Ok(reply) => return Ok(reply),

@@ -10,7 +10,7 @@ use crate::zone::testing::Builder;
 
 fn config(networks: &[&str]) -> Config {
     Config {
-        transfer_networks: networks.iter().map(|net| net.parse().unwrap()).collect(),
+        allow_transfer: networks.iter().map(|net| net.parse().unwrap()).collect(),
         ..Config::default()
     }
     .checked()

@@ -91,7 +91,7 @@ async fn explained(error: PushError, registries: &Registries) -> anyhow::Error {
     }
     anyhow::anyhow!(
         "{error}. {registry} answers without TLS, which is not used unless it is asked for: add `--plain-http {registry}`, or name it in \
-         `plugins.oci.plain_http` of the configuration"
+         `plugins.oci.insecure_registries` of the configuration"
     )
     .context(Unavailable)
 }

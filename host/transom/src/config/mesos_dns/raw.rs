@@ -8,6 +8,7 @@ use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::super::renamed;
 use super::Problems;
 
 /// The keys in mesos-dns's order, then those that are ours.
@@ -56,21 +57,21 @@ pub(super) struct Raw {
     pub(super) reverse_dns_on: bool,
     pub(super) resolv_subnet_first: bool,
 
-    pub(super) recursion_networks: Vec<IpNet>,
-    pub(super) forward_order: String,
+    pub(super) allow_recursion: Vec<IpNet>,
+    pub(super) forward_policy: String,
     pub(super) forward_cache_bytes: u32,
-    pub(super) forward_questions: u32,
-    pub(super) forward_sockets: u32,
-    pub(super) rate_limit: u32,
+    pub(super) forward_max_inflight: u32,
+    pub(super) forward_max_sockets: u32,
+    pub(super) responses_per_second: u32,
     pub(super) healthy_only: bool,
-    pub(super) staging: bool,
+    pub(super) include_staging: bool,
     pub(super) framework_ttl: BTreeMap<String, u32>,
     pub(super) weight_label: String,
     pub(super) tls_port: Option<u16>,
     pub(super) tls_certificate: String,
     pub(super) tls_key: String,
-    pub(super) secondaries: Vec<String>,
-    pub(super) transfer_networks: Vec<IpNet>,
+    pub(super) also_notify: Vec<String>,
+    pub(super) allow_transfer: Vec<IpNet>,
 }
 
 /// Not shown: it holds a secret.
@@ -129,21 +130,21 @@ impl Default for Raw {
             iam_config_file: none(),
             reverse_dns_on: false,
             resolv_subnet_first: false,
-            recursion_networks: transom_discovery::Config::private_networks(),
-            forward_order: "ordered".into(),
+            allow_recursion: transom_discovery::Config::private_networks(),
+            forward_policy: "sequential".into(),
             forward_cache_bytes: 16 << 20,
-            forward_questions: 4096,
-            forward_sockets: 512,
-            rate_limit: 0,
+            forward_max_inflight: 4096,
+            forward_max_sockets: 512,
+            responses_per_second: 0,
             healthy_only: false,
-            staging: false,
+            include_staging: false,
             framework_ttl: BTreeMap::new(),
             weight_label: none(),
             tls_port: None,
             tls_certificate: none(),
             tls_key: none(),
-            secondaries: Vec::new(),
-            transfer_networks: Vec::new(),
+            also_notify: Vec::new(),
+            allow_transfer: Vec::new(),
         }
     }
 }
@@ -238,14 +239,14 @@ impl Raw {
 
     fn set_ours(&mut self, folded: &str, entry: &mut Entry<'_>) {
         match folded {
-            "recursionnetworks" => entry.to(&mut self.recursion_networks),
-            "forwardorder" => entry.to(&mut self.forward_order),
+            "allowrecursion" => entry.to(&mut self.allow_recursion),
+            "forwardpolicy" => entry.to(&mut self.forward_policy),
             "forwardcachebytes" => entry.to(&mut self.forward_cache_bytes),
-            "forwardquestions" => entry.to(&mut self.forward_questions),
-            "forwardsockets" => entry.to(&mut self.forward_sockets),
-            "ratelimit" => entry.to(&mut self.rate_limit),
+            "forwardmaxinflight" => entry.to(&mut self.forward_max_inflight),
+            "forwardmaxsockets" => entry.to(&mut self.forward_max_sockets),
+            "responsespersecond" => entry.to(&mut self.responses_per_second),
             "healthyonly" => entry.to(&mut self.healthy_only),
-            "staging" => entry.to(&mut self.staging),
+            "includestaging" => entry.to(&mut self.include_staging),
             "frameworkttl" => entry.to(&mut self.framework_ttl),
             "weightlabel" => entry.to(&mut self.weight_label),
             "tlsport" => {
@@ -255,14 +256,16 @@ impl Raw {
             }
             "tlscertificate" => entry.to(&mut self.tls_certificate),
             "tlskey" => entry.to(&mut self.tls_key),
-            "secondaries" => entry.to(&mut self.secondaries),
-            "transfernetworks" => entry.to(&mut self.transfer_networks),
+            "alsonotify" => entry.to(&mut self.also_notify),
+            "allowtransfer" => entry.to(&mut self.allow_transfer),
             // The file's own path, which mesos-dns writes into what it shows.
             "file" => {}
-            _ => entry.notes.push(format!(
-                "`{}` is no key that anybody knows; it is ignored",
-                entry.key
-            )),
+            _ => match renamed::mesos_dns_key(entry.key) {
+                Some(new) => entry.problems.add(entry.key, format_args!("is now {new}")),
+                None => entry
+                    .notes
+                    .push(format!("`{}` is not a known key and is ignored", entry.key)),
+            },
         }
     }
 }

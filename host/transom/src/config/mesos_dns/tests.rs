@@ -26,7 +26,7 @@ fn a_file_says_what_it_said_to_mesos_dns() {
     let (cluster, discovery) = (import.cluster, import.discovery);
     assert_eq!(import.notes, [""; 0]);
     assert_eq!(cluster.master, "zk://h:2181/mesos");
-    assert_eq!(cluster.until_zookeeper, ["10.0.0.1:5050"]);
+    assert_eq!(cluster.fallback_masters, ["10.0.0.1:5050"]);
     assert_eq!(
         (cluster.state_timeout_seconds, cluster.detection_timeout_seconds),
         (8, 9)
@@ -87,7 +87,7 @@ fn both_pairs_of_names_are_known() {
 #[test]
 fn what_is_taken_but_odd_is_noted() {
     for (keys, expected) in [
-        (json!({"bogus": 1}), "`bogus` is no key"),
+        (json!({"bogus": 1}), "`bogus` is not a known key"),
         (json!({"ttl": -1}), "TTL is -1"),
         (json!({"MesosHTTPSOn": true}), "nobody verifies"),
         (

@@ -58,23 +58,23 @@ pub(crate) struct Discovery {
     /// Seconds that one resolver may take.
     pub(crate) timeout: u64,
     /// In which order they are asked: ordered (one after the other) or parallel (four at a time).
-    pub(crate) forward_order: String,
+    pub(crate) forward_policy: String,
     /// Bytes of their replies that are kept; 0: none.
     pub(crate) forward_cache_bytes: usize,
     /// Questions that may be waiting for them.
-    pub(crate) forward_questions: usize,
+    pub(crate) forward_max_inflight: usize,
     /// Sockets to them that may be open.
-    pub(crate) forward_sockets: usize,
+    pub(crate) forward_max_sockets: usize,
     /// Whether answers that were cut say so.
     pub(crate) set_truncate_bit: bool,
     /// Whose questions are looked up elsewhere; private networks, unless it is said otherwise.
-    pub(crate) recursion_networks: Vec<IpNet>,
+    pub(crate) allow_recursion: Vec<IpNet>,
     /// Answers over UDP a second and source network; 0: no limit.
-    pub(crate) rate_limit: u32,
+    pub(crate) responses_per_second: u32,
     /// Whether unhealthy tasks are left out.
     pub(crate) healthy_only: bool,
     /// Whether tasks that are about to run have records too.
-    pub(crate) staging: bool,
+    pub(crate) include_staging: bool,
     /// Seconds that answers about a framework's tasks may be kept, by its name.
     pub(crate) framework_ttl: BTreeMap<String, u32>,
     /// DNS over TLS, with its certificate and key (PEM).
@@ -85,9 +85,9 @@ pub(crate) struct Discovery {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_key: Option<PathBuf>,
     /// Name servers that are told when the zone has changed.
-    pub(crate) secondaries: Vec<String>,
+    pub(crate) also_notify: Vec<String>,
     /// Who may have the whole zone over DNS.
-    pub(crate) transfer_networks: Vec<IpNet>,
+    pub(crate) allow_transfer: Vec<IpNet>,
 }
 
 impl Default for Discovery {
@@ -119,21 +119,21 @@ impl Default for Discovery {
             resolvers: Vec::new(),
             zone_resolvers: BTreeMap::new(),
             timeout: 5,
-            forward_order: "ordered".into(),
+            forward_policy: "sequential".into(),
             forward_cache_bytes: 16 << 20,
-            forward_questions: 4096,
-            forward_sockets: 512,
+            forward_max_inflight: 4096,
+            forward_max_sockets: 512,
             set_truncate_bit: true,
-            recursion_networks: transom_discovery::Config::private_networks(),
-            rate_limit: 0,
+            allow_recursion: transom_discovery::Config::private_networks(),
+            responses_per_second: 0,
             healthy_only: false,
-            staging: false,
+            include_staging: false,
             framework_ttl: BTreeMap::new(),
             tls_port: None,
             tls_certificate: None,
             tls_key: None,
-            secondaries: Vec::new(),
-            transfer_networks: Vec::new(),
+            also_notify: Vec::new(),
+            allow_transfer: Vec::new(),
         }
     }
 }
