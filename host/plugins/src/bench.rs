@@ -6,18 +6,18 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 use crate::{
+    agent_mirror::AgentMirror,
     engine::{
         Engine, Live, Reply, World, link,
         worlds::matcher::{Job, Matcher, Question},
     },
-    fleet_copy::FleetCopy,
     health::Health,
     health::Probation,
     limits::Limits,
     manifest::Manifest,
     metrics::Stats,
     plugin::{Meta, Post},
-    types::matcher::{Agent, Candidate, Condition, Task, Verdict},
+    types::matcher::{Agent, Candidate, Constraint, Task, Verdict},
 };
 
 /// A compiled matcher with one warm instance.
@@ -26,7 +26,7 @@ pub struct Direct {
     pre: <Matcher as World>::Pre,
     meta: Arc<Meta>,
     live: Live<Matcher>,
-    fleet: Arc<FleetCopy>,
+    agent_set: Arc<AgentMirror>,
 }
 
 impl std::fmt::Debug for Direct {
@@ -54,30 +54,30 @@ impl Direct {
             pre,
             meta,
             live,
-            fleet: Arc::new(FleetCopy::new(None)),
+            agent_set: Arc::new(AgentMirror::new(None)),
         })
     }
 
     /// Changes an agent; the instance hears of it with the next question, in a call of its own.
     pub fn update(&mut self, agent: Agent) {
-        self.fleet.update(vec![agent], Vec::new());
+        self.agent_set.update(vec![agent], Vec::new());
     }
 
     /// One question of the warm instance.
-    pub async fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, String> {
+    pub async fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, String> {
         let question = Question {
-            fleet: Arc::clone(&self.fleet),
+            agent_set: Arc::clone(&self.agent_set),
             task: task.clone(),
             candidates: candidates.to_vec(),
         };
-        ask(&mut self.live, |reply| Job::Judge { question, reply }).await
+        ask(&mut self.live, |reply| Job::Evaluate { question, reply }).await
     }
 
-    /// One call of an instance made for it: instantiated, configured, asked about conditions, dropped.
-    pub async fn check_once(&mut self, conditions: &[Condition]) -> Result<usize, String> {
+    /// One call of an instance made for it: instantiated, configured, asked about constraints, dropped.
+    pub async fn validate_once(&mut self, constraints: &[Constraint]) -> Result<usize, String> {
         let mut live = configured(&self.engine, &self.pre, &self.meta).await?;
-        let conditions = conditions.to_vec();
-        let errors = ask(&mut live, |reply| Job::Check { conditions, reply }).await?;
+        let constraints = constraints.to_vec();
+        let errors = ask(&mut live, |reply| Job::Validate { constraints, reply }).await?;
         Ok(errors.len())
     }
 }

@@ -390,7 +390,7 @@ impl Directory {
     fn files_of(&self, name: &str) -> Option<String> {
         let line = self.lines.get(name)?;
         let fingerprint: Fingerprint = if self.is_pending(name) {
-            line.judged
+            line.evaluated
         } else {
             line.fingerprint
         }?;

@@ -51,7 +51,7 @@ pub(crate) enum Remedy {
     /// The version before it serves again.
     Return,
     /// Nothing of this plugin serves.
-    Park,
+    Disable,
     /// It answered beside the version that serves, and may take its place.
     Promote,
 }

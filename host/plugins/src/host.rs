@@ -11,6 +11,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     admission::Desk,
+    agent_set::AgentSet,
     attempt,
     cache::Cache,
     config::Config,
@@ -24,7 +25,6 @@ use crate::{
         },
     },
     error::{CallError, Error, OrderError, Result},
-    fleet::Fleet,
     history::{self, History},
     kept::KeptFiles,
     lanes::{self, Lanes},
@@ -213,31 +213,31 @@ impl Plugins {
         done.await.unwrap_or(Err(OrderError::Stopped))
     }
 
-    /// An empty fleet. `home_region` is the master's own.
-    pub fn fleet(&self, home_region: Option<String>) -> Fleet {
-        Fleet::new(Arc::clone(&self.0.points), home_region)
+    /// An empty agent set. `home_region` is the master's own.
+    pub fn agent_set(&self, home_region: Option<String>) -> AgentSet {
+        AgentSet::new(Arc::clone(&self.0.points), home_region)
     }
 
-    /// What is wrong with these conditions. Empty: nothing.
-    pub async fn check_conditions(
+    /// What is wrong with these constraints. Empty: nothing.
+    pub async fn validate_constraints(
         &self,
-        conditions: &[matcher::Condition],
-    ) -> Result<Vec<matcher::ConditionError>, CallError> {
+        constraints: &[matcher::Constraint],
+    ) -> Result<Vec<matcher::ConstraintError>, CallError> {
         let Answering::Version(pair) = self.0.points.matcher()? else {
             return Ok(Vec::new());
         };
         let version = &pair.version;
         let _in_flight = version.meta.enter()?;
-        let conditions = conditions.to_vec();
-        let sampled = pair.sampled().map(|shadow| (shadow, conditions.clone()));
+        let constraints = constraints.to_vec();
+        let sampled = pair.sampled().map(|shadow| (shadow, constraints.clone()));
         let errors = version
-            .ask(&mut version.least_loaded(), |reply| MatcherJob::Check {
-                conditions,
+            .ask(&mut version.least_loaded(), |reply| MatcherJob::Validate {
+                constraints,
                 reply,
             })
             .await?;
-        if let Some((shadow, conditions)) = sampled {
-            shadow.offer(MatcherSample::Check(conditions, errors.clone()));
+        if let Some((shadow, constraints)) = sampled {
+            shadow.offer(MatcherSample::Validate(constraints, errors.clone()));
         }
         Ok(errors)
     }

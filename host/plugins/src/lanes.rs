@@ -19,7 +19,7 @@ use std::{
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
 
-/// Processor time after which a call goes on in the slow lane. Ten thousand agents are judged within it.
+/// Processor time after which a call goes on in the slow lane. Ten thousand agents are evaluated within it.
 pub(crate) const SOON: Duration = Duration::from_millis(2);
 /// Times that a task has to have been quick in the slow lane to come back.
 const QUICK: u32 = 16;

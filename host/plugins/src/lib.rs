@@ -20,7 +20,7 @@
 //!
 //! The crate, from the outside in; each line uses the lines below it:
 //!
-//! * `host` ([`Plugins`]), `fleet`, `views`, `attempt`: asking, and what is kept between two questions
+//! * `host` ([`Plugins`]), `agent_set`, `views`, `attempt`: asking, and what is kept between two questions
 //! * `directory`, `admission`, `imports`, `schema`, `selftest`, `points`, `table`: from files to versions that serve, and from an extension
 //!   point to one of them
 //! * `sources`, `trust`: components from registries, and who has to have signed what is admitted
@@ -46,6 +46,8 @@
 )]
 
 mod admission;
+mod agent_mirror;
+mod agent_set;
 mod attempt;
 #[cfg(feature = "bench")]
 pub mod bench;
@@ -55,8 +57,6 @@ mod directory;
 mod engine;
 mod error;
 mod fault;
-mod fleet;
-mod fleet_copy;
 mod grants;
 mod guest_log;
 mod health;
@@ -109,9 +109,9 @@ pub use types::{bootstrap, probe};
 pub mod matcher {
     //! Which agents may run a task: what is asked of the `attribute-matcher` component.
     //!
-    //! A [`Fleet`] holds the agents, the other types mirror the WIT package `transom:matcher`.
+    //! An [`AgentSet`] holds the agents, the other types mirror the WIT package `transom:matcher`.
 
-    pub use crate::{fleet::Fleet, types::matcher::*};
+    pub use crate::{agent_set::AgentSet, types::matcher::*};
 }
 
 pub mod events {

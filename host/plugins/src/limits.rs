@@ -25,7 +25,7 @@ pub enum Instances {
     /// So many are kept, and each answers one call after the other.
     Kept(usize),
     /// Each call has a fresh one, configured before it and dropped after it; each attempt of a probe has one to its end. No more than 32 at once,
-    /// others wait. What is held between two calls (a fleet, a view) is handed over again with each.
+    /// others wait. What is held between two calls (an agent set, a view) is handed over again with each.
     PerCall,
 }
 

@@ -30,7 +30,7 @@
 //! ```
 //!
 //! With `instances = "per-call"` nothing of one call is left for the next. That has its price: each call makes and configures an instance,
-//! under the limits of a call; a matcher is handed the whole fleet with each question (15 ms for 10,000 agents), a filter opens its query with
+//! under the limits of a call; a matcher is handed the whole agent set with each question (15 ms for 10,000 agents), a filter opens its query with
 //! each batch, and a probe's attempt keeps its instance while the host does its input and output, so that no more than 32 look at once. Calls
 //! beyond 32 wait, and are told that the plugin is busy when they waited for `wall-clock`.
 
@@ -90,7 +90,7 @@ pub(crate) enum Promote {
     Manual(ShadowPlan),
 }
 
-/// How a version answers beside the one that serves.
+/// When a shadow version is promoted automatically, and how many calls it receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShadowPlan {
     pub(crate) time: Duration,

@@ -16,7 +16,7 @@ use crate::{
     types::probe::Kind,
 };
 
-/// What every question begins with. Shared by the host's handle and by the fleets and views that it gave out.
+/// What every question begins with. Shared by the host's handle and by the agent sets and views that it gave out.
 pub(crate) struct Points {
     pub(crate) config: Arc<Config>,
     pub(crate) table: Arc<ArcSwap<Table>>,

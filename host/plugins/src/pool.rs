@@ -35,7 +35,7 @@ use owner::Owner;
 
 /// Jobs that may wait for one instance; callers beyond that wait to enqueue, in order.
 const QUEUE: usize = 256;
-/// A caller stays with the instance that knows its fleet or view unless another has so many fewer jobs.
+/// A caller stays with the instance that knows its agent set or view unless another has so many fewer jobs.
 const AFFINITY: usize = 8;
 /// Digits of a digest that tell a component from another of the same version.
 const SHORT_DIGEST: usize = 8;

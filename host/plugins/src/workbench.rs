@@ -6,7 +6,7 @@
 //! manifest's documentation.
 //!
 //! Cases of [`Workbench::test`] get an instance each, so that one that traps harms no other and the memory shown is its own. Those of
-//! [`Workbench::bench`] are put to one warm instance again and again; views and fleets stay loaded, as they do in service.
+//! [`Workbench::bench`] are put to one warm instance again and again; views and agent sets stay loaded, as they do in service.
 
 mod bench;
 mod cases;

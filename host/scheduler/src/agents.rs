@@ -173,7 +173,7 @@ pub fn as_matched(handle: u32, info: &v1::AgentInfo) -> Agent {
         region,
         zone,
         attributes: info.attributes.iter().filter_map(attribute).collect(),
-        extra: Vec::new(),
+        extensions: Vec::new(),
     }
 }
 
@@ -185,7 +185,7 @@ fn describe(handle: u32, place: &AgentPlace, attributes: &[v1::Attribute]) -> Ag
         region: place.region.clone(),
         zone: place.zone.clone(),
         attributes: attributes.iter().filter_map(attribute).collect(),
-        extra: Vec::new(),
+        extensions: Vec::new(),
     }
 }
 

@@ -56,7 +56,7 @@ impl Arbiter {
         candidates: &[Candidate],
     ) -> Result<Vec<Verdict>, String> {
         self.rests()?;
-        let verdicts = self.matcher.judge(task, candidates).await;
+        let verdicts = self.matcher.evaluate(task, candidates).await;
         verdicts.map_err(|error| self.failed(chain(&error)))
     }
 

@@ -51,7 +51,7 @@ fn request(settings: &Value, endpoint: Option<Endpoint>) -> Request {
         settings: settings.to_string(),
         previous: None,
         timeout: Duration::from_secs(10),
-        extra: Vec::new(),
+        extensions: Vec::new(),
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Line {
     /// Of the files as they were last looked at, their admission may be under way; none where they could not be read.
     pub(super) fingerprint: Option<Fingerprint>,
     /// Of the files that were admitted or refused last.
-    pub(super) judged: Option<Fingerprint>,
+    pub(super) evaluated: Option<Fingerprint>,
     /// When they are to be looked at again although they did not change.
     pub(super) again: Option<Again>,
     /// The version that serves, or that served when it was parked.
@@ -69,7 +69,7 @@ struct Case {
 }
 
 impl Case {
-    async fn judged(self) -> Judged {
+    async fn evaluated(self) -> Judged {
         let restored = match &self.standing {
             Some((record, compared)) => {
                 let admitted =
@@ -155,7 +155,7 @@ impl Directory {
             standing: self.standing(name, found),
             stats: self.metrics.trial(name),
         };
-        let task = self.begin_aside(name, async { Came::Judged(case.judged().await) });
+        let task = self.begin_aside(name, async { Came::Judged(case.evaluated().await) });
         let admission = Admission {
             task,
             files: found,
@@ -186,14 +186,14 @@ impl Directory {
                 let _ = table.admitting.remove(&name);
             });
             if let Some(admission) = admission {
-                let judged = match came {
-                    Some(Came::Judged(judged)) => judged,
+                let evaluated = match came {
+                    Some(Came::Judged(evaluated)) => evaluated,
                     _ => Judged {
                         restored: None,
                         files: Some(Err(Refused::Unfinished(Unfinished::Broke))),
                     },
                 };
-                self.judged(&name, admission, judged).await;
+                self.evaluated(&name, admission, evaluated).await;
             }
         } else if self.returns.get(&name).is_some_and(|it| it.task.is(ticket))
             && let Some(order) = self.returns.remove(&name)
@@ -207,15 +207,15 @@ impl Directory {
         // Else it was given up.
     }
 
-    async fn judged(&mut self, name: &str, admission: Admission, judged: Judged) {
+    async fn evaluated(&mut self, name: &str, admission: Admission, evaluated: Judged) {
         if self.imports_before(name) != admission.before {
             // Another version serves than the one that it was measured by: once more, and compiled already.
             self.put_off(name, Patience::Now);
             return;
         }
         let line = self.lines.entry(name.to_owned()).or_default();
-        line.judged = Some(admission.files);
-        match judged.restored {
+        line.evaluated = Some(admission.files);
+        match evaluated.restored {
             Some(Ok(admitted)) => {
                 let facts = admitted.facts.clone();
                 self.begin(name, admitted, None);
@@ -231,7 +231,7 @@ impl Directory {
             ),
             None => {}
         }
-        let refused = match judged.files {
+        let refused = match evaluated.files {
             Some(Ok(admitted)) => self.serve(name, admitted).await.err(),
             Some(Err(refused)) => Some(refused),
             None => None,

@@ -53,12 +53,12 @@ fn extension_point(world: WorldName) -> (&'static str, &'static [&'static str]) 
         WorldName::AttributeMatcher => (
             "transom:matcher/matcher@0.1.0",
             &[
-                "check",
-                "fleet",
-                "[constructor]fleet",
-                "[method]fleet.update",
-                "[method]fleet.judge",
-                "[method]fleet.place",
+                "validate",
+                "agent-set",
+                "[constructor]agent-set",
+                "[method]agent-set.update",
+                "[method]agent-set.evaluate",
+                "[method]agent-set.place",
             ],
         ),
         WorldName::BootstrapHandler => ("transom:bootstrap/bootstrap@0.1.0", &["prepare"]),

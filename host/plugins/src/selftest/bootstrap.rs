@@ -95,7 +95,7 @@ impl Tested for Bootstrap {
             digest: hex(&Sha256::digest(&case.script)),
             environment: case.environment.into_iter().collect(),
             arguments: case.arguments,
-            extra: Vec::new(),
+            extensions: Vec::new(),
         };
         let script = case.script.into_bytes();
         Ok(Ready {

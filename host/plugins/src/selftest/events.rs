@@ -82,7 +82,7 @@ impl Tested for Filter {
             event_types: case.event_types,
             expression: case.filter,
             principal: None,
-            extra: Vec::new(),
+            extensions: Vec::new(),
         };
         let id = NEXT.fetch_add(1, Relaxed);
         let question = Question {

@@ -195,7 +195,7 @@ fn request(case: &Case) -> Result<Request, String> {
         settings: serde_json::Value::Object(case.settings.clone()).to_string(),
         previous: None,
         timeout: Duration::from_secs(20),
-        extra: Vec::new(),
+        extensions: Vec::new(),
     })
 }
 

@@ -19,7 +19,7 @@ use crate::{
     types::{
         bootstrap::{Context, Prepared, Refusal},
         events::{Decision, Event},
-        matcher::{Condition, ConditionError, Verdict},
+        matcher::{Constraint, ConstraintError, Verdict},
         probe::Request,
         step::{Answer, Step},
     },
@@ -62,9 +62,9 @@ fn compared_lists<T: PartialEq + Debug>(
 }
 
 pub(crate) enum MatcherSample {
-    Check(Vec<Condition>, Vec<ConditionError>),
-    /// With the fleet's revision when it was asked.
-    Judge(Question, u64, Vec<Verdict>),
+    Validate(Vec<Constraint>, Vec<ConstraintError>),
+    /// With the agent set's revision when it was asked.
+    Evaluate(Question, u64, Vec<Verdict>),
     Place(Question, u64, u32, Vec<u32>),
 }
 
@@ -73,30 +73,30 @@ impl Shadowed for Matcher {
 
     async fn compare(version: &Version<Self>, sample: MatcherSample) -> Result<Compared, CallError> {
         match sample {
-            MatcherSample::Check(conditions, serving) => {
-                let question = format!("check {}", shown(&conditions));
+            MatcherSample::Validate(constraints, serving) => {
+                let question = format!("validate {}", shown(&constraints));
                 let beside = version
-                    .ask(&mut version.least_loaded(), |reply| MatcherJob::Check {
-                        conditions,
+                    .ask(&mut version.least_loaded(), |reply| MatcherJob::Validate {
+                        constraints,
                         reply,
                     })
                     .await?;
-                // Which conditions are wrong matters, not how that is said.
-                let wrong = |errors: &[ConditionError]| {
-                    let mut wrong: Vec<u32> = errors.iter().map(|it| it.condition).collect();
+                // Which constraints are wrong matters, not how that is said.
+                let wrong = |errors: &[ConstraintError]| {
+                    let mut wrong: Vec<u32> = errors.iter().map(|it| it.constraint).collect();
                     wrong.sort_unstable();
                     wrong.dedup();
                     wrong
                 };
                 Ok(compared(|| question, &wrong(&serving), &wrong(&beside)))
             }
-            MatcherSample::Judge(question, revision, serving) => {
-                let (fleet, asked) = (Arc::clone(&question.fleet), question.clone());
-                let mut seat = version.near(fleet.id() as usize);
+            MatcherSample::Evaluate(question, revision, serving) => {
+                let (agent_set, asked) = (Arc::clone(&question.agent_set), question.clone());
+                let mut seat = version.near(agent_set.id() as usize);
                 let beside = version
-                    .ask(&mut seat, |reply| MatcherJob::Judge { question, reply })
+                    .ask(&mut seat, |reply| MatcherJob::Evaluate { question, reply })
                     .await?;
-                if fleet.revision() != revision {
+                if agent_set.revision() != revision {
                     return Ok(Compared::Stale);
                 }
                 let agent = |at: usize| asked.candidates.get(at).map(|it| it.agent);
@@ -107,8 +107,8 @@ impl Shadowed for Matcher {
                 ))
             }
             MatcherSample::Place(question, revision, count, serving) => {
-                let (fleet, task) = (Arc::clone(&question.fleet), question.task.clone());
-                let mut seat = version.near(fleet.id() as usize);
+                let (agent_set, task) = (Arc::clone(&question.agent_set), question.task.clone());
+                let mut seat = version.near(agent_set.id() as usize);
                 let beside = version
                     .ask(&mut seat, |reply| MatcherJob::Place {
                         question,
@@ -116,7 +116,7 @@ impl Shadowed for Matcher {
                         reply,
                     })
                     .await?;
-                if fleet.revision() != revision {
+                if agent_set.revision() != revision {
                     return Ok(Compared::Stale);
                 }
                 Ok(compared(

@@ -69,7 +69,7 @@ async fn what_is_held_is_handed_over_with_each_call() {
         body: "{}".into(),
     });
     let expected = [Decision::Replace("{\"mark\":\"x\"}".into()), Decision::Drop];
-    let mut fleet = site.plugins.fleet(None);
+    let mut agent_set = site.plugins.agent_set(None);
     let agent = |handle| Agent {
         handle,
         id: format!("agent-{handle}"),
@@ -77,13 +77,15 @@ async fn what_is_held_is_handed_over_with_each_call() {
         region: None,
         zone: None,
         attributes: vec![],
-        extra: vec![],
+        extensions: vec![],
     };
     for handle in 1..4 {
         assert_eq!(view.decide(&events).await.unwrap(), expected);
-        fleet.update(vec![agent(handle)], vec![]);
-        let candidates: Vec<_> = (1..=handle).map(|agent| Candidate { agent, room: 1 }).collect();
-        let verdicts = fleet.judge(&Task::default(), &candidates).await.unwrap();
+        agent_set.update(vec![agent(handle)], vec![]);
+        let candidates: Vec<_> = (1..=handle)
+            .map(|agent| Candidate { agent, capacity: 1 })
+            .collect();
+        let verdicts = agent_set.evaluate(&Task::default(), &candidates).await.unwrap();
         assert_eq!(verdicts, vec![Verdict::Fits; handle as usize]);
     }
     for name in ["odd-events", "attributes"] {

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use transom_plugins::{
     Change, Config, OrderError, Outcome as Came, Shadow,
     events::{Decision, Event, Query},
-    matcher::{Agent, Candidate, Condition, Task},
+    matcher::{Agent, Candidate, Constraint, Task},
     probe::{Endpoint, Outcome},
 };
 
@@ -259,7 +259,7 @@ async fn filters_and_matchers_are_compared_too() {
         ("Some(Pass)", "Some(Drop)")
     );
 
-    let mut fleet = site.plugins.fleet(None);
+    let mut agent_set = site.plugins.agent_set(None);
     let agent = Agent {
         handle: 1,
         id: "a".into(),
@@ -267,19 +267,25 @@ async fn filters_and_matchers_are_compared_too() {
         region: None,
         zone: None,
         attributes: vec![],
-        extra: vec![],
+        extensions: vec![],
     };
-    fleet.update(vec![agent], vec![]);
+    agent_set.update(vec![agent], vec![]);
     let task = Task {
         run_spec: "/a".into(),
         instances: 1,
-        conditions: vec![Condition::Expression("gpu:true".into())],
+        constraints: vec![Constraint::Expression("gpu:true".into())],
         ..Task::default()
     };
-    let candidates = [Candidate { agent: 1, room: 1 }];
-    site.plugins.check_conditions(&task.conditions).await.unwrap();
-    fleet.judge(&task, &candidates).await.unwrap();
-    fleet.place(&task, &candidates, 1).await.unwrap();
+    let candidates = [Candidate {
+        agent: 1,
+        capacity: 1,
+    }];
+    site.plugins
+        .validate_constraints(&task.constraints)
+        .await
+        .unwrap();
+    agent_set.evaluate(&task, &candidates).await.unwrap();
+    agent_set.place(&task, &candidates, 1).await.unwrap();
     let agreed = compared(&site, "attributes", 3).await;
     assert_eq!((agreed.compared, agreed.differences, agreed.failures), (3, 0, 0));
     site.stop().await;

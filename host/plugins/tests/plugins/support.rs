@@ -289,7 +289,7 @@ pub(crate) fn request(at: Option<&Endpoint>) -> Request {
         settings: "{}".into(),
         previous: None,
         timeout: Duration::from_secs(30),
-        extra: vec![],
+        extensions: vec![],
     }
 }
 

@@ -108,7 +108,7 @@ async fn views_reopen_on_the_new_version() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_component_taken_away_stops_its_function() {
     let site = Site::with(&[("attributes", "attributes", None)]).await;
-    assert_eq!(site.plugins.check_conditions(&[]).await, Ok(vec![]));
+    assert_eq!(site.plugins.validate_constraints(&[]).await, Ok(vec![]));
     let change = site
         .change(|| std::fs::remove_file(site.dir.path().join("attributes.wasm")).unwrap())
         .await;
@@ -118,7 +118,7 @@ async fn a_component_taken_away_stops_its_function() {
             name: "attributes".into()
         }
     );
-    let error = site.plugins.check_conditions(&[]).await.unwrap_err();
+    let error = site.plugins.validate_constraints(&[]).await.unwrap_err();
     let dir = site.dir.path().to_owned();
     assert_eq!(
         error,

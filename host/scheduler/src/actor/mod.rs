@@ -256,7 +256,7 @@ impl Actor {
         let now = Instant::now();
         self.pool.clear();
         self.appetite.subscribed(now);
-        self.arbiter.replace(self.matchers.fleet(up.home_region));
+        self.arbiter.replace(self.matchers.agent_set(up.home_region));
         self.agents.all_is_news();
         self.caller = Some(up.caller);
         // In the turn that follows all live tasks are asked about, and whatever else the cluster knows.

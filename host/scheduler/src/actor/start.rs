@@ -89,7 +89,7 @@ impl Parts {
             news,
         };
         let failures = metrics.matcher_failures.clone();
-        let arbiter = Arbiter::new(self.matchers.fleet(None), times.matcher, failures);
+        let arbiter = Arbiter::new(self.matchers.agent_set(None), times.matcher, failures);
         let now = Instant::now();
         let mut actor = Actor {
             roles,

@@ -1,4 +1,4 @@
-//! Guest resources that stand for something of the host's (a fleet, a view), and go when that is gone.
+//! Guest resources that stand for something of the host's (an agent set, a view), and go when that is gone.
 
 use std::{
     collections::HashMap,

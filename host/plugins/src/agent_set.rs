@@ -1,4 +1,4 @@
-//! [`Fleet`]: questions about agents, on a copy of them that the host keeps.
+//! [`AgentSet`]: questions about agents, on a copy of them that the host keeps.
 //!
 //! The copy inside an instance is loaded when first needed, kept up to date with what changed, and loaded again after the instance or
 //! the plugin is replaced.
@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use crate::{
+    agent_mirror::AgentMirror,
     engine::worlds::matcher::{Job, Question},
     error::CallError,
-    fleet_copy::FleetCopy,
     points::{Answering, Points},
     shadow::MatcherSample,
     types::matcher::{Agent, Candidate, Task, Verdict},
@@ -16,16 +16,16 @@ use crate::{
 
 /// The agents that one framework knows, as the host keeps them. Owned by one scheduler; asks one question at a time.
 #[derive(Debug)]
-pub struct Fleet {
+pub struct AgentSet {
     points: Arc<Points>,
-    copy: Arc<FleetCopy>,
+    copy: Arc<AgentMirror>,
 }
 
-impl Fleet {
-    pub(crate) fn new(points: Arc<Points>, home_region: Option<String>) -> Fleet {
-        Fleet {
+impl AgentSet {
+    pub(crate) fn new(points: Arc<Points>, home_region: Option<String>) -> AgentSet {
+        AgentSet {
             points,
-            copy: Arc::new(FleetCopy::new(home_region)),
+            copy: Arc::new(AgentMirror::new(home_region)),
         }
     }
 
@@ -45,7 +45,11 @@ impl Fleet {
     }
 
     /// For each candidate, in order, whether one more instance may go there.
-    pub async fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
+    pub async fn evaluate(
+        &mut self,
+        task: &Task,
+        candidates: &[Candidate],
+    ) -> Result<Vec<Verdict>, CallError> {
         let Answering::Version(pair) = self.points.matcher()? else {
             return Ok(vec![Verdict::Fits; candidates.len()]);
         };
@@ -54,14 +58,14 @@ impl Fleet {
         let question = self.question(task, candidates);
         let sampled = pair.sampled().map(|shadow| (shadow, question.clone()));
         let verdicts = version
-            .ask(&mut version.near(self.slot()), |reply| Job::Judge {
+            .ask(&mut version.near(self.slot()), |reply| Job::Evaluate {
                 question,
                 reply,
             })
             .await?;
         if let Some((shadow, question)) = sampled {
             let revision = self.copy.revision();
-            shadow.offer(MatcherSample::Judge(question, revision, verdicts.clone()));
+            shadow.offer(MatcherSample::Evaluate(question, revision, verdicts.clone()));
         }
         Ok(verdicts)
     }
@@ -96,13 +100,13 @@ impl Fleet {
 
     fn question(&self, task: &Task, candidates: &[Candidate]) -> Question {
         Question {
-            fleet: Arc::clone(&self.copy),
+            agent_set: Arc::clone(&self.copy),
             task: task.clone(),
             candidates: candidates.to_vec(),
         }
     }
 
-    /// Questions go to the same instance, which has the fleet loaded.
+    /// Questions go to the same instance, which has the agent set loaded.
     fn slot(&self) -> usize {
         self.copy.id() as usize
     }
@@ -112,7 +116,7 @@ impl Fleet {
 fn in_order(candidates: &[Candidate], count: u32) -> Vec<u32> {
     let places = candidates
         .iter()
-        .flat_map(|it| std::iter::repeat_n(it.agent, it.room as usize));
+        .flat_map(|it| std::iter::repeat_n(it.agent, it.capacity as usize));
     places.take(count as usize).collect()
 }
 
@@ -122,7 +126,16 @@ mod tests {
 
     #[test]
     fn room_is_filled_in_order() {
-        let candidates = [Candidate { agent: 3, room: 2 }, Candidate { agent: 1, room: 1 }];
+        let candidates = [
+            Candidate {
+                agent: 3,
+                capacity: 2,
+            },
+            Candidate {
+                agent: 1,
+                capacity: 1,
+            },
+        ];
         for (count, places) in [(0, &[][..]), (1, &[3]), (3, &[3, 3, 1]), (9, &[3, 3, 1])] {
             assert_eq!(in_order(&candidates, count), places);
         }
