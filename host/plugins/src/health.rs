@@ -21,15 +21,15 @@ pub struct Probation {
     /// How long after a swap the version before it is ready to return.
     pub window: Duration,
     /// Traps and timeouts that a new version may have within the window. A version that has more than these in a row, with none to return
-    /// to, is parked.
-    pub most: u32,
+    /// to, is disabled.
+    pub max_faults: u32,
 }
 
 impl Default for Probation {
     fn default() -> Self {
         Probation {
             window: Duration::from_mins(10),
-            most: 10,
+            max_faults: 10,
         }
     }
 }
@@ -79,10 +79,10 @@ struct Conduct {
 /// The rule, without a clock.
 fn remedy(rule: Probation, conduct: Conduct) -> Option<Remedy> {
     let on_probation = conduct.replaced_another && conduct.age <= rule.window;
-    if on_probation && conduct.faults > rule.most {
+    if on_probation && conduct.faults > rule.max_faults {
         Some(Remedy::Return)
-    } else if !on_probation && conduct.in_a_row > rule.most {
-        Some(Remedy::Park)
+    } else if !on_probation && conduct.in_a_row > rule.max_faults {
+        Some(Remedy::Disable)
     } else {
         None
     }
@@ -149,11 +149,11 @@ impl Health {
         let reason = match remedy {
             Remedy::Return => format!(
                 "{} faults within {:?} after it began to serve, {} are allowed (probation); the last: {last}",
-                conduct.faults, self.rule.window, self.rule.most
+                conduct.faults, self.rule.window, self.rule.max_faults
             ),
-            Remedy::Park | Remedy::Promote => format!(
-                "{} calls in a row ended in a fault, {} may (probation.most); the last: {last}",
-                conduct.in_a_row, self.rule.most
+            Remedy::Disable | Remedy::Promote => format!(
+                "{} calls in a row ended in a fault, {} may (probation.max-faults); the last: {last}",
+                conduct.in_a_row, self.rule.max_faults
             ),
         };
         let alarm = Alarm {
@@ -177,7 +177,7 @@ mod tests {
     fn when_a_version_goes() {
         let rule = Probation {
             window: Duration::from_mins(1),
-            most: 2,
+            max_faults: 2,
         };
         for (replaced_another, seconds, faults, in_a_row, expected) in [
             (true, 10, 2, 2, None),
@@ -202,7 +202,7 @@ mod tests {
     fn an_alarm_is_raised_once_and_an_answer_ends_a_row() {
         let rule = Probation {
             window: Duration::from_mins(1),
-            most: 1,
+            max_faults: 1,
         };
         let (alarms, mut raised) = mpsc::channel(4);
         let health = Health::new(rule, false, Some(alarms));
@@ -231,7 +231,7 @@ mod tests {
     fn a_full_queue_is_tried_again() {
         let rule = Probation {
             window: Duration::from_mins(1),
-            most: 0,
+            max_faults: 0,
         };
         let (alarms, mut raised) = mpsc::channel(1);
         let (first, second) = (

@@ -9,7 +9,7 @@ use crate::{
     config::Config,
     engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     error::CallError,
-    manifest::WhenParked,
+    manifest::OnDisabled,
     metrics::Ending,
     shadow::Pair,
     table::{Serving, Table},
@@ -102,10 +102,10 @@ impl Points {
         let Some(parked) = table.parked.get(name) else {
             return Err(self.missing(point, name));
         };
-        parked.meta.stats.called(Ending::Parked);
-        match parked.answer {
-            WhenParked::Pass => Ok(Answering::Passing),
-            WhenParked::Deny => Err(CallError::Parked {
+        disabled.meta.stats.called(Ending::Disabled);
+        match disabled.answer {
+            OnDisabled::Pass => Ok(Answering::Passing),
+            OnDisabled::Deny => Err(CallError::Disabled {
                 point,
                 name: name.to_owned(),
                 reason: parked.reason.clone(),

@@ -166,7 +166,7 @@ pub(crate) fn limits(it: &Limits) -> Value {
             Instances::Kept(count) => json!(count),
             Instances::PerCall => json!("per-call"),
         },
-        "calls": it.calls,
+        "max-calls-per-instance": it.max_calls_per_instance,
         "concurrency": it.concurrency,
         "steps": it.steps,
         "attempt-time": millis(it.attempt_time),

@@ -178,7 +178,10 @@ impl Tally {
 
 /// The rule, without a clock.
 fn agreed(plan: ShadowPlan, age: Duration, compared: u64, differences: u64, failures: u64) -> bool {
-    age >= plan.time && compared >= plan.calls && differences <= plan.differences && failures == 0
+    age >= plan.min_duration
+        && compared >= plan.min_calls
+        && differences <= plan.max_differences
+        && failures == 0
 }
 
 /// The way to a version that answers beside another. Dropping it ends that.
@@ -213,7 +216,7 @@ impl<W: Shadowed> Shadow<W> {
     /// Counts a call; true for as many of a hundred as the plan says, evenly.
     fn wants(&self) -> bool {
         let call = self.calls.fetch_add(1, Relaxed);
-        is_sampled(call, self.tally.plan.sample)
+        is_sampled(call, self.tally.plan.sample_percent)
     }
 
     /// Hands a sample over, unless too many wait.
@@ -236,7 +239,7 @@ async fn follow<W: Shadowed>(
     mut samples: mpsc::Receiver<W::Sample>,
     alarms: mpsc::Sender<Alarm>,
 ) {
-    let mut tick = tokio::time::interval(TICK.min(tally.plan.time));
+    let mut tick = tokio::time::interval(TICK.min(tally.plan.min_duration));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut asked = false;
     loop {
@@ -265,10 +268,10 @@ mod tests {
     use super::*;
 
     const PLAN: ShadowPlan = ShadowPlan {
-        time: Duration::from_mins(1),
-        calls: 10,
-        sample: 100,
-        differences: 1,
+        min_duration: Duration::from_mins(1),
+        min_calls: 10,
+        sample_percent: 100,
+        max_differences: 1,
     };
 
     #[test]

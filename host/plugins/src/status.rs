@@ -175,7 +175,7 @@ pub enum Change {
         /// Why, for an operator.
         reason: String,
     },
-    /// A version answers beside the one that serves from now on, and is compared with it; see the manifest's `promote`.
+    /// A version answers beside the one that serves from now on, and is compared with it; see the manifest's `rollout`.
     Shadowing {
         /// The plugin.
         name: String,
@@ -203,8 +203,8 @@ pub enum Change {
         reason: String,
     },
     /// It kept failing and serves no more, until something new is admitted. Its extension point answers without it, as its manifest's
-    /// `when-parked` says.
-    Parked {
+    /// `on-disabled` says.
+    Disabled {
         /// The plugin.
         name: String,
         /// The digest of the component that served until now.

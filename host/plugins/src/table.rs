@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use crate::{
     engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     health::Alarm,
-    manifest::WhenParked,
+    manifest::OnDisabled,
     metrics::{Counts, Metrics},
     plugin::Meta,
     pool::{Facts, Surroundings},
@@ -37,7 +37,7 @@ pub(crate) enum Serving {
 pub(crate) struct Parked {
     pub(crate) facts: Facts,
     pub(crate) reason: String,
-    pub(crate) answer: WhenParked,
+    pub(crate) answer: OnDisabled,
     /// Of the version that failed.
     pub(crate) meta: Arc<Meta>,
 }

@@ -19,7 +19,7 @@ use crate::{
     health::{Alarm, Generation, Health, Remedy},
     kept::KeptFiles,
     lanes::{Unfinished, aside},
-    manifest::{Promote, ShadowPlan, WhenParked},
+    manifest::{OnDisabled, Rollout, ShadowPlan},
     metrics::Stats,
     origin::{Files, Origin},
     plugin::{Post, seconds_now},
@@ -254,16 +254,16 @@ impl Directory {
     /// Has what was admitted serve, or answer beside what serves.
     async fn serve(&mut self, name: &str, admitted: Admitted) -> Result<(), Refused> {
         let serving = self.serving(name);
-        match (admitted.manifest.promote, serving) {
-            (Promote::AtOnce, serving) => {
+        match (admitted.manifest.rollout, serving) {
+            (Rollout::Immediate, serving) => {
                 self.take_over(name, admitted, serving, "directory", None).await;
             }
             // Nothing to answer beside.
             (_, None) => {
                 self.take_over(name, admitted, None, "directory", None).await;
             }
-            (Promote::Auto(plan), Some(_)) => self.compare(name, admitted, plan, true).await?,
-            (Promote::Manual(plan), Some(_)) => self.compare(name, admitted, plan, false).await?,
+            (Rollout::Shadow(plan), Some(_)) => self.compare(name, admitted, plan, true).await?,
+            (Rollout::ShadowManual(plan), Some(_)) => self.compare(name, admitted, plan, false).await?,
         }
         Ok(())
     }
@@ -476,8 +476,8 @@ impl Directory {
         let Some((meta, facts)) = table.serving.get(name).map(Serving::parts) else {
             return;
         };
-        let answer = admitted.manifest.when_parked;
-        let parked = Arc::new(Parked {
+        let answer = admitted.manifest.on_disabled;
+        let disabled = Arc::new(Disabled {
             facts: facts.clone(),
             reason: reason.to_owned(),
             answer,
@@ -500,7 +500,7 @@ impl Directory {
             name: name.to_owned(),
             digest: admitted.facts.digest,
             reason: reason.to_owned(),
-            passes: answer == WhenParked::Pass,
+            passes: answer == OnDisabled::Pass,
         });
     }
 

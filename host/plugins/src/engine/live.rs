@@ -188,7 +188,7 @@ impl<W: World> Live<W> {
     /// Counts one more job; true when the instance has done as many as it may.
     pub(crate) fn worn(&mut self) -> bool {
         self.calls += 1;
-        self.calls >= self.meta.limits.calls
+        self.calls >= self.meta.limits.max_calls_per_instance
     }
 
     /// How many calls were made into it so far, and what they used of a processor.

@@ -53,7 +53,7 @@ pub struct Figures {
     pub memory: u64,
 }
 
-/// One instance, replaced when it made as many calls as `limits.calls` allows.
+/// One instance, replaced when it made as many calls as `limits.max-calls-per-instance` allows.
 struct Bench<'a, W: Tested> {
     engine: &'a Engine,
     tried: &'a Tried<W>,

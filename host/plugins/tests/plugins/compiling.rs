@@ -11,7 +11,7 @@ const FUNCTIONS: usize = 40_000;
 
 fn marked(mark: &str, attempt: &str) -> String {
     format!(
-        "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[probation]\nmost = 0\n\
+        "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[probation]\nmax-faults = 0\n\
          [config]\nmark = \"{mark}\"\nattempt = {{ do = \"{attempt}\" }}\n"
     )
 }
@@ -87,7 +87,7 @@ async fn orders_and_probation_do_not_wait_for_a_compilation() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_promotion_does_not_wait_for_a_compilation() {
     let site = Site::with(&[("tests/odd-probe", "beside", Some(&marked("v1", "report")))]).await;
-    let manual = format!("promote = \"manual\"\n{}", marked("v2", "report"));
+    let manual = format!("rollout = \"shadow-manual\"\n{}", marked("v2", "report"));
     let change = site.replace("tests/odd-probe", "beside", &manual).await;
     assert!(matches!(change, Change::Shadowing { .. }), "{change:?}");
     begin_slow(&site, "slow").await;

@@ -23,7 +23,7 @@ use crate::support::{
 fn manifest(limits: &str) -> String {
     format!(
         "world = \"check-probe\"\n[grants]\nnetwork = [\"task\"]\n[limits]\nmemory = \"16MiB\"\nwall-clock = \"50s\"\n\
-         {limits}\n[probation]\nmost = 1000000\n"
+         {limits}\n[probation]\nmax-faults = 1000000\n"
     )
 }
 

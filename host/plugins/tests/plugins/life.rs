@@ -41,7 +41,7 @@ async fn a_version_that_fails_on_probation_gives_way_to_the_one_before() {
     site.replace(
         "tests/odd-probe",
         "returns",
-        &probe("v2", "trap", "most = 2\nwindow = \"1m\""),
+        &probe("v2", "trap", "max-faults = 2\nwindow = \"1m\""),
     )
     .await;
     let left = site.status("returns").probation.unwrap();
@@ -88,8 +88,13 @@ async fn a_version_that_fails_on_probation_gives_way_to_the_one_before() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_that_only_fails_and_has_none_before_it_is_parked() {
-    let site = Site::with(&[("tests/odd-probe", "parks", Some(&probe("v1", "trap", "most = 1")))]).await;
+async fn a_version_that_only_fails_and_has_none_before_it_is_disabled() {
+    let site = Site::with(&[(
+        "tests/odd-probe",
+        "failing",
+        Some(&probe("v1", "trap", "max-faults = 1")),
+    )])
+    .await;
     let mut changes = site.plugins.changes();
     for _ in 0..2 {
         assert!(site.look("parks", "{}", None).await.is_err());
@@ -117,7 +122,11 @@ async fn a_version_that_only_fails_and_has_none_before_it_is_parked() {
     assert_eq!(site.plugins.rescan().await, [], "the same files change nothing");
 
     let change = site
-        .replace("tests/odd-probe", "parks", &probe("v2", "report", "most = 1"))
+        .replace(
+            "tests/odd-probe",
+            "failing",
+            &probe("v2", "report", "max-faults = 1"),
+        )
         .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     assert_eq!(site.look("parks", "{}", None).await, Ok(reports("v2", 1)));
@@ -136,8 +145,13 @@ async fn a_version_that_only_fails_and_has_none_before_it_is_parked() {
 
 /// One subscriber's query, or one check's settings, that trips a plugin does not take it away from the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn faults_among_answers_park_nothing() {
-    let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("v1", "report", "most = 1")))]).await;
+async fn faults_among_answers_disable_nothing() {
+    let site = Site::with(&[(
+        "tests/odd-probe",
+        "odd",
+        Some(&probe("v1", "report", "max-faults = 1")),
+    )])
+    .await;
     for _ in 0..6 {
         assert!(site.look("odd", r#"{"do":"trap"}"#, None).await.is_err());
         assert!(site.look("odd", "{}", None).await.is_ok());
@@ -158,7 +172,7 @@ async fn faults_among_answers_park_nothing() {
 async fn a_parked_filter_lets_through_where_that_was_chosen() {
     let manifest = |fault: &str, parked: &str| {
         format!(
-            "world = \"event-filter\"\n{parked}\n[limits]\nmemory = \"16MiB\"\n[probation]\nmost = 0\n\
+            "world = \"event-filter\"\n{disabled}\n[limits]\nmemory = \"16MiB\"\n[probation]\nmax-faults = 0\n\
              [config]\nfault = \"{fault}\"\ndrop = [\"a\"]\n"
         )
     };
@@ -173,8 +187,8 @@ async fn a_parked_filter_lets_through_where_that_was_chosen() {
     assert_eq!(view.decide(&events).await.unwrap(), [Decision::Drop]);
     site.stop().await;
 
-    for (parked, passes) in [("when-parked = \"pass\"", true), ("", false)] {
-        let failing = manifest("trap", parked);
+    for (disabled, passes) in [("on-disabled = \"pass\"", true), ("", false)] {
+        let failing = manifest("trap", disabled);
         let site = Site::with(&[("tests/odd-events", "odd-events", Some(&failing))]).await;
         let mut changes = site.plugins.changes();
         let view = site.plugins.open_view(Query::default()).await.unwrap();
@@ -210,7 +224,7 @@ async fn a_parked_plugin_can_be_brought_back_by_hand() {
     // Nothing before it that would return by itself: the first version was taken away.
     site.change(|| std::fs::remove_file(site.dir.path().join("odd.wasm")).unwrap())
         .await;
-    site.replace("tests/odd-probe", "odd", &probe("v2", "trap", "most = 0"))
+    site.replace("tests/odd-probe", "odd", &probe("v2", "trap", "max-faults = 0"))
         .await;
     let mut changes = site.plugins.changes();
     assert!(site.look("odd", "{}", None).await.is_err());
@@ -260,7 +274,7 @@ async fn attempts_that_never_end_count_for_probation() {
         ),
     ] {
         let site = Site::with(&[("tests/odd-probe", "endless", Some(&probe("v1", "report", "")))]).await;
-        let second = probe("v2", attempt, "most = 1").replace(
+        let second = probe("v2", attempt, "max-faults = 1").replace(
             "[limits]",
             &format!("[grants]\nnetwork = [\"task\"]\n[limits]\n{limits}"),
         );
@@ -285,7 +299,7 @@ async fn attempts_that_never_end_count_for_probation() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_version_whose_attempts_never_end_is_parked() {
     let server = Server::new(|_| async {}).await;
-    let manifest = probe("v1", "steps", "most = 1")
+    let manifest = probe("v1", "steps", "max-faults = 1")
         .replace("[limits]", "[grants]\nnetwork = [\"task\"]\n[limits]\nsteps = 3");
     let site = Site::with(&[("tests/odd-probe", "endless", Some(&manifest))]).await;
     let mut changes = site.plugins.changes();

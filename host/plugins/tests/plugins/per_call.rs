@@ -16,7 +16,7 @@ const HTTP: &str = r#"{"do":"http","path":"/"}"#;
 fn manifest(limits: &str) -> String {
     format!(
         "world = \"check-probe\"\n[grants]\nnetwork = [\"task\"]\n[limits]\nmemory = \"16MiB\"\n{limits}\n\
-         [probation]\nmost = 1000000\n[config]\nmark = \"x\"\n"
+         [probation]\nmax-faults = 1000000\n[config]\nmark = \"x\"\n"
     )
 }
 

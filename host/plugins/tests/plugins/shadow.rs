@@ -22,8 +22,8 @@ fn probe(promote: &str, config: &str) -> String {
     )
 }
 
-const MANUAL: &str = "promote = \"manual\"";
-const AUTO: &str = "promote = \"auto\"\nshadow = { for = \"1ms\", calls = 3 }";
+const MANUAL: &str = "rollout = \"shadow-manual\"";
+const AUTO: &str = "rollout = \"shadow\"\nshadow = { min-duration = \"1ms\", min-calls = 3 }";
 
 fn shadow(site: &Site, name: &str) -> Option<Shadow> {
     site.status(name).shadow
@@ -200,7 +200,7 @@ async fn what_agrees_is_promoted_by_itself_and_what_fails_is_not() {
 /// A version that never comes back costs the one that serves nothing: what waits for it is bounded, and dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_version_beside_it_holds_nothing_up() {
-    let slow = "world = \"check-probe\"\npromote = \"manual\"\n[limits]\nmemory = \"16MiB\"\ninstances = 1\ncpu = \"20s\"\n\
+    let slow = "world = \"check-probe\"\nrollout = \"shadow-manual\"\n[limits]\nmemory = \"16MiB\"\ninstances = 1\ncpu = \"20s\"\n\
                 wall-clock = \"20s\"\n[config]\nattempt = { do = \"loop\" }\n";
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("", "")))]).await;
     replaced(&site, "tests/odd-probe", "odd", slow).await;

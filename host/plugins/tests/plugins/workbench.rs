@@ -199,7 +199,7 @@ async fn warm_calls_are_measured_also_over_worn_instances() {
         // An attempt: made, two steps, and given back.
         (work("check-tcp", probe), cases, 4),
         (
-            filter("calls = 7\n"),
+            filter("max-calls-per-instance = 7\n"),
             "[[case]]\nevents = [{ kind = \"a\" }]\nexpect = [\"pass\"]\n",
             1,
         ),

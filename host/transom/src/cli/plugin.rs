@@ -42,7 +42,7 @@ pub(super) enum PluginCommand {
     ///
     /// The files in the plugin directory stay as they are; the daemon ignores them until they change.
     Rollback(Rollback),
-    /// Promote the shadow version of a plugin (`promote = "manual"` in its manifest) to the serving one.
+    /// Promote the shadow version of a plugin (`rollout = "shadow-manual"` in its manifest) to the serving one.
     Promote(One),
     New(New),
     Build(Build),
