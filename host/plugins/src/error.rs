@@ -110,9 +110,9 @@ pub enum CallError {
     },
     /// The plugin kept failing and was taken out of service.
     #[error(
-        "plugin `{name}` is parked, {point} does without it until a new {name}.wasm or {name}.toml is admitted: {reason}"
+        "plugin `{name}` is disabled, {point} does without it until a new {name}.wasm or {name}.toml is admitted: {reason}"
     )]
-    Parked {
+    Disabled {
         /// The extension point, as in `Missing`.
         point: &'static str,
         /// The plugin.

@@ -1,8 +1,8 @@
 //! How a version that serves is doing, and when it is taken out of service.
 //!
 //! On probation, which lasts for a window after it replaced another, a version may fault so many times; with the next fault the version
-//! before it returns. At any time, a version that answers nothing any more, so many faults in a row and one, is parked: its
-//! extension point answers without it until something new is admitted. Faults that come now and then among good answers park nothing: a
+//! before it returns. At any time, a version that answers nothing any more, so many faults in a row and one, is disabled: its
+//! extension point answers without it until something new is admitted. Faults that come now and then among good answers disable nothing: a
 //! plugin that trips over one subscriber's query still serves the others.
 //!
 //! Counting costs a load on a call that is answered and is done in atomics; what follows is done by the directory's task.
@@ -184,9 +184,9 @@ mod tests {
             (true, 10, 3, 0, Some(Remedy::Return)),
             (true, 60, 3, 3, Some(Remedy::Return)),
             (true, 61, 300, 2, None),
-            (true, 61, 3, 3, Some(Remedy::Park)),
+            (true, 61, 3, 3, Some(Remedy::Disable)),
             (false, 10, 300, 2, None),
-            (false, 10, 3, 3, Some(Remedy::Park)),
+            (false, 10, 3, 3, Some(Remedy::Disable)),
         ] {
             let conduct = Conduct {
                 replaced_another,
@@ -217,7 +217,7 @@ mod tests {
         let alarm = raised.try_recv().unwrap();
         assert_eq!(
             (alarm.remedy, alarm.generation),
-            (Remedy::Park, health.generation)
+            (Remedy::Disable, health.generation)
         );
         assert!(
             alarm.reason.contains("2 calls in a row") && alarm.reason.ends_with('x'),

@@ -393,7 +393,7 @@ mod tests {
         for (outcome, expected) in [
             (Outcome::Refused, None),
             (Outcome::Admitted, Some(2)),
-            (Outcome::Parked, Some(2)),
+            (Outcome::Disabled, Some(2)),
             (Outcome::Shadowing, Some(2)),
             (Outcome::RolledBack, Some(5)),
             (Outcome::Removed, None),

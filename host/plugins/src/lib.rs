@@ -10,7 +10,7 @@
 //! names the plugin and what to do. There is no second, native implementation of anything that a plugin decides.
 //!
 //! A version that fails soon after it replaced another gives way to that one by itself; one that answers nothing any more, with none to return
-//! to, is parked. What happened to a plugin is written down ([`Plugins::history`]), and an operator can go back to any record of it
+//! to, is disabled. What happened to a plugin is written down ([`Plugins::history`]), and an operator can go back to any record of it
 //! ([`Plugins::rollback`]). Where its manifest says so, a new version first answers beside the one that serves, and is compared with it.
 //!
 //! A manifest may name a registry in place of the file, and an operator may have every component signed ([`Registries`], [`Signatures`]).

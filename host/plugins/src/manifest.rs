@@ -71,16 +71,16 @@ pub(crate) struct Manifest {
     pub(crate) self_tests: Vec<serde_json::Value>,
 }
 
-/// What an extension point answers while its plugin is parked.
+/// How an extension point answers while its plugin is disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnDisabled {
     /// With an error.
     Deny,
-    /// Whatever lets everything through.
+    /// With the answer that lets everything through.
     Pass,
 }
 
-/// How a version takes the place of one that serves.
+/// How a new version replaces the serving one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rollout {
     Immediate,

@@ -56,7 +56,7 @@ pub(crate) struct Metrics {
     admissions: Counters,
     swaps: Counters,
     rollbacks: Counters,
-    parked: Gauges,
+    disabled: Gauges,
     shadow: Family<ShadowLabel, Counter>,
     fetches: Family<FetchLabel, Counter>,
 }
@@ -95,7 +95,7 @@ impl Metrics {
             admissions: Family::default(),
             swaps: Family::default(),
             rollbacks: Family::default(),
-            parked: Family::default(),
+            disabled: Family::default(),
             shadow: Family::default(),
             fetches: Family::default(),
         };
@@ -120,9 +120,9 @@ impl Metrics {
             it.rollbacks.clone(),
         );
         registry.register(
-            "parked",
+            "disabled",
             "1 while the plugin is out of service because it kept failing",
-            it.parked.clone(),
+            it.disabled.clone(),
         );
         registry.register(
             "shadow_answers",
@@ -211,7 +211,7 @@ impl Metrics {
         for counters in [&self.refusals, &self.admissions, &self.swaps, &self.rollbacks] {
             counters.remove(&label);
         }
-        self.parked.remove(&label);
+        self.disabled.remove(&label);
         for result in SHADOW_RESULTS {
             let plugin = plugin.to_owned();
             self.shadow.remove(&ShadowLabel { plugin, result });
@@ -224,9 +224,9 @@ impl Metrics {
         totals.remove(plugin);
     }
 
-    pub(crate) fn parked(&self, plugin: &str, parked: bool) {
-        self.parked
+    pub(crate) fn disabled(&self, plugin: &str, disabled: bool) {
+        self.disabled
             .get_or_create_owned(&label(plugin))
-            .set(i64::from(parked));
+            .set(i64::from(disabled));
     }
 }

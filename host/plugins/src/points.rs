@@ -34,7 +34,7 @@ impl std::fmt::Debug for Points {
 /// Who answers a question.
 pub(crate) enum Answering<V> {
     Version(V),
-    /// Nobody: the plugin is parked, and its manifest has everything let through meanwhile.
+    /// Nobody: the plugin is disabled, and its manifest has everything let through meanwhile.
     Passing,
 }
 
@@ -99,7 +99,7 @@ impl Points {
         if let Some(version) = table.serving.get(name).and_then(of_world) {
             return Ok(Answering::Version(version));
         }
-        let Some(parked) = table.parked.get(name) else {
+        let Some(disabled) = table.disabled.get(name) else {
             return Err(self.missing(point, name));
         };
         disabled.meta.stats.called(Ending::Disabled);
@@ -108,7 +108,7 @@ impl Points {
             OnDisabled::Deny => Err(CallError::Disabled {
                 point,
                 name: name.to_owned(),
-                reason: parked.reason.clone(),
+                reason: disabled.reason.clone(),
             }),
         }
     }

@@ -23,7 +23,7 @@ pub enum Outcome {
     /// An earlier version serves again; the record is that version's.
     RolledBack,
     /// The version of the record was taken out of service.
-    Parked,
+    Disabled,
     /// It answers beside the version that serves.
     Shadowing,
     /// The files were taken away.
@@ -41,7 +41,7 @@ pub struct Record {
     pub by: String,
     /// What came of it.
     pub outcome: Outcome,
-    /// Why it was refused, parked or rolled back.
+    /// Why it was refused, disabled or rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The plugin's own version.

@@ -42,7 +42,7 @@ pub enum State {
     /// Its component is being compiled and tried out, or waits for that; none served before.
     Admitting,
     /// It kept failing and was taken out of service, until something new is admitted.
-    Parked,
+    Disabled,
 }
 
 /// The last call that ended in a fault.
@@ -111,8 +111,8 @@ pub struct Status {
     pub admitting: Option<u64>,
     /// Why the files as they are now were refused; an older version may serve meanwhile.
     pub refusal: Option<String>,
-    /// Why it was parked.
-    pub parked: Option<String>,
+    /// Why it was disabled.
+    pub disabled_reason: Option<String>,
     /// Seconds for which the version before it is still ready to return. None: it is not on probation.
     pub probation: Option<u64>,
     /// Calls or attempts in progress, on all of its versions.
@@ -121,7 +121,7 @@ pub struct Status {
     pub in_flight_now: u64,
     /// Live instances, of all of its versions.
     pub instances: u64,
-    /// Calls since the version that serves began to; one that was parked keeps its counts. So with the next four.
+    /// Calls since the version that serves began to; one that was disabled keeps its counts. So with the next four.
     pub calls: u64,
     /// Of these, those that trapped, or gave an answer that cannot be used.
     pub traps: u64,
@@ -225,7 +225,7 @@ impl Change {
             | Change::Shadowing { name, .. }
             | Change::Removed { name }
             | Change::RolledBack { name, .. }
-            | Change::Parked { name, .. } => name,
+            | Change::Disabled { name, .. } => name,
         }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) enum Serving {
 
 /// A plugin that was taken out of service.
 #[derive(Debug)]
-pub(crate) struct Parked {
+pub(crate) struct Disabled {
     pub(crate) facts: Facts,
     pub(crate) reason: String,
     pub(crate) answer: OnDisabled,
@@ -47,7 +47,7 @@ pub(crate) struct Parked {
 #[derive(Clone, Default)]
 pub(crate) struct Table {
     pub(crate) serving: BTreeMap<String, Serving>,
-    pub(crate) parked: BTreeMap<String, Arc<Parked>>,
+    pub(crate) disabled: BTreeMap<String, Arc<Disabled>>,
     pub(crate) refusals: BTreeMap<String, String>,
     /// Since when files are being admitted, or wait for their turn: seconds since 1970.
     pub(crate) admitting: BTreeMap<String, u64>,
@@ -140,7 +140,7 @@ impl Table {
         let mut names: Vec<&String> = self
             .serving
             .keys()
-            .chain(self.parked.keys())
+            .chain(self.disabled.keys())
             .chain(self.refusals.keys())
             .chain(self.admitting.keys())
             .chain(&fetched)
@@ -154,9 +154,9 @@ impl Table {
     }
 
     fn status_of(&self, name: &str, metrics: &Metrics, source: Option<Source>) -> Status {
-        let parked = self.parked.get(name);
+        let disabled = self.disabled.get(name);
         let version = self.serving.get(name).map(Serving::parts);
-        let version = version.or_else(|| parked.map(|it| (&it.meta, &it.facts)));
+        let version = version.or_else(|| disabled.map(|it| (&it.meta, &it.facts)));
         let facts = version.map(|(_, facts)| facts);
         let meta = version.map(|(meta, _)| meta);
         let vitals = meta.map(|it| &it.vitals);
@@ -176,8 +176,8 @@ impl Table {
             summary: facts.map(|it| it.summary.clone()),
             digest: facts.map(|it| it.digest.clone()),
             admitted_at: facts.map(|it| it.admitted_at),
-            state: match (version.is_some(), parked.is_some()) {
-                (_, true) => State::Parked,
+            state: match (version.is_some(), disabled.is_some()) {
+                (_, true) => State::Disabled,
                 (true, false) => State::Serving,
                 (false, false) if self.admitting.contains_key(name) => State::Admitting,
                 (false, false) if source.is_some() && !self.refusals.contains_key(name) => State::Fetching,
@@ -185,9 +185,9 @@ impl Table {
             },
             admitting: self.admitting.get(name).copied(),
             refusal: self.refusals.get(name).cloned(),
-            parked: parked.map(|it| it.reason.clone()),
+            disabled_reason: disabled.map(|it| it.reason.clone()),
             probation: meta
-                .filter(|_| parked.is_none())
+                .filter(|_| disabled.is_none())
                 .and_then(|it| it.health.probation_left())
                 .map(|left| left.as_secs()),
             in_flight: gauge(&totals.in_flight),

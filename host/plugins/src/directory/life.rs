@@ -26,7 +26,7 @@ use crate::{
     records::{Outcome, Record},
     shadow::Tally,
     status::Change,
-    table::{Parked, Serving, Table},
+    table::{Disabled, Serving, Table},
     text::{hex, shown},
 };
 
@@ -39,7 +39,7 @@ pub(crate) struct Line {
     pub(super) evaluated: Option<Fingerprint>,
     /// When they are to be looked at again although they did not change.
     pub(super) again: Option<Again>,
-    /// The version that serves, or that served when it was parked.
+    /// The version that serves, or that served when it was disabled.
     pub(super) current: Option<Admitted>,
     generation: Option<Generation>,
     /// The version to return to, and until when.
@@ -372,7 +372,7 @@ impl Directory {
         (rolled_back || compared).then_some((standing, compared))
     }
 
-    /// The interfaces that the version before imports, whether it serves, is parked, or served before the daemon was started again.
+    /// The interfaces that the version before imports, whether it serves, is disabled, or served before the daemon was started again.
     fn imports_before(&self, name: &str) -> Option<Vec<String>> {
         let current = self.lines.get(name).and_then(|line| line.current.as_ref());
         let now = current.map(|it| it.facts.imports.clone());
@@ -396,11 +396,11 @@ impl Directory {
         let mut before = None;
         self.change_table(|table| {
             table.refusals.remove(name);
-            table.parked.remove(name);
+            table.disabled.remove(name);
             before = table.serving.insert(name.to_owned(), serving);
         });
         self.metrics.admitted(name, before.is_some());
-        self.metrics.parked(name, false);
+        self.metrics.disabled(name, false);
         let line = self.lines.entry(name.to_owned()).or_default();
         line.current = Some(admitted);
         line.generation = Some(generation);
@@ -444,7 +444,7 @@ impl Directory {
             (Remedy::Return, Some(previous)) => {
                 self.go_back(name, previous, "probation", &alarm.reason).await;
             }
-            _ => self.park(name, &alarm.reason).await,
+            _ => self.disable(name, &alarm.reason).await,
         }
     }
 
@@ -468,7 +468,7 @@ impl Directory {
         })
     }
 
-    async fn park(&mut self, name: &str, reason: &str) {
+    async fn disable(&mut self, name: &str, reason: &str) {
         let Some(admitted) = self.lines.get(name).and_then(|line| line.current.clone()) else {
             return;
         };
@@ -489,14 +489,14 @@ impl Directory {
         }
         self.change_table(|table| {
             table.serving.remove(name);
-            table.parked.insert(name.to_owned(), Arc::clone(&parked));
+            table.disabled.insert(name.to_owned(), Arc::clone(&disabled));
         });
-        self.metrics.parked(name, true);
-        let record = Record::of(Outcome::Parked, "probation", &admitted)
+        self.metrics.disabled(name, true);
+        let record = Record::of(Outcome::Disabled, "probation", &admitted)
             .because(reason)
             .beside(self.files_of(name));
         self.history.add(name, record).await;
-        self.publish(Change::Parked {
+        self.publish(Change::Disabled {
             name: name.to_owned(),
             digest: admitted.facts.digest,
             reason: reason.to_owned(),
@@ -643,7 +643,7 @@ impl Directory {
         self.lines.remove(name);
         self.change_table(|table| {
             table.serving.remove(name);
-            table.parked.remove(name);
+            table.disabled.remove(name);
             table.refusals.remove(name);
         });
         self.metrics.forget(name);
@@ -704,7 +704,7 @@ impl Directory {
                     "plugin rolled back: {reason}"
                 );
             }
-            Change::Parked {
+            Change::Disabled {
                 name,
                 digest,
                 reason,
@@ -715,7 +715,7 @@ impl Directory {
                 } else {
                     "every call is refused"
                 };
-                tracing::error!(plugin = name, digest, "plugin parked, {meanwhile}: {reason}");
+                tracing::error!(plugin = name, digest, "plugin disabled, {meanwhile}: {reason}");
             }
         }
         // Nobody has to follow.

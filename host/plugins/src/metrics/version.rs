@@ -39,8 +39,8 @@ pub(crate) enum Ending {
     TimedOut,
     /// Not asked: no instance was free in time, or too many calls were in progress.
     Busy,
-    /// Not asked: it is parked.
-    Parked,
+    /// Not asked: it is disabled.
+    Disabled,
 }
 
 impl Ending {
@@ -50,7 +50,7 @@ impl Ending {
         Ending::Trapped,
         Ending::TimedOut,
         Ending::Busy,
-        Ending::Parked,
+        Ending::Disabled,
     ];
 
     /// As metrics and spans have it.
@@ -61,7 +61,7 @@ impl Ending {
             Ending::Trapped => "trap",
             Ending::TimedOut => "timeout",
             Ending::Busy => "busy",
-            Ending::Parked => "parked",
+            Ending::Disabled => "disabled",
         }
     }
 }
@@ -188,7 +188,7 @@ impl Versions {
         };
         registry.register(
             "calls",
-            "Calls by their outcome: ok, error (an answer of the component's), trap (or an unusable answer), timeout, busy, parked",
+            "Calls by their outcome: ok, error (an answer of the component's), trap (or an unusable answer), timeout, busy, disabled",
             it.calls.clone(),
         );
         registry.register_with_unit(
@@ -344,7 +344,7 @@ impl Stats {
         self.series().calls[ending as usize].inc();
         let counts = &self.0.counts;
         match ending {
-            Ending::Busy | Ending::Parked => return,
+            Ending::Busy | Ending::Disabled => return,
             Ending::Trapped => counts.traps.fetch_add(1, Relaxed),
             Ending::TimedOut => counts.timeouts.fetch_add(1, Relaxed),
             Ending::Answered | Ending::Refused => 0,
@@ -456,7 +456,7 @@ mod tests {
             stats.called(ending);
         }
         let text = shown(&registry);
-        for outcome in ["ok", "error", "trap", "timeout", "busy", "parked"] {
+        for outcome in ["ok", "error", "trap", "timeout", "busy", "disabled"] {
             let line = format!("calls_total{{plugin=\"p\",version=\"1.0+ab\",outcome=\"{outcome}\"}} 1\n");
             assert!(text.contains(&line), "{line} in {text}");
         }

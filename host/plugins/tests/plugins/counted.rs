@@ -43,7 +43,7 @@ async fn a_version_under_its_label() {
     };
     // Attempts of two steps are two calls.
     assert_eq!(
-        ["ok", "error", "trap", "timeout", "busy", "parked"].map(ended),
+        ["ok", "error", "trap", "timeout", "busy", "disabled"].map(ended),
         [6, 1, 1, 1, 0, 0]
     );
     for (name, value) in [

@@ -97,27 +97,27 @@ async fn a_version_that_only_fails_and_has_none_before_it_is_disabled() {
     .await;
     let mut changes = site.plugins.changes();
     for _ in 0..2 {
-        assert!(site.look("parks", "{}", None).await.is_err());
+        assert!(site.look("failing", "{}", None).await.is_err());
     }
     let change = next(&mut changes).await;
     assert!(
-        matches!(&change, Change::Parked { name, passes: false, .. } if name == "parks"),
+        matches!(&change, Change::Disabled { name, passes: false, .. } if name == "failing"),
         "{change:?}"
     );
-    let status = site.status("parks");
-    assert_eq!(status.state, State::Parked);
-    assert!(status.parked.unwrap().contains("2 calls in a row"));
+    let status = site.status("failing");
+    assert_eq!(status.state, State::Disabled);
+    assert!(status.disabled_reason.unwrap().contains("2 calls in a row"));
     let trap = status.last_trap.unwrap();
     assert!(trap.fault.contains("trapped"), "{trap:?}");
     assert!(!trap.backtrace.is_empty(), "{trap:?}");
 
-    let failure = site.look("parks", "{}", None).await.unwrap_err();
-    assert!(failure.message.contains("`parks` is parked"), "{failure}");
-    assert_eq!(site.metric("transom_plugins_parked{plugin=\"parks\"}"), 1);
-    assert_eq!(site.ended("parks", "parked"), 1);
+    let failure = site.look("failing", "{}", None).await.unwrap_err();
+    assert!(failure.message.contains("`failing` is disabled"), "{failure}");
+    assert_eq!(site.metric("transom_plugins_disabled{plugin=\"failing\"}"), 1);
+    assert_eq!(site.ended("failing", "disabled"), 1);
     assert!(logged(&[
-        "plugin=\"parks\"",
-        "plugin parked, every call is refused"
+        "plugin=\"failing\"",
+        "plugin disabled, every call is refused"
     ]));
     assert_eq!(site.plugins.rescan().await, [], "the same files change nothing");
 
@@ -129,16 +129,16 @@ async fn a_version_that_only_fails_and_has_none_before_it_is_disabled() {
         )
         .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-    assert_eq!(site.look("parks", "{}", None).await, Ok(reports("v2", 1)));
-    let status = site.status("parks");
+    assert_eq!(site.look("failing", "{}", None).await, Ok(reports("v2", 1)));
+    let status = site.status("failing");
     assert_eq!(
-        (status.state, status.parked, status.probation),
+        (status.state, status.disabled_reason, status.probation),
         (State::Serving, None, None)
     );
-    assert_eq!(site.metric("transom_plugins_parked{plugin=\"parks\"}"), 0);
+    assert_eq!(site.metric("transom_plugins_disabled{plugin=\"failing\"}"), 0);
     assert_eq!(
-        outcomes(&site, "parks"),
-        [Came::Admitted, Came::Parked, Came::Admitted]
+        outcomes(&site, "failing"),
+        [Came::Admitted, Came::Disabled, Came::Admitted]
     );
     site.stop().await;
 }
@@ -169,8 +169,8 @@ async fn faults_among_answers_disable_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_parked_filter_lets_through_where_that_was_chosen() {
-    let manifest = |fault: &str, parked: &str| {
+async fn a_disabled_filter_lets_through_where_that_was_chosen() {
+    let manifest = |fault: &str, disabled: &str| {
         format!(
             "world = \"event-filter\"\n{disabled}\n[limits]\nmemory = \"16MiB\"\n[probation]\nmax-faults = 0\n\
              [config]\nfault = \"{fault}\"\ndrop = [\"a\"]\n"
@@ -195,7 +195,7 @@ async fn a_parked_filter_lets_through_where_that_was_chosen() {
         assert!(view.decide(&events).await.is_err());
         let change = next(&mut changes).await;
         assert!(
-            matches!(change, Change::Parked { passes: it, .. } if it == passes),
+            matches!(change, Change::Disabled { passes: it, .. } if it == passes),
             "{change:?}"
         );
         let decided = view.decide(&events).await;
@@ -208,18 +208,18 @@ async fn a_parked_filter_lets_through_where_that_was_chosen() {
                 panic!("{decided:?}")
             };
             assert!(
-                error.to_string().contains("is parked, filter does without it"),
+                error.to_string().contains("is disabled, filter does without it"),
                 "{error}"
             );
             assert!(opened.is_err());
         }
-        assert_eq!(site.ended("odd-events", "parked"), 2);
+        assert_eq!(site.ended("odd-events", "disabled"), 2);
         site.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_parked_plugin_can_be_brought_back_by_hand() {
+async fn a_disabled_plugin_can_be_brought_back_by_hand() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("v1", "report", "")))]).await;
     // Nothing before it that would return by itself: the first version was taken away.
     site.change(|| std::fs::remove_file(site.dir.path().join("odd.wasm")).unwrap())
@@ -228,7 +228,7 @@ async fn a_parked_plugin_can_be_brought_back_by_hand() {
         .await;
     let mut changes = site.plugins.changes();
     assert!(site.look("odd", "{}", None).await.is_err());
-    assert!(matches!(next(&mut changes).await, Change::Parked { .. }));
+    assert!(matches!(next(&mut changes).await, Change::Disabled { .. }));
     let (records, _) = site.plugins.history("odd");
     let first = records.last().unwrap();
     let change = site
@@ -241,14 +241,14 @@ async fn a_parked_plugin_can_be_brought_back_by_hand() {
         "{change:?}"
     );
     assert_eq!(site.look("odd", "{}", None).await, Ok(reports("v1", 1)));
-    let parked = records.iter().find(|it| it.outcome == Came::Parked).unwrap();
+    let disabled = records.iter().find(|it| it.outcome == Came::Disabled).unwrap();
     assert_eq!(
         site.plugins
-            .rollback("odd", Some(parked.sequence), "a test")
+            .rollback("odd", Some(disabled.sequence), "a test")
             .await,
         Err(OrderError::NoRecord {
             name: "odd".into(),
-            record: parked.sequence
+            record: disabled.sequence
         })
     );
     site.stop().await;
@@ -297,7 +297,7 @@ async fn attempts_that_never_end_count_for_probation() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_whose_attempts_never_end_is_parked() {
+async fn a_version_whose_attempts_never_end_is_disabled() {
     let server = Server::new(|_| async {}).await;
     let manifest = probe("v1", "steps", "max-faults = 1")
         .replace("[limits]", "[grants]\nnetwork = [\"task\"]\n[limits]\nsteps = 3");
@@ -308,11 +308,11 @@ async fn a_version_whose_attempts_never_end_is_parked() {
     }
     let change = next(&mut changes).await;
     assert!(
-        matches!(&change, Change::Parked { reason, .. } if reason.contains("2 calls in a row")),
+        matches!(&change, Change::Disabled { reason, .. } if reason.contains("2 calls in a row")),
         "{change:?}"
     );
     let status = site.status("endless");
-    assert_eq!((status.state, status.timeouts), (State::Parked, 2));
+    assert_eq!((status.state, status.timeouts), (State::Disabled, 2));
     assert!(status.last_trap.unwrap().fault.contains("after 3 steps"));
     site.stop().await;
 }

@@ -179,7 +179,11 @@ async fn what_agrees_is_promoted_by_itself_and_what_fails_is_not() {
         failed.samples[0]
     );
     let status = site.status("odd");
-    assert_eq!((status.traps, status.parked), (0, None), "its faults are its own");
+    assert_eq!(
+        (status.traps, status.disabled_reason),
+        (0, None),
+        "its faults are its own"
+    );
     // Files that come next are compared with the version that serves, too.
     replaced(&site, "tests/odd-probe", "odd", &probe(MANUAL, "mark = \"v9\"")).await;
     assert_eq!(shadow(&site, "odd").unwrap().failures, 0);
