@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use crate::{
     agent_mirror::AgentMirror,
-    engine::worlds::matcher::{Job, Question},
+    engine::worlds::matcher::{Call, Question},
     error::CallError,
-    points::{Answering, Points},
+    extension_points::{ExtensionPoints, Resolution},
     shadow::MatcherSample,
     types::matcher::{Agent, Candidate, Task, Verdict},
 };
@@ -17,14 +17,14 @@ use crate::{
 /// The agents that one framework knows, as the host keeps them. Owned by one scheduler; asks one question at a time.
 #[derive(Debug)]
 pub struct AgentSet {
-    points: Arc<Points>,
+    extension_points: Arc<ExtensionPoints>,
     copy: Arc<AgentMirror>,
 }
 
 impl AgentSet {
-    pub(crate) fn new(points: Arc<Points>, home_region: Option<String>) -> AgentSet {
+    pub(crate) fn new(extension_points: Arc<ExtensionPoints>, home_region: Option<String>) -> AgentSet {
         AgentSet {
-            points,
+            extension_points,
             copy: Arc::new(AgentMirror::new(home_region)),
         }
     }
@@ -50,22 +50,22 @@ impl AgentSet {
         task: &Task,
         candidates: &[Candidate],
     ) -> Result<Vec<Verdict>, CallError> {
-        let Answering::Version(pair) = self.points.matcher()? else {
+        let Resolution::Serve(active) = self.extension_points.matcher()? else {
             return Ok(vec![Verdict::Fits; candidates.len()]);
         };
-        let version = &pair.version;
-        let _in_flight = version.meta.enter()?;
+        let version = &active.primary;
+        let _in_flight = version.context.enter()?;
         let question = self.question(task, candidates);
-        let sampled = pair.sampled().map(|shadow| (shadow, question.clone()));
+        let shadow_for_call = active.shadow_for_call().map(|shadow| (shadow, question.clone()));
         let verdicts = version
-            .ask(&mut version.near(self.slot()), |reply| Job::Evaluate {
+            .ask(&mut version.near(self.slot()), |reply| Call::Evaluate {
                 question,
                 reply,
             })
             .await?;
-        if let Some((shadow, question)) = sampled {
+        if let Some((shadow, question)) = shadow_for_call {
             let revision = self.copy.revision();
-            shadow.offer(MatcherSample::Evaluate(question, revision, verdicts.clone()));
+            shadow.submit(MatcherSample::Evaluate(question, revision, verdicts.clone()));
         }
         Ok(verdicts)
     }
@@ -77,23 +77,23 @@ impl AgentSet {
         candidates: &[Candidate],
         count: u32,
     ) -> Result<Vec<u32>, CallError> {
-        let Answering::Version(pair) = self.points.matcher()? else {
+        let Resolution::Serve(active) = self.extension_points.matcher()? else {
             return Ok(in_order(candidates, count));
         };
-        let version = &pair.version;
-        let _in_flight = version.meta.enter()?;
+        let version = &active.primary;
+        let _in_flight = version.context.enter()?;
         let question = self.question(task, candidates);
-        let sampled = pair.sampled().map(|shadow| (shadow, question.clone()));
+        let shadow_for_call = active.shadow_for_call().map(|shadow| (shadow, question.clone()));
         let chosen = version
-            .ask(&mut version.near(self.slot()), |reply| Job::Place {
+            .ask(&mut version.near(self.slot()), |reply| Call::Place {
                 question,
                 count,
                 reply,
             })
             .await?;
-        if let Some((shadow, question)) = sampled {
+        if let Some((shadow, question)) = shadow_for_call {
             let revision = self.copy.revision();
-            shadow.offer(MatcherSample::Place(question, revision, count, chosen.clone()));
+            shadow.submit(MatcherSample::Place(question, revision, count, chosen.clone()));
         }
         Ok(chosen)
     }

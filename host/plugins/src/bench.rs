@@ -8,24 +8,24 @@ use tokio::sync::oneshot;
 use crate::{
     agent_mirror::AgentMirror,
     engine::{
-        Engine, Live, Reply, World, link,
-        worlds::matcher::{Job, Matcher, Question},
+        Engine, Instance, Reply, World, link,
+        worlds::matcher::{Call, Matcher, Question},
     },
     health::Health,
     health::Probation,
     limits::Limits,
     manifest::Manifest,
-    metrics::Stats,
-    plugin::{Meta, Post},
+    metrics::VersionMetrics,
     types::matcher::{Agent, Candidate, Constraint, Task, Verdict},
+    version_context::{VersionContext, VersionTelemetry},
 };
 
 /// A compiled matcher with one warm instance.
 pub struct Direct {
     engine: Engine,
     pre: <Matcher as World>::Pre,
-    meta: Arc<Meta>,
-    live: Live<Matcher>,
+    context: Arc<VersionContext>,
+    instance: Instance<Matcher>,
     agent_set: Arc<AgentMirror>,
 }
 
@@ -40,20 +40,20 @@ impl Direct {
     pub async fn new(component: &[u8], manifest: &str) -> Result<Direct, String> {
         let manifest = Manifest::parse(manifest, &Limits::default(), Probation::default()).map_err(text)?;
         let engine = Engine::new(4).map_err(text)?;
-        let artefact = Engine::precompile(component).map_err(text)?;
-        let compiled = engine.load(&artefact).map_err(text)?;
+        let artifact = Engine::precompile(component).map_err(text)?;
+        let compiled = engine.load(&artifact).map_err(text)?;
         let pre = link::<Matcher>(&engine, &compiled)?;
-        let post = Post {
-            stats: Stats::unseen(),
+        let post = VersionTelemetry {
+            metrics: VersionMetrics::unseen(),
             health: Health::new(manifest.probation, false, None),
         };
-        let meta = Arc::new(Meta::new("bench", "", &manifest, Vec::new(), post));
-        let live = configured(&engine, &pre, &meta).await?;
+        let context = Arc::new(VersionContext::new("bench", "", &manifest, Vec::new(), post));
+        let instance = configured(&engine, &pre, &context).await?;
         Ok(Direct {
             engine,
             pre,
-            meta,
-            live,
+            context,
+            instance,
             agent_set: Arc::new(AgentMirror::new(None)),
         })
     }
@@ -70,14 +70,14 @@ impl Direct {
             task: task.clone(),
             candidates: candidates.to_vec(),
         };
-        ask(&mut self.live, |reply| Job::Evaluate { question, reply }).await
+        ask(&mut self.instance, |reply| Call::Evaluate { question, reply }).await
     }
 
     /// One call of an instance made for it: instantiated, configured, asked about constraints, dropped.
     pub async fn validate_once(&mut self, constraints: &[Constraint]) -> Result<usize, String> {
-        let mut live = configured(&self.engine, &self.pre, &self.meta).await?;
+        let mut instance = configured(&self.engine, &self.pre, &self.context).await?;
         let constraints = constraints.to_vec();
-        let errors = ask(&mut live, |reply| Job::Validate { constraints, reply }).await?;
+        let errors = ask(&mut instance, |reply| Call::Validate { constraints, reply }).await?;
         Ok(errors.len())
     }
 }
@@ -85,18 +85,20 @@ impl Direct {
 async fn configured(
     engine: &Engine,
     pre: &<Matcher as World>::Pre,
-    meta: &Arc<Meta>,
-) -> Result<Live<Matcher>, String> {
-    let mut live = Live::instantiate(engine, pre, meta, 1).await.map_err(text)?;
-    match live.configure().await.map_err(text)? {
-        Ok(()) => Ok(live),
+    context: &Arc<VersionContext>,
+) -> Result<Instance<Matcher>, String> {
+    let mut instance = Instance::instantiate(engine, pre, context, 1)
+        .await
+        .map_err(text)?;
+    match instance.configure().await.map_err(text)? {
+        Ok(()) => Ok(instance),
         Err(errors) => Err(format!("{errors:?}")),
     }
 }
 
-async fn ask<T>(live: &mut Live<Matcher>, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, String> {
+async fn ask<T>(instance: &mut Instance<Matcher>, call: impl FnOnce(Reply<T>) -> Call) -> Result<T, String> {
     let (reply, answer) = oneshot::channel();
-    Matcher::run(live, &Arc::default(), job(reply))
+    Matcher::run(instance, &Arc::default(), call(reply))
         .await
         .map_err(|fault| fault.to_error("bench").to_string())?;
     let answer = tokio::time::timeout(Duration::from_secs(1), answer).await;

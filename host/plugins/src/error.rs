@@ -128,7 +128,7 @@ pub enum CallError {
 /// Why an operator's order was not carried out. What served goes on serving.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case", tag = "error")]
-pub enum OrderError {
+pub enum CommandError {
     /// No files and no records of that name.
     #[error("no plugin is called `{name}`")]
     Unknown {

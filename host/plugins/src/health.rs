@@ -47,9 +47,9 @@ impl Generation {
 
 /// What is to become of a version that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Remedy {
+pub(crate) enum HealthAction {
     /// The version before it serves again.
-    Return,
+    Revert,
     /// Nothing of this plugin serves.
     Disable,
     /// It answered beside the version that serves, and may take its place.
@@ -58,31 +58,31 @@ pub(crate) enum Remedy {
 
 /// A version asks to be taken out of service, or into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Alarm {
+pub(crate) struct HealthEvent {
     pub(crate) plugin: String,
     pub(crate) generation: Generation,
-    pub(crate) remedy: Remedy,
+    pub(crate) action: HealthAction,
     /// For an operator.
     pub(crate) reason: String,
 }
 
 /// What a version has done since it began to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Conduct {
+struct HealthSample {
     /// There is a version to return to.
     replaced_another: bool,
     age: Duration,
     faults: u32,
-    in_a_row: u32,
+    consecutive_faults: u32,
 }
 
 /// The rule, without a clock.
-fn remedy(rule: Probation, conduct: Conduct) -> Option<Remedy> {
-    let on_probation = conduct.replaced_another && conduct.age <= rule.window;
-    if on_probation && conduct.faults > rule.max_faults {
-        Some(Remedy::Return)
-    } else if !on_probation && conduct.in_a_row > rule.max_faults {
-        Some(Remedy::Disable)
+fn action(rule: Probation, sample: HealthSample) -> Option<HealthAction> {
+    let on_probation = sample.replaced_another && sample.age <= rule.window;
+    if on_probation && sample.faults > rule.max_faults {
+        Some(HealthAction::Revert)
+    } else if !on_probation && sample.consecutive_faults > rule.max_faults {
+        Some(HealthAction::Disable)
     } else {
         None
     }
@@ -95,17 +95,17 @@ pub(crate) struct Health {
     began: Instant,
     replaced_another: bool,
     faults: AtomicU32,
-    in_a_row: AtomicU32,
+    consecutive_faults: AtomicU32,
     raised: AtomicBool,
-    alarms: Option<mpsc::Sender<Alarm>>,
+    health_events: Option<mpsc::Sender<HealthEvent>>,
 }
 
 impl Health {
-    /// A version that begins to serve. Without `alarms` nobody is told: a trial instance, a shadow.
+    /// A version that begins to serve. Without `health_events` nobody is told: a trial instance, a shadow.
     pub(crate) fn new(
         rule: Probation,
         replaced_another: bool,
-        alarms: Option<mpsc::Sender<Alarm>>,
+        health_events: Option<mpsc::Sender<HealthEvent>>,
     ) -> Health {
         Health {
             generation: Generation::next(),
@@ -113,9 +113,9 @@ impl Health {
             began: Instant::now(),
             replaced_another,
             faults: AtomicU32::new(0),
-            in_a_row: AtomicU32::new(0),
+            consecutive_faults: AtomicU32::new(0),
             raised: AtomicBool::new(false),
-            alarms,
+            health_events,
         }
     }
 
@@ -127,42 +127,42 @@ impl Health {
 
     /// A call was answered.
     pub(crate) fn answered(&self) {
-        if self.in_a_row.load(Relaxed) != 0 {
-            self.in_a_row.store(0, Relaxed);
+        if self.consecutive_faults.load(Relaxed) != 0 {
+            self.consecutive_faults.store(0, Relaxed);
         }
     }
 
     /// A call ended in a fault. `last` says which.
     pub(crate) fn faulted(&self, plugin: &str, last: &str) {
-        let conduct = Conduct {
+        let sample = HealthSample {
             replaced_another: self.replaced_another,
             age: self.began.elapsed(),
             faults: self.faults.fetch_add(1, Relaxed).saturating_add(1),
-            in_a_row: self.in_a_row.fetch_add(1, Relaxed).saturating_add(1),
+            consecutive_faults: self.consecutive_faults.fetch_add(1, Relaxed).saturating_add(1),
         };
-        let (Some(remedy), Some(alarms)) = (remedy(self.rule, conduct), &self.alarms) else {
+        let (Some(action), Some(health_events)) = (action(self.rule, sample), &self.health_events) else {
             return;
         };
         if self.raised.swap(true, Relaxed) {
             return;
         }
-        let reason = match remedy {
-            Remedy::Return => format!(
+        let reason = match action {
+            HealthAction::Revert => format!(
                 "{} faults within {:?} after it began to serve, {} are allowed (probation); the last: {last}",
-                conduct.faults, self.rule.window, self.rule.max_faults
+                sample.faults, self.rule.window, self.rule.max_faults
             ),
-            Remedy::Disable | Remedy::Promote => format!(
+            HealthAction::Disable | HealthAction::Promote => format!(
                 "{} calls in a row ended in a fault, {} may (probation.max-faults); the last: {last}",
-                conduct.in_a_row, self.rule.max_faults
+                sample.consecutive_faults, self.rule.max_faults
             ),
         };
-        let alarm = Alarm {
+        let event = HealthEvent {
             plugin: plugin.to_owned(),
             generation: self.generation,
-            remedy,
+            action,
             reason,
         };
-        if alarms.try_send(alarm).is_err() {
+        if health_events.try_send(event).is_err() {
             // The directory has its hands full: the next fault says it again.
             self.raised.store(false, Relaxed);
         }
@@ -179,22 +179,22 @@ mod tests {
             window: Duration::from_mins(1),
             max_faults: 2,
         };
-        for (replaced_another, seconds, faults, in_a_row, expected) in [
+        for (replaced_another, seconds, faults, consecutive_faults, expected) in [
             (true, 10, 2, 2, None),
-            (true, 10, 3, 0, Some(Remedy::Return)),
-            (true, 60, 3, 3, Some(Remedy::Return)),
+            (true, 10, 3, 0, Some(HealthAction::Revert)),
+            (true, 60, 3, 3, Some(HealthAction::Revert)),
             (true, 61, 300, 2, None),
-            (true, 61, 3, 3, Some(Remedy::Disable)),
+            (true, 61, 3, 3, Some(HealthAction::Disable)),
             (false, 10, 300, 2, None),
-            (false, 10, 3, 3, Some(Remedy::Disable)),
+            (false, 10, 3, 3, Some(HealthAction::Disable)),
         ] {
-            let conduct = Conduct {
+            let sample = HealthSample {
                 replaced_another,
                 age: Duration::from_secs(seconds),
                 faults,
-                in_a_row,
+                consecutive_faults,
             };
-            assert_eq!(remedy(rule, conduct), expected, "{conduct:?}");
+            assert_eq!(action(rule, sample), expected, "{sample:?}");
         }
     }
 
@@ -204,8 +204,8 @@ mod tests {
             window: Duration::from_mins(1),
             max_faults: 1,
         };
-        let (alarms, mut raised) = mpsc::channel(4);
-        let health = Health::new(rule, false, Some(alarms));
+        let (health_events, mut raised) = mpsc::channel(4);
+        let health = Health::new(rule, false, Some(health_events));
         for _ in 0..3 {
             health.faulted("p", "x");
             health.answered();
@@ -214,15 +214,15 @@ mod tests {
         for _ in 0..3 {
             health.faulted("p", "x");
         }
-        let alarm = raised.try_recv().unwrap();
+        let event = raised.try_recv().unwrap();
         assert_eq!(
-            (alarm.remedy, alarm.generation),
-            (Remedy::Disable, health.generation)
+            (event.action, event.generation),
+            (HealthAction::Disable, health.generation)
         );
         assert!(
-            alarm.reason.contains("2 calls in a row") && alarm.reason.ends_with('x'),
+            event.reason.contains("2 calls in a row") && event.reason.ends_with('x'),
             "{}",
-            alarm.reason
+            event.reason
         );
         assert!(raised.try_recv().is_err());
     }
@@ -233,10 +233,10 @@ mod tests {
             window: Duration::from_mins(1),
             max_faults: 0,
         };
-        let (alarms, mut raised) = mpsc::channel(1);
+        let (health_events, mut raised) = mpsc::channel(1);
         let (first, second) = (
-            Health::new(rule, true, Some(alarms.clone())),
-            Health::new(rule, true, Some(alarms)),
+            Health::new(rule, true, Some(health_events.clone())),
+            Health::new(rule, true, Some(health_events)),
         );
         first.faulted("a", "x");
         second.faulted("b", "x");

@@ -26,7 +26,7 @@
 //! * `sources`, `trust`: components from registries, and who has to have signed what is admitted
 //! * `history`, `records`, `kept`, `cache`, `shelf`: what outlives a version or the daemon
 //! * `pool`: the instances of a version, each owned by one task or made for one call; `lanes`: the threads that these run on; `health`,
-//!   `vitals`, `quantiles`, `shadow`: how it is doing, and
+//!   `stats`, `quantiles`, `shadow`: how it is doing, and
 //!   how another does beside it
 //! * `engine`: the only place that names wasmtime; `net`: the input and output that probes ask for
 //! * `plugin`, `manifest`, `origin`, `grants`, `limits`: what a plugin is, where it is from and what it may do
@@ -46,6 +46,7 @@
 )]
 
 mod admission;
+mod admission_record;
 mod agent_mirror;
 mod agent_set;
 mod attempt;
@@ -56,6 +57,8 @@ mod config;
 mod directory;
 mod engine;
 mod error;
+mod executor;
+mod extension_points;
 mod fault;
 mod grants;
 mod guest_log;
@@ -63,23 +66,18 @@ mod health;
 mod history;
 mod host;
 mod imports;
-mod kept;
-mod lanes;
+mod latency_histogram;
 mod limits;
 mod manifest;
 mod metrics;
 mod net;
 mod origin;
-mod plugin;
-mod points;
 mod pool;
-mod quantiles;
-mod records;
+mod private_dir;
 mod reserved;
 mod schema;
 mod selftest;
 mod shadow;
-mod shelf;
 mod sources;
 mod status;
 mod table;
@@ -87,18 +85,20 @@ mod text;
 mod trust;
 mod types;
 mod units;
+mod version_context;
+mod version_stats;
+mod version_store;
 mod views;
-mod vitals;
 pub mod workbench;
 mod world;
 
-pub use config::{Config, Uses};
-pub use error::{CallError, Error, OrderError, Result};
+pub use admission_record::{AdmissionRecord, Outcome};
+pub use config::{Bindings, Config};
+pub use error::{CallError, CommandError, Error, Result};
 pub use health::Probation;
-pub use history::Kept;
+pub use history::Durability;
 pub use host::Plugins;
 pub use limits::{Instances, Limits};
-pub use records::{Outcome, Record};
 pub use reserved::{Reserved, Server};
 pub use sources::{Login, Push, PushError, Registries};
 pub use status::{Change, Difference, Fetching, Shadow, Source, State, Status, Trap};

@@ -14,7 +14,7 @@ use prometheus_client::{
 };
 
 use version::Versions;
-pub(crate) use version::{Counts, Ending, Present, Stats, Totals, is_busy};
+pub(crate) use version::{CallOutcome, Counts, GaugeGuard, PluginTotals, VersionMetrics, is_busy};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Label {
@@ -50,7 +50,7 @@ type Gauges = Family<Label, Gauge>;
 pub(crate) struct Metrics {
     versions: Versions,
     /// Of every plugin there is.
-    totals: Arc<Mutex<HashMap<String, Arc<Totals>>>>,
+    totals: Arc<Mutex<HashMap<String, Arc<PluginTotals>>>>,
     refusals: Counters,
     cache: Family<CacheLabel, Counter>,
     admissions: Counters,
@@ -63,7 +63,7 @@ pub(crate) struct Metrics {
 
 /// What came of asking a version beside the one that serves.
 #[derive(Clone, Debug)]
-pub(crate) struct ShadowStats {
+pub(crate) struct ShadowMetrics {
     pub(crate) same: Counter,
     pub(crate) different: Counter,
     pub(crate) failed: Counter,
@@ -152,27 +152,27 @@ impl Metrics {
     }
 
     /// What goes on now on all versions of a plugin.
-    pub(crate) fn totals(&self, plugin: &str) -> Arc<Totals> {
+    pub(crate) fn totals(&self, plugin: &str) -> Arc<PluginTotals> {
         let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(totals.entry(plugin.to_owned()).or_default())
     }
 
-    /// Of a version that begins to serve. `version`: as it is shown, see `Facts::label`.
-    pub(crate) fn of(&self, plugin: &str, version: &str) -> Stats {
+    /// Of a version that begins to serve. `version`: as it is shown, see `ComponentInfo::label`.
+    pub(crate) fn of(&self, plugin: &str, version: &str) -> VersionMetrics {
         self.versions.of(plugin, version, &self.totals(plugin))
     }
 
     /// Of a component that is looked at.
-    pub(crate) fn trial(&self, plugin: &str) -> Stats {
-        Stats::of_none(&self.totals(plugin))
+    pub(crate) fn trial(&self, plugin: &str) -> VersionMetrics {
+        VersionMetrics::of_none(&self.totals(plugin))
     }
 
-    pub(crate) fn shadow(&self, plugin: &str) -> ShadowStats {
+    pub(crate) fn shadow(&self, plugin: &str) -> ShadowMetrics {
         let of = |result| {
             let plugin = plugin.to_owned();
             self.shadow.get_or_create_owned(&ShadowLabel { plugin, result })
         };
-        ShadowStats {
+        ShadowMetrics {
             same: of(SHADOW_RESULTS[0]),
             different: of(SHADOW_RESULTS[1]),
             failed: of(SHADOW_RESULTS[2]),

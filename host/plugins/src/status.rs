@@ -14,7 +14,7 @@ pub struct Source {
     /// When the registry was asked last: seconds since 1970.
     pub checked_at: Option<u64>,
     /// Why it could not be had, the last time. What was fetched earlier serves meanwhile.
-    pub trouble: Option<String>,
+    pub error: Option<String>,
 }
 
 /// How fetching a component goes.
@@ -22,7 +22,7 @@ pub struct Source {
 #[serde(rename_all = "kebab-case")]
 pub enum Fetching {
     /// The registry was not asked to the end yet.
-    Underway,
+    Pending,
     /// What was fetched is what the source was when it was asked last.
     Current,
     /// It could not be had, the last time.
@@ -87,7 +87,7 @@ pub struct Difference {
     /// What the version that serves answered.
     pub serving: String,
     /// What the one beside it answered.
-    pub beside: String,
+    pub shadow: String,
 }
 
 /// One plugin, as an operator's table shows it.

@@ -12,12 +12,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
 
-use super::{Answer, Ready, Tested, answer, ask};
+use super::{Answer, PreparedCase, Testable, answer, ask};
 use crate::{
     agent_mirror::AgentMirror,
     engine::{
-        Live,
-        worlds::matcher::{Job, Matcher, Question},
+        Instance,
+        worlds::matcher::{Call, Matcher, Question},
     },
     types::matcher::{Agent, Attribute, AttributeValue, Candidate, Constraint, Task, Verdict},
 };
@@ -66,12 +66,12 @@ pub(crate) struct Asked {
     names: Vec<String>,
 }
 
-impl Tested for Matcher {
+impl Testable for Matcher {
     type Case = Case;
     type Question = Asked;
     type Found = Vec<Verdict>;
 
-    fn ready(case: Case) -> Result<Ready<Self>, String> {
+    fn prepare_case(case: Case) -> Result<PreparedCase<Self>, String> {
         let names: Vec<String> = case.agents.iter().map(|it| it.hostname.clone()).collect();
         let handle = |name: &String| {
             let at = names.iter().position(|it| it == name);
@@ -103,18 +103,22 @@ impl Tested for Matcher {
             task,
             candidates: candidates.collect(),
         };
-        Ok(Ready {
+        Ok(PreparedCase {
             question: Asked { question, names },
             expected,
         })
     }
 
-    async fn put(live: &mut Live<Self>, shared: &Arc<()>, asked: &Asked) -> Result<Vec<Verdict>, String> {
+    async fn execute(
+        instance: &mut Instance<Self>,
+        shared: &Arc<()>,
+        asked: &Asked,
+    ) -> Result<Vec<Verdict>, String> {
         let question = asked.question.clone();
-        ask(live, shared, |reply| Job::Evaluate { question, reply }).await
+        ask(instance, shared, |reply| Call::Evaluate { question, reply }).await
     }
 
-    fn told(asked: &Asked, verdicts: Vec<Verdict>) -> Answer {
+    fn to_answer(asked: &Asked, verdicts: Vec<Verdict>) -> Answer {
         let mut fit: Vec<&String> = asked
             .names
             .iter()

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use transom_plugins::{Change, OrderError, Outcome as Came, State};
+use transom_plugins::{Change, CommandError, Outcome as Came, State};
 
-use crate::support::{PATIENCE, Site, component, custom, put, slow_to_compile, stamped, until};
+use crate::support::{Site, TIMEOUT, component, custom, put, slow_to_compile, stamped, until};
 
 /// Compiling all of them takes minutes on any machine.
 const FUNCTIONS: usize = 40_000;
@@ -50,7 +50,7 @@ async fn orders_and_probation_do_not_wait_for_a_compilation() {
     assert_eq!((slow.state, slow.refusal), (State::Admitting, None));
 
     // An operator goes back.
-    let change = tokio::time::timeout(PATIENCE, site.plugins.rollback("ordered", None, "x"))
+    let change = tokio::time::timeout(TIMEOUT, site.plugins.rollback("ordered", None, "x"))
         .await
         .expect("it does not wait");
     assert!(matches!(change, Ok(Change::RolledBack { .. })), "{change:?}");
@@ -192,7 +192,7 @@ async fn a_later_rollback_overtakes_one_that_is_under_way() {
     assert!(
         matches!(
             first,
-            Ok(Change::RolledBack { .. }) | Err(OrderError::Overtaken { .. })
+            Ok(Change::RolledBack { .. }) | Err(CommandError::Overtaken { .. })
         ),
         "{first:?}"
     );

@@ -1,11 +1,11 @@
 //! Versions that fail are taken out of service by themselves.
 
 use transom_plugins::{
-    Change, OrderError, Outcome as Came, State,
+    Change, CommandError, Outcome as Came, State,
     events::{Decision, Event, OpenError, Query},
 };
 
-use crate::support::{PATIENCE, Server, Site, custom, logged};
+use crate::support::{Server, Site, TIMEOUT, custom, logged};
 
 fn probe(mark: &str, attempt: &str, probation: &str) -> String {
     format!(
@@ -15,7 +15,7 @@ fn probe(mark: &str, attempt: &str, probation: &str) -> String {
 }
 
 async fn next(changes: &mut tokio::sync::broadcast::Receiver<Change>) -> Change {
-    tokio::time::timeout(PATIENCE, changes.recv())
+    tokio::time::timeout(TIMEOUT, changes.recv())
         .await
         .expect("a change")
         .unwrap()
@@ -246,7 +246,7 @@ async fn a_disabled_plugin_can_be_brought_back_by_hand() {
         site.plugins
             .rollback("odd", Some(disabled.sequence), "a test")
             .await,
-        Err(OrderError::NoRecord {
+        Err(CommandError::NoRecord {
             name: "odd".into(),
             record: disabled.sequence
         })

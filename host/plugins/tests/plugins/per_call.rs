@@ -9,7 +9,7 @@ use transom_plugins::{
     probe::{Kind, Outcome, Reason},
 };
 
-use crate::support::{PATIENCE, Server, Site, Waiting, custom, request};
+use crate::support::{Server, Site, TIMEOUT, Waiting, custom, request};
 
 const HTTP: &str = r#"{"do":"http","path":"/"}"#;
 
@@ -110,7 +110,7 @@ async fn thousands_of_instances_at_once() {
     for n in 0..CALLS {
         let (plugins, mut asked) = (site.plugins.clone(), request(None));
         asked.settings = if n % 10 == 0 { r#"{"do":"trap"}"# } else { "{}" }.into();
-        asked.timeout = PATIENCE;
+        asked.timeout = TIMEOUT;
         calls.spawn(async move { plugins.probe(Kind::Named("odd".into()), asked, None).await });
     }
     let server = Server::new(|_| async {}).await;
@@ -119,13 +119,13 @@ async fn thousands_of_instances_at_once() {
         loop {
             most.fetch_max(site.status("odd").instances, Relaxed);
             let mut asked = request(Some(&server.endpoint));
-            asked.timeout = PATIENCE;
+            asked.timeout = TIMEOUT;
             let found = site.plugins.probe(Kind::Tcp, asked, None).await;
             assert_eq!(found, Ok(Outcome::Tcp(true)));
         }
     };
     let found = tokio::select! {
-        found = tokio::time::timeout(PATIENCE, calls.join_all()) => found.expect("all are answered"),
+        found = tokio::time::timeout(TIMEOUT, calls.join_all()) => found.expect("all are answered"),
         never = watch => never,
     };
     let answered = found.iter().filter(|it| it.is_ok()).count();

@@ -7,13 +7,13 @@ use std::sync::{
 
 use tempfile::TempDir;
 use transom_plugins::{
-    Change, Config, OrderError, Outcome as Came, Shadow,
+    Change, CommandError, Config, Outcome as Came, Shadow,
     events::{Decision, Event, Query},
     matcher::{Agent, Candidate, Constraint, Task},
     probe::{Endpoint, Outcome},
 };
 
-use crate::support::{PATIENCE, Server, Site, custom, response};
+use crate::support::{Server, Site, TIMEOUT, custom, response};
 
 fn probe(promote: &str, config: &str) -> String {
     format!(
@@ -39,7 +39,7 @@ async fn compared(site: &Site, name: &str, calls: u64) -> Shadow {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, done).await.expect("compared")
+    tokio::time::timeout(TIMEOUT, done).await.expect("compared")
 }
 
 async fn replaced(site: &Site, source: &str, name: &str, manifest: &str) {
@@ -99,7 +99,7 @@ async fn differences_are_counted_while_the_old_version_answers() {
         "{sample:?}"
     );
     assert!(
-        sample.serving.contains("v1") && sample.beside.contains("v2"),
+        sample.serving.contains("v1") && sample.shadow.contains("v2"),
         "{sample:?}"
     );
     assert_eq!(
@@ -132,8 +132,8 @@ async fn differences_are_counted_while_the_old_version_answers() {
         ]
     );
     for (name, error) in [
-        ("odd", OrderError::NoShadow { name: "odd".into() }),
-        ("none", OrderError::Unknown { name: "none".into() }),
+        ("odd", CommandError::NoShadow { name: "odd".into() }),
+        ("none", CommandError::Unknown { name: "none".into() }),
     ] {
         assert_eq!(site.plugins.promote(name, "x").await, Err(error));
     }
@@ -154,7 +154,7 @@ async fn what_agrees_is_promoted_by_itself_and_what_fails_is_not() {
         }
     };
     let change = tokio::select! {
-        change = tokio::time::timeout(PATIENCE, changes.recv()) => change.unwrap().unwrap(),
+        change = tokio::time::timeout(TIMEOUT, changes.recv()) => change.unwrap().unwrap(),
         () = asking => unreachable!(),
     };
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
@@ -174,7 +174,7 @@ async fn what_agrees_is_promoted_by_itself_and_what_fails_is_not() {
     let failed = compared(&site, "odd", 10).await;
     assert_eq!((failed.failures, failed.auto), (failed.compared, true));
     assert!(
-        failed.samples[0].beside.contains("trapped"),
+        failed.samples[0].shadow.contains("trapped"),
         "{:?}",
         failed.samples[0]
     );
@@ -213,7 +213,7 @@ async fn a_slow_version_beside_it_holds_nothing_up() {
             assert!(site.look("odd", "{}", None).await.is_ok());
         }
     };
-    tokio::time::timeout(PATIENCE, asking)
+    tokio::time::timeout(TIMEOUT, asking)
         .await
         .expect("all are answered");
     let beside = shadow(&site, "odd").unwrap();
@@ -259,7 +259,7 @@ async fn filters_and_matchers_are_compared_too() {
     let sample = &parted.samples[0];
     assert!(sample.question.starts_with("b to "), "{sample:?}");
     assert_eq!(
-        (sample.serving.as_str(), sample.beside.as_str()),
+        (sample.serving.as_str(), sample.shadow.as_str()),
         ("Some(Pass)", "Some(Drop)")
     );
 

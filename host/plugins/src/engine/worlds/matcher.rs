@@ -6,16 +6,16 @@ use wasmtime::component::ResourceAny;
 
 use super::{
     common,
-    held::{self, Resources},
+    guest_resources::{self, GuestResources},
 };
 use crate::{
     agent_mirror::{AgentMirror, Changes},
     engine::{
-        Live, World,
+        Instance, World,
         bindings::matcher::{AttributeMatcher, AttributeMatcherPre},
         convert::matcher as convert,
         guest::Guest,
-        live::Reply,
+        instance::Reply,
     },
     error::CallError,
     fault::Fault,
@@ -36,7 +36,7 @@ pub(crate) struct Question {
     pub(crate) candidates: Vec<Candidate>,
 }
 
-pub(crate) enum Job {
+pub(crate) enum Call {
     Validate {
         constraints: Vec<Constraint>,
         reply: Reply<Vec<ConstraintError>>,
@@ -56,58 +56,58 @@ impl World for Matcher {
     type Pre = AttributeMatcherPre<Guest>;
     type Bindings = AttributeMatcher;
     /// With the revision of the host's copy when it was last handed over.
-    type Held = Resources<AgentMirror, u64>;
+    type Resources = GuestResources<AgentMirror, u64>;
     type Shared = ();
-    type Job = Job;
+    type Call = Call;
 
     common!(AttributeMatcherPre, transom_plugin_about);
 
-    async fn run(live: &mut Live<Self>, _shared: &Arc<()>, job: Job) -> Result<(), Fault> {
-        match job {
-            Job::Validate { constraints, reply } => {
-                let errors = validate(live, constraints).await;
-                live.answer(reply, errors)
+    async fn run(instance: &mut Instance<Self>, _shared: &Arc<()>, call: Call) -> Result<(), Fault> {
+        match call {
+            Call::Validate { constraints, reply } => {
+                let errors = validate(instance, constraints).await;
+                instance.answer(reply, errors)
             }
-            Job::Evaluate { question, reply } => {
-                let verdicts = evaluate(live, question).await;
-                live.answer(reply, verdicts)
+            Call::Evaluate { question, reply } => {
+                let verdicts = evaluate(instance, question).await;
+                instance.answer(reply, verdicts)
             }
-            Job::Place {
+            Call::Place {
                 question,
                 count,
                 reply,
             } => {
-                let chosen = place(live, question, count).await;
-                live.answer(reply, chosen)
+                let chosen = place(instance, question, count).await;
+                instance.answer(reply, chosen)
             }
         }
     }
 
-    async fn tidy(live: &mut Live<Self>, _shared: &()) -> Result<(), Fault> {
-        held::tidy(live).await
+    async fn drop_orphans(instance: &mut Instance<Self>, _shared: &()) -> Result<(), Fault> {
+        guest_resources::drop_orphans(instance).await
     }
 
-    fn refuse(job: Job, error: CallError) {
-        match job {
-            Job::Validate { reply, .. } => drop(reply.send(Err(error))),
-            Job::Evaluate { reply, .. } => drop(reply.send(Err(error))),
-            Job::Place { reply, .. } => drop(reply.send(Err(error))),
+    fn refuse(call: Call, error: CallError) {
+        match call {
+            Call::Validate { reply, .. } => drop(reply.send(Err(error))),
+            Call::Evaluate { reply, .. } => drop(reply.send(Err(error))),
+            Call::Place { reply, .. } => drop(reply.send(Err(error))),
         }
     }
 }
 
 async fn validate(
-    live: &mut Live<Matcher>,
+    instance: &mut Instance<Matcher>,
     constraints: Vec<Constraint>,
 ) -> Result<Vec<ConstraintError>, Fault> {
     let asked = constraints.len();
     let constraints: Vec<_> = constraints.into_iter().map(convert::constraint).collect();
-    let allowance = live.allowance();
-    let call = live
+    let allowance = instance.allowance();
+    let call = instance
         .bindings
         .transom_matcher_matcher()
-        .call_validate(&mut live.store, &constraints);
-    let errors = live.gate.run(allowance, call).await?;
+        .call_validate(&mut instance.store, &constraints);
+    let errors = instance.meter.run(allowance, call).await?;
     if let Some(beyond) = errors.iter().find(|error| error.constraint as usize >= asked) {
         return Err(Fault::Malformed(format!(
             "an error for constraint {} of {asked}",
@@ -123,17 +123,17 @@ async fn validate(
         .collect())
 }
 
-async fn evaluate(live: &mut Live<Matcher>, question: Question) -> Result<Vec<Verdict>, Fault> {
-    let agent_set = load(live, &question.agent_set).await?;
+async fn evaluate(instance: &mut Instance<Matcher>, question: Question) -> Result<Vec<Verdict>, Fault> {
+    let agent_set = load(instance, &question.agent_set).await?;
     let constraints = question.task.constraints.len();
     let (task, candidates) = (
         convert::task(question.task),
         convert::candidates(&question.candidates),
     );
-    let allowance = live.allowance();
-    let agent_sets = live.bindings.transom_matcher_matcher().agent_set();
-    let call = agent_sets.call_evaluate(&mut live.store, agent_set, &task, &candidates);
-    let verdicts = live.gate.run(allowance, call).await?;
+    let allowance = instance.allowance();
+    let agent_sets = instance.bindings.transom_matcher_matcher().agent_set();
+    let call = agent_sets.call_evaluate(&mut instance.store, agent_set, &task, &candidates);
+    let verdicts = instance.meter.run(allowance, call).await?;
     let verdicts: Vec<Verdict> = verdicts.into_iter().map(convert::verdict).collect();
     check_verdicts(&verdicts, candidates.len(), constraints).map_err(Fault::Malformed)?;
     Ok(verdicts)
@@ -154,16 +154,16 @@ fn check_verdicts(verdicts: &[Verdict], candidates: usize, constraints: usize) -
     Ok(())
 }
 
-async fn place(live: &mut Live<Matcher>, question: Question, count: u32) -> Result<Vec<u32>, Fault> {
-    let agent_set = load(live, &question.agent_set).await?;
+async fn place(instance: &mut Instance<Matcher>, question: Question, count: u32) -> Result<Vec<u32>, Fault> {
+    let agent_set = load(instance, &question.agent_set).await?;
     let (task, candidates) = (
         convert::task(question.task),
         convert::candidates(&question.candidates),
     );
-    let allowance = live.allowance();
-    let agent_sets = live.bindings.transom_matcher_matcher().agent_set();
-    let call = agent_sets.call_place(&mut live.store, agent_set, &task, &candidates, count);
-    let chosen = live.gate.run(allowance, call).await?;
+    let allowance = instance.allowance();
+    let agent_sets = instance.bindings.transom_matcher_matcher().agent_set();
+    let call = agent_sets.call_place(&mut instance.store, agent_set, &task, &candidates, count);
+    let chosen = instance.meter.run(allowance, call).await?;
     check_choice(&chosen, &question.candidates, count).map_err(Fault::Malformed)?;
     Ok(chosen)
 }
@@ -188,48 +188,48 @@ fn check_choice(chosen: &[u32], candidates: &[Candidate], count: u32) -> Result<
 }
 
 /// The guest's agent set, brought up to the host's copy.
-async fn load(live: &mut Live<Matcher>, copy: &Arc<AgentMirror>) -> Result<ResourceAny, Fault> {
-    let known = live.held.get(copy.id()).map(|(_, revision)| revision);
+async fn load(instance: &mut Instance<Matcher>, copy: &Arc<AgentMirror>) -> Result<ResourceAny, Fault> {
+    let known = instance.resources.get(copy.id()).map(|(_, revision)| revision);
     let (revision, news) = copy.changes_since(known);
     let (changed, gone) = match news {
         Changes::Since { changed, gone } => (changed, gone),
         Changes::Everything(agents) => {
-            if let Some(resource) = live.held.take(copy.id()) {
-                live.free(resource).await?;
+            if let Some(resource) = instance.resources.take(copy.id()) {
+                instance.free(resource).await?;
             }
             (agents, Vec::new())
         }
     };
-    let resource = if let Some((resource, _)) = live.held.get(copy.id()) {
+    let resource = if let Some((resource, _)) = instance.resources.get(copy.id()) {
         resource
     } else {
-        let allowance = live.allowance();
-        let agent_sets = live.bindings.transom_matcher_matcher().agent_set();
-        let call = agent_sets.call_constructor(&mut live.store, copy.home_region());
-        live.gate.run(allowance, call).await?
+        let allowance = instance.allowance();
+        let agent_sets = instance.bindings.transom_matcher_matcher().agent_set();
+        let call = agent_sets.call_constructor(&mut instance.store, copy.home_region());
+        instance.meter.run(allowance, call).await?
     };
     // Until all of it is handed over the guest's copy is at no revision; a fault throws it away with the instance.
-    live.held.put(copy.id(), copy, resource, revision);
+    instance.resources.put(copy.id(), copy, resource, revision);
     for gone in gone.chunks(AGENTS_PER_CALL * 10) {
-        update(live, resource, &[], gone).await?;
+        update(instance, resource, &[], gone).await?;
     }
     for changed in changed.chunks(AGENTS_PER_CALL) {
-        update(live, resource, changed, &[]).await?;
+        update(instance, resource, changed, &[]).await?;
     }
     Ok(resource)
 }
 
 async fn update(
-    live: &mut Live<Matcher>,
+    instance: &mut Instance<Matcher>,
     agent_set: ResourceAny,
     changed: &[Arc<Agent>],
     gone: &[u32],
 ) -> Result<(), Fault> {
     let changed: Vec<_> = changed.iter().map(|agent| convert::agent(agent)).collect();
-    let allowance = live.allowance();
-    let agent_sets = live.bindings.transom_matcher_matcher().agent_set();
-    let call = agent_sets.call_update(&mut live.store, agent_set, &changed, gone);
-    live.gate.run(allowance, call).await
+    let allowance = instance.allowance();
+    let agent_sets = instance.bindings.transom_matcher_matcher().agent_set();
+    let call = agent_sets.call_update(&mut instance.store, agent_set, &changed, gone);
+    instance.meter.run(allowance, call).await
 }
 
 #[cfg(test)]
