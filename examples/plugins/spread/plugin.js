@@ -28,7 +28,7 @@ export const about = {
 };
 
 // The cluster's agents, loaded once and asked about many times.
-class Fleet {
+class AgentSet {
   constructor() {
     this.agents = new Map();
   }
@@ -44,15 +44,15 @@ class Fleet {
   }
 
   // For each candidate, in order, whether one more instance may go there.
-  judge(task, candidates) {
+  evaluate(task, candidates) {
     const refusals = candidates.map((it) => this.refusal(task, it));
     const open = candidates.filter((_, at) => refusals[at] === undefined);
     const counts = this.counts(task, open);
     const fewest = Math.min(...counts.values());
     return candidates.map((it, at) => {
       if (refusals[at] !== undefined) return { tag: "refused", val: refusals[at] };
-      // As many as there are conditions: none of them, this matcher's own rule.
-      if (counts.get(this.group(it)) > fewest) return { tag: "refused", val: task.conditions.length };
+      // As many as there are constraints: none of them, this matcher's own rule.
+      if (counts.get(this.group(it)) > fewest) return { tag: "refused", val: task.constraints.length };
       return { tag: "fits" };
     });
   }
@@ -63,20 +63,20 @@ class Fleet {
     const counts = this.counts(task, open);
     const chosen = [];
     while (chosen.length < count) {
-      const left = open.filter((it) => it.room > 0);
+      const left = open.filter((it) => it.capacity > 0);
       if (left.length === 0) break;
       const best = left.reduce((a, b) => (counts.get(this.group(b)) < counts.get(this.group(a)) ? b : a));
-      best.room -= 1;
+      best.capacity -= 1;
       counts.set(this.group(best), counts.get(this.group(best)) + 1);
       chosen.push(best.agent);
     }
     return chosen;
   }
 
-  // Index of the first condition that a candidate does not meet; undefined: it meets all.
+  // Index of the first constraint that a candidate does not meet; undefined: it meets all.
   refusal(task, candidate) {
     const agent = this.agents.get(candidate.agent);
-    const at = task.conditions.findIndex((condition) => !meets(agent, condition));
+    const at = task.constraints.findIndex((constraint) => !meets(agent, constraint));
     return at < 0 ? undefined : at;
   }
 
@@ -97,7 +97,7 @@ class Fleet {
 
 // `["rack", "IS", "r1"]`, and `["@hostname", "LIKE", "db.*"]` for patterns.
 function meets(agent, { tag, val }) {
-  if (agent === undefined || tag !== "constraint") return false;
+  if (agent === undefined || tag !== "field") return false;
   const found = val.field === "@hostname" ? agent.hostname : agent.attributes.get(val.field);
   if (found === undefined) return false;
   if (val.operator === "IS") return found === val.operand;
@@ -113,20 +113,20 @@ function pattern(text) {
   }
 }
 
-// An attribute's value as a condition writes it; undefined: it has several.
+// An attribute's value as a constraint writes it; undefined: it has several.
 function text(value) {
   return value.tag === "text" || value.tag === "scalar" ? String(value.val) : undefined;
 }
 
 export const matcher = {
-  Fleet,
+  AgentSet,
 
-  // Asked when a definition is posted: what is wrong with its conditions.
-  check(conditions) {
-    return conditions.flatMap(({ tag, val }, at) => {
-      const known = tag === "constraint" && (val.operator === "IS" || val.operator === "LIKE");
+  // Asked when a definition is posted: what is wrong with its constraints.
+  validate(constraints) {
+    return constraints.flatMap(({ tag, val }, at) => {
+      const known = tag === "field" && (val.operator === "IS" || val.operator === "LIKE");
       if (known && pattern(val.operand) !== undefined) return [];
-      return [{ condition: at, message: "expected IS with a value, or LIKE with a pattern" }];
+      return [{ constraint: at, message: "expected IS with a value, or LIKE with a pattern" }];
     });
   },
 };

@@ -270,7 +270,7 @@ impl Looks {
             settings: "{}".to_owned(),
             previous,
             timeout,
-            extra: Vec::new(),
+            extensions: Vec::new(),
         }
     }
 

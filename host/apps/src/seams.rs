@@ -6,14 +6,17 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 use transom_plugins::events::{Decision, Event, OpenError, Query};
-use transom_plugins::matcher::{Condition, ConditionError};
+use transom_plugins::matcher::{Constraint, ConstraintError};
 use transom_plugins::probe::{Failure, Kind, Outcome, Request, Runner};
 use transom_plugins::{CallError, Change, Plugins};
 
 /// The plugins' side: decisions that components make.
 #[async_trait]
 pub(crate) trait Policies: Debug + Send + Sync {
-    async fn check_conditions(&self, conditions: &[Condition]) -> Result<Vec<ConditionError>, CallError>;
+    async fn validate_constraints(
+        &self,
+        conditions: &[Constraint],
+    ) -> Result<Vec<ConstraintError>, CallError>;
     async fn open_view(&self, query: Query) -> Result<Arc<dyn View>, OpenError>;
     async fn probe(
         &self,
@@ -41,8 +44,11 @@ impl View for transom_plugins::events::View {
 
 #[async_trait]
 impl Policies for Plugins {
-    async fn check_conditions(&self, conditions: &[Condition]) -> Result<Vec<ConditionError>, CallError> {
-        Plugins::check_conditions(self, conditions).await
+    async fn validate_constraints(
+        &self,
+        conditions: &[Constraint],
+    ) -> Result<Vec<ConstraintError>, CallError> {
+        Plugins::validate_constraints(self, conditions).await
     }
 
     async fn open_view(&self, query: Query) -> Result<Arc<dyn View>, OpenError> {

@@ -8,7 +8,7 @@ use transom_cluster::v1::{
     CheckCommand as CommandCheck, CheckHttp, CheckInfo, CheckTcp, CheckType, CommandInfo, DiscoveryInfo,
     Environment, KillPolicy, Port, Ports, TaskInfo, Uri, Variable, Visibility,
 };
-use transom_plugins::matcher::Condition;
+use transom_plugins::matcher;
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord};
 
 use crate::config::{Checks, Exec, Network};
@@ -53,9 +53,9 @@ pub(crate) fn run_spec(app: &Arc<App>, settings: &LaunchSettings) -> Arc<RunSpec
 }
 
 /// A constraint as the attributes component is asked about it.
-pub(crate) fn condition(constraint: &Constraint) -> Condition {
+pub(crate) fn condition(constraint: &Constraint) -> matcher::Constraint {
     let field = |index: usize| constraint.0.get(index).cloned();
-    Condition::Constraint {
+    matcher::Constraint::Field {
         field: field(0).unwrap_or_default(),
         operator: field(1).unwrap_or_default(),
         operand: field(2),

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use transom_cluster::TaskId;
 use transom_cluster::v1::{TaskState, TaskStatus};
 use transom_plugins::events::{Decision, Event as BusEvent, OpenError, Query};
-use transom_plugins::matcher::{Condition, ConditionError};
+use transom_plugins::matcher::{Constraint, ConstraintError};
 use transom_plugins::probe::{Failure, Kind, Outcome, Reason, Request, Runner};
 use transom_plugins::{CallError, Change};
 use transom_scheduler::{
@@ -249,7 +249,7 @@ impl SchedulerApi for Cluster {
 #[derive(Debug)]
 pub(crate) struct Components {
     /// What is wrong with constraints.
-    pub(crate) conditions: Mutex<Vec<ConditionError>>,
+    pub(crate) conditions: Mutex<Vec<ConstraintError>>,
     /// No component is there.
     pub(crate) missing: AtomicBool,
     /// What the next looks find.
@@ -315,7 +315,10 @@ impl Components {
 
 #[async_trait]
 impl Policies for Components {
-    async fn check_conditions(&self, _conditions: &[Condition]) -> Result<Vec<ConditionError>, CallError> {
+    async fn validate_constraints(
+        &self,
+        _conditions: &[Constraint],
+    ) -> Result<Vec<ConstraintError>, CallError> {
         self.present("matcher")?;
         Ok(self.conditions.lock().unwrap().clone())
     }

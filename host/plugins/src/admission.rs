@@ -13,26 +13,26 @@ use crate::{
     cache::{Cache, NotCompiled},
     config::Config,
     engine::{
-        CompileError, Compiled, Live, Mismatch, Unfit, World, check_types, link,
+        CompileError, Compiled, ExceedsPool, Instance, World, WorldMismatch, check_types, link,
         worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     },
     error::CallError,
+    executor::{BlockingTaskError, run_blocking},
     health::Health,
-    imports::{self, Unwanted},
-    lanes::{Unfinished, aside},
+    imports::{self, ImportError},
     manifest::{Manifest, ManifestError},
-    metrics::Stats,
+    metrics::VersionMetrics,
     origin::{Files, Origin, Provenance},
-    plugin::{Meta, Post, seconds_now},
-    pool::{Facts, Surroundings, Version},
+    pool::{ComponentInfo, Runtime, Version},
     schema::{self, SchemaError},
-    selftest::{self, Failed, Tested},
-    shadow::{Pair, Shadowed},
+    selftest::{self, Failed, Testable},
+    shadow::{ActiveVersion, Comparable},
     sources::FetchError,
     table::Serving,
     text::{hex, one_line},
-    trust::{Trust, Untrusted},
+    trust::{SignatureError, Trust},
     types::about::ConfigError,
+    version_context::{VersionContext, VersionTelemetry, seconds_now},
     world::WorldName,
 };
 
@@ -41,7 +41,7 @@ pub(crate) use steps::Steps;
 
 /// Why a component does not serve. Display is for an operator.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refused {
+pub(crate) enum AdmissionError {
     #[error("there is no {0}.toml beside it: without a manifest nothing is admitted")]
     NoManifest(String),
     #[error("{what} cannot be read: {message}")]
@@ -57,15 +57,15 @@ pub(crate) enum Refused {
     #[error("its digest is sha256:{found}, the manifest pins sha256:{pinned}")]
     Digest { found: String, pinned: String },
     #[error("{0}")]
-    Untrusted(#[from] Untrusted),
+    SignatureError(#[from] SignatureError),
     #[error("{0}")]
     Compile(#[from] NotCompiled),
     #[error("{0}")]
-    Mismatch(#[from] Mismatch),
+    WorldMismatch(#[from] WorldMismatch),
     #[error("{0}")]
-    Imports(#[from] Unwanted),
+    Imports(#[from] ImportError),
     #[error("{0}")]
-    Unfit(#[from] Unfit),
+    ExceedsPool(#[from] ExceedsPool),
     #[error("it does not link: {0}")]
     Link(String),
     #[error("its trial instance failed: {0}")]
@@ -83,7 +83,7 @@ pub(crate) enum Refused {
     #[error("there are {0} components in the directory already, and no more are looked at")]
     TooMany(usize),
     #[error("{0}")]
-    Unfinished(#[from] Unfinished),
+    BlockingTaskError(#[from] BlockingTaskError),
     #[error("its name is none for a plugin: expected {NAMES}")]
     Name,
 }
@@ -106,16 +106,16 @@ pub(crate) enum Again {
     Asked,
 }
 
-impl Refused {
+impl AdmissionError {
     /// None: only when its files change.
     pub(crate) fn again(&self) -> Option<Again> {
         match self {
-            Refused::Compile(NotCompiled::Compile(error)) if error.passes() => Some(Again::Soon),
+            AdmissionError::Compile(NotCompiled::Compile(error)) if error.passes() => Some(Again::Soon),
             // A compilation that took too long may end in time on a machine that is less busy.
-            Refused::Unfinished(_)
-            | Refused::Compile(NotCompiled::Unfinished(_) | NotCompiled::Compile(CompileError::TooLong(_))) => {
-                Some(Again::Asked)
-            }
+            AdmissionError::BlockingTaskError(_)
+            | AdmissionError::Compile(
+                NotCompiled::BlockingTaskError(_) | NotCompiled::Compile(CompileError::TooLong(_)),
+            ) => Some(Again::Asked),
             _ => None,
         }
     }
@@ -123,8 +123,8 @@ impl Refused {
 
 /// What admitting needs. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Desk {
-    pub(crate) around: Surroundings,
+pub(crate) struct AdmissionContext {
+    pub(crate) runtime: Runtime,
     pub(crate) config: Arc<Config>,
     pub(crate) cache: Cache,
     pub(crate) trust: Arc<Trust>,
@@ -133,21 +133,21 @@ pub(crate) struct Desk {
 /// A component that may serve, and how it is made to. Can be started again, after another version was tried.
 #[derive(Clone)]
 pub(crate) struct Admitted {
-    pub(crate) facts: Facts,
+    pub(crate) info: ComponentInfo,
     pub(crate) manifest: Arc<Manifest>,
-    start: Arc<dyn Fn(Post) -> Serving + Send + Sync>,
+    start: Arc<dyn Fn(VersionTelemetry) -> Serving + Send + Sync>,
 }
 
 impl Admitted {
     /// A version with instances of its own.
-    pub(crate) fn start(&self, post: Post) -> Serving {
-        (self.start)(post)
+    pub(crate) fn start(&self, telemetry: VersionTelemetry) -> Serving {
+        (self.start)(telemetry)
     }
 }
 
 /// What is looked at, on its way through: it may be tried out.
-pub(crate) struct Case<'a> {
-    desk: &'a Desk,
+pub(crate) struct ValidatedComponent<'a> {
+    admission_context: &'a AdmissionContext,
     name: &'a str,
     manifest: Arc<Manifest>,
     compiled: Compiled,
@@ -155,31 +155,31 @@ pub(crate) struct Case<'a> {
     digests: (String, String),
     provenance: Provenance,
     imports: Vec<String>,
-    stats: Stats,
+    metrics: VersionMetrics,
 }
 
 /// What was tried out: an instance started, described itself and took its configuration.
-pub(crate) struct Tried<W: World> {
+pub(crate) struct TrialInstance<W: World> {
     pub(crate) pre: W::Pre,
     pub(crate) manifest: Arc<Manifest>,
-    pub(crate) facts: Facts,
-    pub(crate) trial: Live<W>,
+    pub(crate) info: ComponentInfo,
+    pub(crate) instance: Instance<W>,
     name: String,
     /// The variables that are granted.
     environment: Vec<(String, String)>,
 }
 
-impl Desk {
+impl AdmissionContext {
     /// Admits or refuses. `before`: the interfaces that the version to be replaced imports; none where none serves.
     pub(crate) async fn admit(
         &self,
         name: &str,
         files: &Files,
         before: Option<&[String]>,
-        stats: Stats,
-    ) -> Result<Admitted, Refused> {
+        metrics: VersionMetrics,
+    ) -> Result<Admitted, AdmissionError> {
         let mut steps = Steps::default();
-        let case = self.examine(name, files, before, stats, &mut steps).await?;
+        let case = self.examine(name, files, before, metrics, &mut steps).await?;
         match case.world() {
             WorldName::CheckProbe => case.admit::<Probe>(Serving::Probe, &mut steps).await,
             WorldName::AttributeMatcher => case.admit::<Matcher>(Serving::Matcher, &mut steps).await,
@@ -194,33 +194,33 @@ impl Desk {
         name: &'a str,
         files: &Files,
         before: Option<&[String]>,
-        stats: Stats,
+        metrics: VersionMetrics,
         steps: &mut Steps,
-    ) -> Result<Case<'a>, Refused> {
+    ) -> Result<ValidatedComponent<'a>, AdmissionError> {
         steps.begin(Stage::Manifest);
         if !is_name(name) {
-            return Err(Refused::Name);
+            return Err(AdmissionError::Name);
         }
         let text = files
             .manifest
             .as_ref()
-            .ok_or_else(|| Refused::NoManifest(name.to_owned()))?;
+            .ok_or_else(|| AdmissionError::NoManifest(name.to_owned()))?;
         let manifest = Manifest::parse(text, &self.config.limits, self.config.probation)?;
         if manifest.source.is_some() && matches!(files.origin, Origin::File { .. }) {
-            return Err(Refused::TwoSources(name.to_owned()));
+            return Err(AdmissionError::TwoSources(name.to_owned()));
         }
         steps.begin(Stage::Size);
         let found = files.component.len() as u64;
         let limit = manifest.limits.size;
         if found > limit {
-            return Err(Refused::TooLarge { found, limit });
+            return Err(AdmissionError::TooLarge { found, limit });
         }
         steps.note(format!("{found} bytes of {limit}"));
         steps.begin(Stage::Digest);
         let digest = Sha256::digest(files.component.as_slice());
         let found = hex(&digest);
         if let Some(pinned) = manifest.digest.as_ref().filter(|pinned| **pinned != found) {
-            return Err(Refused::Digest {
+            return Err(AdmissionError::Digest {
                 found,
                 pinned: pinned.clone(),
             });
@@ -245,52 +245,55 @@ impl Desk {
             signed_by,
         };
         steps.begin(Stage::Compile);
-        let (cache, engine) = (&self.cache, &self.around.engine);
+        let (cache, engine) = (&self.cache, &self.runtime.engine);
         let compiled = cache.compiled(engine, &files.component, digest.into()).await?;
         steps.begin(Stage::World);
         let world = manifest.world;
-        let imports = check_types(&self.around.engine, &compiled, world)?;
+        let imports = check_types(&self.runtime.engine, &compiled, world)?;
         steps.note(world.short());
         steps.begin(Stage::Imports);
         imports::check(&imports, before, &manifest.grants)?;
         let imported = imports::interfaces(&imports);
         steps.note(imported.join(", "));
-        steps.begin(Stage::Room);
+        steps.begin(Stage::Resources);
         compiled.fits(&manifest.limits)?;
-        Ok(Case {
-            desk: self,
+        Ok(ValidatedComponent {
+            admission_context: self,
             name,
             manifest: Arc::new(manifest),
             compiled,
             digests: (found, hex(&Sha256::digest(text))),
             provenance,
             imports: imported,
-            stats,
+            metrics,
         })
     }
 }
 
-impl Case<'_> {
+impl ValidatedComponent<'_> {
     pub(crate) fn world(&self) -> WorldName {
         self.manifest.world
     }
 
-    async fn admit<W: Tested + Shadowed>(
+    async fn admit<W: Testable + Comparable>(
         self,
-        of_world: fn(Pair<W>) -> Serving,
+        of_world: fn(ActiveVersion<W>) -> Serving,
         steps: &mut Steps,
-    ) -> Result<Admitted, Refused> {
-        let around = self.desk.around.clone();
-        let mut tried = self.try_out::<W>(steps).await?;
-        tried.self_tests(steps).await?;
-        Ok(tried.admitted(around, of_world))
+    ) -> Result<Admitted, AdmissionError> {
+        let runtime = self.admission_context.runtime.clone();
+        let mut trial = self.instantiate_trial::<W>(steps).await?;
+        trial.self_tests(steps).await?;
+        Ok(trial.admitted(runtime, of_world))
     }
 
     /// Links, and asks an instance that serves nobody.
-    pub(crate) async fn try_out<W: Tested>(self, steps: &mut Steps) -> Result<Tried<W>, Refused> {
-        let Desk { around, config, .. } = self.desk;
+    pub(crate) async fn instantiate_trial<W: Testable>(
+        self,
+        steps: &mut Steps,
+    ) -> Result<TrialInstance<W>, AdmissionError> {
+        let AdmissionContext { runtime, config, .. } = self.admission_context;
         steps.begin(Stage::Link);
-        let pre = link::<W>(&around.engine, &self.compiled).map_err(Refused::Link)?;
+        let pre = link::<W>(&runtime.engine, &self.compiled).map_err(AdmissionError::Link)?;
         let environment: Vec<(String, String)> = self
             .manifest
             .grants
@@ -299,13 +302,18 @@ impl Case<'_> {
             .filter_map(|name| Some((name.clone(), (config.environment)(name)?)))
             .collect();
         steps.begin(Stage::Trial);
-        let meta = aside_meta(self.name, &self.manifest, environment.clone(), self.stats.clone());
-        let mut trial = Live::<W>::instantiate(&around.engine, &pre, &meta, 0).await?;
+        let context = trial_context(
+            self.name,
+            &self.manifest,
+            environment.clone(),
+            self.metrics.clone(),
+        );
+        let mut instance = Instance::<W>::instantiate(&runtime.engine, &pre, &context, 0).await?;
         steps.begin(Stage::Describe);
-        let said = trial.describe().await?;
+        let said = instance.describe().await?;
         let (version, calls_itself) = (one_line(&said.version), one_line(&said.name));
-        tracing::debug!(plugin = meta.name, version, calls_itself, "trial instance");
-        meta.log.set_version(&version);
+        tracing::debug!(plugin = context.name, version, calls_itself, "trial instance");
+        context.log.set_version(&version);
         let summary = one_line(&said.summary);
         steps.note(format!("{calls_itself} {version}: {summary}"));
         steps.begin(Stage::Schema);
@@ -313,11 +321,11 @@ impl Case<'_> {
         if said.config_schema.is_none() {
             steps.note("it states none");
         }
-        aside(move || schema::check(said.config_schema.as_deref(), &manifest.config)).await??;
+        run_blocking(move || schema::check(said.config_schema.as_deref(), &manifest.config)).await??;
         steps.begin(Stage::Configure);
-        trial.configure().await?.map_err(Refused::Config)?;
+        instance.configure().await?.map_err(AdmissionError::Config)?;
         let (component, text) = self.digests;
-        let facts = Facts {
+        let info = ComponentInfo {
             world: self.manifest.world,
             version,
             summary,
@@ -327,80 +335,94 @@ impl Case<'_> {
             imports: self.imports,
             admitted_at: seconds_now(),
         };
-        Ok(Tried {
+        Ok(TrialInstance {
             pre,
             manifest: self.manifest,
-            facts,
-            trial,
+            info,
+            instance,
             name: self.name.to_owned(),
             environment,
         })
     }
 }
 
-impl<W: Tested> Tried<W> {
-    pub(crate) async fn self_tests(&mut self, steps: &mut Steps) -> Result<(), Refused> {
+impl<W: Testable> TrialInstance<W> {
+    pub(crate) async fn self_tests(&mut self, steps: &mut Steps) -> Result<(), AdmissionError> {
         steps.begin(Stage::SelfTests);
         steps.note(match self.manifest.self_tests.len() {
             0 => "there are none".to_owned(),
             number => format!("{number} passed"),
         });
-        selftest::run(&mut self.trial, &self.manifest.self_tests).await?;
+        selftest::run(&mut self.instance, &self.manifest.self_tests).await?;
         Ok(())
     }
 
     /// Makes it one that may serve.
-    fn admitted(self, around: Surroundings, of_world: fn(Pair<W>) -> Serving) -> Admitted
+    fn admitted(self, runtime: Runtime, of_world: fn(ActiveVersion<W>) -> Serving) -> Admitted
     where
-        W: Shadowed,
+        W: Comparable,
     {
-        let Tried {
+        let TrialInstance {
             pre,
             manifest,
-            facts,
-            trial,
+            info,
+            instance,
             name,
             environment,
         } = self;
-        drop(trial);
+        drop(instance);
         let start = {
-            let (manifest, facts) = (Arc::clone(&manifest), facts.clone());
-            move |post| {
-                let label = facts.label();
-                let meta = Arc::new(Meta::new(&name, &label, &manifest, environment.clone(), post));
-                meta.log.set_version(&facts.version);
-                let mut facts = facts.clone();
-                facts.admitted_at = seconds_now();
-                of_world(Pair::alone(Version::start(&around, &pre, &meta, facts)))
+            let (manifest, info) = (Arc::clone(&manifest), info.clone());
+            move |telemetry| {
+                let label = info.label();
+                let context = Arc::new(VersionContext::new(
+                    &name,
+                    &label,
+                    &manifest,
+                    environment.clone(),
+                    telemetry,
+                ));
+                context.log.set_version(&info.version);
+                let mut info = info.clone();
+                info.admitted_at = seconds_now();
+                of_world(ActiveVersion::alone(Version::start(
+                    &runtime, &pre, &context, info,
+                )))
             }
         };
         Admitted {
-            facts,
+            info,
             manifest,
             start: Arc::new(start),
         }
     }
 
     /// What a further instance is made for that serves nobody either, with measurements of its own.
-    pub(crate) fn another_meta(&self) -> Arc<Meta> {
-        let meta = aside_meta(
+    pub(crate) fn new_context(&self) -> Arc<VersionContext> {
+        let context = trial_context(
             &self.name,
             &self.manifest,
             self.environment.clone(),
-            Stats::unseen(),
+            VersionMetrics::unseen(),
         );
-        meta.log.set_version(&self.facts.version);
-        meta
+        context.log.set_version(&self.info.version);
+        context
     }
 }
 
 /// What an instance is made for whose faults are nobody's alarm.
-fn aside_meta(
+fn trial_context(
     name: &str,
     manifest: &Manifest,
     environment: Vec<(String, String)>,
-    stats: Stats,
-) -> Arc<Meta> {
+    metrics: VersionMetrics,
+) -> Arc<VersionContext> {
     let health = Health::new(manifest.probation, false, None);
-    Arc::new(Meta::new(name, "", manifest, environment, Post { stats, health }))
+    Arc::new(VersionContext::new(
+        name,
+        "",
+        manifest,
+        environment,
+        VersionTelemetry { metrics, health },
+    ))
 }

@@ -11,12 +11,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    engine::worlds::probe::{Job, LAST_WORD, Lease, Next, Probe},
+    engine::worlds::probe::{AttemptHandle, Call, LAST_WORD, Next, Probe},
     error::CallError,
     net::{Denial, Network, SystemNames},
     pool::Version,
     reserved::Reserved,
-    shadow::{Pair, ProbeSample, Shadow},
+    shadow::{ActiveVersion, ProbeSample, Shadow},
     types::{
         probe::{CommandLine, CommandOutput, Endpoint, Failure, IoError, Outcome, Reason, Request, Runner},
         step::{Answer, Step},
@@ -29,21 +29,21 @@ const RESTARTS: u32 = 3;
 const COMMAND_TAIL: usize = 4096;
 
 /// Runs an attempt to its end on one version of a plugin.
-pub(crate) async fn look(
-    pair: &Pair<Probe>,
+pub(crate) async fn run_probe(
+    active: &ActiveVersion<Probe>,
     request: Request,
     runner: Option<Arc<dyn Runner>>,
     reserved: &Reserved,
     token: &CancellationToken,
 ) -> Result<Outcome, Failure> {
-    let version: &Version<Probe> = &pair.version;
-    let _in_flight = version.meta.enter().map_err(|error| failure(&error))?;
-    let limits = &version.meta.limits;
+    let version: &Version<Probe> = &active.primary;
+    let _in_flight = version.context.enter().map_err(|error| failure(&error))?;
+    let limits = &version.context.limits;
     let time = request.timeout.min(limits.attempt_time);
     let deadline = Instant::now() + time;
     let attempt = Attempt {
         version,
-        shadow: pair.sampled(),
+        shadow: active.shadow_for_call(),
         runner,
         reserved,
         deadline,
@@ -71,7 +71,7 @@ struct Attempt<'a> {
 }
 
 /// How one beginning of an attempt ended.
-enum Ending {
+enum AttemptEnd {
     Finished(Result<Outcome, Failure>),
     Lost,
 }
@@ -79,11 +79,11 @@ enum Ending {
 impl Attempt<'_> {
     async fn run(&self) -> Result<Outcome, Failure> {
         for _ in 0..=RESTARTS {
-            if let Ending::Finished(result) = self.begin().await {
+            if let AttemptEnd::Finished(result) = self.run_once().await {
                 return result;
             }
         }
-        let name = &self.version.meta.name;
+        let name = &self.version.context.name;
         let message = format!(
             "plugin `{name}` lost the attempt {} times: its instances keep failing",
             RESTARTS + 1
@@ -94,12 +94,12 @@ impl Attempt<'_> {
         })
     }
 
-    async fn begin(&self) -> Ending {
-        let mut seat = self.version.least_loaded();
+    async fn run_once(&self) -> AttemptEnd {
+        let mut instance = self.version.least_loaded();
         let request = Arc::clone(&self.request);
-        let (lease, mut step): (Lease, Step) = match self
+        let (handle, mut step): (AttemptHandle, Step) = match self
             .version
-            .ask(&mut seat, |reply| Job::Begin {
+            .ask(&mut instance, |reply| Call::Begin {
                 request,
                 until: Some(self.until),
                 reply,
@@ -107,11 +107,11 @@ impl Attempt<'_> {
             .await
         {
             Ok(begun) => begun,
-            Err(error) => return Ending::Finished(Err(failure(&error))),
+            Err(error) => return AttemptEnd::Finished(Err(failure(&error))),
         };
-        let limits = &self.version.meta.limits;
+        let limits = &self.version.context.limits;
         let mut network = Network {
-            grants: &self.version.meta.grants,
+            grants: &self.version.context.grants,
             names: &SystemNames,
             reserved: self.reserved,
             task: self.own_endpoints(),
@@ -127,34 +127,34 @@ impl Attempt<'_> {
             if let Step::Done(_) | Step::Failed(_) = &step
                 && let Some((shadow, transcript)) = self.shadow.as_ref().zip(transcript.take())
             {
-                transcript.offer(shadow, &self.request, step.clone());
+                transcript.submit(shadow, &self.request, step.clone());
             }
             match step {
-                Step::Done(outcome) => return Ending::Finished(Ok(outcome)),
-                Step::Failed(why) => return Ending::Finished(Err(why)),
-                _ if taken >= limits.steps => return Ending::Finished(Err(self.endless(limits.steps))),
+                Step::Done(outcome) => return AttemptEnd::Finished(Ok(outcome)),
+                Step::Failed(why) => return AttemptEnd::Finished(Err(why)),
+                _ if taken >= limits.steps => return AttemptEnd::Finished(Err(self.endless(limits.steps))),
                 _ if Instant::now() >= self.deadline => late_steps += 1,
                 _ => {}
             }
             if late_steps > 1 {
                 let time = self.request.timeout;
-                self.version.meta.unfinished(&format!(
+                self.version.context.unfinished(&format!(
                     "plugin `{}` went on after it was told that its attempt's time of {time:?} was over",
-                    self.version.meta.name
+                    self.version.context.name
                 ));
                 break;
             }
             let asked = transcript.as_ref().map(|_| step.clone());
-            let Some(answer) = self.carry_out(&mut network, step).await else {
+            let Some(answer) = self.perform(&mut network, step).await else {
                 break;
             };
             if let (Some(transcript), Some(step)) = (&mut transcript, asked) {
                 transcript.note(step, &answer);
             }
-            let key = lease.key;
+            let key = handle.key;
             step = match self
                 .version
-                .ask(&mut seat, |reply| Job::Next {
+                .ask(&mut instance, |reply| Call::Next {
                     key,
                     answer,
                     until: Some(self.until),
@@ -163,17 +163,17 @@ impl Attempt<'_> {
                 .await
             {
                 Ok(Next::Step(step)) => step,
-                Ok(Next::Lost) => return Ending::Lost,
-                Err(error) => return Ending::Finished(Err(failure(&error))),
+                Ok(Next::Lost) => return AttemptEnd::Lost,
+                Err(error) => return AttemptEnd::Finished(Err(failure(&error))),
             };
         }
-        Ending::Finished(Err(late(self.request.timeout)))
+        AttemptEnd::Finished(Err(late(self.request.timeout)))
     }
 
     fn endless(&self, steps: u32) -> Failure {
-        let name = &self.version.meta.name;
+        let name = &self.version.context.name;
         let message = format!("plugin `{name}` was not done after {steps} steps (limits.steps)");
-        self.version.meta.unfinished(&message);
+        self.version.context.unfinished(&message);
         Failure {
             reason: Reason::Plugin,
             message,
@@ -186,7 +186,7 @@ impl Attempt<'_> {
     }
 
     /// None for steps that end an attempt.
-    async fn carry_out(&self, network: &mut Network<'_>, step: Step) -> Option<Answer> {
+    async fn perform(&self, network: &mut Network<'_>, step: Step) -> Option<Answer> {
         Some(match step {
             Step::Http(request) => {
                 let result = network.http(request).await;
@@ -201,7 +201,7 @@ impl Attempt<'_> {
             Step::Send(bytes) => Answer::Sent(network.send(&bytes).await),
             Step::Receive(most) => Answer::Received(network.receive(most).await),
             Step::Run(command) => {
-                if self.version.meta.grants.command {
+                if self.version.context.grants.command {
                     Answer::Ran(self.run_command(command).await)
                 } else {
                     self.note_denial(Some(Denial {
@@ -233,7 +233,7 @@ impl Attempt<'_> {
     fn note_denial(&self, denial: Option<Denial>) {
         if let Some(Denial { wanted, why }) = denial {
             let run_spec = Some(self.request.run_spec.as_str());
-            self.version.meta.denied(&wanted, Some(&why), run_spec);
+            self.version.context.denied(&wanted, Some(&why), run_spec);
         }
     }
 }
@@ -258,9 +258,9 @@ impl Transcript {
         }
     }
 
-    fn offer(self, shadow: &Shadow<Probe>, request: &Arc<Request>, end: Step) {
+    fn submit(self, shadow: &Shadow<Probe>, request: &Arc<Request>, end: Step) {
         if self.bytes <= MAX_TRANSCRIPT {
-            shadow.offer(ProbeSample {
+            shadow.submit(ProbeSample {
                 request: Arc::clone(request),
                 steps: self.steps,
                 end,

@@ -6,27 +6,27 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 use crate::{
+    agent_mirror::AgentMirror,
     engine::{
-        Engine, Live, Reply, World, link,
-        worlds::matcher::{Job, Matcher, Question},
+        Engine, Instance, Reply, World, link,
+        worlds::matcher::{Call, Matcher, Question},
     },
-    fleet_copy::FleetCopy,
     health::Health,
     health::Probation,
     limits::Limits,
     manifest::Manifest,
-    metrics::Stats,
-    plugin::{Meta, Post},
-    types::matcher::{Agent, Candidate, Condition, Task, Verdict},
+    metrics::VersionMetrics,
+    types::matcher::{Agent, Candidate, Constraint, Task, Verdict},
+    version_context::{VersionContext, VersionTelemetry},
 };
 
 /// A compiled matcher with one warm instance.
 pub struct Direct {
     engine: Engine,
     pre: <Matcher as World>::Pre,
-    meta: Arc<Meta>,
-    live: Live<Matcher>,
-    fleet: Arc<FleetCopy>,
+    context: Arc<VersionContext>,
+    instance: Instance<Matcher>,
+    agent_set: Arc<AgentMirror>,
 }
 
 impl std::fmt::Debug for Direct {
@@ -40,44 +40,44 @@ impl Direct {
     pub async fn new(component: &[u8], manifest: &str) -> Result<Direct, String> {
         let manifest = Manifest::parse(manifest, &Limits::default(), Probation::default()).map_err(text)?;
         let engine = Engine::new(4).map_err(text)?;
-        let artefact = Engine::precompile(component).map_err(text)?;
-        let compiled = engine.load(&artefact).map_err(text)?;
+        let artifact = Engine::precompile(component).map_err(text)?;
+        let compiled = engine.load(&artifact).map_err(text)?;
         let pre = link::<Matcher>(&engine, &compiled)?;
-        let post = Post {
-            stats: Stats::unseen(),
+        let post = VersionTelemetry {
+            metrics: VersionMetrics::unseen(),
             health: Health::new(manifest.probation, false, None),
         };
-        let meta = Arc::new(Meta::new("bench", "", &manifest, Vec::new(), post));
-        let live = configured(&engine, &pre, &meta).await?;
+        let context = Arc::new(VersionContext::new("bench", "", &manifest, Vec::new(), post));
+        let instance = configured(&engine, &pre, &context).await?;
         Ok(Direct {
             engine,
             pre,
-            meta,
-            live,
-            fleet: Arc::new(FleetCopy::new(None)),
+            context,
+            instance,
+            agent_set: Arc::new(AgentMirror::new(None)),
         })
     }
 
     /// Changes an agent; the instance hears of it with the next question, in a call of its own.
     pub fn update(&mut self, agent: Agent) {
-        self.fleet.update(vec![agent], Vec::new());
+        self.agent_set.update(vec![agent], Vec::new());
     }
 
     /// One question of the warm instance.
-    pub async fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, String> {
+    pub async fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, String> {
         let question = Question {
-            fleet: Arc::clone(&self.fleet),
+            agent_set: Arc::clone(&self.agent_set),
             task: task.clone(),
             candidates: candidates.to_vec(),
         };
-        ask(&mut self.live, |reply| Job::Judge { question, reply }).await
+        ask(&mut self.instance, |reply| Call::Evaluate { question, reply }).await
     }
 
-    /// One call of an instance made for it: instantiated, configured, asked about conditions, dropped.
-    pub async fn check_once(&mut self, conditions: &[Condition]) -> Result<usize, String> {
-        let mut live = configured(&self.engine, &self.pre, &self.meta).await?;
-        let conditions = conditions.to_vec();
-        let errors = ask(&mut live, |reply| Job::Check { conditions, reply }).await?;
+    /// One call of an instance made for it: instantiated, configured, asked about constraints, dropped.
+    pub async fn validate_once(&mut self, constraints: &[Constraint]) -> Result<usize, String> {
+        let mut instance = configured(&self.engine, &self.pre, &self.context).await?;
+        let constraints = constraints.to_vec();
+        let errors = ask(&mut instance, |reply| Call::Validate { constraints, reply }).await?;
         Ok(errors.len())
     }
 }
@@ -85,18 +85,20 @@ impl Direct {
 async fn configured(
     engine: &Engine,
     pre: &<Matcher as World>::Pre,
-    meta: &Arc<Meta>,
-) -> Result<Live<Matcher>, String> {
-    let mut live = Live::instantiate(engine, pre, meta, 1).await.map_err(text)?;
-    match live.configure().await.map_err(text)? {
-        Ok(()) => Ok(live),
+    context: &Arc<VersionContext>,
+) -> Result<Instance<Matcher>, String> {
+    let mut instance = Instance::instantiate(engine, pre, context, 1)
+        .await
+        .map_err(text)?;
+    match instance.configure().await.map_err(text)? {
+        Ok(()) => Ok(instance),
         Err(errors) => Err(format!("{errors:?}")),
     }
 }
 
-async fn ask<T>(live: &mut Live<Matcher>, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, String> {
+async fn ask<T>(instance: &mut Instance<Matcher>, call: impl FnOnce(Reply<T>) -> Call) -> Result<T, String> {
     let (reply, answer) = oneshot::channel();
-    Matcher::run(live, &Arc::default(), job(reply))
+    Matcher::run(instance, &Arc::default(), call(reply))
         .await
         .map_err(|fault| fault.to_error("bench").to_string())?;
     let answer = tokio::time::timeout(Duration::from_secs(1), answer).await;

@@ -6,20 +6,20 @@
 use std::{path::Path, sync::Arc};
 
 use crate::{
-    engine::{Artefact, ArtefactKey, CompileError, Compiled, Compilers, Engine},
-    lanes::{Unfinished, aside},
+    engine::{ArtifactKey, CompileError, Compiled, CompiledArtifact, Compilers, Engine},
+    executor::{BlockingTaskError, run_blocking},
     metrics::CacheStats,
-    shelf::Shelf,
+    private_dir::PrivateDir,
 };
 
 /// Compiled components that are kept. One made from Python has 35 MB, most have a tenth of a megabyte.
-const MOST: usize = 128;
+const MAX_FILES: usize = 128;
 const MAX_FILE: u64 = 1 << 30;
 
 /// Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
-    shelf: Option<Arc<Shelf>>,
+    files: Option<Arc<PrivateDir>>,
     compilers: Compilers,
     stats: CacheStats,
 }
@@ -30,22 +30,22 @@ pub(crate) enum NotCompiled {
     #[error("{0}")]
     Compile(#[from] CompileError),
     #[error("{0}")]
-    Unfinished(#[from] Unfinished),
+    BlockingTaskError(#[from] BlockingTaskError),
 }
 
 impl Cache {
     /// `private`: the host's own directory.
     pub(crate) fn open(private: Option<&Path>, compilers: Compilers, stats: CacheStats) -> Cache {
         let dir = private.map(|it| it.join("compiled"));
-        let shelf = dir.and_then(|dir| match Shelf::open(&dir, MOST) {
-            Ok(shelf) => Some(Arc::new(shelf)),
+        let files = dir.and_then(|dir| match PrivateDir::open(&dir, MAX_FILES) {
+            Ok(files) => Some(Arc::new(files)),
             Err(error) => {
                 tracing::warn!(dir = %dir.display(), "compiled components are not kept: {error}");
                 None
             }
         });
         Cache {
-            shelf,
+            files,
             compilers,
             stats,
         }
@@ -58,11 +58,11 @@ impl Cache {
         component: &Arc<Vec<u8>>,
         digest: [u8; 32],
     ) -> Result<Compiled, NotCompiled> {
-        let key = ArtefactKey {
+        let key = ArtifactKey {
             component: digest,
             engine: engine.compatibility(),
         };
-        let found = aside({
+        let found = run_blocking({
             let (cache, engine, key) = (self.clone(), engine.clone(), key.clone());
             move || cache.recall(&engine, &key)
         });
@@ -71,11 +71,11 @@ impl Cache {
             return Ok(compiled);
         }
         self.stats.misses.inc();
-        let artefact = self.compilers.compile(Arc::clone(component)).await?;
+        let artifact = self.compilers.compile(Arc::clone(component)).await?;
         let (cache, engine) = (self.clone(), engine.clone());
-        let loaded = aside(move || {
-            let loaded = engine.load(&artefact)?;
-            cache.keep(&key, &artefact);
+        let loaded = run_blocking(move || {
+            let loaded = engine.load(&artifact)?;
+            cache.keep(&key, &artifact);
             Ok::<_, CompileError>(loaded)
         });
         Ok(loaded.await??)
@@ -89,13 +89,13 @@ impl Cache {
         }
     }
 
-    fn recall(&self, engine: &Engine, key: &ArtefactKey) -> Option<Compiled> {
-        let files = self.shelf.as_ref()?;
+    fn recall(&self, engine: &Engine, key: &ArtifactKey) -> Option<Compiled> {
+        let files = self.files.as_ref()?;
         let loaded = match files.read(&key.name(), MAX_FILE) {
             Ok(None) => return None,
-            Ok(Some(file)) => Artefact::verified(file, key)
+            Ok(Some(file)) => CompiledArtifact::verified(file, key)
                 .map_err(|why| why.to_string())
-                .and_then(|artefact| engine.load(&artefact).map_err(|why| why.to_string())),
+                .and_then(|artifact| engine.load(&artifact).map_err(|why| why.to_string())),
             Err(error) => Err(error.to_string()),
         };
         loaded
@@ -110,9 +110,9 @@ impl Cache {
             .ok()
     }
 
-    fn keep(&self, key: &ArtefactKey, artefact: &Artefact) {
-        let Some(files) = &self.shelf else { return };
-        if let Err(error) = files.write(&key.name(), &[&artefact.head(key), artefact.code()]) {
+    fn keep(&self, key: &ArtifactKey, artifact: &CompiledArtifact) {
+        let Some(files) = &self.files else { return };
+        if let Err(error) = files.write(&key.name(), &[&artifact.head(key), artifact.code()]) {
             let file = files.path(&key.name());
             tracing::warn!(file = %file.display(), "a compiled component is not kept: {error}");
         }
@@ -127,7 +127,7 @@ mod tests {
     use sha2::{Digest, Sha256};
 
     use super::*;
-    use crate::{engine::Haste, metrics::Metrics};
+    use crate::{engine::CompilePriority, metrics::Metrics};
 
     struct Rig {
         root: tempfile::TempDir,
@@ -140,7 +140,7 @@ mod tests {
     const COMPONENT: &[u8] = b"\0asm\x0d\0\x01\0\0\x02\x01x";
 
     fn compilers() -> Compilers {
-        Compilers::new(Duration::from_mins(1), Haste::Some)
+        Compilers::new(Duration::from_mins(1), CompilePriority::Interactive)
     }
 
     impl Rig {
@@ -242,7 +242,7 @@ mod tests {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
         let private = rig.root.path().join("private");
         let again = Cache::open(Some(&private), compilers(), rig.cache.stats.clone());
-        assert!(again.shelf.is_none());
+        assert!(again.files.is_none());
         let digest = Sha256::digest(COMPONENT).into();
         let component = Arc::new(COMPONENT.to_vec());
         assert!(

@@ -8,7 +8,7 @@ use crate::{health::Probation, limits::Limits, reserved::Reserved, sources::Regi
 
 /// Which plugin serves which extension point, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Uses {
+pub struct Bindings {
     /// Which agents may run a task.
     pub matcher: String,
     /// What a subscriber of the event stream sees.
@@ -23,9 +23,9 @@ pub struct Uses {
     pub exec: String,
 }
 
-impl Default for Uses {
+impl Default for Bindings {
     fn default() -> Self {
-        Uses {
+        Bindings {
             matcher: "attributes".into(),
             filter: "events".into(),
             bootstrap: "bootstrap".into(),
@@ -42,7 +42,7 @@ pub struct Config {
     /// Directory of `NAME.wasm` with `NAME.toml` beside it.
     pub dir: PathBuf,
     /// Which plugin serves what.
-    pub uses: Uses,
+    pub bindings: Bindings,
     /// Defaults for what manifests leave out.
     pub limits: Limits,
     /// Instances that can live at once, over all plugins; address space for them is set aside at the start. Who finds all of them taken waits
@@ -79,7 +79,7 @@ impl Config {
         Config {
             private: Some(dir.join(".transom")),
             dir,
-            uses: Uses::default(),
+            bindings: Bindings::default(),
             limits: Limits::default(),
             instances: 256,
             rescan: Duration::from_secs(30),

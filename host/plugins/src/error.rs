@@ -110,9 +110,9 @@ pub enum CallError {
     },
     /// The plugin kept failing and was taken out of service.
     #[error(
-        "plugin `{name}` is parked, {point} does without it until a new {name}.wasm or {name}.toml is admitted: {reason}"
+        "plugin `{name}` is disabled, {point} does without it until a new {name}.wasm or {name}.toml is admitted: {reason}"
     )]
-    Parked {
+    Disabled {
         /// The extension point, as in `Missing`.
         point: &'static str,
         /// The plugin.
@@ -128,7 +128,7 @@ pub enum CallError {
 /// Why an operator's order was not carried out. What served goes on serving.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case", tag = "error")]
-pub enum OrderError {
+pub enum CommandError {
     /// No files and no records of that name.
     #[error("no plugin is called `{name}`")]
     Unknown {

@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use crate::{metrics::Stats, text::push_shown};
+use crate::{metrics::VersionMetrics, text::push_shown};
 
 /// Denials said in the log; all of them are counted.
 const DENIALS_PER_SECOND: u32 = 10;
@@ -31,18 +31,23 @@ pub(crate) struct GuestLog {
     bucket: Mutex<Bucket>,
     /// What the host says of it, apart: a guest that floods its log does not hide what it was denied.
     denials: Mutex<Bucket>,
-    stats: Stats,
+    metrics: VersionMetrics,
 }
 
 impl GuestLog {
-    pub(crate) fn new(plugin: &str, lines_per_second: u32, line_bytes: usize, stats: Stats) -> GuestLog {
+    pub(crate) fn new(
+        plugin: &str,
+        lines_per_second: u32,
+        line_bytes: usize,
+        metrics: VersionMetrics,
+    ) -> GuestLog {
         GuestLog {
             plugin: plugin.to_owned(),
             version: Mutex::default(),
             line_bytes,
             bucket: Mutex::new(Bucket::new(lines_per_second, Instant::now())),
             denials: Mutex::new(Bucket::new(DENIALS_PER_SECOND, Instant::now())),
-            stats,
+            metrics,
         }
     }
 
@@ -64,7 +69,7 @@ impl GuestLog {
             .unwrap_or_else(PoisonError::into_inner)
             .take(Instant::now());
         let Some(dropped) = outcome else {
-            self.stats.log_dropped();
+            self.metrics.log_dropped();
             return;
         };
         let version = self

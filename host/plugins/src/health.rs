@@ -1,8 +1,8 @@
 //! How a version that serves is doing, and when it is taken out of service.
 //!
 //! On probation, which lasts for a window after it replaced another, a version may fault so many times; with the next fault the version
-//! before it returns. At any time, a version that answers nothing any more, so many faults in a row and one, is parked: its
-//! extension point answers without it until something new is admitted. Faults that come now and then among good answers park nothing: a
+//! before it returns. At any time, a version that answers nothing any more, so many faults in a row and one, is disabled: its
+//! extension point answers without it until something new is admitted. Faults that come now and then among good answers disable nothing: a
 //! plugin that trips over one subscriber's query still serves the others.
 //!
 //! Counting costs a load on a call that is answered and is done in atomics; what follows is done by the directory's task.
@@ -21,15 +21,15 @@ pub struct Probation {
     /// How long after a swap the version before it is ready to return.
     pub window: Duration,
     /// Traps and timeouts that a new version may have within the window. A version that has more than these in a row, with none to return
-    /// to, is parked.
-    pub most: u32,
+    /// to, is disabled.
+    pub max_faults: u32,
 }
 
 impl Default for Probation {
     fn default() -> Self {
         Probation {
             window: Duration::from_mins(10),
-            most: 10,
+            max_faults: 10,
         }
     }
 }
@@ -47,42 +47,42 @@ impl Generation {
 
 /// What is to become of a version that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Remedy {
+pub(crate) enum HealthAction {
     /// The version before it serves again.
-    Return,
+    Revert,
     /// Nothing of this plugin serves.
-    Park,
+    Disable,
     /// It answered beside the version that serves, and may take its place.
     Promote,
 }
 
 /// A version asks to be taken out of service, or into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Alarm {
+pub(crate) struct HealthEvent {
     pub(crate) plugin: String,
     pub(crate) generation: Generation,
-    pub(crate) remedy: Remedy,
+    pub(crate) action: HealthAction,
     /// For an operator.
     pub(crate) reason: String,
 }
 
 /// What a version has done since it began to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Conduct {
+struct HealthSample {
     /// There is a version to return to.
     replaced_another: bool,
     age: Duration,
     faults: u32,
-    in_a_row: u32,
+    consecutive_faults: u32,
 }
 
 /// The rule, without a clock.
-fn remedy(rule: Probation, conduct: Conduct) -> Option<Remedy> {
-    let on_probation = conduct.replaced_another && conduct.age <= rule.window;
-    if on_probation && conduct.faults > rule.most {
-        Some(Remedy::Return)
-    } else if !on_probation && conduct.in_a_row > rule.most {
-        Some(Remedy::Park)
+fn action(rule: Probation, sample: HealthSample) -> Option<HealthAction> {
+    let on_probation = sample.replaced_another && sample.age <= rule.window;
+    if on_probation && sample.faults > rule.max_faults {
+        Some(HealthAction::Revert)
+    } else if !on_probation && sample.consecutive_faults > rule.max_faults {
+        Some(HealthAction::Disable)
     } else {
         None
     }
@@ -95,17 +95,17 @@ pub(crate) struct Health {
     began: Instant,
     replaced_another: bool,
     faults: AtomicU32,
-    in_a_row: AtomicU32,
+    consecutive_faults: AtomicU32,
     raised: AtomicBool,
-    alarms: Option<mpsc::Sender<Alarm>>,
+    health_events: Option<mpsc::Sender<HealthEvent>>,
 }
 
 impl Health {
-    /// A version that begins to serve. Without `alarms` nobody is told: a trial instance, a shadow.
+    /// A version that begins to serve. Without `health_events` nobody is told: a trial instance, a shadow.
     pub(crate) fn new(
         rule: Probation,
         replaced_another: bool,
-        alarms: Option<mpsc::Sender<Alarm>>,
+        health_events: Option<mpsc::Sender<HealthEvent>>,
     ) -> Health {
         Health {
             generation: Generation::next(),
@@ -113,9 +113,9 @@ impl Health {
             began: Instant::now(),
             replaced_another,
             faults: AtomicU32::new(0),
-            in_a_row: AtomicU32::new(0),
+            consecutive_faults: AtomicU32::new(0),
             raised: AtomicBool::new(false),
-            alarms,
+            health_events,
         }
     }
 
@@ -127,42 +127,42 @@ impl Health {
 
     /// A call was answered.
     pub(crate) fn answered(&self) {
-        if self.in_a_row.load(Relaxed) != 0 {
-            self.in_a_row.store(0, Relaxed);
+        if self.consecutive_faults.load(Relaxed) != 0 {
+            self.consecutive_faults.store(0, Relaxed);
         }
     }
 
     /// A call ended in a fault. `last` says which.
     pub(crate) fn faulted(&self, plugin: &str, last: &str) {
-        let conduct = Conduct {
+        let sample = HealthSample {
             replaced_another: self.replaced_another,
             age: self.began.elapsed(),
             faults: self.faults.fetch_add(1, Relaxed).saturating_add(1),
-            in_a_row: self.in_a_row.fetch_add(1, Relaxed).saturating_add(1),
+            consecutive_faults: self.consecutive_faults.fetch_add(1, Relaxed).saturating_add(1),
         };
-        let (Some(remedy), Some(alarms)) = (remedy(self.rule, conduct), &self.alarms) else {
+        let (Some(action), Some(health_events)) = (action(self.rule, sample), &self.health_events) else {
             return;
         };
         if self.raised.swap(true, Relaxed) {
             return;
         }
-        let reason = match remedy {
-            Remedy::Return => format!(
+        let reason = match action {
+            HealthAction::Revert => format!(
                 "{} faults within {:?} after it began to serve, {} are allowed (probation); the last: {last}",
-                conduct.faults, self.rule.window, self.rule.most
+                sample.faults, self.rule.window, self.rule.max_faults
             ),
-            Remedy::Park | Remedy::Promote => format!(
-                "{} calls in a row ended in a fault, {} may (probation.most); the last: {last}",
-                conduct.in_a_row, self.rule.most
+            HealthAction::Disable | HealthAction::Promote => format!(
+                "{} calls in a row ended in a fault, {} may (probation.max-faults); the last: {last}",
+                sample.consecutive_faults, self.rule.max_faults
             ),
         };
-        let alarm = Alarm {
+        let event = HealthEvent {
             plugin: plugin.to_owned(),
             generation: self.generation,
-            remedy,
+            action,
             reason,
         };
-        if alarms.try_send(alarm).is_err() {
+        if health_events.try_send(event).is_err() {
             // The directory has its hands full: the next fault says it again.
             self.raised.store(false, Relaxed);
         }
@@ -177,24 +177,24 @@ mod tests {
     fn when_a_version_goes() {
         let rule = Probation {
             window: Duration::from_mins(1),
-            most: 2,
+            max_faults: 2,
         };
-        for (replaced_another, seconds, faults, in_a_row, expected) in [
+        for (replaced_another, seconds, faults, consecutive_faults, expected) in [
             (true, 10, 2, 2, None),
-            (true, 10, 3, 0, Some(Remedy::Return)),
-            (true, 60, 3, 3, Some(Remedy::Return)),
+            (true, 10, 3, 0, Some(HealthAction::Revert)),
+            (true, 60, 3, 3, Some(HealthAction::Revert)),
             (true, 61, 300, 2, None),
-            (true, 61, 3, 3, Some(Remedy::Park)),
+            (true, 61, 3, 3, Some(HealthAction::Disable)),
             (false, 10, 300, 2, None),
-            (false, 10, 3, 3, Some(Remedy::Park)),
+            (false, 10, 3, 3, Some(HealthAction::Disable)),
         ] {
-            let conduct = Conduct {
+            let sample = HealthSample {
                 replaced_another,
                 age: Duration::from_secs(seconds),
                 faults,
-                in_a_row,
+                consecutive_faults,
             };
-            assert_eq!(remedy(rule, conduct), expected, "{conduct:?}");
+            assert_eq!(action(rule, sample), expected, "{sample:?}");
         }
     }
 
@@ -202,10 +202,10 @@ mod tests {
     fn an_alarm_is_raised_once_and_an_answer_ends_a_row() {
         let rule = Probation {
             window: Duration::from_mins(1),
-            most: 1,
+            max_faults: 1,
         };
-        let (alarms, mut raised) = mpsc::channel(4);
-        let health = Health::new(rule, false, Some(alarms));
+        let (health_events, mut raised) = mpsc::channel(4);
+        let health = Health::new(rule, false, Some(health_events));
         for _ in 0..3 {
             health.faulted("p", "x");
             health.answered();
@@ -214,15 +214,15 @@ mod tests {
         for _ in 0..3 {
             health.faulted("p", "x");
         }
-        let alarm = raised.try_recv().unwrap();
+        let event = raised.try_recv().unwrap();
         assert_eq!(
-            (alarm.remedy, alarm.generation),
-            (Remedy::Park, health.generation)
+            (event.action, event.generation),
+            (HealthAction::Disable, health.generation)
         );
         assert!(
-            alarm.reason.contains("2 calls in a row") && alarm.reason.ends_with('x'),
+            event.reason.contains("2 calls in a row") && event.reason.ends_with('x'),
             "{}",
-            alarm.reason
+            event.reason
         );
         assert!(raised.try_recv().is_err());
     }
@@ -231,12 +231,12 @@ mod tests {
     fn a_full_queue_is_tried_again() {
         let rule = Probation {
             window: Duration::from_mins(1),
-            most: 0,
+            max_faults: 0,
         };
-        let (alarms, mut raised) = mpsc::channel(1);
+        let (health_events, mut raised) = mpsc::channel(1);
         let (first, second) = (
-            Health::new(rule, true, Some(alarms.clone())),
-            Health::new(rule, true, Some(alarms)),
+            Health::new(rule, true, Some(health_events.clone())),
+            Health::new(rule, true, Some(health_events)),
         );
         first.faulted("a", "x");
         second.faulted("b", "x");

@@ -1,7 +1,7 @@
 //! The records of every plugin: a copy in memory that is read, and the store where they outlive the daemon.
 //!
-//! A record is in memory at once and in the store as soon as that takes it; until then it waits, in order, and [`History::kept`] says so. Nothing
-//! waits for a store that is away longer than [`PATIENCE`]: plugins serve without it. Two daemons that share a store share the
+//! A record is in memory at once and in the store as soon as that takes it; until then it waits, in order, and [`History::durability`] says so. Nothing
+//! waits for a store that is away longer than [`STORE_TIMEOUT`]: plugins serve without it. Two daemons that share a store share the
 //! numbers as well: a number that is taken already is passed over.
 
 use std::{
@@ -13,7 +13,7 @@ use std::{
 use serde::Serialize;
 use transom_store::{Batch, Entry, Error as StoreError, Expect, Store};
 
-use crate::records::{Outcome, Record};
+use crate::admission_record::{AdmissionRecord, Outcome};
 
 /// Records of a plugin.
 const RECORDS: usize = 50;
@@ -22,12 +22,12 @@ const PLUGINS: usize = 1024;
 /// Records that may wait for the store.
 const WAITING: usize = 256;
 /// For one answer of the store.
-const PATIENCE: Duration = Duration::from_secs(5);
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where a plugin's records are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kept {
+pub enum Durability {
     /// In the store.
     Store,
     /// In memory: no store was given, and with the daemon they end.
@@ -47,8 +47,8 @@ pub(crate) struct History {
 #[derive(Debug, Default)]
 struct Inner {
     /// Oldest first.
-    records: BTreeMap<String, VecDeque<Record>>,
-    waiting: VecDeque<(String, Record)>,
+    records: BTreeMap<String, VecDeque<AdmissionRecord>>,
+    waiting: VecDeque<(String, AdmissionRecord)>,
 }
 
 impl History {
@@ -61,14 +61,14 @@ impl History {
         };
         if let Some(store) = &history.store {
             match in_time(store.scan(&history.prefix)).await {
-                Ok(entries) => history.take_over(entries),
+                Ok(entries) => history.load_entries(entries),
                 Err(error) => tracing::warn!("earlier records of plugins are not known: {error}"),
             }
         }
         history
     }
 
-    fn take_over(&self, entries: Vec<Entry>) {
+    fn load_entries(&self, entries: Vec<Entry>) {
         let mut inner = self.inner();
         for entry in entries {
             let name = self.plugin_of(&entry.key);
@@ -89,26 +89,26 @@ impl History {
     }
 
     /// Newest first.
-    pub(crate) fn of(&self, name: &str) -> Vec<Record> {
+    pub(crate) fn of(&self, name: &str) -> Vec<AdmissionRecord> {
         let inner = self.inner();
         let records = inner.records.get(name).into_iter().flatten();
         records.rev().cloned().collect()
     }
 
-    pub(crate) fn newest(&self, name: &str) -> Option<Record> {
+    pub(crate) fn newest(&self, name: &str) -> Option<AdmissionRecord> {
         self.inner().records.get(name)?.back().cloned()
     }
 
-    pub(crate) fn kept(&self) -> Kept {
+    pub(crate) fn durability(&self) -> Durability {
         match (&self.store, self.inner().waiting.is_empty()) {
-            (None, _) => Kept::Memory,
-            (Some(_), true) => Kept::Store,
-            (Some(_), false) => Kept::Waiting,
+            (None, _) => Durability::Memory,
+            (Some(_), true) => Durability::Store,
+            (Some(_), false) => Durability::Waiting,
         }
     }
 
     /// What says which version serves, and what happened after it, newest first. Nothing once the files were taken away.
-    pub(crate) fn standing(&self, name: &str) -> Option<Record> {
+    pub(crate) fn active_record(&self, name: &str) -> Option<AdmissionRecord> {
         let records = self.of(name);
         let newest = records
             .iter()
@@ -117,7 +117,7 @@ impl History {
     }
 
     /// Writes a record down. Called by one task alone.
-    pub(crate) async fn add(&self, name: &str, mut record: Record) {
+    pub(crate) async fn add(&self, name: &str, mut record: AdmissionRecord) {
         {
             let mut inner = self.inner();
             inner.forget_someone(name);
@@ -164,17 +164,22 @@ impl History {
         }
     }
 
-    async fn write(&self, store: &Arc<dyn Store>, name: &str, record: &Record) -> Result<(), Failed> {
+    async fn write(
+        &self,
+        store: &Arc<dyn Store>,
+        name: &str,
+        record: &AdmissionRecord,
+    ) -> Result<(), Failed> {
         let value = serde_json::to_vec(record).map_err(|error| Failed::Store(error.to_string()))?;
         let mut batch = Batch::new().put(self.key(name, record.sequence), value, Expect::Absent);
         if let Some(old) = record.sequence.checked_sub(RECORDS as u64) {
             batch = batch.delete(self.key(name, old), Expect::Any);
         }
-        match tokio::time::timeout(PATIENCE, store.commit(batch)).await {
+        match tokio::time::timeout(STORE_TIMEOUT, store.commit(batch)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(StoreError::Conflict { .. })) => Err(Failed::Taken),
             Ok(Err(error)) => Err(Failed::Store(error.to_string())),
-            Err(_elapsed) => Err(Failed::Store(format!("no answer within {PATIENCE:?}"))),
+            Err(_elapsed) => Err(Failed::Store(format!("no answer within {STORE_TIMEOUT:?}"))),
         }
     }
 
@@ -182,7 +187,7 @@ impl History {
     async fn renumber(&self, store: &Arc<dyn Store>, name: &str) -> Result<(), String> {
         let prefix = format!("{}{name}/", self.prefix);
         let found = in_time(store.scan(&prefix)).await?;
-        let stored: Vec<Record> = found
+        let stored: Vec<AdmissionRecord> = found
             .iter()
             .filter_map(|entry| serde_json::from_slice(&entry.value).ok())
             .collect();
@@ -191,7 +196,7 @@ impl History {
         // The answer was lost: it is there.
         waiting.retain(|(plugin, record)| plugin != name || !stored.contains(record));
         let mut last = stored.iter().map(|it| it.sequence).max().unwrap_or_default();
-        let mut known: VecDeque<Record> = stored.into();
+        let mut known: VecDeque<AdmissionRecord> = stored.into();
         for (_, record) in waiting.iter_mut().filter(|(plugin, _)| plugin == name) {
             last = (last + 1).max(record.sequence);
             record.sequence = last;
@@ -219,7 +224,7 @@ impl Inner {
         if self.records.len() < PLUGINS || self.records.contains_key(name) {
             return;
         }
-        let last = |records: &VecDeque<Record>| records.back().map_or(0, |it| it.at);
+        let last = |records: &VecDeque<AdmissionRecord>| records.back().map_or(0, |it| it.at);
         let oldest = self.records.iter().min_by_key(|(_, records)| last(records));
         if let Some(name) = oldest.map(|(name, _)| name.clone()) {
             self.records.remove(&name);
@@ -233,9 +238,9 @@ enum Failed {
 }
 
 async fn in_time<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, String> {
-    match tokio::time::timeout(PATIENCE, answer).await {
+    match tokio::time::timeout(STORE_TIMEOUT, answer).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
-        Err(_elapsed) => Err(format!("no answer within {PATIENCE:?}")),
+        Err(_elapsed) => Err(format!("no answer within {STORE_TIMEOUT:?}")),
     }
 }
 
@@ -311,11 +316,11 @@ mod tests {
         History::load(Some(store), "x").await
     }
 
-    fn record(reason: &str) -> Record {
-        Record::new(Outcome::Refused, "test").because(reason)
+    fn record(reason: &str) -> AdmissionRecord {
+        AdmissionRecord::new(Outcome::Refused, "test").because(reason)
     }
 
-    fn told(records: &[Record]) -> Vec<(u64, String)> {
+    fn told(records: &[AdmissionRecord]) -> Vec<(u64, String)> {
         let told = records.iter().map(|it| (it.sequence, it.reason.clone().unwrap()));
         told.collect()
     }
@@ -327,17 +332,17 @@ mod tests {
         store.away.store(true, Relaxed);
         one.add("p", record("a")).await;
         one.add("p", record("b")).await;
-        assert_eq!(one.kept(), Kept::Waiting);
+        assert_eq!(one.durability(), Durability::Waiting);
         assert_eq!(one.of("p").len(), 2, "it is known at once");
         store.away.store(false, Relaxed);
         one.flush().await;
-        assert_eq!(one.kept(), Kept::Store);
+        assert_eq!(one.durability(), Durability::Store);
         // An answer that was lost makes no second record.
         store.mute.store(true, Relaxed);
         one.add("p", record("c")).await;
-        assert_eq!(one.kept(), Kept::Waiting);
+        assert_eq!(one.durability(), Durability::Waiting);
         one.add("p", record("d")).await;
-        assert_eq!(one.kept(), Kept::Store);
+        assert_eq!(one.durability(), Durability::Store);
         let stored = history(&store).await.of("p");
         assert_eq!(stored, one.of("p"));
         assert_eq!(
@@ -384,7 +389,7 @@ mod tests {
             memory.add(&format!("p{n:05}"), record("a")).await;
         }
         assert_eq!(memory.inner().records.len(), PLUGINS);
-        assert_eq!(memory.kept(), Kept::Memory);
+        assert_eq!(memory.durability(), Durability::Memory);
     }
 
     #[tokio::test]
@@ -393,14 +398,14 @@ mod tests {
         for (outcome, expected) in [
             (Outcome::Refused, None),
             (Outcome::Admitted, Some(2)),
-            (Outcome::Parked, Some(2)),
+            (Outcome::Disabled, Some(2)),
             (Outcome::Shadowing, Some(2)),
             (Outcome::RolledBack, Some(5)),
             (Outcome::Removed, None),
         ] {
-            memory.add("p", Record::new(outcome, "test")).await;
+            memory.add("p", AdmissionRecord::new(outcome, "test")).await;
             assert_eq!(
-                memory.standing("p").map(|it| it.sequence),
+                memory.active_record("p").map(|it| it.sequence),
                 expected,
                 "{outcome:?}"
             );

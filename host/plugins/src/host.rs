@@ -10,30 +10,29 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    admission::Desk,
+    admission::AdmissionContext,
+    admission_record::AdmissionRecord,
+    agent_set::AgentSet,
     attempt,
     cache::Cache,
     config::Config,
-    directory::{Directory, Order, Parts},
+    directory::{Command, Directory, DirectoryParts},
     engine::{
-        Compilers, Engine, Haste,
+        CompilePriority, Compilers, Engine,
         worlds::{
-            bootstrap::Job as BootstrapJob,
-            events::{Job as FilterJob, Opened},
-            matcher::Job as MatcherJob,
+            bootstrap::Call as BootstrapCall,
+            events::{Call as FilterCall, SharedQuery},
+            matcher::Call as MatcherCall,
         },
     },
-    error::{CallError, Error, OrderError, Result},
-    fleet::Fleet,
+    error::{CallError, CommandError, Error, Result},
+    executor::{self, GuestExecutor},
+    extension_points::{ExtensionPoints, Resolution},
     history::{self, History},
-    kept::KeptFiles,
-    lanes::{self, Lanes},
     metrics::Metrics,
-    points::{Answering, Points},
-    pool::Surroundings,
-    records::Record,
+    pool::Runtime,
     shadow::{FilterSample, MatcherSample},
-    sources::{Pantry, Sources},
+    sources::{ImageCache, Sources},
     status::{Change, Status},
     text::one_line,
     trust::Trust,
@@ -42,15 +41,16 @@ use crate::{
         events::{self, OpenError},
         matcher, probe,
     },
+    version_store::VersionStore,
     views::{OpenViews, View},
 };
 
 /// Changes that a slow follower may be behind.
 const CHANGES_KEPT: usize = 256;
 /// Orders that may wait.
-const ORDERS: usize = 16;
+const MAX_COMMANDS: usize = 16;
 /// Versions that may wait to be taken out of service: one for each plugin there can be.
-const ALARMS: usize = 256;
+const MAX_HEALTH_EVENTS: usize = 256;
 
 impl Config {
     /// Admits what is in the directory, then watches it. A component that is refused is reported, not fatal; a directory that cannot be
@@ -60,14 +60,14 @@ impl Config {
         let config = Arc::new(self);
         let trust = Arc::new(Trust::new(&config.signatures)?);
         let private = config.private.clone();
-        let (cache, kept, pantry) = lanes::aside({
+        let (cache, version_store, image_cache) = executor::run_blocking({
             let stats = metrics.cache();
-            let compilers = Compilers::new(config.compile_timeout, Haste::None);
+            let compilers = Compilers::new(config.compile_timeout, CompilePriority::Background);
             move || {
                 (
                     Cache::open(private.as_deref(), compilers, stats),
-                    KeptFiles::open(private.as_deref()),
-                    Pantry::open(private.as_deref()),
+                    VersionStore::open(private.as_deref()),
+                    ImageCache::open(private.as_deref()),
                 )
             }
         })
@@ -75,62 +75,71 @@ impl Config {
         .map_err(|_| Error::Broke)?;
         let registries = config.registries.clone();
         let reserved = config.reserved.clone();
-        let sources =
-            Sources::open(registries, reserved, pantry, Arc::clone(&trust), metrics.clone()).await?;
+        let sources = Sources::open(
+            registries,
+            reserved,
+            image_cache,
+            Arc::clone(&trust),
+            metrics.clone(),
+        )
+        .await?;
         let history = History::load(config.store.clone(), &config.prefix).await;
         let history = Arc::new(history);
-        let around = Surroundings {
+        let runtime = Runtime {
             engine: Engine::new(config.instances)?,
             tracker: TaskTracker::new(),
             token: token.child_token(),
-            lanes: Lanes::new().map_err(Error::Thread)?,
+            executor: GuestExecutor::new().map_err(Error::Thread)?,
         };
         let (changes, _) = broadcast::channel(CHANGES_KEPT);
-        let (orders, asked) = mpsc::channel(ORDERS);
-        let (alarms, raised) = mpsc::channel(ALARMS);
-        let desk = Desk {
-            around: around.clone(),
+        let (commands, asked) = mpsc::channel(MAX_COMMANDS);
+        let (health_events, raised) = mpsc::channel(MAX_HEALTH_EVENTS);
+        let admission_context = AdmissionContext {
+            runtime: runtime.clone(),
             config: Arc::clone(&config),
             cache,
             trust,
         };
-        let returns_desk = Desk {
-            cache: desk
-                .cache
-                .with(Compilers::new(config.compile_timeout, Haste::Some)),
-            ..desk.clone()
+        let rollback_context = AdmissionContext {
+            cache: admission_context.cache.with(Compilers::new(
+                config.compile_timeout,
+                CompilePriority::Interactive,
+            )),
+            ..admission_context.clone()
         };
-        let parts = Parts {
+        let parts = DirectoryParts {
             config: Arc::clone(&config),
-            desk,
-            returns_desk,
+            admission_context,
+            rollback_context,
             sources: sources.clone(),
             metrics: metrics.clone(),
             changes: changes.clone(),
-            kept,
+            version_store,
             history: Arc::clone(&history),
-            alarms,
+            health_events,
         };
         let directory = Directory::open(parts).await?;
         let inner = Inner {
-            points: Arc::new(Points {
+            extension_points: Arc::new(ExtensionPoints {
                 config,
                 table: Arc::clone(directory.table()),
-                token: around.token.clone(),
+                token: runtime.token.clone(),
             }),
             metrics,
             sources: sources.clone(),
             changes,
-            orders,
+            commands,
             history,
             views: Mutex::default(),
-            tracker: around.tracker.clone(),
+            tracker: runtime.tracker.clone(),
             next_view: AtomicU64::new(1),
         };
-        around.tracker.spawn(sources.run(around.token.clone()));
+        runtime.tracker.spawn(sources.run(runtime.token.clone()));
         // What is admitted enters guests too.
-        around.lanes.spawn(&around.tracker, directory.run(asked, raised));
-        around.tracker.close();
+        runtime
+            .executor
+            .spawn(&runtime.tracker, directory.run(asked, raised));
+        runtime.tracker.close();
         Ok(Plugins(Arc::new(inner)))
     }
 }
@@ -140,11 +149,11 @@ impl Config {
 pub struct Plugins(Arc<Inner>);
 
 struct Inner {
-    points: Arc<Points>,
+    extension_points: Arc<ExtensionPoints>,
     metrics: Metrics,
     sources: Sources,
     changes: broadcast::Sender<Change>,
-    orders: mpsc::Sender<Order>,
+    commands: mpsc::Sender<Command>,
     history: Arc<History>,
     /// Queries that somebody holds a view of.
     views: Mutex<OpenViews>,
@@ -155,7 +164,7 @@ struct Inner {
 impl std::fmt::Debug for Plugins {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Plugins")
-            .field("dir", &self.0.points.config.dir)
+            .field("dir", &self.0.extension_points.config.dir)
             .finish_non_exhaustive()
     }
 }
@@ -163,7 +172,7 @@ impl std::fmt::Debug for Plugins {
 impl Plugins {
     /// Every plugin that serves or was refused, by name.
     pub fn list(&self) -> Vec<Status> {
-        let table = self.0.points.table.load();
+        let table = self.0.extension_points.table.load();
         table.status(&self.0.metrics, &self.0.sources)
     }
 
@@ -176,97 +185,107 @@ impl Plugins {
     /// nothing waits for them.
     pub async fn rescan(&self) -> Vec<Change> {
         let (answer, changes) = oneshot::channel();
-        if self.0.orders.send(Order::Rescan(answer)).await.is_err() {
+        if self.0.commands.send(Command::Rescan(answer)).await.is_err() {
             return Vec::new();
         }
         changes.await.unwrap_or_default()
     }
 
     /// What happened to a plugin, newest first, also to one that is gone; and where that is written down.
-    pub fn history(&self, name: &str) -> (Vec<Record>, history::Kept) {
-        (self.0.history.of(name), self.0.history.kept())
+    pub fn history(&self, name: &str) -> (Vec<AdmissionRecord>, history::Durability) {
+        (self.0.history.of(name), self.0.history.durability())
     }
 
     /// Has the version of an earlier record serve; without one, the newest that is another than the version that serves. What is in the
     /// directory stays aside until it changes, also over a restart where records are stored. `by`: who asks, for the record.
-    pub async fn rollback(&self, name: &str, record: Option<u64>, by: &str) -> Result<Change, OrderError> {
+    pub async fn rollback(&self, name: &str, record: Option<u64>, by: &str) -> Result<Change, CommandError> {
         let (answer, done) = oneshot::channel();
-        let order = Order::Rollback {
+        let command = Command::Rollback {
             name: name.to_owned(),
             record,
             by: one_line(by),
             answer,
         };
-        self.0.orders.send(order).await.map_err(|_| OrderError::Stopped)?;
-        done.await.unwrap_or(Err(OrderError::Stopped))
+        self.0
+            .commands
+            .send(command)
+            .await
+            .map_err(|_| CommandError::Stopped)?;
+        done.await.unwrap_or(Err(CommandError::Stopped))
     }
 
     /// Has the version that answers beside the one that serves take its place, whatever its answers were. `by`: who asks, for the record.
-    pub async fn promote(&self, name: &str, by: &str) -> Result<Change, OrderError> {
+    pub async fn promote(&self, name: &str, by: &str) -> Result<Change, CommandError> {
         let (answer, done) = oneshot::channel();
-        let order = Order::Promote {
+        let command = Command::Promote {
             name: name.to_owned(),
             by: one_line(by),
             answer,
         };
-        self.0.orders.send(order).await.map_err(|_| OrderError::Stopped)?;
-        done.await.unwrap_or(Err(OrderError::Stopped))
+        self.0
+            .commands
+            .send(command)
+            .await
+            .map_err(|_| CommandError::Stopped)?;
+        done.await.unwrap_or(Err(CommandError::Stopped))
     }
 
-    /// An empty fleet. `home_region` is the master's own.
-    pub fn fleet(&self, home_region: Option<String>) -> Fleet {
-        Fleet::new(Arc::clone(&self.0.points), home_region)
+    /// An empty agent set. `home_region` is the master's own.
+    pub fn agent_set(&self, home_region: Option<String>) -> AgentSet {
+        AgentSet::new(Arc::clone(&self.0.extension_points), home_region)
     }
 
-    /// What is wrong with these conditions. Empty: nothing.
-    pub async fn check_conditions(
+    /// What is wrong with these constraints. Empty: nothing.
+    pub async fn validate_constraints(
         &self,
-        conditions: &[matcher::Condition],
-    ) -> Result<Vec<matcher::ConditionError>, CallError> {
-        let Answering::Version(pair) = self.0.points.matcher()? else {
+        constraints: &[matcher::Constraint],
+    ) -> Result<Vec<matcher::ConstraintError>, CallError> {
+        let Resolution::Serve(active) = self.0.extension_points.matcher()? else {
             return Ok(Vec::new());
         };
-        let version = &pair.version;
-        let _in_flight = version.meta.enter()?;
-        let conditions = conditions.to_vec();
-        let sampled = pair.sampled().map(|shadow| (shadow, conditions.clone()));
+        let version = &active.primary;
+        let _in_flight = version.context.enter()?;
+        let constraints = constraints.to_vec();
+        let shadow_for_call = active
+            .shadow_for_call()
+            .map(|shadow| (shadow, constraints.clone()));
         let errors = version
-            .ask(&mut version.least_loaded(), |reply| MatcherJob::Check {
-                conditions,
+            .ask(&mut version.least_loaded(), |reply| MatcherCall::Validate {
+                constraints,
                 reply,
             })
             .await?;
-        if let Some((shadow, conditions)) = sampled {
-            shadow.offer(MatcherSample::Check(conditions, errors.clone()));
+        if let Some((shadow, constraints)) = shadow_for_call {
+            shadow.submit(MatcherSample::Validate(constraints, errors.clone()));
         }
         Ok(errors)
     }
 
     /// Makes a query ready. Views of equal queries share one.
     pub async fn open_view(&self, query: events::Query) -> Result<View, OpenError> {
-        let found = self.0.points.filter()?;
+        let found = self.0.extension_points.filter()?;
         let opened = self.opened(query);
-        let Answering::Version(pair) = found else {
-            return Ok(View::new(Arc::clone(&self.0.points), opened));
+        let Resolution::Serve(active) = found else {
+            return Ok(View::new(Arc::clone(&self.0.extension_points), opened));
         };
-        let version = &pair.version;
-        let _in_flight = version.meta.enter()?;
+        let version = &active.primary;
+        let _in_flight = version.context.enter()?;
         let view = Arc::clone(&opened);
         let answer = version
-            .ask(&mut version.near(opened.id as usize), |reply| FilterJob::Open {
+            .ask(&mut version.near(opened.id as usize), |reply| FilterCall::Open {
                 view,
                 reply,
             })
             .await?;
-        if let Some(shadow) = pair.sampled() {
-            shadow.offer(FilterSample {
+        if let Some(shadow) = active.shadow_for_call() {
+            shadow.submit(FilterSample {
                 view: Arc::clone(&opened),
                 events: None,
                 serving: answer.clone().map(|()| Vec::new()),
             });
         }
         answer.map_err(OpenError::Refused)?;
-        Ok(View::new(Arc::clone(&self.0.points), opened))
+        Ok(View::new(Arc::clone(&self.0.extension_points), opened))
     }
 
     /// What a container runs first.
@@ -275,33 +294,33 @@ impl Plugins {
         context: bootstrap::Context,
         script: Vec<u8>,
     ) -> Result<bootstrap::Prepared, bootstrap::PrepareError> {
-        let Answering::Version(pair) = self.0.points.bootstrap()? else {
+        let Resolution::Serve(active) = self.0.extension_points.bootstrap()? else {
             return Ok(bootstrap::Prepared {
                 script,
                 environment: context.environment,
                 arguments: context.arguments,
             });
         };
-        let version = &pair.version;
-        let _in_flight = version.meta.enter()?;
-        let sampled = pair
-            .sampled()
+        let version = &active.primary;
+        let _in_flight = version.context.enter()?;
+        let shadow_for_call = active
+            .shadow_for_call()
             .map(|shadow| (shadow, context.clone(), script.clone()));
-        let job = |reply| BootstrapJob {
+        let job = |reply| BootstrapCall {
             context,
             script,
             reply,
         };
         let answer = version.ask(&mut version.least_loaded(), job).await?;
-        if let Some((shadow, context, script)) = sampled {
-            shadow.offer((context, script, answer.clone()));
+        if let Some((shadow, context, script)) = shadow_for_call {
+            shadow.submit((context, script, answer.clone()));
         }
         Ok(answer?)
     }
 
     /// The name of the plugin that looks.
     pub fn prober<'a>(&'a self, kind: &'a probe::Kind) -> &'a str {
-        self.0.points.prober_of(kind).1
+        self.0.extension_points.prober_of(kind).1
     }
 
     /// One look at one task. `runner` runs commands for components that were granted that.
@@ -311,13 +330,20 @@ impl Plugins {
         request: probe::Request,
         runner: Option<Arc<dyn probe::Runner>>,
     ) -> Result<probe::Outcome, probe::Failure> {
-        let pair = self
+        let active = self
             .0
-            .points
+            .extension_points
             .prober(&kind)
             .map_err(|error| attempt::failure(&error))?;
-        let points = &self.0.points;
-        attempt::look(&pair, request, runner, &points.config.reserved, &points.token).await
+        let extension_points = &self.0.extension_points;
+        attempt::run_probe(
+            &active,
+            request,
+            runner,
+            &extension_points.config.reserved,
+            &extension_points.token,
+        )
+        .await
     }
 
     /// Returns when every task of the plugin host has ended, once the token given at start was cancelled.
@@ -325,7 +351,7 @@ impl Plugins {
         self.0.tracker.wait().await;
     }
 
-    fn opened(&self, query: events::Query) -> Arc<Opened> {
+    fn opened(&self, query: events::Query) -> Arc<SharedQuery> {
         let mut views = self.0.views.lock().unwrap_or_else(PoisonError::into_inner);
         views.get_or_insert(query, || self.0.next_view.fetch_add(1, Relaxed))
     }

@@ -10,7 +10,7 @@ const OWN: &str = "transom:plugin";
 
 /// Why a component may not have what it imports. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unwanted {
+pub(crate) enum ImportError {
     #[error("it imports `{import}`, which the manifest withdraws (grants.{grant} = false)")]
     Withdrawn { import: String, grant: &'static str },
     #[error(
@@ -41,13 +41,17 @@ fn package(import: &str) -> &str {
 }
 
 /// `before`: interfaces of the version that is to be replaced; none where there is none.
-pub(crate) fn check(imports: &[String], before: Option<&[String]>, grants: &Grants) -> Result<(), Unwanted> {
+pub(crate) fn check(
+    imports: &[String],
+    before: Option<&[String]>,
+    grants: &Grants,
+) -> Result<(), ImportError> {
     for (unwanted, package_name, grant) in [
         (!grants.clock, "wasi:clocks", "clock"),
         (!grants.random, "wasi:random", "random"),
     ] {
         if let Some(import) = imports.iter().find(|it| unwanted && package(it) == package_name) {
-            return Err(Unwanted::Withdrawn {
+            return Err(ImportError::Withdrawn {
                 import: import.clone(),
                 grant,
             });
@@ -67,7 +71,7 @@ pub(crate) fn check(imports: &[String], before: Option<&[String]>, grants: &Gran
     if new.is_empty() {
         Ok(())
     } else {
-        Err(Unwanted::New(new))
+        Err(ImportError::New(new))
     }
 }
 
@@ -131,7 +135,7 @@ mod tests {
             let expected = if refused.is_empty() {
                 Ok(())
             } else {
-                Err(Unwanted::New(texts(refused)))
+                Err(ImportError::New(texts(refused)))
             };
             assert_eq!(found, expected, "{imports:?} {before:?} {granted:?}");
         }
@@ -155,7 +159,7 @@ mod tests {
             let found = check(&imports, None, &grants);
             let found = match &found {
                 Ok(()) => None,
-                Err(Unwanted::Withdrawn { grant, .. }) => Some(*grant),
+                Err(ImportError::Withdrawn { grant, .. }) => Some(*grant),
                 Err(other) => panic!("{other}"),
             };
             assert_eq!(found, grant);

@@ -10,7 +10,7 @@
 //! names the plugin and what to do. There is no second, native implementation of anything that a plugin decides.
 //!
 //! A version that fails soon after it replaced another gives way to that one by itself; one that answers nothing any more, with none to return
-//! to, is parked. What happened to a plugin is written down ([`Plugins::history`]), and an operator can go back to any record of it
+//! to, is disabled. What happened to a plugin is written down ([`Plugins::history`]), and an operator can go back to any record of it
 //! ([`Plugins::rollback`]). Where its manifest says so, a new version first answers beside the one that serves, and is compared with it.
 //!
 //! A manifest may name a registry in place of the file, and an operator may have every component signed ([`Registries`], [`Signatures`]).
@@ -20,13 +20,13 @@
 //!
 //! The crate, from the outside in; each line uses the lines below it:
 //!
-//! * `host` ([`Plugins`]), `fleet`, `views`, `attempt`: asking, and what is kept between two questions
+//! * `host` ([`Plugins`]), `agent_set`, `views`, `attempt`: asking, and what is kept between two questions
 //! * `directory`, `admission`, `imports`, `schema`, `selftest`, `points`, `table`: from files to versions that serve, and from an extension
 //!   point to one of them
 //! * `sources`, `trust`: components from registries, and who has to have signed what is admitted
 //! * `history`, `records`, `kept`, `cache`, `shelf`: what outlives a version or the daemon
 //! * `pool`: the instances of a version, each owned by one task or made for one call; `lanes`: the threads that these run on; `health`,
-//!   `vitals`, `quantiles`, `shadow`: how it is doing, and
+//!   `stats`, `quantiles`, `shadow`: how it is doing, and
 //!   how another does beside it
 //! * `engine`: the only place that names wasmtime; `net`: the input and output that probes ask for
 //! * `plugin`, `manifest`, `origin`, `grants`, `limits`: what a plugin is, where it is from and what it may do
@@ -46,6 +46,9 @@
 )]
 
 mod admission;
+mod admission_record;
+mod agent_mirror;
+mod agent_set;
 mod attempt;
 #[cfg(feature = "bench")]
 pub mod bench;
@@ -54,32 +57,27 @@ mod config;
 mod directory;
 mod engine;
 mod error;
+mod executor;
+mod extension_points;
 mod fault;
-mod fleet;
-mod fleet_copy;
 mod grants;
 mod guest_log;
 mod health;
 mod history;
 mod host;
 mod imports;
-mod kept;
-mod lanes;
+mod latency_histogram;
 mod limits;
 mod manifest;
 mod metrics;
 mod net;
 mod origin;
-mod plugin;
-mod points;
 mod pool;
-mod quantiles;
-mod records;
+mod private_dir;
 mod reserved;
 mod schema;
 mod selftest;
 mod shadow;
-mod shelf;
 mod sources;
 mod status;
 mod table;
@@ -87,18 +85,20 @@ mod text;
 mod trust;
 mod types;
 mod units;
+mod version_context;
+mod version_stats;
+mod version_store;
 mod views;
-mod vitals;
 pub mod workbench;
 mod world;
 
-pub use config::{Config, Uses};
-pub use error::{CallError, Error, OrderError, Result};
+pub use admission_record::{AdmissionRecord, Outcome};
+pub use config::{Bindings, Config};
+pub use error::{CallError, CommandError, Error, Result};
 pub use health::Probation;
-pub use history::Kept;
+pub use history::Durability;
 pub use host::Plugins;
 pub use limits::{Instances, Limits};
-pub use records::{Outcome, Record};
 pub use reserved::{Reserved, Server};
 pub use sources::{Login, Push, PushError, Registries};
 pub use status::{Change, Difference, Fetching, Shadow, Source, State, Status, Trap};
@@ -109,9 +109,9 @@ pub use types::{bootstrap, probe};
 pub mod matcher {
     //! Which agents may run a task: what is asked of the `attribute-matcher` component.
     //!
-    //! A [`Fleet`] holds the agents, the other types mirror the WIT package `transom:matcher`.
+    //! An [`AgentSet`] holds the agents, the other types mirror the WIT package `transom:matcher`.
 
-    pub use crate::{fleet::Fleet, types::matcher::*};
+    pub use crate::{agent_set::AgentSet, types::matcher::*};
 }
 
 pub mod events {

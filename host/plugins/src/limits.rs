@@ -25,7 +25,7 @@ pub enum Instances {
     /// So many are kept, and each answers one call after the other.
     Kept(usize),
     /// Each call has a fresh one, configured before it and dropped after it; each attempt of a probe has one to its end. No more than 32 at once,
-    /// others wait. What is held between two calls (a fleet, a view) is handed over again with each.
+    /// others wait. What is held between two calls (an agent set, a view) is handed over again with each.
     PerCall,
 }
 
@@ -45,7 +45,7 @@ pub struct Limits {
     /// Instances.
     pub instances: Instances,
     /// Calls after which an instance that is kept is replaced.
-    pub calls: u64,
+    pub max_calls_per_instance: u64,
     /// Attempts, or calls, in progress at once.
     pub concurrency: usize,
     /// Steps of one attempt.
@@ -73,7 +73,7 @@ impl Default for Limits {
             table: 20_000,
             output: 8 << 20,
             instances: Instances::Kept(2),
-            calls: 100_000,
+            max_calls_per_instance: 100_000,
             concurrency: 10_000,
             steps: 64,
             attempt_time: Duration::from_mins(1),

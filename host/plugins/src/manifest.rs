@@ -4,8 +4,8 @@
 //! world = "check-probe"            # or "transom:probe/check-probe@0.1.0"
 //! source = "oci://registry.example/team/probe:1.2"   # in place of the file: from a registry, see `sources`
 //! digest = "sha256:…"              # optional: this component and no other
-//! when-parked = "deny"             # or "pass": what its extension point says once it was parked (not for probes)
-//! promote = "at-once"              # or "auto", "manual": a new version first answers beside the old one, see `[shadow]`
+//! on-disabled = "deny"             # or "pass": how its extension point answers while the plugin is disabled (not for probes)
+//! rollout = "immediate"            # or "shadow", "shadow-manual": a new version first runs as a shadow, see `[shadow]`
 //! [grants]
 //! network = ["task"]               # also "host:port", "host:*", "10.0.0.0/8", "10.0.0.0/8:443"; probes left out: the task;
 //!                                  # guarded destinations (loopback, the daemon's own ports, ...) only where named exactly
@@ -19,18 +19,18 @@
 //! instances = 2                    # kept; or "per-call": a fresh one for each call, see below
 //! [probation]                      # see `Probation`
 //! window = "10m"
-//! most = 10
+//! max-faults = 10
 //! [shadow]
-//! for = "10m"                      # at least so long
-//! calls = 100                      # and so many answers compared
-//! sample = 100                     # per cent of the calls
-//! differences = 0                  # more than so many, or any fault, and it is not promoted by itself
+//! min-duration = "10m"
+//! min-calls = 100                  # answers compared
+//! sample-percent = 100             # of the calls
+//! max-differences = 0              # with more, or with any fault, it is not promoted automatically
 //! [config]                         # any table: handed to `configure` as JSON
 //! [[self-test]]                    # asked of the trial instance; each world has its own keys, see `selftest`
 //! ```
 //!
 //! With `instances = "per-call"` nothing of one call is left for the next. That has its price: each call makes and configures an instance,
-//! under the limits of a call; a matcher is handed the whole fleet with each question (15 ms for 10,000 agents), a filter opens its query with
+//! under the limits of a call; a matcher is handed the whole agent set with each question (15 ms for 10,000 agents), a filter opens its query with
 //! each batch, and a probe's attempt keeps its instance while the host does its input and output, so that no more than 32 look at once. Calls
 //! beyond 32 wait, and are told that the plugin is busy when they waited for `wall-clock`.
 
@@ -65,41 +65,39 @@ pub(crate) struct Manifest {
     /// A JSON object.
     pub(crate) config: serde_json::Value,
     pub(crate) probation: Probation,
-    pub(crate) when_parked: WhenParked,
-    pub(crate) promote: Promote,
+    pub(crate) on_disabled: OnDisabled,
+    pub(crate) rollout: Rollout,
     /// As the world reads them.
     pub(crate) self_tests: Vec<serde_json::Value>,
 }
 
-/// What an extension point answers while its plugin is parked.
+/// How an extension point answers while its plugin is disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WhenParked {
-    /// An error that says so.
+pub(crate) enum OnDisabled {
+    /// With an error.
     Deny,
-    /// Whatever lets everything through.
+    /// With the answer that lets everything through.
     Pass,
 }
 
-/// How a version takes the place of one that serves.
+/// How a new version replaces the serving one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Promote {
-    AtOnce,
-    /// By itself, once it agreed for long enough.
-    Auto(ShadowPlan),
-    /// When an operator says so.
-    Manual(ShadowPlan),
+pub(crate) enum Rollout {
+    Immediate,
+    /// As a shadow first; the host promotes it once it meets the plan.
+    Shadow(ShadowPlan),
+    /// As a shadow first; an operator promotes it.
+    ShadowManual(ShadowPlan),
 }
 
-/// How a version answers beside the one that serves.
+/// When a shadow version is promoted automatically, and how many calls it receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShadowPlan {
-    pub(crate) time: Duration,
+    pub(crate) min_duration: Duration,
     /// Answers compared.
-    pub(crate) calls: u64,
-    /// Per cent of the calls.
-    pub(crate) sample: u64,
-    /// Differences that it may have and still be promoted by itself.
-    pub(crate) differences: u64,
+    pub(crate) min_calls: u64,
+    pub(crate) sample_percent: u64,
+    pub(crate) max_differences: u64,
 }
 
 /// Self-tests of one manifest.
@@ -138,8 +136,8 @@ impl Manifest {
         let grants = grants(top.section("grants")?, world)?;
         let limits = limits(top.section("limits")?, defaults)?;
         let probation = parse_probation(top.section("probation")?, probation)?;
-        let when_parked = when_parked(&mut top, world)?;
-        let promote = promote(&mut top)?;
+        let on_disabled = on_disabled(&mut top, world)?;
+        let rollout = rollout(&mut top)?;
         let config = top.table("config")?;
         let tests = top.tables("self-test")?;
         if tests.len() > MAX_SELF_TESTS {
@@ -153,8 +151,8 @@ impl Manifest {
             "grants",
             "limits",
             "probation",
-            "when-parked",
-            "promote",
+            "on-disabled",
+            "rollout",
             "shadow",
             "config",
             "self-test",
@@ -173,8 +171,8 @@ impl Manifest {
             limits,
             config,
             probation,
-            when_parked,
-            promote,
+            on_disabled,
+            rollout,
             self_tests,
         })
     }
@@ -183,42 +181,43 @@ impl Manifest {
 fn parse_probation(mut it: Section, defaults: Probation) -> Result<Probation, ManifestError> {
     let probation = Probation {
         window: it.duration("window", defaults.window, MAX_WATCH)?,
-        most: u32::try_from(it.number_from("most", 0, defaults.most.into(), 1_000_000)?).unwrap_or(u32::MAX),
+        max_faults: u32::try_from(it.number_from("max-faults", 0, defaults.max_faults.into(), 1_000_000)?)
+            .unwrap_or(u32::MAX),
     };
-    it.finish(&["window", "most"])?;
+    it.finish(&["window", "max-faults"])?;
     Ok(probation)
 }
 
-fn when_parked(top: &mut Section, world: WorldName) -> Result<WhenParked, ManifestError> {
-    match top.string("when-parked")?.as_deref() {
-        None | Some("deny") => Ok(WhenParked::Deny),
-        Some("pass") if world != WorldName::CheckProbe => Ok(WhenParked::Pass),
+fn on_disabled(top: &mut Section, world: WorldName) -> Result<OnDisabled, ManifestError> {
+    match top.string("on-disabled")?.as_deref() {
+        None | Some("deny") => Ok(OnDisabled::Deny),
+        Some("pass") if world != WorldName::CheckProbe => Ok(OnDisabled::Pass),
         Some(other) => {
             let expected = if world == WorldName::CheckProbe {
-                "\"deny\": nothing is found out about a task without looking"
+                "\"deny\": a check has no result without a probe"
             } else {
                 "\"deny\" or \"pass\""
             };
-            Err(top.wrong("when-parked", other, expected))
+            Err(top.wrong("on-disabled", other, expected))
         }
     }
 }
 
-fn promote(top: &mut Section) -> Result<Promote, ManifestError> {
-    let how = top.string("promote")?;
+fn rollout(top: &mut Section) -> Result<Rollout, ManifestError> {
+    let how = top.string("rollout")?;
     let mut it = top.section("shadow")?;
     let plan = ShadowPlan {
-        time: it.duration("for", Duration::from_mins(10), MAX_WATCH)?,
-        calls: it.number("calls", 100, 1_000_000_000)?,
-        sample: it.number("sample", 100, 100)?,
-        differences: it.number_from("differences", 0, 0, 1_000_000_000)?,
+        min_duration: it.duration("min-duration", Duration::from_mins(10), MAX_WATCH)?,
+        min_calls: it.number("min-calls", 100, 1_000_000_000)?,
+        sample_percent: it.number("sample-percent", 100, 100)?,
+        max_differences: it.number_from("max-differences", 0, 0, 1_000_000_000)?,
     };
-    it.finish(&["for", "calls", "sample", "differences"])?;
+    it.finish(&["min-duration", "min-calls", "sample-percent", "max-differences"])?;
     match how.as_deref() {
-        None | Some("at-once") => Ok(Promote::AtOnce),
-        Some("auto") => Ok(Promote::Auto(plan)),
-        Some("manual") => Ok(Promote::Manual(plan)),
-        Some(other) => Err(top.wrong("promote", other, "\"at-once\", \"auto\" or \"manual\"")),
+        None | Some("immediate") => Ok(Rollout::Immediate),
+        Some("shadow") => Ok(Rollout::Shadow(plan)),
+        Some("shadow-manual") => Ok(Rollout::ShadowManual(plan)),
+        Some(other) => Err(top.wrong("rollout", other, "\"immediate\", \"shadow\" or \"shadow-manual\"")),
     }
 }
 
@@ -306,7 +305,11 @@ fn limits(mut it: Section, defaults: &Limits) -> Result<Limits, ManifestError> {
         table: it.number("table", defaults.table, MAX_TABLE)?,
         output: it.size("output", defaults.output, 1 << 30)?,
         instances: instances(&mut it, defaults.instances)?,
-        calls: it.number("calls", defaults.calls, u64::MAX)?,
+        max_calls_per_instance: it.number(
+            "max-calls-per-instance",
+            defaults.max_calls_per_instance,
+            u64::MAX,
+        )?,
         concurrency: it.number("concurrency", defaults.concurrency as u64, 1_000_000)? as usize,
         steps: u32::try_from(it.number("steps", defaults.steps.into(), 1_000_000)?).unwrap_or(u32::MAX),
         attempt_time: it.duration("attempt-time", defaults.attempt_time, MAX_ATTEMPT)?,
@@ -324,7 +327,7 @@ fn limits(mut it: Section, defaults: &Limits) -> Result<Limits, ManifestError> {
         "table",
         "output",
         "instances",
-        "calls",
+        "max-calls-per-instance",
         "concurrency",
         "steps",
         "attempt-time",
@@ -345,11 +348,13 @@ fn instances(it: &mut Section, default: Instances) -> Result<Instances, Manifest
             Ok(count) if (1..=MAX_INSTANCES).contains(&count) => Ok(Instances::Kept(count)),
             _ => Err(it.wrong("instances", count, expected)),
         },
-        Some(Value::String(text)) if text == "per-call" => match it.take("calls") {
+        Some(Value::String(text)) if text == "per-call" => match it.take("max-calls-per-instance") {
             None => Ok(Instances::PerCall),
-            Some(calls) => {
-                Err(it.mistyped("calls", &calls, "nothing: with instances = \"per-call\" it is 1"))
-            }
+            Some(calls) => Err(it.mistyped(
+                "max-calls-per-instance",
+                &calls,
+                "nothing: with instances = \"per-call\" it is 1",
+            )),
         },
         Some(Value::String(text)) => Err(it.wrong("instances", text, expected)),
         Some(other) => Err(it.mistyped("instances", &other, &expected)),
@@ -407,7 +412,7 @@ mod tests {
             environment = ["TZ"]
             imports = ["wasi:clocks"]
             [probation]
-            most = 0
+            max-faults = 0
             [limits]
             memory = "16MiB"
             cpu = "20ms"
@@ -426,13 +431,16 @@ mod tests {
         assert!(!manifest.grants.clock && manifest.grants.random);
         assert_eq!(manifest.grants.environment, ["TZ"]);
         assert_eq!(manifest.grants.imports, ["wasi:clocks"]);
-        assert_eq!(manifest.probation.most, 0);
+        assert_eq!(manifest.probation.max_faults, 0);
         assert_eq!(manifest.probation.window, Probation::default().window);
         assert_eq!(manifest.limits.memory, 16 << 20);
         assert_eq!(manifest.limits.cpu, Duration::from_millis(20));
         assert_eq!(manifest.limits.wall_clock, Duration::from_mins(1));
         assert_eq!(manifest.limits.steps, 7);
-        assert_eq!(manifest.limits.calls, Limits::default().calls);
+        assert_eq!(
+            manifest.limits.max_calls_per_instance,
+            Limits::default().max_calls_per_instance
+        );
         assert_eq!(
             manifest.config.to_string(),
             r#"{"list":[1,2.5,"x",true],"since":"2026-01-02"}"#
@@ -444,8 +452,8 @@ mod tests {
         let manifest = parse("world = \"event-filter\"").unwrap();
         assert_eq!(manifest.grants, Grants::default());
         assert_eq!(manifest.config.to_string(), "{}");
-        assert_eq!(manifest.when_parked, WhenParked::Deny);
-        assert_eq!(manifest.promote, Promote::AtOnce);
+        assert_eq!(manifest.on_disabled, OnDisabled::Deny);
+        assert_eq!(manifest.rollout, Rollout::Immediate);
         // A probe may look at its task, unless that is said otherwise.
         let probe = parse("world = \"check-probe\"").unwrap();
         assert_eq!(probe.grants.network, [Destination::Task]);
@@ -455,18 +463,44 @@ mod tests {
 
     #[test]
     fn how_it_takes_over_and_what_becomes_of_it_when_it_fails() {
-        let text = "world = \"event-filter\"\nwhen-parked = \"pass\"\npromote = \"auto\"\n[shadow]\nfor = \"1s\"\ncalls = 7\nsample = 5\n                    [[self-test]]\nevents = []\n[[self-test]]\nexpect = [\"pass\"]\n";
+        let text = "world = \"event-filter\"\non-disabled = \"pass\"\nrollout = \"shadow\"\n[shadow]\nmin-duration = \"1s\"\nmin-calls = 7\nsample-percent = 5\n                    [[self-test]]\nevents = []\n[[self-test]]\nexpect = [\"pass\"]\n";
         let manifest = parse(text).unwrap();
-        assert_eq!(manifest.when_parked, WhenParked::Pass);
+        assert_eq!(manifest.on_disabled, OnDisabled::Pass);
         let plan = ShadowPlan {
-            time: Duration::from_secs(1),
-            calls: 7,
-            sample: 5,
-            differences: 0,
+            min_duration: Duration::from_secs(1),
+            min_calls: 7,
+            sample_percent: 5,
+            max_differences: 0,
         };
-        assert_eq!(manifest.promote, Promote::Auto(plan));
+        assert_eq!(manifest.rollout, Rollout::Shadow(plan));
         let tests: Vec<String> = manifest.self_tests.iter().map(ToString::to_string).collect();
         assert_eq!(tests, [r#"{"events":[]}"#, r#"{"expect":["pass"]}"#]);
+    }
+
+    #[test]
+    fn old_keys_are_refused_with_their_new_names() {
+        for (text, old, new) in [
+            ("when-parked = \"pass\"", "when-parked", "on-disabled"),
+            ("promote = \"auto\"", "promote", "rollout"),
+            ("[shadow]\nfor = \"1s\"", "shadow.for", "min-duration"),
+            ("[shadow]\ncalls = 7", "shadow.calls", "min-calls"),
+            ("[shadow]\nsample = 5", "shadow.sample", "sample-percent"),
+            (
+                "[shadow]\ndifferences = 0",
+                "shadow.differences",
+                "max-differences",
+            ),
+            ("[probation]\nmost = 0", "probation.most", "max-faults"),
+            ("[limits]\ncalls = 7", "limits.calls", "max-calls-per-instance"),
+            (
+                "[limits]\ninstances = \"per-call\"\ncalls = 7",
+                "limits.calls",
+                "max-calls-per-instance",
+            ),
+        ] {
+            let error = parse(&format!("world = \"event-filter\"\n{text}")).unwrap_err();
+            assert_eq!(error, format!("`{old}` was renamed to `{new}`"));
+        }
     }
 
     #[test]
@@ -512,8 +546,8 @@ mod tests {
                 "`limits.instances` is \"many\"; expected 1 to 32, or \"per-call\"",
             ),
             (
-                "world = \"event-filter\"\n[limits]\ninstances = \"per-call\"\ncalls = 5",
-                "`limits.calls` is of type integer; expected nothing",
+                "world = \"event-filter\"\n[limits]\ninstances = \"per-call\"\nmax-calls-per-instance = 5",
+                "`limits.max-calls-per-instance` is of type integer; expected nothing",
             ),
             (
                 "world = \"event-filter\"\n[grants]\nnetwork = [\"x\"]",
@@ -528,16 +562,16 @@ mod tests {
                 "`config.x[0]` is NaN",
             ),
             (
-                "world = \"check-probe\"\nwhen-parked = \"pass\"",
-                "`when-parked` is \"pass\"; expected \"deny\"",
+                "world = \"check-probe\"\non-disabled = \"pass\"",
+                "`on-disabled` is \"pass\"; expected \"deny\"",
             ),
             (
-                "world = \"event-filter\"\npromote = \"maybe\"",
-                "`promote` is \"maybe\"; expected \"at-once\", \"auto\" or \"manual\"",
+                "world = \"event-filter\"\nrollout = \"auto\"",
+                "`rollout` is \"auto\"; expected \"immediate\", \"shadow\" or \"shadow-manual\"",
             ),
             (
-                "world = \"event-filter\"\n[shadow]\nsample = 101",
-                "`shadow.sample` is 101; expected 1 to 100",
+                "world = \"event-filter\"\n[shadow]\nsample-percent = 101",
+                "`shadow.sample-percent` is 101; expected 1 to 100",
             ),
             (
                 "world = \"event-filter\"\n[grants]\nenvironment = [\"A=B\"]",

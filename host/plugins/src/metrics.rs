@@ -14,7 +14,7 @@ use prometheus_client::{
 };
 
 use version::Versions;
-pub(crate) use version::{Counts, Ending, Present, Stats, Totals, is_busy};
+pub(crate) use version::{CallOutcome, Counts, GaugeGuard, PluginTotals, VersionMetrics, is_busy};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Label {
@@ -50,20 +50,20 @@ type Gauges = Family<Label, Gauge>;
 pub(crate) struct Metrics {
     versions: Versions,
     /// Of every plugin there is.
-    totals: Arc<Mutex<HashMap<String, Arc<Totals>>>>,
+    totals: Arc<Mutex<HashMap<String, Arc<PluginTotals>>>>,
     refusals: Counters,
     cache: Family<CacheLabel, Counter>,
     admissions: Counters,
     swaps: Counters,
     rollbacks: Counters,
-    parked: Gauges,
+    disabled: Gauges,
     shadow: Family<ShadowLabel, Counter>,
     fetches: Family<FetchLabel, Counter>,
 }
 
 /// What came of asking a version beside the one that serves.
 #[derive(Clone, Debug)]
-pub(crate) struct ShadowStats {
+pub(crate) struct ShadowMetrics {
     pub(crate) same: Counter,
     pub(crate) different: Counter,
     pub(crate) failed: Counter,
@@ -95,7 +95,7 @@ impl Metrics {
             admissions: Family::default(),
             swaps: Family::default(),
             rollbacks: Family::default(),
-            parked: Family::default(),
+            disabled: Family::default(),
             shadow: Family::default(),
             fetches: Family::default(),
         };
@@ -120,9 +120,9 @@ impl Metrics {
             it.rollbacks.clone(),
         );
         registry.register(
-            "parked",
+            "disabled",
             "1 while the plugin is out of service because it kept failing",
-            it.parked.clone(),
+            it.disabled.clone(),
         );
         registry.register(
             "shadow_answers",
@@ -152,27 +152,27 @@ impl Metrics {
     }
 
     /// What goes on now on all versions of a plugin.
-    pub(crate) fn totals(&self, plugin: &str) -> Arc<Totals> {
+    pub(crate) fn totals(&self, plugin: &str) -> Arc<PluginTotals> {
         let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(totals.entry(plugin.to_owned()).or_default())
     }
 
-    /// Of a version that begins to serve. `version`: as it is shown, see `Facts::label`.
-    pub(crate) fn of(&self, plugin: &str, version: &str) -> Stats {
+    /// Of a version that begins to serve. `version`: as it is shown, see `ComponentInfo::label`.
+    pub(crate) fn of(&self, plugin: &str, version: &str) -> VersionMetrics {
         self.versions.of(plugin, version, &self.totals(plugin))
     }
 
     /// Of a component that is looked at.
-    pub(crate) fn trial(&self, plugin: &str) -> Stats {
-        Stats::of_none(&self.totals(plugin))
+    pub(crate) fn trial(&self, plugin: &str) -> VersionMetrics {
+        VersionMetrics::of_none(&self.totals(plugin))
     }
 
-    pub(crate) fn shadow(&self, plugin: &str) -> ShadowStats {
+    pub(crate) fn shadow(&self, plugin: &str) -> ShadowMetrics {
         let of = |result| {
             let plugin = plugin.to_owned();
             self.shadow.get_or_create_owned(&ShadowLabel { plugin, result })
         };
-        ShadowStats {
+        ShadowMetrics {
             same: of(SHADOW_RESULTS[0]),
             different: of(SHADOW_RESULTS[1]),
             failed: of(SHADOW_RESULTS[2]),
@@ -211,7 +211,7 @@ impl Metrics {
         for counters in [&self.refusals, &self.admissions, &self.swaps, &self.rollbacks] {
             counters.remove(&label);
         }
-        self.parked.remove(&label);
+        self.disabled.remove(&label);
         for result in SHADOW_RESULTS {
             let plugin = plugin.to_owned();
             self.shadow.remove(&ShadowLabel { plugin, result });
@@ -224,9 +224,9 @@ impl Metrics {
         totals.remove(plugin);
     }
 
-    pub(crate) fn parked(&self, plugin: &str, parked: bool) {
-        self.parked
+    pub(crate) fn disabled(&self, plugin: &str, disabled: bool) {
+        self.disabled
             .get_or_create_owned(&label(plugin))
-            .set(i64::from(parked));
+            .set(i64::from(disabled));
     }
 }

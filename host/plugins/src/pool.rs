@@ -1,9 +1,9 @@
 //! The instances of one version of a plugin, and the way of a question to one of them.
 //!
-//! Kept: a few, each owned by a task of its own and fed by a bounded queue, see `owner`. Or a fresh one for each call, which is the caller's own
+//! Kept: a few, each owned by a task of its own and fed by a bounded queue, see `task`. Or a fresh one for each call, which is the caller's own
 //! and goes with it: nothing of one call is left for the next, and what becomes of it is nobody else's business.
 
-mod owner;
+mod instance_task;
 
 use std::{
     sync::{
@@ -21,21 +21,21 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
 use crate::{
-    engine::{Engine, Live, Reply, World, span},
+    engine::{Engine, Instance, Reply, World, span},
     error::CallError,
+    executor::GuestExecutor,
     fault::Fault,
-    lanes::Lanes,
     limits::{Instances, MAX_INSTANCES},
-    metrics::{Ending, is_busy},
+    metrics::{CallOutcome, is_busy},
     origin::Provenance,
-    plugin::{Meta, Queued},
+    version_context::{Queued, VersionContext},
     world::WorldName,
 };
-use owner::Owner;
+use instance_task::InstanceTask;
 
 /// Jobs that may wait for one instance; callers beyond that wait to enqueue, in order.
 const QUEUE: usize = 256;
-/// A caller stays with the instance that knows its fleet or view unless another has so many fewer jobs.
+/// A caller stays with the instance that knows its agent set or view unless another has so many fewer jobs.
 const AFFINITY: usize = 8;
 /// Digits of a digest that tell a component from another of the same version.
 const SHORT_DIGEST: usize = 8;
@@ -44,7 +44,7 @@ const SHORT_VERSION: usize = 64;
 
 /// What is known of an admitted version.
 #[derive(Clone, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct ComponentInfo {
     pub(crate) world: WorldName,
     pub(crate) version: String,
     pub(crate) summary: String,
@@ -59,7 +59,7 @@ pub(crate) struct Facts {
     pub(crate) admitted_at: u64,
 }
 
-impl Facts {
+impl ComponentInfo {
     /// The version as metrics and spans have it: what the component says, and the beginning of its digest.
     pub(crate) fn label(&self) -> String {
         let version: String = self.version.chars().take(SHORT_VERSION).collect();
@@ -71,14 +71,14 @@ impl Facts {
 
 /// A version that serves.
 pub(crate) struct Version<W: World> {
-    pub(crate) meta: Arc<Meta>,
-    pub(crate) facts: Facts,
-    maker: Maker<W>,
-    crew: Crew<W>,
-    around: Surroundings,
+    pub(crate) context: Arc<VersionContext>,
+    pub(crate) info: ComponentInfo,
+    factory: InstanceFactory<W>,
+    strategy: InstanceStrategy<W>,
+    runtime: Runtime,
 }
 
-enum Crew<W: World> {
+enum InstanceStrategy<W: World> {
     Kept(Vec<Slot<W>>),
     /// A permit for each that may live at once.
     PerCall(Arc<Semaphore>),
@@ -90,7 +90,7 @@ struct Slot<W: World> {
 }
 
 struct Envelope<W: World> {
-    job: W::Job,
+    call: W::Call,
     /// After this nobody waits for the answer any more.
     deadline: Instant,
     queued: Queued,
@@ -115,54 +115,54 @@ impl Drop for Load {
 
 /// What the owners of instances need from outside.
 #[derive(Clone, Debug)]
-pub(crate) struct Surroundings {
+pub(crate) struct Runtime {
     pub(crate) engine: Engine,
     pub(crate) tracker: TaskTracker,
     pub(crate) token: CancellationToken,
-    pub(crate) lanes: Lanes,
+    pub(crate) executor: GuestExecutor,
 }
 
 /// Makes instances of a version.
-struct Maker<W: World> {
+struct InstanceFactory<W: World> {
     engine: Engine,
     pre: W::Pre,
-    meta: Arc<Meta>,
+    context: Arc<VersionContext>,
 }
 
-impl<W: World> Clone for Maker<W> {
+impl<W: World> Clone for InstanceFactory<W> {
     fn clone(&self) -> Self {
-        Maker {
+        InstanceFactory {
             engine: self.engine.clone(),
             pre: self.pre.clone(),
-            meta: Arc::clone(&self.meta),
+            context: Arc::clone(&self.context),
         }
     }
 }
 
-impl<W: World> Maker<W> {
+impl<W: World> InstanceFactory<W> {
     /// A configured instance. `serial` tells it from others of the same owner.
-    async fn make(&self, serial: u64) -> Result<Live<W>, CallError> {
-        let mut live = Live::instantiate(&self.engine, &self.pre, &self.meta, serial).await?;
-        if let Err(errors) = live.configure().await? {
+    async fn make(&self, serial: u64) -> Result<Instance<W>, CallError> {
+        let mut instance = Instance::instantiate(&self.engine, &self.pre, &self.context, serial).await?;
+        if let Err(errors) = instance.configure().await? {
             let first = errors.first().map(|it| it.message.clone()).unwrap_or_default();
             let message = format!("it now refuses the configuration that it took when admitted: {first}");
-            return Err(self.meta.fault(&Fault::Malformed(message)));
+            return Err(self.context.fault(&Fault::Malformed(message)));
         }
-        Ok(live)
+        Ok(instance)
     }
 }
 
 /// Where a caller's questions are answered.
-pub(crate) enum Seat<W: World> {
+pub(crate) enum InstanceHandle<W: World> {
     /// By one of the instances that are kept.
     Slot(usize),
     /// By an instance of the caller's own.
-    Own(Box<Own<W>>),
+    DedicatedInstance(Box<DedicatedInstance<W>>),
 }
 
 /// An instance that is made with the first question, answers one after the other, and goes with its seat.
-pub(crate) struct Own<W: World> {
-    live: Option<Live<W>>,
+pub(crate) struct DedicatedInstance<W: World> {
+    instance: Option<Instance<W>>,
     shared: Arc<W::Shared>,
     /// From before there is an instance until after it, so that there are never more than there are permits for.
     place: Option<OwnedSemaphorePermit>,
@@ -171,84 +171,97 @@ pub(crate) struct Own<W: World> {
 }
 
 /// One call into an instance. None: that is of no use any more.
-async fn enter<W: World>(mut live: Live<W>, shared: &Arc<W::Shared>, job: W::Job) -> Option<Live<W>> {
-    let span = span(live.meta());
-    live.begin();
-    let done = W::run(&mut live, shared, job).instrument(span).await;
-    done.is_ok().then_some(live)
+async fn enter<W: World>(
+    mut instance: Instance<W>,
+    shared: &Arc<W::Shared>,
+    call: W::Call,
+) -> Option<Instance<W>> {
+    let span = span(instance.context());
+    instance.begin();
+    let done = W::run(&mut instance, shared, call).instrument(span).await;
+    done.is_ok().then_some(instance)
 }
 
 impl<W: World> Version<W> {
     /// Starts the owners of the instances, where these are kept; they are made when first needed.
-    pub(crate) fn start(around: &Surroundings, pre: &W::Pre, meta: &Arc<Meta>, facts: Facts) -> Version<W> {
-        let maker = Maker {
-            engine: around.engine.clone(),
+    pub(crate) fn start(
+        runtime: &Runtime,
+        pre: &W::Pre,
+        context: &Arc<VersionContext>,
+        info: ComponentInfo,
+    ) -> Version<W> {
+        let factory = InstanceFactory {
+            engine: runtime.engine.clone(),
             pre: pre.clone(),
-            meta: Arc::clone(meta),
+            context: Arc::clone(context),
         };
-        let crew = match meta.limits.instances {
-            Instances::PerCall => Crew::PerCall(Arc::new(Semaphore::new(MAX_INSTANCES))),
+        let strategy = match context.limits.instances {
+            Instances::PerCall => InstanceStrategy::PerCall(Arc::new(Semaphore::new(MAX_INSTANCES))),
             Instances::Kept(count) => {
                 let slots = (0..count.max(1)).map(|_| {
-                    let (queue, jobs) = mpsc::channel(QUEUE);
-                    let owner = Owner::new(maker.clone());
-                    around
-                        .lanes
-                        .spawn(&around.tracker, owner.run(jobs, around.token.clone()));
+                    let (queue, calls) = mpsc::channel(QUEUE);
+                    let task = InstanceTask::new(factory.clone());
+                    runtime
+                        .executor
+                        .spawn(&runtime.tracker, task.run(calls, runtime.token.clone()));
                     Slot {
                         queue,
                         load: Arc::default(),
                     }
                 });
-                Crew::Kept(slots.collect())
+                InstanceStrategy::Kept(slots.collect())
             }
         };
         Version {
-            meta: Arc::clone(meta),
-            facts,
-            maker,
-            crew,
-            around: around.clone(),
+            context: Arc::clone(context),
+            info,
+            factory,
+            strategy,
+            runtime: runtime.clone(),
         }
     }
 
     /// With whoever has the fewest jobs.
-    pub(crate) fn least_loaded(&self) -> Seat<W> {
-        match &self.crew {
-            Crew::Kept(slots) => Seat::Slot(least_loaded(slots)),
-            Crew::PerCall(_) => Seat::own(),
+    pub(crate) fn least_loaded(&self) -> InstanceHandle<W> {
+        match &self.strategy {
+            InstanceStrategy::Kept(slots) => InstanceHandle::Slot(least_loaded(slots)),
+            InstanceStrategy::PerCall(_) => InstanceHandle::dedicated(),
         }
     }
 
     /// With `preferred`, unless that has much more to do than another.
-    pub(crate) fn near(&self, preferred: usize) -> Seat<W> {
-        let Crew::Kept(slots) = &self.crew else {
-            return Seat::own();
+    pub(crate) fn near(&self, preferred: usize) -> InstanceHandle<W> {
+        let InstanceStrategy::Kept(slots) = &self.strategy else {
+            return InstanceHandle::dedicated();
         };
         let preferred = preferred % slots.len();
         let least = least_loaded(slots);
         let load = |index: usize| slots[index].load.load(Relaxed);
         if load(preferred) <= load(least) + AFFINITY {
-            Seat::Slot(preferred)
+            InstanceHandle::Slot(preferred)
         } else {
-            Seat::Slot(least)
+            InstanceHandle::Slot(least)
         }
     }
 
     /// Asks an instance. Waits for it and for the answer, each no longer than the plugin's wall-clock limit.
     pub(crate) async fn ask<T>(
         &self,
-        seat: &mut Seat<W>,
-        job: impl FnOnce(Reply<T>) -> W::Job,
+        handle: &mut InstanceHandle<W>,
+        call: impl FnOnce(Reply<T>) -> W::Call,
     ) -> Result<T, CallError> {
-        let answer = match (seat, &self.crew) {
-            (Seat::Slot(index), Crew::Kept(slots)) => self.ask_slot(&slots[*index % slots.len()], job).await,
-            (Seat::Own(own), Crew::PerCall(permits)) => self.ask_own(own, permits, job).await,
+        let answer = match (handle, &self.strategy) {
+            (InstanceHandle::Slot(index), InstanceStrategy::Kept(slots)) => {
+                self.ask_slot(&slots[*index % slots.len()], call).await
+            }
+            (InstanceHandle::DedicatedInstance(dedicated), InstanceStrategy::PerCall(permits)) => {
+                self.ask_dedicated(dedicated, permits, call).await
+            }
             // A seat is of the version that gave it.
             _ => Err(CallError::Stopped),
         };
         if is_busy(&answer) {
-            self.meta.stats.called(Ending::Busy);
+            self.context.metrics.called(CallOutcome::Busy);
         }
         answer
     }
@@ -256,93 +269,97 @@ impl<W: World> Version<W> {
     async fn ask_slot<T>(
         &self,
         slot: &Slot<W>,
-        job: impl FnOnce(Reply<T>) -> W::Job,
+        call: impl FnOnce(Reply<T>) -> W::Call,
     ) -> Result<T, CallError> {
-        let limit = self.meta.limits.wall_clock;
+        let limit = self.context.limits.wall_clock;
         let (reply, answer) = oneshot::channel();
         let deadline = Instant::now() + limit;
         let envelope = Envelope {
-            job: job(reply),
+            call: call(reply),
             deadline,
-            queued: self.meta.queued(),
+            queued: self.context.queued(),
             _load: Load::of(&slot.load),
         };
         match timeout_at(deadline, slot.queue.send(envelope)).await {
             Ok(Ok(())) => {}
             Ok(Err(_closed)) => return Err(CallError::Stopped),
-            Err(_elapsed) => return Err(busy(&self.meta)),
+            Err(_elapsed) => return Err(busy(&self.context)),
         }
         // The call itself is timed by the instance's owner; starting an instance first may take longer.
         match timeout(limit * 2 + Duration::from_secs(20), answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_dropped)) => Err(CallError::Stopped),
-            Err(_elapsed) => Err(busy(&self.meta)),
+            Err(_elapsed) => Err(busy(&self.context)),
         }
     }
 
-    async fn ask_own<T>(
+    async fn ask_dedicated<T>(
         &self,
-        own: &mut Own<W>,
+        dedicated: &mut DedicatedInstance<W>,
         permits: &Arc<Semaphore>,
-        job: impl FnOnce(Reply<T>) -> W::Job,
+        call: impl FnOnce(Reply<T>) -> W::Call,
     ) -> Result<T, CallError> {
-        if own.place.is_none() {
-            let permit = timeout(self.meta.limits.wall_clock, Arc::clone(permits).acquire_owned()).await;
-            let permit = permit.map_err(|_elapsed| busy(&self.meta))?;
-            own.place = Some(permit.map_err(|_closed| CallError::Stopped)?);
+        if dedicated.place.is_none() {
+            let permit = timeout(
+                self.context.limits.wall_clock,
+                Arc::clone(permits).acquire_owned(),
+            )
+            .await;
+            let permit = permit.map_err(|_elapsed| busy(&self.context))?;
+            dedicated.place = Some(permit.map_err(|_closed| CallError::Stopped)?);
         }
         let (reply, answer) = oneshot::channel();
-        let (job, maker, queued) = (job(reply), self.maker.clone(), self.meta.queued());
+        let (call, factory, queued) = (call(reply), self.factory.clone(), self.context.queued());
         // In a task, so that a guest that goes on and on does so elsewhere than its caller. What is dropped half-way takes its
         // instance with it.
-        let mut own_now = std::mem::replace(own, Own::new());
+        let mut dedicated_now = std::mem::replace(dedicated, DedicatedInstance::new());
         let (give_back, returned) = oneshot::channel();
-        let token = self.around.token.clone();
-        self.around.lanes.spawn(&self.around.tracker, async move {
+        let token = self.runtime.token.clone();
+        self.runtime.executor.spawn(&self.runtime.tracker, async move {
             let asked = async {
-                own_now.ask(&maker, queued, job).await;
+                dedicated_now.ask(&factory, queued, call).await;
                 // The caller may have gone away.
-                drop(give_back.send(own_now));
+                drop(give_back.send(dedicated_now));
             };
             token.run_until_cancelled(asked).await;
         });
         let answer = answer.await.unwrap_or(Err(CallError::Stopped));
-        if let Ok(own_again) = returned.await {
-            *own = own_again;
+        if let Ok(dedicated_again) = returned.await {
+            *dedicated = dedicated_again;
         }
         answer
     }
 }
 
-impl<W: World> Own<W> {
-    fn new() -> Own<W> {
-        Own {
-            live: None,
+impl<W: World> DedicatedInstance<W> {
+    fn new() -> DedicatedInstance<W> {
+        DedicatedInstance {
+            instance: None,
             shared: Arc::default(),
             place: None,
             made: false,
         }
     }
 
-    async fn ask(&mut self, maker: &Maker<W>, queued: Queued, job: W::Job) {
+    async fn ask(&mut self, factory: &InstanceFactory<W>, queued: Queued, call: W::Call) {
         if !self.made {
             self.made = true;
-            match maker.make(1).await {
-                Ok(live) => self.live = Some(live),
-                Err(error) => return W::refuse(job, error),
+            match factory.make(1).await {
+                Ok(instance) => self.instance = Some(instance),
+                Err(error) => return W::refuse(call, error),
             }
         }
         queued.served();
-        match self.live.take() {
-            Some(live) => self.live = enter(live, &self.shared, job).await,
-            None => W::lost(job),
+        match self.instance.take() {
+            Some(instance) => self.instance = enter(instance, &self.shared, call).await,
+            None => W::lost(call),
         }
     }
 }
 
-impl<W: World> Seat<W> {
-    fn own() -> Seat<W> {
-        Seat::Own(Box::new(Own::new()))
+impl<W: World> InstanceHandle<W> {
+    fn dedicated() -> InstanceHandle<W> {
+        InstanceHandle::DedicatedInstance(Box::new(DedicatedInstance::new()))
     }
 }
 
@@ -353,13 +370,13 @@ fn least_loaded<W: World>(slots: &[Slot<W>]) -> usize {
         .map_or(0, |(index, _)| index)
 }
 
-fn busy(meta: &Meta) -> CallError {
+fn busy(context: &VersionContext) -> CallError {
     let message = format!(
         "no instance was free within {:?} (limits.wall-clock, limits.instances)",
-        meta.limits.wall_clock
+        context.limits.wall_clock
     );
     CallError::Busy {
-        name: meta.name.clone(),
+        name: context.name.clone(),
         message,
     }
 }

@@ -25,7 +25,7 @@ pub(crate) enum SchemaError {
     #[error("it takes no configuration (it states no config-schema), and the manifest's [config] has {}", names(.0))]
     NotTaken(Vec<String>),
     #[error("its config-schema cannot be used: {0}")]
-    Unusable(String),
+    Invalid(String),
     #[error("the manifest's [config] does not pass the plugin's config-schema: {}", ConfigError::list(.0))]
     Config(Vec<ConfigError>),
 }
@@ -44,7 +44,7 @@ pub(crate) fn check(schema: Option<&str>, config: &Value) -> Result<(), SchemaEr
             None => Ok(()),
         };
     };
-    let validator = validator(schema).map_err(|message| SchemaError::Unusable(one_line(&message)))?;
+    let validator = validator(schema).map_err(|message| SchemaError::Invalid(one_line(&message)))?;
     let errors: Vec<ConfigError> = validator
         .iter_errors(config)
         .take(MAX_ERRORS)
@@ -186,7 +186,7 @@ mod tests {
             (&many, "33 references, 32 are allowed"),
         ] {
             let error = check(Some(schema), &json!({})).unwrap_err();
-            assert!(matches!(error, SchemaError::Unusable(_)), "{schema}: {error}");
+            assert!(matches!(error, SchemaError::Invalid(_)), "{schema}: {error}");
             assert!(error.to_string().contains(reason), "{schema}: {error}");
         }
     }

@@ -4,7 +4,7 @@
 //! of an instance that was described and configured, and reaches nothing: a probe's steps are answered from the case. One answer that
 //! is not as expected refuses the component.
 //!
-//! A case is read once ([`Tested::ready`]) and can be put as often as wanted ([`Tested::put`]). What was found has the form of the keys
+//! A case is read once ([`Testable::prepared`]) and can be put as often as wanted ([`Testable::execute`]). What was found has the form of the keys
 //! that say what is expected, so that it can be compared with them, shown beside them, and written in their place.
 
 mod bootstrap;
@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
 use crate::{
-    engine::{Live, Reply, World},
+    engine::{Instance, Reply, World},
     text::one_line,
 };
 
@@ -27,7 +27,7 @@ use crate::{
 pub(crate) type Answer = Map<String, Value>;
 
 /// A world that can be tested.
-pub(crate) trait Tested: World {
+pub(crate) trait Testable: World {
     /// A case as its author wrote it.
     type Case: DeserializeOwned + Send;
     /// The same, made ready to be put.
@@ -36,47 +36,51 @@ pub(crate) trait Tested: World {
     type Found: Send;
 
     /// The error says what is wrong with the case.
-    fn ready(case: Self::Case) -> Result<Ready<Self>, String>;
+    fn prepare_case(case: Self::Case) -> Result<PreparedCase<Self>, String>;
 
     /// Asks the instance, as its owner would: `shared` is what that one keeps beside it. The error says why there is no answer.
-    fn put(
-        live: &mut Live<Self>,
+    fn execute(
+        instance: &mut Instance<Self>,
         shared: &Arc<Self::Shared>,
         question: &Self::Question,
     ) -> impl Future<Output = Result<Self::Found, String>> + Send;
 
     /// An answer in the form of the expectations.
-    fn told(question: &Self::Question, found: Self::Found) -> Answer;
+    fn to_answer(question: &Self::Question, found: Self::Found) -> Answer;
 
     /// As much of what was found as the expectation speaks of.
-    fn narrowed(found: Answer, _expected: &Answer) -> Answer {
+    fn project(found: Answer, _expected: &Answer) -> Answer {
         found
     }
 }
 
 /// A case, read.
-pub(crate) struct Ready<W: Tested> {
+pub(crate) struct PreparedCase<W: Testable> {
     pub(crate) question: W::Question,
     /// None: the case does not say.
     pub(crate) expected: Option<Answer>,
 }
 
-impl<W: Tested> Ready<W> {
+impl<W: Testable> PreparedCase<W> {
     /// Reads a case. Its `name` is for its readers, and the host's callers take it out before.
-    pub(crate) fn read(case: &Value) -> Result<Ready<W>, String> {
+    pub(crate) fn read(case: &Value) -> Result<PreparedCase<W>, String> {
         let case = serde_path_to_error::deserialize(case).map_err(|error| {
             let path = error.path().to_string();
             format!("`{path}`: {}", error.into_inner())
         })?;
-        W::ready(case)
+        W::prepare_case(case)
     }
 
     /// Puts it, and says what was found as far as the case asks for it.
-    pub(crate) async fn put(&self, live: &mut Live<W>, shared: &Arc<W::Shared>) -> Result<Answer, String> {
-        let found = W::put(live, shared, &self.question).await?;
-        let found = W::told(&self.question, found);
+    pub(crate) async fn execute(
+        &self,
+        instance: &mut Instance<W>,
+        shared: &Arc<W::Shared>,
+    ) -> Result<Answer, String> {
+        let found = W::execute(instance, shared, &self.question).await?;
+        let found = W::to_answer(&self.question, found);
         Ok(match &self.expected {
-            Some(expected) => W::narrowed(found, expected),
+            Some(expected) => W::project(found, expected),
             None => found,
         })
     }
@@ -93,11 +97,11 @@ pub(crate) struct Failed {
 }
 
 /// Runs all of them, in order, until one is not passed.
-pub(crate) async fn run<W: Tested>(live: &mut Live<W>, tests: &[Value]) -> Result<(), Failed> {
+pub(crate) async fn run<W: Testable>(instance: &mut Instance<W>, tests: &[Value]) -> Result<(), Failed> {
     let shared = Arc::default();
     for (index, test) in tests.iter().enumerate() {
         let (name, test) = named(test);
-        one(live, &shared, &test).await.map_err(|message| Failed {
+        one(instance, &shared, &test).await.map_err(|message| Failed {
             number: index + 1,
             of: tests.len(),
             name,
@@ -107,13 +111,17 @@ pub(crate) async fn run<W: Tested>(live: &mut Live<W>, tests: &[Value]) -> Resul
     Ok(())
 }
 
-async fn one<W: Tested>(live: &mut Live<W>, shared: &Arc<W::Shared>, test: &Value) -> Result<(), String> {
-    let ready = Ready::<W>::read(test)?;
-    let found = ready.put(live, shared).await?;
-    let Ready { question, expected } = ready;
+async fn one<W: Testable>(
+    instance: &mut Instance<W>,
+    shared: &Arc<W::Shared>,
+    test: &Value,
+) -> Result<(), String> {
+    let prepared = PreparedCase::<W>::read(test)?;
+    let found = prepared.execute(instance, shared).await?;
+    let PreparedCase { question, expected } = prepared;
     // What was held for it goes before the next.
     drop(question);
-    W::tidy(live, shared)
+    W::drop_orphans(instance, shared)
         .await
         .map_err(|fault| fault.to_error("it").to_string())?;
     match expected {
@@ -158,13 +166,13 @@ fn answer(key: &str, value: impl Serialize) -> Answer {
 
 /// Asks the instance, as its owner would.
 async fn ask<W: World, T>(
-    live: &mut Live<W>,
+    instance: &mut Instance<W>,
     shared: &Arc<W::Shared>,
-    job: impl FnOnce(Reply<T>) -> W::Job,
+    call: impl FnOnce(Reply<T>) -> W::Call,
 ) -> Result<T, String> {
     let (reply, mut answer) = oneshot::channel();
     // A fault is in the answer as well.
-    let _ = W::run(live, shared, job(reply)).await;
+    let _ = W::run(instance, shared, call(reply)).await;
     match answer.try_recv() {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(error.to_string()),

@@ -21,12 +21,12 @@ use tokio::sync::mpsc;
 use crate::{
     engine::World,
     error::CallError,
-    health::{Alarm, Generation, Remedy},
+    health::{Generation, HealthAction, HealthEvent},
     manifest::ShadowPlan,
-    metrics::ShadowStats,
-    plugin::seconds_now,
-    pool::{Surroundings, Version},
+    metrics::ShadowMetrics,
+    pool::{Runtime, Version},
     status::Difference,
+    version_context::seconds_now,
 };
 pub(crate) use compare::{FilterSample, MatcherSample, ProbeSample};
 
@@ -39,7 +39,7 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// What came of asking the new version what the other had answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Compared {
+pub(crate) enum Comparison {
     Same,
     Different(Difference),
     /// What was asked about has changed since.
@@ -47,7 +47,7 @@ pub(crate) enum Compared {
 }
 
 /// A world whose answers can be compared.
-pub(crate) trait Shadowed: World {
+pub(crate) trait Comparable: World {
     /// A question and what was answered to it.
     type Sample: Send + 'static;
 
@@ -55,41 +55,41 @@ pub(crate) trait Shadowed: World {
     fn compare(
         version: &Version<Self>,
         sample: Self::Sample,
-    ) -> impl Future<Output = Result<Compared, CallError>> + Send;
+    ) -> impl Future<Output = Result<Comparison, CallError>> + Send;
 }
 
 /// A version that serves, and perhaps one beside it.
-pub(crate) struct Pair<W: Shadowed> {
-    pub(crate) version: Arc<Version<W>>,
+pub(crate) struct ActiveVersion<W: Comparable> {
+    pub(crate) primary: Arc<Version<W>>,
     pub(crate) shadow: Option<Arc<Shadow<W>>>,
 }
 
-impl<W: Shadowed> Clone for Pair<W> {
+impl<W: Comparable> Clone for ActiveVersion<W> {
     fn clone(&self) -> Self {
-        Pair {
-            version: Arc::clone(&self.version),
+        ActiveVersion {
+            primary: Arc::clone(&self.primary),
             shadow: self.shadow.clone(),
         }
     }
 }
 
-impl<W: Shadowed> Pair<W> {
-    pub(crate) fn alone(version: Version<W>) -> Pair<W> {
-        Pair {
-            version: Arc::new(version),
+impl<W: Comparable> ActiveVersion<W> {
+    pub(crate) fn alone(version: Version<W>) -> ActiveVersion<W> {
+        ActiveVersion {
+            primary: Arc::new(version),
             shadow: None,
         }
     }
 
     /// The version beside it, when this call is one that it is to be asked, too.
-    pub(crate) fn sampled(&self) -> Option<Arc<Shadow<W>>> {
+    pub(crate) fn shadow_for_call(&self) -> Option<Arc<Shadow<W>>> {
         self.shadow.as_ref().filter(|it| it.wants()).cloned()
     }
 }
 
 /// What is known of a version that answers beside another.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct ShadowStats {
     pub(crate) since: u64,
     began: Instant,
     pub(crate) plan: ShadowPlan,
@@ -100,12 +100,17 @@ pub(crate) struct Tally {
     pub(crate) failures: AtomicU64,
     pub(crate) dropped: AtomicU64,
     shown: Mutex<VecDeque<Difference>>,
-    stats: ShadowStats,
+    metrics: ShadowMetrics,
 }
 
-impl Tally {
-    pub(crate) fn new(plan: ShadowPlan, auto: bool, generation: Generation, stats: ShadowStats) -> Tally {
-        Tally {
+impl ShadowStats {
+    pub(crate) fn new(
+        plan: ShadowPlan,
+        auto: bool,
+        generation: Generation,
+        metrics: ShadowMetrics,
+    ) -> ShadowStats {
+        ShadowStats {
             since: seconds_now(),
             began: Instant::now(),
             plan,
@@ -116,7 +121,7 @@ impl Tally {
             failures: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             shown: Mutex::default(),
-            stats,
+            metrics,
         }
     }
 
@@ -128,31 +133,31 @@ impl Tally {
 
     fn drop_one(&self) {
         self.dropped.fetch_add(1, Relaxed);
-        self.stats.dropped.inc();
+        self.metrics.dropped.inc();
     }
 
-    fn note(&self, compared: Result<Compared, CallError>) {
+    fn note(&self, compared: Result<Comparison, CallError>) {
         let difference = match compared {
-            Ok(Compared::Stale) | Err(CallError::Busy { .. } | CallError::Stopped) => {
+            Ok(Comparison::Stale) | Err(CallError::Busy { .. } | CallError::Stopped) => {
                 return self.drop_one();
             }
-            Ok(Compared::Same) => {
-                self.stats.same.inc();
+            Ok(Comparison::Same) => {
+                self.metrics.same.inc();
                 self.compared.fetch_add(1, Relaxed);
                 return;
             }
-            Ok(Compared::Different(difference)) => {
-                self.stats.different.inc();
+            Ok(Comparison::Different(difference)) => {
+                self.metrics.different.inc();
                 self.differences.fetch_add(1, Relaxed);
                 difference
             }
             Err(error) => {
-                self.stats.failed.inc();
+                self.metrics.failed.inc();
                 self.failures.fetch_add(1, Relaxed);
                 Difference {
                     question: String::new(),
                     serving: "an answer".to_owned(),
-                    beside: error.to_string(),
+                    shadow: error.to_string(),
                 }
             }
         };
@@ -178,33 +183,36 @@ impl Tally {
 
 /// The rule, without a clock.
 fn agreed(plan: ShadowPlan, age: Duration, compared: u64, differences: u64, failures: u64) -> bool {
-    age >= plan.time && compared >= plan.calls && differences <= plan.differences && failures == 0
+    age >= plan.min_duration
+        && compared >= plan.min_calls
+        && differences <= plan.max_differences
+        && failures == 0
 }
 
 /// The way to a version that answers beside another. Dropping it ends that.
-pub(crate) struct Shadow<W: Shadowed> {
+pub(crate) struct Shadow<W: Comparable> {
     pub(crate) version: Arc<Version<W>>,
-    pub(crate) tally: Arc<Tally>,
+    pub(crate) stats: Arc<ShadowStats>,
     queue: mpsc::Sender<W::Sample>,
     calls: AtomicU64,
 }
 
-impl<W: Shadowed> Shadow<W> {
+impl<W: Comparable> Shadow<W> {
     pub(crate) fn start(
-        around: &Surroundings,
+        runtime: &Runtime,
         version: Arc<Version<W>>,
-        tally: Arc<Tally>,
-        alarms: mpsc::Sender<Alarm>,
+        stats: Arc<ShadowStats>,
+        health_events: mpsc::Sender<HealthEvent>,
     ) -> Shadow<W> {
         let (queue, samples) = mpsc::channel(QUEUE);
-        let token = around.token.clone();
-        let work = follow(Arc::clone(&version), Arc::clone(&tally), samples, alarms);
-        around.tracker.spawn(async move {
+        let token = runtime.token.clone();
+        let work = follow(Arc::clone(&version), Arc::clone(&stats), samples, health_events);
+        runtime.tracker.spawn(async move {
             token.run_until_cancelled(work).await;
         });
         Shadow {
             version,
-            tally,
+            stats,
             queue,
             calls: AtomicU64::new(0),
         }
@@ -213,13 +221,13 @@ impl<W: Shadowed> Shadow<W> {
     /// Counts a call; true for as many of a hundred as the plan says, evenly.
     fn wants(&self) -> bool {
         let call = self.calls.fetch_add(1, Relaxed);
-        is_sampled(call, self.tally.plan.sample)
+        is_sampled(call, self.stats.plan.sample_percent)
     }
 
     /// Hands a sample over, unless too many wait.
-    pub(crate) fn offer(&self, sample: W::Sample) {
+    pub(crate) fn submit(&self, sample: W::Sample) {
         if self.queue.try_send(sample).is_err() {
-            self.tally.drop_one();
+            self.stats.drop_one();
         }
     }
 }
@@ -230,32 +238,32 @@ fn is_sampled(call: u64, per_cent: u64) -> bool {
 }
 
 /// Compares, until the way to it is gone.
-async fn follow<W: Shadowed>(
+async fn follow<W: Comparable>(
     version: Arc<Version<W>>,
-    tally: Arc<Tally>,
+    stats: Arc<ShadowStats>,
     mut samples: mpsc::Receiver<W::Sample>,
-    alarms: mpsc::Sender<Alarm>,
+    health_events: mpsc::Sender<HealthEvent>,
 ) {
-    let mut tick = tokio::time::interval(TICK.min(tally.plan.time));
+    let mut tick = tokio::time::interval(TICK.min(stats.plan.min_duration));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut asked = false;
     loop {
         tokio::select! {
             sample = samples.recv() => match sample {
-                Some(sample) => tally.note(W::compare(&version, sample).await),
+                Some(sample) => stats.note(W::compare(&version, sample).await),
                 None => return,
             },
             _ = tick.tick() => {}
         }
-        if tally.auto && !asked && tally.has_agreed() {
-            let alarm = Alarm {
-                plugin: version.meta.name.clone(),
-                generation: tally.generation,
-                remedy: Remedy::Promote,
-                reason: format!("it agreed in {} answers", tally.compared.load(Relaxed)),
+        if stats.auto && !asked && stats.has_agreed() {
+            let event = HealthEvent {
+                plugin: version.context.name.clone(),
+                generation: stats.generation,
+                action: HealthAction::Promote,
+                reason: format!("it agreed in {} answers", stats.compared.load(Relaxed)),
             };
             // When the directory has its hands full it is told at the next tick.
-            asked = alarms.try_send(alarm).is_ok();
+            asked = health_events.try_send(event).is_ok();
         }
     }
 }
@@ -265,10 +273,10 @@ mod tests {
     use super::*;
 
     const PLAN: ShadowPlan = ShadowPlan {
-        time: Duration::from_mins(1),
-        calls: 10,
-        sample: 100,
-        differences: 1,
+        min_duration: Duration::from_mins(1),
+        min_calls: 10,
+        sample_percent: 100,
+        max_differences: 1,
     };
 
     #[test]
@@ -293,34 +301,35 @@ mod tests {
     #[test]
     fn as_many_are_sampled_as_was_said() {
         for per_cent in [1, 7, 50, 99, 100] {
-            let sampled = (0..1000).filter(|call| is_sampled(*call, per_cent)).count() as u64;
-            assert_eq!(sampled, per_cent * 10, "{per_cent} %");
+            let chosen = (0..1000).filter(|call| is_sampled(*call, per_cent)).count() as u64;
+            assert_eq!(chosen, per_cent * 10, "{per_cent} %");
         }
     }
 
     #[test]
     fn differences_are_counted_all_and_shown_some() {
-        let stats = crate::metrics::Metrics::register(&mut prometheus_client::registry::Registry::default());
-        let tally = Tally::new(PLAN, true, Generation::next(), stats.shadow("p"));
+        let metrics =
+            crate::metrics::Metrics::register(&mut prometheus_client::registry::Registry::default());
+        let stats = ShadowStats::new(PLAN, true, Generation::next(), metrics.shadow("p"));
         for n in 0..50 {
             let difference = Difference {
                 question: n.to_string(),
                 serving: String::new(),
-                beside: String::new(),
+                shadow: String::new(),
             };
-            tally.note(Ok(Compared::Different(difference)));
+            stats.note(Ok(Comparison::Different(difference)));
         }
-        tally.note(Ok(Compared::Stale));
-        tally.note(Err(CallError::Stopped));
-        let shown = tally.shown();
+        stats.note(Ok(Comparison::Stale));
+        stats.note(Err(CallError::Stopped));
+        let shown = stats.shown();
         assert_eq!((shown.len(), shown[0].question.as_str()), (SHOWN, "34"));
         let count = |counter: &AtomicU64| counter.load(Relaxed);
-        assert_eq!(count(&tally.differences), 50);
+        assert_eq!(count(&stats.differences), 50);
         assert_eq!(
             (
-                count(&tally.compared),
-                count(&tally.dropped),
-                count(&tally.failures)
+                count(&stats.compared),
+                count(&stats.dropped),
+                count(&stats.failures)
             ),
             (50, 2, 0)
         );

@@ -14,7 +14,7 @@ pub struct Source {
     /// When the registry was asked last: seconds since 1970.
     pub checked_at: Option<u64>,
     /// Why it could not be had, the last time. What was fetched earlier serves meanwhile.
-    pub trouble: Option<String>,
+    pub error: Option<String>,
 }
 
 /// How fetching a component goes.
@@ -22,7 +22,7 @@ pub struct Source {
 #[serde(rename_all = "kebab-case")]
 pub enum Fetching {
     /// The registry was not asked to the end yet.
-    Underway,
+    Pending,
     /// What was fetched is what the source was when it was asked last.
     Current,
     /// It could not be had, the last time.
@@ -42,7 +42,7 @@ pub enum State {
     /// Its component is being compiled and tried out, or waits for that; none served before.
     Admitting,
     /// It kept failing and was taken out of service, until something new is admitted.
-    Parked,
+    Disabled,
 }
 
 /// The last call that ended in a fault.
@@ -87,7 +87,7 @@ pub struct Difference {
     /// What the version that serves answered.
     pub serving: String,
     /// What the one beside it answered.
-    pub beside: String,
+    pub shadow: String,
 }
 
 /// One plugin, as an operator's table shows it.
@@ -111,8 +111,8 @@ pub struct Status {
     pub admitting: Option<u64>,
     /// Why the files as they are now were refused; an older version may serve meanwhile.
     pub refusal: Option<String>,
-    /// Why it was parked.
-    pub parked: Option<String>,
+    /// Why it was disabled.
+    pub disabled_reason: Option<String>,
     /// Seconds for which the version before it is still ready to return. None: it is not on probation.
     pub probation: Option<u64>,
     /// Calls or attempts in progress, on all of its versions.
@@ -121,7 +121,7 @@ pub struct Status {
     pub in_flight_now: u64,
     /// Live instances, of all of its versions.
     pub instances: u64,
-    /// Calls since the version that serves began to; one that was parked keeps its counts. So with the next four.
+    /// Calls since the version that serves began to; one that was disabled keeps its counts. So with the next four.
     pub calls: u64,
     /// Of these, those that trapped, or gave an answer that cannot be used.
     pub traps: u64,
@@ -175,7 +175,7 @@ pub enum Change {
         /// Why, for an operator.
         reason: String,
     },
-    /// A version answers beside the one that serves from now on, and is compared with it; see the manifest's `promote`.
+    /// A version answers beside the one that serves from now on, and is compared with it; see the manifest's `rollout`.
     Shadowing {
         /// The plugin.
         name: String,
@@ -203,8 +203,8 @@ pub enum Change {
         reason: String,
     },
     /// It kept failing and serves no more, until something new is admitted. Its extension point answers without it, as its manifest's
-    /// `when-parked` says.
-    Parked {
+    /// `on-disabled` says.
+    Disabled {
         /// The plugin.
         name: String,
         /// The digest of the component that served until now.
@@ -225,7 +225,7 @@ impl Change {
             | Change::Shadowing { name, .. }
             | Change::Removed { name }
             | Change::RolledBack { name, .. }
-            | Change::Parked { name, .. } => name,
+            | Change::Disabled { name, .. } => name,
         }
     }
 }

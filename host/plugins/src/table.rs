@@ -12,34 +12,34 @@ use tokio::sync::mpsc;
 
 use crate::{
     engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
-    health::Alarm,
-    manifest::WhenParked,
+    health::HealthEvent,
+    manifest::OnDisabled,
     metrics::{Counts, Metrics},
-    plugin::Meta,
-    pool::{Facts, Surroundings},
-    shadow::{Pair, Shadow, Shadowed, Tally},
+    pool::{ComponentInfo, Runtime},
+    shadow::{ActiveVersion, Comparable, Shadow, ShadowStats},
     sources::Sources,
-    status::{Shadow as Beside, Source, State, Status},
-    vitals::{Times, Vitals},
+    status::{Shadow as ShadowStatus, Source, State, Status},
+    version_context::VersionContext,
+    version_stats::{Times, VersionStats},
 };
 
 /// A version of any world.
 #[derive(Clone)]
 pub(crate) enum Serving {
-    Probe(Pair<Probe>),
-    Matcher(Pair<Matcher>),
-    Filter(Pair<Filter>),
-    Bootstrap(Pair<Bootstrap>),
+    Probe(ActiveVersion<Probe>),
+    Matcher(ActiveVersion<Matcher>),
+    Filter(ActiveVersion<Filter>),
+    Bootstrap(ActiveVersion<Bootstrap>),
 }
 
 /// A plugin that was taken out of service.
 #[derive(Debug)]
-pub(crate) struct Parked {
-    pub(crate) facts: Facts,
+pub(crate) struct Disabled {
+    pub(crate) info: ComponentInfo,
     pub(crate) reason: String,
-    pub(crate) answer: WhenParked,
+    pub(crate) answer: OnDisabled,
     /// Of the version that failed.
-    pub(crate) meta: Arc<Meta>,
+    pub(crate) context: Arc<VersionContext>,
 }
 
 /// What serves, what was taken out of service and what was refused, by the file's name. A name is in one of the first two at most; it can
@@ -47,16 +47,16 @@ pub(crate) struct Parked {
 #[derive(Clone, Default)]
 pub(crate) struct Table {
     pub(crate) serving: BTreeMap<String, Serving>,
-    pub(crate) parked: BTreeMap<String, Arc<Parked>>,
+    pub(crate) disabled: BTreeMap<String, Arc<Disabled>>,
     pub(crate) refusals: BTreeMap<String, String>,
     /// Since when files are being admitted, or wait for their turn: seconds since 1970.
     pub(crate) admitting: BTreeMap<String, u64>,
 }
 
 impl Serving {
-    pub(crate) fn parts(&self) -> (&Arc<Meta>, &Facts) {
-        fn of<W: Shadowed>(pair: &Pair<W>) -> (&Arc<Meta>, &Facts) {
-            (&pair.version.meta, &pair.version.facts)
+    pub(crate) fn parts(&self) -> (&Arc<VersionContext>, &ComponentInfo) {
+        fn of<W: Comparable>(active: &ActiveVersion<W>) -> (&Arc<VersionContext>, &ComponentInfo) {
+            (&active.primary.context, &active.primary.info)
         }
         match self {
             Serving::Probe(it) => of(it),
@@ -66,46 +66,46 @@ impl Serving {
         }
     }
 
-    pub(crate) fn facts(&self) -> &Facts {
+    pub(crate) fn info(&self) -> &ComponentInfo {
         self.parts().1
     }
 
     /// The same with another version beside it; nothing where that is of another world.
-    pub(crate) fn beside(
+    pub(crate) fn with_shadow(
         &self,
         new: &Serving,
-        around: &Surroundings,
-        tally: &Arc<Tally>,
-        alarms: &mpsc::Sender<Alarm>,
+        runtime: &Runtime,
+        stats: &Arc<ShadowStats>,
+        health_events: &mpsc::Sender<HealthEvent>,
     ) -> Option<Serving> {
-        let pair = Pairing {
-            around,
-            tally,
-            alarms,
+        let active = ShadowBuilder {
+            runtime,
+            stats,
+            health_events,
         };
         Some(match (self, new) {
-            (Serving::Probe(old), Serving::Probe(new)) => Serving::Probe(pair.of(old, new)),
-            (Serving::Matcher(old), Serving::Matcher(new)) => Serving::Matcher(pair.of(old, new)),
-            (Serving::Filter(old), Serving::Filter(new)) => Serving::Filter(pair.of(old, new)),
-            (Serving::Bootstrap(old), Serving::Bootstrap(new)) => Serving::Bootstrap(pair.of(old, new)),
+            (Serving::Probe(old), Serving::Probe(new)) => Serving::Probe(active.of(old, new)),
+            (Serving::Matcher(old), Serving::Matcher(new)) => Serving::Matcher(active.of(old, new)),
+            (Serving::Filter(old), Serving::Filter(new)) => Serving::Filter(active.of(old, new)),
+            (Serving::Bootstrap(old), Serving::Bootstrap(new)) => Serving::Bootstrap(active.of(old, new)),
             _ => return None,
         })
     }
 
-    fn shadow(&self) -> Option<Beside> {
-        fn of<W: Shadowed>(pair: &Pair<W>) -> Option<Beside> {
-            let shadow = pair.shadow.as_ref()?;
-            let tally = &shadow.tally;
-            Some(Beside {
-                version: shadow.version.facts.version.clone(),
-                digest: shadow.version.facts.digest.clone(),
-                since: tally.since,
-                auto: tally.auto,
-                compared: tally.compared.load(Relaxed),
-                differences: tally.differences.load(Relaxed),
-                failures: tally.failures.load(Relaxed),
-                dropped: tally.dropped.load(Relaxed),
-                samples: tally.shown(),
+    fn shadow(&self) -> Option<ShadowStatus> {
+        fn of<W: Comparable>(active: &ActiveVersion<W>) -> Option<ShadowStatus> {
+            let shadow = active.shadow.as_ref()?;
+            let stats = &shadow.stats;
+            Some(ShadowStatus {
+                version: shadow.version.info.version.clone(),
+                digest: shadow.version.info.digest.clone(),
+                since: stats.since,
+                auto: stats.auto,
+                compared: stats.compared.load(Relaxed),
+                differences: stats.differences.load(Relaxed),
+                failures: stats.failures.load(Relaxed),
+                dropped: stats.dropped.load(Relaxed),
+                samples: stats.shown(),
             })
         }
         match self {
@@ -117,18 +117,23 @@ impl Serving {
     }
 }
 
-struct Pairing<'a> {
-    around: &'a Surroundings,
-    tally: &'a Arc<Tally>,
-    alarms: &'a mpsc::Sender<Alarm>,
+struct ShadowBuilder<'a> {
+    runtime: &'a Runtime,
+    stats: &'a Arc<ShadowStats>,
+    health_events: &'a mpsc::Sender<HealthEvent>,
 }
 
-impl Pairing<'_> {
-    fn of<W: Shadowed>(&self, old: &Pair<W>, new: &Pair<W>) -> Pair<W> {
-        let new = Arc::clone(&new.version);
-        let shadow = Shadow::start(self.around, new, Arc::clone(self.tally), self.alarms.clone());
-        Pair {
-            version: Arc::clone(&old.version),
+impl ShadowBuilder<'_> {
+    fn of<W: Comparable>(&self, old: &ActiveVersion<W>, new: &ActiveVersion<W>) -> ActiveVersion<W> {
+        let new = Arc::clone(&new.primary);
+        let shadow = Shadow::start(
+            self.runtime,
+            new,
+            Arc::clone(self.stats),
+            self.health_events.clone(),
+        );
+        ActiveVersion {
+            primary: Arc::clone(&old.primary),
             shadow: Some(Arc::new(shadow)),
         }
     }
@@ -140,7 +145,7 @@ impl Table {
         let mut names: Vec<&String> = self
             .serving
             .keys()
-            .chain(self.parked.keys())
+            .chain(self.disabled.keys())
             .chain(self.refusals.keys())
             .chain(self.admitting.keys())
             .chain(&fetched)
@@ -154,30 +159,30 @@ impl Table {
     }
 
     fn status_of(&self, name: &str, metrics: &Metrics, source: Option<Source>) -> Status {
-        let parked = self.parked.get(name);
+        let disabled = self.disabled.get(name);
         let version = self.serving.get(name).map(Serving::parts);
-        let version = version.or_else(|| parked.map(|it| (&it.meta, &it.facts)));
-        let facts = version.map(|(_, facts)| facts);
-        let meta = version.map(|(meta, _)| meta);
-        let vitals = meta.map(|it| &it.vitals);
+        let version = version.or_else(|| disabled.map(|it| (&it.context, &it.info)));
+        let info = version.map(|(_, info)| info);
+        let context = version.map(|(context, _)| context);
+        let stats = context.map(|it| &it.stats);
         let totals = metrics.totals(name);
-        let counts = meta.map(|it| it.stats.counts());
+        let counts = context.map(|it| it.metrics.counts());
         let count = |it: &AtomicU64| it.load(Relaxed);
         let counted = |of: fn(&Counts) -> &AtomicU64| counts.map_or(0, |it| of(it).load(Relaxed));
         let gauge = |it: &AtomicI64| u64::try_from(it.load(Relaxed)).unwrap_or(0);
-        let quantile = |of: fn(&Vitals) -> &Times, per_mille| {
-            let time = of(vitals?).at(per_mille)?;
+        let quantile = |of: fn(&VersionStats) -> &Times, per_mille| {
+            let time = of(stats?).at(per_mille)?;
             u64::try_from(time.as_micros()).ok()
         };
         Status {
             name: name.to_owned(),
-            world: facts.map(|it| it.world.short().to_owned()),
-            version: facts.map(|it| it.version.clone()),
-            summary: facts.map(|it| it.summary.clone()),
-            digest: facts.map(|it| it.digest.clone()),
-            admitted_at: facts.map(|it| it.admitted_at),
-            state: match (version.is_some(), parked.is_some()) {
-                (_, true) => State::Parked,
+            world: info.map(|it| it.world.short().to_owned()),
+            version: info.map(|it| it.version.clone()),
+            summary: info.map(|it| it.summary.clone()),
+            digest: info.map(|it| it.digest.clone()),
+            admitted_at: info.map(|it| it.admitted_at),
+            state: match (version.is_some(), disabled.is_some()) {
+                (_, true) => State::Disabled,
                 (true, false) => State::Serving,
                 (false, false) if self.admitting.contains_key(name) => State::Admitting,
                 (false, false) if source.is_some() && !self.refusals.contains_key(name) => State::Fetching,
@@ -185,13 +190,13 @@ impl Table {
             },
             admitting: self.admitting.get(name).copied(),
             refusal: self.refusals.get(name).cloned(),
-            parked: parked.map(|it| it.reason.clone()),
-            probation: meta
-                .filter(|_| parked.is_none())
+            disabled_reason: disabled.map(|it| it.reason.clone()),
+            probation: context
+                .filter(|_| disabled.is_none())
                 .and_then(|it| it.health.probation_left())
                 .map(|left| left.as_secs()),
             in_flight: gauge(&totals.in_flight),
-            in_flight_now: meta.map_or(0, |it| it.in_flight()),
+            in_flight_now: context.map_or(0, |it| it.in_flight()),
             instances: gauge(&totals.instances),
             calls: counted(|it| &it.calls),
             traps: counted(|it| &it.traps),
@@ -200,15 +205,15 @@ impl Table {
             log_drops: counted(|it| &it.log_drops),
             p50_micros: quantile(|it| &it.latency, 500),
             p99_micros: quantile(|it| &it.latency, 990),
-            queue: vitals.map_or(0, |it| count(&it.queue)),
+            queue: stats.map_or(0, |it| count(&it.queue)),
             queue_p99_micros: quantile(|it| &it.wait, 990),
-            cpu_millis: vitals.map_or(0, |it| u64::try_from(it.cpu().as_millis()).unwrap_or(u64::MAX)),
+            cpu_millis: stats.map_or(0, |it| u64::try_from(it.cpu().as_millis()).unwrap_or(u64::MAX)),
             cpu_p99_micros: quantile(|it| &it.cpu_of_call, 990),
-            memory_peak: vitals.map_or(0, |it| count(&it.memory)),
-            last_trap: vitals.and_then(Vitals::last_trap),
+            memory_peak: stats.map_or(0, |it| count(&it.memory)),
+            last_trap: stats.and_then(VersionStats::last_trap),
             shadow: self.serving.get(name).and_then(Serving::shadow),
             source,
-            signed_by: facts.and_then(|it| it.provenance.signed_by.clone()),
+            signed_by: info.and_then(|it| it.provenance.signed_by.clone()),
         }
     }
 }

@@ -9,8 +9,8 @@ use std::{
 };
 
 use crate::{
-    engine::worlds::events::{Job, Opened},
-    points::{Answering, Points},
+    engine::worlds::events::{Call, SharedQuery},
+    extension_points::{ExtensionPoints, Resolution},
     shadow::FilterSample,
     types::events::{Decision, Event, OpenError, Query},
 };
@@ -18,13 +18,16 @@ use crate::{
 /// A query made ready. Cheap to clone; reopens by itself after a swap.
 #[derive(Clone, Debug)]
 pub struct View {
-    points: Arc<Points>,
-    opened: Arc<Opened>,
+    extension_points: Arc<ExtensionPoints>,
+    opened: Arc<SharedQuery>,
 }
 
 impl View {
-    pub(crate) fn new(points: Arc<Points>, opened: Arc<Opened>) -> View {
-        View { points, opened }
+    pub(crate) fn new(extension_points: Arc<ExtensionPoints>, opened: Arc<SharedQuery>) -> View {
+        View {
+            extension_points,
+            opened,
+        }
     }
 
     /// The query that it answers for.
@@ -34,24 +37,24 @@ impl View {
 
     /// One decision for each event, in order. [`OpenError::Refused`] when a new version of the plugin refuses the query.
     pub async fn decide(&self, events: &[Event]) -> Result<Vec<Decision>, OpenError> {
-        let Answering::Version(pair) = self.points.filter()? else {
+        let Resolution::Serve(active) = self.extension_points.filter()? else {
             return Ok(vec![Decision::Pass; events.len()]);
         };
-        let version = &pair.version;
-        let _in_flight = version.meta.enter()?;
+        let version = &active.primary;
+        let _in_flight = version.context.enter()?;
         let (view, events): (_, Arc<[Event]>) = (Arc::clone(&self.opened), events.into());
-        let sampled = pair
-            .sampled()
+        let shadow_for_call = active
+            .shadow_for_call()
             .map(|shadow| (shadow, Arc::clone(&view), Arc::clone(&events)));
         let decisions = version
-            .ask(&mut version.near(self.opened.id as usize), |reply| Job::Decide {
+            .ask(&mut version.near(self.opened.id as usize), |reply| Call::Decide {
                 view,
                 events,
                 reply,
             })
             .await?;
-        if let Some((shadow, view, events)) = sampled {
-            shadow.offer(FilterSample {
+        if let Some((shadow, view, events)) = shadow_for_call {
+            shadow.submit(FilterSample {
                 view,
                 events: Some(events),
                 serving: decisions.clone(),
@@ -63,15 +66,15 @@ impl View {
 
 /// The queries in use.
 #[derive(Debug, Default)]
-pub(crate) struct OpenViews(HashMap<Query, Weak<Opened>>);
+pub(crate) struct OpenViews(HashMap<Query, Weak<SharedQuery>>);
 
 impl OpenViews {
-    pub(crate) fn get_or_insert(&mut self, query: Query, id: impl FnOnce() -> u64) -> Arc<Opened> {
+    pub(crate) fn get_or_insert(&mut self, query: Query, id: impl FnOnce() -> u64) -> Arc<SharedQuery> {
         if let Some(opened) = self.0.get(&query).and_then(Weak::upgrade) {
             return opened;
         }
         self.0.retain(|_, opened| opened.strong_count() > 0);
-        let opened = Arc::new(Opened {
+        let opened = Arc::new(SharedQuery {
             id: id(),
             query: query.clone(),
         });

@@ -6,7 +6,7 @@
 //! manifest's documentation.
 //!
 //! Cases of [`Workbench::test`] get an instance each, so that one that traps harms no other and the memory shown is its own. Those of
-//! [`Workbench::bench`] are put to one warm instance again and again; views and fleets stay loaded, as they do in service.
+//! [`Workbench::bench`] are put to one warm instance again and again; views and agent sets stay loaded, as they do in service.
 
 mod bench;
 mod cases;
@@ -18,27 +18,27 @@ use serde::Serialize;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    admission::{Case, Desk, Refused, Steps},
+    admission::{AdmissionContext, AdmissionError, Steps, ValidatedComponent},
+    admission_record,
     cache::Cache,
     config::Config,
     engine::{
-        Compilers, Engine, Haste,
+        CompilePriority, Compilers, Engine,
         worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     },
     error::Error,
-    lanes::Lanes,
+    executor::GuestExecutor,
     manifest::Manifest,
-    metrics::{Metrics, Stats},
+    metrics::{Metrics, VersionMetrics},
     origin::{Files, Origin},
-    pool::{Facts, Surroundings},
-    records,
+    pool::{ComponentInfo, Runtime},
     text::one_line,
     trust::{Signatures, Trust},
     world::WorldName,
 };
 
 pub use crate::admission::Stage;
-pub use bench::Figures;
+pub use bench::BenchResult;
 pub use cases::{Cases, CasesError, Report, Verdict};
 
 /// The same text for each world, whose type is called `$W` in it.
@@ -71,20 +71,20 @@ const INSTANCES: u32 = 4;
 /// A plugin host of which nothing serves.
 #[derive(Debug)]
 pub struct Workbench {
-    desk: Desk,
+    admission_context: AdmissionContext,
 }
 
 /// A component and the manifest beside it.
 #[derive(Clone, Debug)]
-pub struct Work {
+pub struct ComponentFiles {
     name: String,
     files: Files,
 }
 
-impl Work {
+impl ComponentFiles {
     /// The plugin's name, the bytes of `NAME.wasm` and the text of `NAME.toml`.
-    pub fn new(name: &str, component: Vec<u8>, manifest: String) -> Work {
-        Work {
+    pub fn new(name: &str, component: Vec<u8>, manifest: String) -> ComponentFiles {
+        ComponentFiles {
             name: one_line(name),
             files: Files {
                 component: Arc::new(component),
@@ -95,7 +95,7 @@ impl Work {
     }
 
     /// With what lies beside it as `NAME.wasm.sig`.
-    pub fn signed(mut self, signature: Option<Vec<u8>>) -> Work {
+    pub fn signed(mut self, signature: Option<Vec<u8>>) -> ComponentFiles {
         self.files.origin = Origin::File { signature };
         self
     }
@@ -105,16 +105,16 @@ impl Work {
 #[derive(Clone, Debug, Serialize)]
 pub struct Examination {
     /// The stages that were entered, in order.
-    pub stages: Vec<Passed>,
+    pub stages: Vec<StageResult>,
     /// Why it would be refused, at the last of the stages. None: it would serve.
     pub refusal: Option<String>,
     /// What is known of it; none where it was refused before it was configured.
-    pub facts: Option<Described>,
+    pub component: Option<ComponentSummary>,
 }
 
 /// A stage of admission.
 #[derive(Clone, Debug, Serialize)]
-pub struct Passed {
+pub struct StageResult {
     /// Which.
     pub stage: Stage,
     /// False: the component is refused here.
@@ -127,7 +127,7 @@ pub struct Passed {
 
 /// What is known of a component that would serve.
 #[derive(Clone, Debug, Serialize)]
-pub struct Described {
+pub struct ComponentSummary {
     /// `check-probe` and so on.
     pub world: &'static str,
     /// Its own version.
@@ -146,7 +146,7 @@ pub struct Described {
 
 /// Why a component's cases were not put to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
+pub enum NotAdmitted {
     /// It would not be admitted; `Workbench::examine` has the whole story.
     #[error("it would be refused: {reason}")]
     Refused {
@@ -155,7 +155,7 @@ pub enum Unusable {
         /// Why.
         reason: String,
     },
-    /// A case is not passed: how long it takes to fail is of no use.
+    /// A case fails, so its duration means nothing.
     #[error("the case `{name}` is not passed, so there is nothing to measure: {reason}")]
     Case {
         /// Which.
@@ -174,20 +174,20 @@ impl Workbench {
     /// The same for a host that looks at signatures. Fails with what is wrong with a key, too.
     pub fn trusting(signatures: &Signatures) -> Result<Workbench, Error> {
         let metrics = Metrics::register(&mut Registry::default());
-        let around = Surroundings {
+        let runtime = Runtime {
             engine: Engine::new(INSTANCES)?,
             tracker: TaskTracker::new(),
             token: CancellationToken::new(),
-            lanes: Lanes::new().map_err(Error::Thread)?,
+            executor: GuestExecutor::new().map_err(Error::Thread)?,
         };
         let config = Config {
             private: None,
             ..Config::new("")
         };
-        let compilers = Compilers::new(config.compile_timeout, Haste::Some);
+        let compilers = Compilers::new(config.compile_timeout, CompilePriority::Interactive);
         Ok(Workbench {
-            desk: Desk {
-                around,
+            admission_context: AdmissionContext {
+                runtime,
                 config: Arc::new(config),
                 cache: Cache::open(None, compilers, metrics.cache()),
                 trust: Arc::new(Trust::new(signatures)?),
@@ -196,7 +196,7 @@ impl Workbench {
     }
 
     /// What the host would say at admission, the manifest's self-tests included.
-    pub async fn examine(&self, work: &Work) -> Examination {
+    pub async fn examine(&self, work: &ComponentFiles) -> Examination {
         let mut steps = Steps::default();
         let outcome = self.described(work, &mut steps).await;
         let steps = steps.into_steps();
@@ -204,7 +204,7 @@ impl Workbench {
         let refused = outcome.as_ref().err().map(ToString::to_string);
         let stages = steps.into_iter().zip(1..).map(|(step, number)| {
             let refusal = refused.clone().filter(|_| number == last);
-            Passed {
+            StageResult {
                 stage: step.stage,
                 ok: refusal.is_none(),
                 detail: refusal.unwrap_or(step.note),
@@ -214,77 +214,90 @@ impl Workbench {
         Examination {
             stages: stages.collect(),
             refusal: refused.clone(),
-            facts: outcome.ok(),
+            component: outcome.ok(),
         }
     }
 
-    async fn described(&self, work: &Work, steps: &mut Steps) -> Result<Described, Refused> {
-        let case = self.looked_at(work, steps).await?;
+    async fn described(
+        &self,
+        work: &ComponentFiles,
+        steps: &mut Steps,
+    ) -> Result<ComponentSummary, AdmissionError> {
+        let case = self.examine_files(work, steps).await?;
         in_world!(case.world(), W => {
-            let mut tried = case.try_out::<W>(steps).await?;
-            tried.self_tests(steps).await?;
-            Ok(Described::of(&tried.facts, &tried.manifest))
+            let mut trial = case.instantiate_trial::<W>(steps).await?;
+            trial.self_tests(steps).await?;
+            Ok(ComponentSummary::of(&trial.info, &trial.manifest))
         })
     }
 
     /// Puts each case to an instance of its own. The manifest's self-tests are not among them.
-    pub async fn test(&self, work: &Work, cases: &Cases) -> Result<Vec<Report>, Unusable> {
+    pub async fn test(&self, work: &ComponentFiles, cases: &Cases) -> Result<Vec<Report>, NotAdmitted> {
         let mut steps = Steps::default();
-        let engine = &self.desk.around.engine;
+        let engine = &self.admission_context.runtime.engine;
         let reports = async {
-            let case = self.looked_at(work, &mut steps).await?;
+            let case = self.examine_files(work, &mut steps).await?;
             in_world!(case.world(), W => {
-                let tried = case.try_out::<W>(&mut steps).await?;
-                Ok(cases::run(engine, tried, cases).await)
+                let trial = case.instantiate_trial::<W>(&mut steps).await?;
+                Ok(cases::run(engine, trial, cases).await)
             })
         };
         reports
             .await
-            .map_err(|refused| Unusable::refused(steps, &refused))
+            .map_err(|refused| NotAdmitted::refused(steps, &refused))
     }
 
     /// Puts the cases to one warm instance for about `time`, an equal share of it each.
-    pub async fn bench(&self, work: &Work, cases: &Cases, time: Duration) -> Result<Vec<Figures>, Unusable> {
+    pub async fn bench(
+        &self,
+        work: &ComponentFiles,
+        cases: &Cases,
+        time: Duration,
+    ) -> Result<Vec<BenchResult>, NotAdmitted> {
         let mut steps = Steps::default();
-        let engine = &self.desk.around.engine;
+        let engine = &self.admission_context.runtime.engine;
         let figures = async {
-            let case = self.looked_at(work, &mut steps).await?;
+            let case = self.examine_files(work, &mut steps).await?;
             in_world!(case.world(), W => {
-                let tried = case.try_out::<W>(&mut steps).await?;
-                Ok(bench::run(engine, tried, cases, time).await)
+                let trial = case.instantiate_trial::<W>(&mut steps).await?;
+                Ok(bench::run(engine, trial, cases, time).await)
             })
         };
         figures
             .await
-            .map_err(|refused| Unusable::refused(steps, &refused))?
+            .map_err(|refused| NotAdmitted::refused(steps, &refused))?
     }
 
-    async fn looked_at<'a>(&'a self, work: &'a Work, steps: &mut Steps) -> Result<Case<'a>, Refused> {
+    async fn examine_files<'a>(
+        &'a self,
+        work: &'a ComponentFiles,
+        steps: &mut Steps,
+    ) -> Result<ValidatedComponent<'a>, AdmissionError> {
         // Nothing serves, so that there is nothing it could import more than that.
-        self.desk
-            .examine(&work.name, &work.files, None, Stats::unseen(), steps)
+        self.admission_context
+            .examine(&work.name, &work.files, None, VersionMetrics::unseen(), steps)
             .await
     }
 }
 
-impl Unusable {
-    fn refused(steps: Steps, refused: &Refused) -> Unusable {
+impl NotAdmitted {
+    fn refused(steps: Steps, refused: &AdmissionError) -> NotAdmitted {
         let stage = steps.into_steps().last().map_or(Stage::Manifest, |it| it.stage);
         let reason = refused.to_string();
-        Unusable::Refused { stage, reason }
+        NotAdmitted::Refused { stage, reason }
     }
 }
 
-impl Described {
-    fn of(facts: &Facts, manifest: &Manifest) -> Described {
-        Described {
-            world: facts.world.short(),
-            version: facts.version.clone(),
-            summary: facts.summary.clone(),
-            digest: facts.digest.clone(),
-            imports: facts.imports.clone(),
-            grants: records::grants(&manifest.grants),
-            limits: records::limits(&manifest.limits),
+impl ComponentSummary {
+    fn of(info: &ComponentInfo, manifest: &Manifest) -> ComponentSummary {
+        ComponentSummary {
+            world: info.world.short(),
+            version: info.version.clone(),
+            summary: info.summary.clone(),
+            digest: info.digest.clone(),
+            imports: info.imports.clone(),
+            grants: admission_record::grants(&manifest.grants),
+            limits: admission_record::limits(&manifest.limits),
         }
     }
 }

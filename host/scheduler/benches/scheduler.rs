@@ -24,10 +24,10 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use transom_cluster::v1;
 use transom_plugins::Plugins;
-use transom_plugins::matcher::{Agent, AttributeValue, Candidate, Condition, Task, Verdict};
+use transom_plugins::matcher::{Agent, AttributeValue, Candidate, Constraint, Task, Verdict};
 use transom_scheduler::bench::{Known, Outcome, Rules, Site, Who};
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord, TaskRequest};
-use transom_sdk::matcher::{self as sdk, Fleet as _, Matcher as _};
+use transom_sdk::matcher::{self as sdk, AgentSet as _, Matcher as _};
 use transom_store::{Batch, Entry, Store};
 
 const AGENTS: u32 = 10_000;
@@ -100,7 +100,7 @@ impl BuildTask for Nothing {
 }
 
 /// `TASKS` tasks of so many run specs, of which each has its conditions.
-fn wanted(specs: u32, conditions: impl Fn(u32) -> Vec<Condition>) -> Vec<TaskRequest> {
+fn wanted(specs: u32, conditions: impl Fn(u32) -> Vec<Constraint>) -> Vec<TaskRequest> {
     let spec = |n| {
         Arc::new(RunSpec {
             id: format!("/bench/{n}"),
@@ -111,7 +111,7 @@ fn wanted(specs: u32, conditions: impl Fn(u32) -> Vec<Condition>) -> Vec<TaskReq
             disk: 0.0,
             gpus: 0.0,
             ports: vec![PortRequest::Random],
-            conditions: conditions(n),
+            conditions: constraints(n),
             roles: Vec::new(),
             build: Arc::new(Nothing).into(),
         })
@@ -128,8 +128,8 @@ fn wanted(specs: u32, conditions: impl Fn(u32) -> Vec<Condition>) -> Vec<TaskReq
         .collect()
 }
 
-fn constraint(field: &str, operator: &str, operand: Option<&str>) -> Condition {
-    Condition::Constraint {
+fn constraint(field: &str, operator: &str, operand: Option<&str>) -> Constraint {
+    Constraint::Field {
         field: field.to_owned(),
         operator: operator.to_owned(),
         operand: operand.map(str::to_owned),
@@ -137,7 +137,7 @@ fn constraint(field: &str, operator: &str, operand: Option<&str>) -> Condition {
 }
 
 /// A class, some racks, each host once: a quarter of the agents.
-fn a_quarter() -> Vec<Condition> {
+fn a_quarter() -> Vec<Constraint> {
     vec![
         constraint("class", "IS", Some("web")),
         constraint("rack", "LIKE", Some("r[0-9]*[02468]")),
@@ -146,7 +146,7 @@ fn a_quarter() -> Vec<Condition> {
 }
 
 /// One rack, as rare as two hundred agents let it be.
-fn a_rack() -> Vec<Condition> {
+fn a_rack() -> Vec<Constraint> {
     vec![
         constraint("rack", "IS", Some("r199")),
         constraint("class", "UNLIKE", Some("batch")),
@@ -154,7 +154,7 @@ fn a_rack() -> Vec<Condition> {
 }
 
 /// One agent, another one for each run spec.
-fn an_agent(n: u32) -> Vec<Condition> {
+fn an_agent(n: u32) -> Vec<Constraint> {
     let hostname = format!("node-{}.cluster.example", (n * 7 + 4999) % AGENTS);
     vec![constraint("@hostname", "IS", Some(&hostname))]
 }
@@ -199,14 +199,14 @@ async fn matching() -> (Value, Value) {
 
 /// One question about all agents: what the component takes beside the same rules called.
 async fn judging(spec: &RunSpec, offers: &[v1::Offer], plugins: &Plugins) -> Value {
-    let mut component = Site::new(offers, Who::Component(plugins.fleet(None)));
+    let mut component = Site::new(offers, Who::Component(plugins.agent_set(None)));
     let mut native = Site::new(offers, Who::Native(Box::new(Native::new())));
-    component.judge(spec).await.unwrap();
-    native.judge(spec).await.unwrap();
+    component.evaluate(spec).await.unwrap();
+    native.evaluate(spec).await.unwrap();
     let (mut asked, mut called) = (Vec::new(), Vec::new());
     for _ in 0..QUESTIONS {
-        asked.push(component.judge(spec).await.unwrap());
-        called.push(native.judge(spec).await.unwrap());
+        asked.push(component.evaluate(spec).await.unwrap());
+        called.push(native.evaluate(spec).await.unwrap());
     }
     let (asked, called) = (median(asked), median(called));
     json!({
@@ -228,8 +228,8 @@ async fn case(
     offers: &[v1::Offer],
     plugins: &Plugins,
 ) -> Value {
-    eprintln!("conditions: {conditions}, run specs: {specs}");
-    let mut component = Site::new(offers, Who::Component(plugins.fleet(None)));
+    eprintln!("constraints: {constraints}, run specs: {specs}");
+    let mut component = Site::new(offers, Who::Component(plugins.agent_set(None)));
     let mut native = Site::new(offers, Who::Native(Box::new(Native::new())));
     // The first round has the agents loaded.
     let first = component.round(wanted).await.unwrap();
@@ -243,7 +243,7 @@ async fn case(
     let questions = asked[0].questions;
     let (asked, called) = (Median::of(&asked), Median::of(&called));
     json!({
-        "conditions": conditions,
+        "constraints": constraints,
         "run_specs": specs,
         "placed": first.placed,
         "questions": questions,
@@ -285,7 +285,7 @@ fn ratio(one: Duration, other: Duration) -> f64 {
 thread_local! {
     /// The rules share patterns by `Rc` and so stay in the thread that made them, which is the one that runs the
     /// rounds: nothing in a round of theirs waits.
-    static FLEET: RefCell<Option<Agents>> = const { RefCell::new(None) };
+    static AGENT_SET: RefCell<Option<Agents>> = const { RefCell::new(None) };
 }
 
 /// The component's rules, called.
@@ -294,32 +294,32 @@ struct Native;
 impl Native {
     fn new() -> Self {
         let plugin = transom_sdk::testing::plugin::<Attributes>("{}").unwrap();
-        FLEET.set(Some(plugin.fleet(None)));
+        AGENT_SET.set(Some(plugin.agent_set(None)));
         Self
     }
 
     fn with<T>(ask: impl FnOnce(&mut Agents) -> T) -> T {
-        FLEET.with_borrow_mut(|fleet| ask(fleet.as_mut().unwrap()))
+        AGENT_SET.with_borrow_mut(|agent_set| ask(agent_set.as_mut().unwrap()))
     }
 }
 
 impl Rules for Native {
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
         let changed = changed.into_iter().map(agent).collect();
-        Self::with(|fleet| fleet.update(changed, gone));
+        Self::with(|agent_set| agent_set.update(changed, gone));
     }
 
-    fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict> {
+    fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict> {
         let verdict = |verdict: sdk::Verdict| match verdict {
             sdk::Verdict::Fits => Verdict::Fits,
-            sdk::Verdict::Refused(condition) => Verdict::Refused(condition),
+            sdk::Verdict::Refused(constraint) => Verdict::Refused(constraint),
         };
-        let verdicts = Self::with(|fleet| fleet.judge(&question(task), &rooms(candidates)));
+        let verdicts = Self::with(|agent_set| agent_set.evaluate(&question(task), &rooms(candidates)));
         verdicts.into_iter().map(verdict).collect()
     }
 
     fn place(&mut self, task: &Task, candidates: &[Candidate], count: u32) -> Vec<u32> {
-        Self::with(|fleet| fleet.place(&question(task), &rooms(candidates), count))
+        Self::with(|agent_set| agent_set.place(&question(task), &rooms(candidates), count))
     }
 }
 
@@ -339,18 +339,18 @@ fn agent(agent: Agent) -> sdk::Agent {
         region: agent.region,
         zone: agent.zone,
         attributes: attributes.collect(),
-        extra: agent.extra,
+        extensions: agent.extensions,
     }
 }
 
 fn question(task: &Task) -> sdk::Task {
-    let condition = |condition: &Condition| match condition.clone() {
-        Condition::Expression(text) => sdk::Condition::Expression(text),
-        Condition::Constraint {
+    let constraint = |constraint: &Constraint| match constraint.clone() {
+        Constraint::Expression(text) => sdk::Constraint::Expression(text),
+        Constraint::Field {
             field,
             operator,
             operand,
-        } => sdk::Condition::Constraint(sdk::Constraint {
+        } => sdk::Constraint::Field(sdk::FieldConstraint {
             field,
             operator,
             operand,
@@ -359,9 +359,9 @@ fn question(task: &Task) -> sdk::Task {
     sdk::Task {
         run_spec: task.run_spec.clone(),
         instances: task.instances,
-        conditions: task.conditions.iter().map(condition).collect(),
+        constraints: task.constraints.iter().map(constraint).collect(),
         placed: task.placed.clone(),
-        extra: task.extra.clone(),
+        extensions: task.extensions.clone(),
     }
 }
 
@@ -370,7 +370,7 @@ fn rooms(candidates: &[Candidate]) -> Vec<sdk::Candidate> {
         .iter()
         .map(|candidate| sdk::Candidate {
             agent: candidate.agent,
-            room: candidate.room,
+            capacity: candidate.capacity,
         })
         .collect()
 }

@@ -13,7 +13,7 @@ use rand::rngs::StdRng;
 use tokio::time::Instant;
 use transom_cluster::v1;
 use transom_plugins::CallError;
-use transom_plugins::matcher::{Agent, Candidate, Fleet, Task, Verdict};
+use transom_plugins::matcher::{Agent, AgentSet, Candidate, Task, Verdict};
 use transom_store::Store;
 
 use crate::matching::agents::Agents;
@@ -28,11 +28,11 @@ use crate::{Result, RunSpec, TaskRecord, TaskRequest, Tasks};
 
 /// The matcher's questions, answered without a component.
 pub trait Rules: Send {
-    /// See [`Fleet::update`].
+    /// See [`AgentSet::update`].
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>);
-    /// See [`Fleet::judge`].
-    fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict>;
-    /// See [`Fleet::place`].
+    /// See [`AgentSet::evaluate`].
+    fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict>;
+    /// See [`AgentSet::place`].
     fn place(&mut self, task: &Task, candidates: &[Candidate], count: u32) -> Vec<u32>;
 }
 
@@ -40,7 +40,7 @@ pub trait Rules: Send {
 #[expect(missing_debug_implementations, reason = "rules need not have one")]
 pub enum Who {
     /// The component.
-    Component(Fleet),
+    Component(AgentSet),
     /// The same rules, called.
     Native(Box<dyn Rules>),
 }
@@ -79,20 +79,20 @@ impl Spent {
 impl Matcher for Timed {
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
         match &mut self.who {
-            Who::Component(fleet) => fleet.update(changed, gone),
+            Who::Component(agent_set) => agent_set.update(changed, gone),
             Who::Native(rules) => rules.update(changed, gone),
         }
     }
 
-    async fn judge(
+    async fn evaluate(
         &mut self,
         task: &Task,
         candidates: &[Candidate],
     ) -> std::result::Result<Vec<Verdict>, CallError> {
         let since = Instant::now();
         let verdicts = match &mut self.who {
-            Who::Component(fleet) => fleet.judge(task, candidates).await,
-            Who::Native(rules) => Ok(rules.judge(task, candidates)),
+            Who::Component(agent_set) => agent_set.evaluate(task, candidates).await,
+            Who::Native(rules) => Ok(rules.evaluate(task, candidates)),
         };
         self.spent.add(since);
         verdicts
@@ -106,7 +106,7 @@ impl Matcher for Timed {
     ) -> std::result::Result<Vec<u32>, CallError> {
         let since = Instant::now();
         let chosen = match &mut self.who {
-            Who::Component(fleet) => fleet.place(task, candidates, count).await,
+            Who::Component(agent_set) => agent_set.place(task, candidates, count).await,
             Who::Native(rules) => Ok(rules.place(task, candidates, count)),
         };
         self.spent.add(since);
@@ -167,13 +167,13 @@ impl Site {
         }
     }
 
-    /// How long the matcher takes to judge all agents for one more instance. The error is the matcher's.
-    pub async fn judge(&mut self, spec: &RunSpec) -> std::result::Result<Duration, String> {
+    /// How long the matcher takes to evaluate all agents for one more instance. The error is the matcher's.
+    pub async fn evaluate(&mut self, spec: &RunSpec) -> std::result::Result<Duration, String> {
         let offers = Offers::new(self.bins.clone());
         let survey = offers.scan(&Requirements::of(spec, &["*".to_owned()]), 1, 0);
         let candidates = survey.candidates.iter();
         let candidates: Vec<_> = candidates
-            .map(|&(agent, room)| Candidate { agent, room })
+            .map(|&(agent, capacity)| Candidate { agent, capacity })
             .collect();
         let task = Task {
             run_spec: spec.id.clone(),

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use transom_cluster::agent::Agents;
 use transom_cluster::{AgentId, Client, FrameworkId, TaskId};
-use transom_plugins::matcher::{Agent, Candidate, Condition, ConditionError, Fleet, Task, Verdict};
+use transom_plugins::matcher::{Agent, AgentSet, Candidate, Constraint, ConstraintError, Task, Verdict};
 use transom_plugins::{CallError, Plugins};
 
 use crate::feasibility::candidates;
@@ -13,7 +13,7 @@ use crate::feasibility::candidates;
 /// The attribute matcher's side: whether conditions can be understood.
 #[async_trait]
 pub(crate) trait Matcher: Debug + Send + Sync {
-    async fn check(&self, conditions: &[Condition]) -> Result<Vec<ConditionError>, CallError>;
+    async fn check(&self, conditions: &[Constraint]) -> Result<Vec<ConstraintError>, CallError>;
 
     /// Judges these agents, whose handles are their places in the list.
     fn match_session(&self, agents: Vec<Agent>) -> Box<dyn MatchSession>;
@@ -28,28 +28,28 @@ pub(crate) trait MatchSession: Send {
 
 #[async_trait]
 impl Matcher for Plugins {
-    async fn check(&self, conditions: &[Condition]) -> Result<Vec<ConditionError>, CallError> {
-        Plugins::check_conditions(self, conditions).await
+    async fn check(&self, conditions: &[Constraint]) -> Result<Vec<ConstraintError>, CallError> {
+        Plugins::validate_constraints(self, conditions).await
     }
 
     fn match_session(&self, agents: Vec<Agent>) -> Box<dyn MatchSession> {
         let candidates = candidates(u32::try_from(agents.len()).unwrap_or(u32::MAX));
         // No home region: the conditions alone are asked about.
-        let mut fleet = self.fleet(None);
-        fleet.update(agents, Vec::new());
-        Box::new(PluginMatchSession { fleet, candidates })
+        let mut agent_set = self.agent_set(None);
+        agent_set.update(agents, Vec::new());
+        Box::new(PluginMatchSession { agent_set, candidates })
     }
 }
 
 struct PluginMatchSession {
-    fleet: Fleet,
+    agent_set: AgentSet,
     candidates: Vec<Candidate>,
 }
 
 #[async_trait]
 impl MatchSession for PluginMatchSession {
     async fn judge(&mut self, task: &Task) -> Result<Vec<Verdict>, CallError> {
-        self.fleet.judge(task, &self.candidates).await
+        self.agent_set.evaluate(task, &self.candidates).await
     }
 }
 

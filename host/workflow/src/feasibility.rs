@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use transom_plugins::CallError;
-use transom_plugins::matcher::{Candidate, Condition, Task, Verdict};
+use transom_plugins::matcher::{Candidate, Constraint, Task, Verdict};
 
 use crate::dependencies::{Cluster, MatchSession, Matcher};
 
@@ -196,15 +196,17 @@ fn question<'a>(conditions: impl Iterator<Item = &'a String>) -> Task {
     Task {
         run_spec: "survey".to_owned(),
         instances: 1,
-        conditions: conditions.cloned().map(Condition::Expression).collect(),
+        constraints: conditions.cloned().map(Constraint::Expression).collect(),
         placed: Vec::new(),
-        extra: Vec::new(),
+        extensions: Vec::new(),
     }
 }
 
 /// All agents, each with room for one.
 pub(crate) fn candidates(agents: u32) -> Vec<Candidate> {
-    (0..agents).map(|agent| Candidate { agent, room: 1 }).collect()
+    (0..agents)
+        .map(|agent| Candidate { agent, capacity: 1 })
+        .collect()
 }
 
 #[cfg(test)]
@@ -222,11 +224,11 @@ mod tests {
     impl MatchSession for Has {
         async fn judge(&mut self, task: &Task) -> Result<Vec<Verdict>, CallError> {
             let texts: Vec<&str> = task
-                .conditions
+                .constraints
                 .iter()
                 .map(|condition| match condition {
-                    Condition::Expression(text) => text.as_str(),
-                    Condition::Constraint { .. } => unreachable!("jobs have expressions"),
+                    Constraint::Expression(text) => text.as_str(),
+                    Constraint::Field { .. } => unreachable!("jobs have expressions"),
                 })
                 .collect();
             let met = |has: &[&str], text: &str| match text.split_once("?:") {

@@ -14,7 +14,7 @@ use transom_cluster::TaskId;
 use transom_cluster::v1::{
     CommandInfo, DiscoveryInfo, Environment, KillPolicy, Port, Ports, TaskInfo, Uri, Variable, Visibility,
 };
-use transom_plugins::matcher::Condition;
+use transom_plugins::matcher::Constraint;
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord};
 
 use crate::config::Defaults;
@@ -175,7 +175,7 @@ impl RunSpecCache {
                 .constraints
                 .iter()
                 .cloned()
-                .map(Condition::Expression)
+                .map(Constraint::Expression)
                 .collect(),
             roles: Vec::new(),
             build: Arc::clone(&self.build).into(),

@@ -216,7 +216,7 @@ fn jobs_with_equal_needs_are_matched_together() {
     let pinned = constraints(json!({"command": ["a"], "attributes": ["gpu:true"]}));
     assert!(Arc::ptr_eq(&first, &same));
     assert!(first.id != more.id && first.id != pinned.id && more.id != pinned.id);
-    let expression = |text: &str| Condition::Expression(text.to_owned());
+    let expression = |text: &str| Constraint::Expression(text.to_owned());
     assert_eq!(
         pinned.constraints,
         [expression("gpu:true"), expression("gpu:true?:cpu:true")]

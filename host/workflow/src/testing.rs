@@ -24,7 +24,9 @@ use tower::ServiceExt;
 use transom_cluster::v1::{ContainerStatus, TaskInfo, TaskState, TaskStatus};
 use transom_cluster::{AgentId, FrameworkId, TaskId};
 use transom_plugins::CallError;
-use transom_plugins::matcher::{Agent, Attribute, AttributeValue, Condition, ConditionError, Task, Verdict};
+use transom_plugins::matcher::{
+    Agent, Attribute, AttributeValue, Constraint, ConstraintError, Task, Verdict,
+};
 use transom_scheduler::{
     AgentLocation, Event, PendingTask, Phase, Placement, Reason, Reasons, SchedulerApi, SubscriptionStatus,
     TaskRecord, TaskRequest, Tasks,
@@ -304,15 +306,15 @@ pub(crate) struct Colons {
 
 #[async_trait]
 impl Matcher for Colons {
-    async fn check(&self, conditions: &[Condition]) -> Result<Vec<ConditionError>, CallError> {
+    async fn check(&self, conditions: &[Constraint]) -> Result<Vec<ConstraintError>, CallError> {
         if self.away.load(Ordering::Relaxed) {
             return Err(CallError::Stopped);
         }
         let wrong =
-            |condition: &Condition| matches!(condition, Condition::Expression(text) if !text.contains(':'));
+            |condition: &Constraint| matches!(condition, Constraint::Expression(text) if !text.contains(':'));
         let errors = (0..).zip(conditions).filter(|(_, condition)| wrong(condition));
-        let error = |(condition, _)| ConditionError {
-            condition,
+        let error = |(condition, _)| ConstraintError {
+            constraint: condition,
             message: "expected key:value".to_owned(),
         };
         Ok(errors.map(error).collect())
@@ -329,16 +331,16 @@ struct Attributes(Vec<Agent>);
 #[async_trait]
 impl MatchSession for Attributes {
     async fn judge(&mut self, task: &Task) -> Result<Vec<Verdict>, CallError> {
-        let has = |agent: &Agent, condition: &Condition| {
+        let has = |agent: &Agent, condition: &Constraint| {
             let text = |attribute: &Attribute| match &attribute.value {
                 AttributeValue::Text(value) => format!("{}:{value}", attribute.name),
                 _ => String::new(),
             };
             let mut texts = agent.attributes.iter().map(text);
-            matches!(condition, Condition::Expression(wanted) if texts.any(|text| text == *wanted))
+            matches!(condition, Constraint::Expression(wanted) if texts.any(|text| text == *wanted))
         };
         let judge = |agent: &Agent| {
-            let mut conditions = (0..).zip(&task.conditions);
+            let mut conditions = (0..).zip(&task.constraints);
             let refused = conditions.find(|(_, condition)| !has(agent, condition));
             refused.map_or(Verdict::Fits, |(index, _)| Verdict::Refused(index))
         };
@@ -366,7 +368,7 @@ impl Cluster for OneAgent {
                 name: "rack".to_owned(),
                 value: AttributeValue::Text("r1".to_owned()),
             }],
-            extra: Vec::new(),
+            extensions: Vec::new(),
         }])
     }
 

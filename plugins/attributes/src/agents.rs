@@ -1,4 +1,4 @@
-//! The agents: loaded once, and kept in the form that conditions compare.
+//! The agents: loaded once, and kept in the form that constraints compare.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use crate::constraint::{Field, Found};
 use crate::expression::Texts;
 use crate::pattern::Cache;
 
-/// What conditions can see of an agent.
+/// What constraints can see of an agent.
 #[derive(Debug)]
 pub struct Known {
     hostname: Found,
@@ -73,7 +73,7 @@ impl Agents {
     pub fn get(&self, handle: u32) -> Option<&Known> {
         let found = self.known.get(&handle);
         if found.is_none() {
-            log::warn!("asked about agent {handle}, which is not in the fleet");
+            log::warn!("asked about agent {handle}, which is not in the agent set");
         }
         found
     }

@@ -11,7 +11,7 @@
 //!
 //! An agent without the field matches nothing but `UNLIKE`. No operand and an empty one are the same.
 
-use transom_sdk::matcher::{Constraint, Value};
+use transom_sdk::matcher::{FieldConstraint, Value};
 
 use crate::pattern::{Cache, Pattern};
 use crate::value;
@@ -127,8 +127,8 @@ pub enum PlacedTest {
 
 impl Rule {
     /// Makes a constraint ready, or says what is wrong with it.
-    pub fn parse(constraint: &Constraint, patterns: &Cache) -> Result<Self, String> {
-        let Constraint {
+    pub fn parse(constraint: &FieldConstraint, patterns: &Cache) -> Result<Self, String> {
+        let FieldConstraint {
             field,
             operator,
             operand,

@@ -1,4 +1,4 @@
-//! Conditions of workflow tasks: `key:value`, and `A?:B`.
+//! Constraints of workflow tasks: `key:value`, and `A?:B`.
 //!
 //! A plain entry is split at its first colon; key and value are compared without regard to case and are not trimmed. Only an agent's
 //! text attributes count: their names trimmed, their values without blanks and without quotes around them.
@@ -7,7 +7,7 @@
 //! not match A and must match B. So `gpu:true?:cpu:true` keeps the agents with a GPU free and uses those without, unless the
 //! task itself asks for one.
 
-use transom_sdk::matcher::{Agent, Condition, Value};
+use transom_sdk::matcher::{Agent, Constraint, Value};
 
 /// What an expression can match of an agent: its text attributes, made comparable.
 #[derive(Debug, Default)]
@@ -64,15 +64,15 @@ enum Kind {
 }
 
 impl Expression {
-    /// Makes an entry ready; `all` are the task's conditions, this one among them.
-    pub fn parse(text: &str, all: &[Condition]) -> Self {
+    /// Makes an entry ready; `all` are the task's constraints, this one among them.
+    pub fn parse(text: &str, all: &[Constraint]) -> Self {
         let Some((of, this)) = text.split_once("?:") else {
             return Self(Kind::Plain(Pair::parse(text)));
         };
         // Only a plain entry can be equal to it: the text before the first `?:` has none.
         let asked_for = all
             .iter()
-            .any(|other| matches!(other, Condition::Expression(other) if other == of));
+            .any(|other| matches!(other, Constraint::Expression(other) if other == of));
         Self(if asked_for {
             Kind::Nothing
         } else {
@@ -110,13 +110,13 @@ mod tests {
 
     use super::*;
 
-    fn matches(conditions: &[&str], attributes: &[(&str, Value)]) -> bool {
+    fn matches(constraints: &[&str], attributes: &[(&str, Value)]) -> bool {
         let texts = Texts::of(&agent(1, "h", attributes));
-        let all: Vec<_> = conditions
+        let all: Vec<_> = constraints
             .iter()
-            .map(|text| Condition::Expression((*text).to_owned()))
+            .map(|text| Constraint::Expression((*text).to_owned()))
             .collect();
-        conditions
+        constraints
             .iter()
             .all(|text| Expression::parse(text, &all).matches(&texts))
     }
@@ -164,11 +164,11 @@ mod tests {
             // Split at the first `?:`; the rest is one value.
             (&["a:1?:b:2?:c:3"], &[("b", text("2?:c:3"))], true),
         ];
-        for (conditions, attributes, expected) in cases {
+        for (constraints, attributes, expected) in cases {
             assert_eq!(
-                matches(conditions, attributes),
+                matches(constraints, attributes),
                 expected,
-                "{conditions:?} {attributes:?}"
+                "{constraints:?} {attributes:?}"
             );
         }
     }

@@ -7,7 +7,7 @@
 //!
 //! Besides, an agent outside the home region runs only tasks that name `@region` or `@zone` in a constraint.
 //!
-//! A condition that cannot be understood is told by `check` when a definition is posted; one that came past it refuses every agent,
+//! A constraint that cannot be understood is reported by `validate` when a definition is posted; one that came past it refuses every agent,
 //! so that a task waits with a reason and never runs where it should not. [`agents`] keeps the agents; nothing here does input
 //! or output, knows the time or fails otherwise.
 
@@ -24,13 +24,13 @@
 
 use std::rc::Rc;
 
-use transom_sdk::matcher::{Condition, ConditionError, Matcher};
+use transom_sdk::matcher::{Constraint, ConstraintError, Matcher};
 use transom_sdk::{ConfigError, Description, NoConfig, Plugin, export_matcher};
 
+mod agent_set;
 pub mod agents;
 pub mod constraint;
 pub mod expression;
-mod fleet;
 pub mod pattern;
 pub mod placement;
 pub mod value;
@@ -48,7 +48,7 @@ impl Plugin for Attributes {
         Description {
             name: env!("CARGO_PKG_NAME"),
             version: env!("CARGO_PKG_VERSION"),
-            summary: "placement: constraints of apps, attribute conditions of workflow tasks",
+            summary: "placement: constraints of apps, attribute constraints of workflow tasks",
             config_schema: None,
         }
     }
@@ -61,25 +61,25 @@ impl Plugin for Attributes {
 }
 
 impl Matcher for Attributes {
-    type Fleet = agents::Agents;
+    type AgentSet = agents::Agents;
 
-    fn check(&self, conditions: &[Condition]) -> Vec<ConditionError> {
-        let wrong = |condition: &Condition| match condition {
-            Condition::Constraint(constraint) => constraint::Rule::parse(constraint, &self.patterns).err(),
-            Condition::Expression(text) => expression::check(text).err(),
+    fn validate(&self, constraints: &[Constraint]) -> Vec<ConstraintError> {
+        let wrong = |constraint: &Constraint| match constraint {
+            Constraint::Field(constraint) => constraint::Rule::parse(constraint, &self.patterns).err(),
+            Constraint::Expression(text) => expression::check(text).err(),
         };
         (0..)
-            .zip(conditions)
-            .filter_map(|(index, condition)| {
-                wrong(condition).map(|message| ConditionError {
-                    condition: index,
+            .zip(constraints)
+            .filter_map(|(index, constraint)| {
+                wrong(constraint).map(|message| ConstraintError {
+                    constraint: index,
                     message,
                 })
             })
             .collect()
     }
 
-    fn fleet(self: Rc<Self>, home_region: Option<String>) -> agents::Agents {
+    fn agent_set(self: Rc<Self>, home_region: Option<String>) -> agents::Agents {
         agents::Agents::new(home_region, Rc::clone(&self.patterns))
     }
 }

@@ -1,68 +1,68 @@
-//! One task's conditions against the agents: each candidate's verdict, and a choice for several instances.
+//! One task's constraints against the agents: each candidate's verdict, and a choice for several instances.
 //!
 //! Every test only gets stricter as instances are placed, so an agent that is refused once stays refused for the same question.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use transom_sdk::matcher::{Candidate, Condition, Task};
+use transom_sdk::matcher::{Candidate, Constraint, Task};
 
 use crate::agents::{Agents, Known};
 use crate::constraint::{AgentTest, Field, PlacedTest, Rule, Spread, Test};
 use crate::expression::Expression;
 use crate::pattern::Cache;
 
-/// The name in a task's `extra` of the agents in `placed` whose instance is being ended: handles with spaces between them.
+/// The name in a task's `extensions` of the agents in `placed` whose instance is being ended: handles with spaces between them.
 const ENDING: &str = "ending";
 
-/// A task's conditions, ready, with what is placed counted.
+/// A task's constraints, ready, with what is placed counted.
 #[derive(Debug)]
-pub struct Question<'fleet> {
-    conditions: Vec<Ready<'fleet>>,
+pub struct Question<'agents> {
+    constraints: Vec<Ready<'agents>>,
     /// Where the task has to stay, unless it names a region or zone itself.
-    home_region: Option<&'fleet str>,
+    home_region: Option<&'agents str>,
 }
 
 #[derive(Debug)]
-enum Ready<'fleet> {
+enum Ready<'agents> {
     /// Not understood; refuses everything.
     Broken,
     Expression(Expression),
     Agent(Field, AgentTest),
-    Placed(Tally<'fleet>),
+    Placed(Tally<'agents>),
 }
 
 /// How the placed instances are spread over the values of a field.
 #[derive(Debug)]
-struct Tally<'fleet> {
+struct Tally<'agents> {
     field: Field,
-    counts: BTreeMap<&'fleet str, u32>,
-    limit: Limit<'fleet>,
+    counts: BTreeMap<&'agents str, u32>,
+    limit: Limit<'agents>,
 }
 
 #[derive(Debug)]
-enum Limit<'fleet> {
+enum Limit<'agents> {
     Fewer(u32),
     /// The first placed instance's value.
-    Together(Option<&'fleet str>),
+    Together(Option<&'agents str>),
     Spread(Spread),
 }
 
-impl<'fleet> Question<'fleet> {
-    /// Makes a task's conditions ready for agents of this fleet.
-    pub fn new(fleet: &'fleet Agents, task: &Task, patterns: &Cache) -> Self {
-        let known = |handles: &[u32]| -> Vec<&'fleet Known> {
-            handles.iter().filter_map(|handle| fleet.get(*handle)).collect()
+impl<'agents> Question<'agents> {
+    /// Makes a task's constraints ready for these agents.
+    pub fn new(agents: &'agents Agents, task: &Task, patterns: &Cache) -> Self {
+        let known = |handles: &[u32]| -> Vec<&'agents Known> {
+            handles.iter().filter_map(|handle| agents.get(*handle)).collect()
         };
         let placed = known(&task.placed);
         // What is being ended still stands beside what is placed now, but a spread is for those that stay.
         let staying = known(&staying(task));
         let mut names_domain = false;
         let mut open = Vec::new();
-        let mut conditions = Vec::new();
-        for condition in &task.conditions {
-            conditions.push(match condition {
-                Condition::Expression(text) => Ready::Expression(Expression::parse(text, &task.conditions)),
-                Condition::Constraint(constraint) => match Rule::parse(constraint, patterns) {
+        let mut constraints = Vec::new();
+        for constraint in &task.constraints {
+            constraints.push(match constraint {
+                Constraint::Expression(text) => Ready::Expression(Expression::parse(text, &task.constraints)),
+                Constraint::Field(constraint) => match Rule::parse(constraint, patterns) {
                     Err(_) => Ready::Broken,
                     Ok(Rule { field, test }) => {
                         names_domain |= field.is_fault_domain();
@@ -70,7 +70,7 @@ impl<'fleet> Question<'fleet> {
                             Test::Agent(test) => Ready::Agent(field, test),
                             Test::Placed(test) => {
                                 if test == PlacedTest::Spread(None) {
-                                    open.push(conditions.len());
+                                    open.push(constraints.len());
                                 }
                                 let counted = match test {
                                     PlacedTest::Spread(_) => &staying,
@@ -83,45 +83,45 @@ impl<'fleet> Question<'fleet> {
                 },
             });
         }
-        let home_region = if names_domain { None } else { fleet.home_region() };
+        let home_region = if names_domain { None } else { agents.home_region() };
         let mut question = Self {
-            conditions,
+            constraints,
             home_region,
         };
         for index in open {
-            question.count_groups(index, fleet, task.instances);
+            question.count_groups(index, agents, task.instances);
         }
         question
     }
 
     /// `GROUP_BY` without a number spreads over the values that there are: those of the agents that the task could run on as far as
     /// the agents alone decide it, and those in use.
-    fn count_groups(&mut self, index: usize, fleet: &'fleet Agents, instances: u32) {
-        let Some(Ready::Placed(tally)) = self.conditions.get(index) else {
+    fn count_groups(&mut self, index: usize, agents: &'agents Agents, instances: u32) {
+        let Some(Ready::Placed(tally)) = self.constraints.get(index) else {
             return;
         };
-        let possible = fleet.all().filter(|agent| self.agent_alone(agent));
+        let possible = agents.all().filter(|agent| self.agent_alone(agent));
         let mut values: BTreeSet<&str> = possible.filter_map(|agent| tally.value(agent)).collect();
         values.extend(tally.counts.keys());
         let groups = u32::try_from(values.len()).unwrap_or(u32::MAX);
-        if let Some(Ready::Placed(tally)) = self.conditions.get_mut(index) {
+        if let Some(Ready::Placed(tally)) = self.constraints.get_mut(index) {
             tally.limit = Limit::Spread(Spread::new(groups, instances));
         }
     }
 
-    /// The index that stands for a refusal by no condition: the home region's, or an unknown agent's.
-    pub fn no_condition(&self) -> u32 {
-        u32::try_from(self.conditions.len()).unwrap_or(u32::MAX)
+    /// The index that stands for a refusal by no constraint: the home region's, or an unknown agent's.
+    pub fn no_constraint(&self) -> u32 {
+        u32::try_from(self.constraints.len()).unwrap_or(u32::MAX)
     }
 
-    /// Whether one more instance may go there; else the index of the condition that refuses.
-    pub fn judge(&self, agent: &Known) -> Result<(), u32> {
+    /// Whether one more instance may go there; else the index of the constraint that refuses.
+    pub fn evaluate(&self, agent: &Known) -> Result<(), u32> {
         if !self.in_home_region(agent) {
-            return Err(self.no_condition());
+            return Err(self.no_constraint());
         }
         match (0..)
-            .zip(&self.conditions)
-            .find(|(_, condition)| !condition.passes(agent))
+            .zip(&self.constraints)
+            .find(|(_, constraint)| !constraint.passes(agent))
         {
             Some((index, _)) => Err(index),
             None => Ok(()),
@@ -130,16 +130,16 @@ impl<'fleet> Question<'fleet> {
 
     /// Agents for up to `count` instances, as if placed one after the other: each goes to the first candidate that passes. With
     /// `GROUP_BY` it goes to one whose group has the fewest.
-    pub fn place(mut self, mut candidates: Vec<(Candidate, &'fleet Known)>, count: u32) -> Vec<u32> {
+    pub fn place(mut self, mut candidates: Vec<(Candidate, &'agents Known)>, count: u32) -> Vec<u32> {
         let spreads = self
             .tallies()
             .any(|tally| matches!(tally.limit, Limit::Spread(_)));
-        candidates.retain(|(candidate, agent)| candidate.room > 0 && self.judge(agent).is_ok());
+        candidates.retain(|(candidate, agent)| candidate.capacity > 0 && self.evaluate(agent).is_ok());
         let mut chosen = Vec::new();
         let mut next = 0;
         while chosen.len() < count as usize {
             if spreads {
-                candidates.retain(|(candidate, agent)| candidate.room > 0 && self.still_passes(agent));
+                candidates.retain(|(candidate, agent)| candidate.capacity > 0 && self.still_passes(agent));
                 let fewest = candidates
                     .iter()
                     .enumerate()
@@ -150,11 +150,11 @@ impl<'fleet> Question<'fleet> {
             let Some((candidate, agent)) = candidates.get_mut(next) else {
                 break;
             };
-            if candidate.room == 0 || !self.still_passes(agent) {
+            if candidate.capacity == 0 || !self.still_passes(agent) {
                 next += 1;
                 continue;
             }
-            candidate.room -= 1;
+            candidate.capacity -= 1;
             chosen.push(candidate.agent);
             let agent = *agent;
             self.add(agent);
@@ -173,13 +173,13 @@ impl<'fleet> Question<'fleet> {
     fn agent_alone(&self, agent: &Known) -> bool {
         self.in_home_region(agent)
             && self
-                .conditions
+                .constraints
                 .iter()
-                .all(|condition| matches!(condition, Ready::Placed(_)) || condition.passes(agent))
+                .all(|constraint| matches!(constraint, Ready::Placed(_)) || constraint.passes(agent))
     }
 
-    fn tallies(&self) -> impl Iterator<Item = &Tally<'fleet>> {
-        self.conditions.iter().filter_map(|condition| match condition {
+    fn tallies(&self) -> impl Iterator<Item = &Tally<'agents>> {
+        self.constraints.iter().filter_map(|constraint| match constraint {
             Ready::Placed(tally) => Some(tally),
             _ => None,
         })
@@ -199,9 +199,9 @@ impl<'fleet> Question<'fleet> {
             .sum()
     }
 
-    fn add(&mut self, agent: &'fleet Known) {
-        for condition in &mut self.conditions {
-            if let Ready::Placed(tally) = condition {
+    fn add(&mut self, agent: &'agents Known) {
+        for constraint in &mut self.constraints {
+            if let Ready::Placed(tally) = constraint {
                 tally.add(agent);
             }
         }
@@ -211,7 +211,7 @@ impl<'fleet> Question<'fleet> {
 /// The agents of the instances that are not being ended.
 fn staying(task: &Task) -> Vec<u32> {
     let mut staying = task.placed.clone();
-    let ending = task.extra.iter().find(|(name, _)| name == ENDING);
+    let ending = task.extensions.iter().find(|(name, _)| name == ENDING);
     let handles = ending.map_or("", |(_, handles)| handles.as_str());
     for handle in handles
         .split_whitespace()
@@ -235,8 +235,8 @@ impl Ready<'_> {
     }
 }
 
-impl<'fleet> Tally<'fleet> {
-    fn new(field: Field, test: PlacedTest, placed: &[&'fleet Known], instances: u32) -> Self {
+impl<'agents> Tally<'agents> {
+    fn new(field: Field, test: PlacedTest, placed: &[&'agents Known], instances: u32) -> Self {
         let limit = match test {
             PlacedTest::Fewer(count) => Limit::Fewer(count),
             PlacedTest::Together => Limit::Together(None),
@@ -253,7 +253,7 @@ impl<'fleet> Tally<'fleet> {
         tally
     }
 
-    fn add(&mut self, agent: &'fleet Known) {
+    fn add(&mut self, agent: &'agents Known) {
         let Some(found) = agent.value(&self.field) else {
             return;
         };

@@ -1,4 +1,4 @@
-//! Attribute values as the texts that conditions are compared with.
+//! Attribute values as the texts that constraints are compared with.
 
 use transom_sdk::matcher::Value;
 

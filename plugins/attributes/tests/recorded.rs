@@ -15,7 +15,9 @@ use std::path::Path;
 use attributes::Attributes;
 use serde::Deserialize;
 use serde_json::Value as Json;
-use transom_sdk::matcher::{Agent, Attribute, Candidate, Condition, Fleet, Matcher, Task, Value, Verdict};
+use transom_sdk::matcher::{
+    Agent, AgentSet, Attribute, Candidate, Constraint, Matcher, Task, Value, Verdict,
+};
 use transom_sdk::testing::{constraint, plugin, task};
 
 #[derive(Deserialize)]
@@ -61,14 +63,14 @@ fn attribute_value(text: &str) -> Value {
         .map_or_else(|_| Value::Text(text.to_owned()), Value::Scalar)
 }
 
-fn judge(agents: Vec<Agent>, task: &Task, candidate: u32) -> Verdict {
-    let mut fleet = plugin::<Attributes>("{}").unwrap().fleet(None);
-    fleet.update(agents, Vec::new());
-    let verdicts = fleet.judge(
+fn evaluate(agents: Vec<Agent>, task: &Task, candidate: u32) -> Verdict {
+    let mut agent_set = plugin::<Attributes>("{}").unwrap().agent_set(None);
+    agent_set.update(agents, Vec::new());
+    let verdicts = agent_set.evaluate(
         task,
         &[Candidate {
             agent: candidate,
-            room: 1,
+            capacity: 1,
         }],
     );
     assert_eq!(verdicts.len(), 1);
@@ -107,7 +109,7 @@ impl Offered {
             region: self.region.clone(),
             zone: self.zone.clone(),
             attributes: attributes(&self.attributes),
-            extra: Vec::new(),
+            extensions: Vec::new(),
         }
     }
 }
@@ -130,7 +132,7 @@ fn constraints_match_as_recorded() {
             vec![constraint(field, operator, Some(operand))],
             placed,
         );
-        let verdict = judge(agents, &task, 0);
+        let verdict = evaluate(agents, &task, 0);
         // The one case that has no `match` made the original fail; ours is to spread over what there is, so the first one fits.
         let expected = case
             .expect
@@ -184,20 +186,20 @@ fn constraints_are_refused_as_recorded() {
     for case in suite.cases {
         let fields = &case.request.body.constraints[0];
         let field = |index: usize| fields.get(index).map(String::as_str);
-        let condition = constraint(
+        let posted = constraint(
             field(0).unwrap_or_default(),
             field(1).unwrap_or_default(),
             field(2),
         );
         // Behind one that is right, so that the index says something.
-        let errors = matcher.check(&[constraint("@hostname", "UNIQUE", None), condition]);
+        let errors = matcher.validate(&[constraint("@hostname", "UNIQUE", None), posted]);
         if case.expect.outcome == "accept" {
             assert_eq!(errors, [], "{}", case.id);
             continue;
         }
         refused += 1;
         assert_eq!(errors.len(), 1, "{}", case.id);
-        assert_eq!(errors[0].condition, 1, "{}", case.id);
+        assert_eq!(errors[0].constraint, 1, "{}", case.id);
         let words = &case.expect.details[0].error_contains;
         assert!(
             errors[0].message.contains(words),
@@ -255,15 +257,15 @@ fn workflow_expressions_match_as_recorded() {
             region: None,
             zone: None,
             attributes: attributes.collect(),
-            extra: Vec::new(),
+            extensions: Vec::new(),
         };
-        let conditions = case
+        let constraints = case
             .input
             .conditions
             .into_iter()
-            .map(Condition::Expression)
+            .map(Constraint::Expression)
             .collect();
-        let verdict = judge(vec![agent], &task(1, conditions, Vec::new()), 0);
+        let verdict = evaluate(vec![agent], &task(1, constraints, Vec::new()), 0);
         assert_eq!(verdict == Verdict::Fits, case.expect.r#match, "{}", case.title);
         replayed += 1;
     }

@@ -6,7 +6,7 @@
 //! | world | traits | macro |
 //! |---|---|---|
 //! | `check-probe`: look at this task | [`Probe`](probe::Probe), [`Attempt`](probe::Attempt) | [`export_probe!`] |
-//! | `attribute-matcher`: which agents may run this task | [`Matcher`](matcher::Matcher), [`Fleet`](matcher::Fleet) | [`export_matcher!`] |
+//! | `attribute-matcher`: which agents may run this task | [`Matcher`](matcher::Matcher), [`AgentSet`](matcher::AgentSet) | [`export_matcher!`] |
 //! | `event-filter`: what this subscriber sees | [`Filter`](events::Filter), [`View`](events::View) | [`export_filter!`] |
 //! | `bootstrap-handler`: what this container runs first | [`Bootstrap`](bootstrap::Bootstrap) | [`export_bootstrap!`] |
 //!

@@ -6,55 +6,57 @@ use std::rc::Rc;
 use crate::bindings::exports::transom::matcher::matcher as wit;
 use crate::plugin::{Exported, Installed, Plugin, installed};
 
-pub use wit::{Agent, Attribute, Candidate, Condition, ConditionError, Constraint, Task, Value, Verdict};
+pub use wit::{
+    Agent, Attribute, Candidate, Constraint, ConstraintError, FieldConstraint, Task, Value, Verdict,
+};
 
 /// A plugin of the world `attribute-matcher`.
 pub trait Matcher: Plugin {
     /// The agents that it was told of.
-    type Fleet: Fleet;
+    type AgentSet: AgentSet;
 
-    /// What is wrong with a definition's conditions; empty: nothing. Asked when a definition is posted.
-    fn check(&self, conditions: &[Condition]) -> Vec<ConditionError>;
+    /// What is wrong with a definition's constraints; empty: nothing. Asked when a definition is posted.
+    fn validate(&self, constraints: &[Constraint]) -> Vec<ConstraintError>;
 
-    /// An empty fleet. `home_region` is the master's own.
-    fn fleet(self: Rc<Self>, home_region: Option<String>) -> Self::Fleet;
+    /// An empty agent set. `home_region` is the master's own.
+    fn agent_set(self: Rc<Self>, home_region: Option<String>) -> Self::AgentSet;
 }
 
 /// The cluster's agents, loaded once and asked about many times.
-pub trait Fleet: 'static {
+pub trait AgentSet: 'static {
     /// Adds agents or replaces those with the same handle, and takes `gone` away.
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>);
 
     /// For each candidate, in order, whether one more instance may go there.
-    fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict>;
+    fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict>;
 
     /// Agents for up to `count` further instances, as if placed one after the other.
     fn place(&mut self, task: &Task, candidates: &[Candidate], count: u32) -> Vec<u32>;
 }
 
 impl<P: Matcher + Installed> wit::Guest for Exported<P> {
-    type Fleet = ExportedFleet<P>;
+    type AgentSet = ExportedAgentSet<P>;
 
-    fn check(conditions: Vec<Condition>) -> Vec<ConditionError> {
-        installed::<P>().check(&conditions)
+    fn validate(constraints: Vec<Constraint>) -> Vec<ConstraintError> {
+        installed::<P>().validate(&constraints)
     }
 }
 
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct ExportedFleet<P: Matcher>(RefCell<P::Fleet>);
+pub struct ExportedAgentSet<P: Matcher>(RefCell<P::AgentSet>);
 
-impl<P: Matcher + Installed> wit::GuestFleet for ExportedFleet<P> {
+impl<P: Matcher + Installed> wit::GuestAgentSet for ExportedAgentSet<P> {
     fn new(home_region: Option<String>) -> Self {
-        Self(RefCell::new(installed::<P>().fleet(home_region)))
+        Self(RefCell::new(installed::<P>().agent_set(home_region)))
     }
 
     fn update(&self, changed: Vec<Agent>, gone: Vec<u32>) {
         self.0.borrow_mut().update(changed, gone);
     }
 
-    fn judge(&self, task: Task, candidates: Vec<Candidate>) -> Vec<Verdict> {
-        self.0.borrow_mut().judge(&task, &candidates)
+    fn evaluate(&self, task: Task, candidates: Vec<Candidate>) -> Vec<Verdict> {
+        self.0.borrow_mut().evaluate(&task, &candidates)
     }
 
     fn place(&self, task: Task, candidates: Vec<Candidate>, count: u32) -> Vec<u32> {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use crate::events::{Event, Query};
 use crate::log::Level;
-use crate::matcher::{Agent, Attribute, Condition, Constraint, Task, Value};
+use crate::matcher::{Agent, Attribute, Constraint, FieldConstraint, Task, Value};
 use crate::plugin::{ConfigError, Plugin, configure};
 use crate::probe::{Answer, Attempt, Endpoint, Failure, Outcome, Probe, Request, Step};
 
@@ -106,7 +106,7 @@ pub fn request() -> Request {
         settings: "{}".to_owned(),
         previous: None,
         timeout: 10_000,
-        extra: Vec::new(),
+        extensions: Vec::new(),
     }
 }
 
@@ -125,24 +125,24 @@ pub fn agent(handle: u32, host: &str, attributes: &[(&str, Value)]) -> Agent {
                 value: value.clone(),
             })
             .collect(),
-        extra: Vec::new(),
+        extensions: Vec::new(),
     }
 }
 
 /// A task of the app `/app`.
-pub fn task(instances: u32, conditions: Vec<Condition>, placed: Vec<u32>) -> Task {
+pub fn task(instances: u32, constraints: Vec<Constraint>, placed: Vec<u32>) -> Task {
     Task {
         run_spec: "/app".to_owned(),
         instances,
-        conditions,
+        constraints,
         placed,
-        extra: Vec::new(),
+        extensions: Vec::new(),
     }
 }
 
 /// A constraint of field, operator and operand.
-pub fn constraint(field: &str, operator: &str, operand: Option<&str>) -> Condition {
-    Condition::Constraint(Constraint {
+pub fn constraint(field: &str, operator: &str, operand: Option<&str>) -> Constraint {
+    Constraint::Field(FieldConstraint {
         field: field.to_owned(),
         operator: operator.to_owned(),
         operand: operand.map(str::to_owned),
@@ -155,7 +155,7 @@ pub fn query(event_types: &[&str]) -> Query {
         event_types: event_types.iter().map(|kind| (*kind).to_owned()).collect(),
         expression: None,
         principal: None,
-        extra: Vec::new(),
+        extensions: Vec::new(),
     }
 }
 

@@ -7,8 +7,8 @@ use transom_plugins::bench::Direct;
 use transom_tests::plugin::Plugin;
 
 use crate::{
+    agent_set::{agent, candidates, task},
     figures::{Times, micros},
-    fleet::{agent, candidates, task},
     site::{Host, limited},
 };
 
@@ -21,12 +21,12 @@ pub(crate) async fn measure() -> Value {
     let mut direct = Direct::new(&attributes.wasm, &attributes.manifest).await.unwrap();
     let (task, one) = (task(), candidates(1));
     direct.update(agent(0));
-    direct.judge(&task, &one).await.unwrap();
+    direct.evaluate(&task, &one).await.unwrap();
 
     let mut warm = Times::default();
     for _ in 0..CALLS {
         let start = Instant::now();
-        direct.judge(&task, &one).await.unwrap();
+        direct.evaluate(&task, &one).await.unwrap();
         warm.push(start.elapsed());
     }
     // Two calls: the agent with its eight attributes, and the question.
@@ -38,13 +38,13 @@ pub(crate) async fn measure() -> Value {
         };
         direct.update(changed);
         let start = Instant::now();
-        direct.judge(&task, &one).await.unwrap();
+        direct.evaluate(&task, &one).await.unwrap();
         both.push(start.elapsed());
     }
     let mut fresh = Times::default();
     for _ in 0..FRESH {
         let start = Instant::now();
-        direct.check_once(&task.conditions).await.unwrap();
+        direct.validate_once(&task.constraints).await.unwrap();
         fresh.push(start.elapsed());
     }
     let carrying = both.median().saturating_sub(warm.median());
@@ -61,13 +61,13 @@ pub(crate) async fn measure() -> Value {
 /// The same question asked as a scheduler asks it: another task owns the instance.
 async fn through_the_host(plugin: &Plugin) -> Value {
     let host = Host::with(&[("attributes", plugin)]).await;
-    let mut fleet = host.plugins.fleet(None);
-    fleet.update(vec![agent(0)], Vec::new());
+    let mut agent_set = host.plugins.agent_set(None);
+    agent_set.update(vec![agent(0)], Vec::new());
     let (task, one) = (task(), candidates(1));
     let mut times = Times::default();
     for _ in 0..FRESH {
         let start = Instant::now();
-        fleet.judge(&task, &one).await.unwrap();
+        agent_set.evaluate(&task, &one).await.unwrap();
         times.push(start.elapsed());
     }
     host.stop().await;

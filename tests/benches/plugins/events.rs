@@ -85,7 +85,7 @@ fn native() -> Duration {
         event_types: Vec::new(),
         expression: None,
         principal: None,
-        extra: Vec::new(),
+        extensions: Vec::new(),
     };
     let mut view = plugin.open(query).unwrap();
     let mut passed = 0;

@@ -31,7 +31,7 @@ const HOSTILE_CALLERS: usize = 4;
 /// Every one is looked at each second, for 50 ms of processor time.
 const HOSTILE_TASKS: u32 = 40;
 
-/// A probe that misbehaves and is neither parked nor sent back for it.
+/// A probe that misbehaves and is neither disabled nor sent back for it.
 fn odd(limit: &str) -> Plugin {
     let mut plugin = limited(Plugin::odd("odd-probe"), limit);
     plugin.manifest.push_str("\n[probation]\nmost = 1000000\n");
@@ -51,7 +51,7 @@ fn request(settings: &Value, endpoint: Option<Endpoint>) -> Request {
         settings: settings.to_string(),
         previous: None,
         timeout: Duration::from_secs(10),
-        extra: Vec::new(),
+        extensions: Vec::new(),
     }
 }
 

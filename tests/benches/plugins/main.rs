@@ -9,10 +9,10 @@
     reason = "a benchmark that fails may panic"
 )]
 
+mod agent_set;
 mod calls;
 mod events;
 mod figures;
-mod fleet;
 mod hostile;
 mod life;
 mod site;
@@ -36,8 +36,8 @@ fn main() {
         if wanted("calls") {
             document["calls"] = calls::measure().await;
         }
-        if wanted("fleet") {
-            document["fleet"] = fleet::measure().await;
+        if wanted("agent_set") {
+            document["agent_set"] = agent_set::measure().await;
         }
         if wanted("events") {
             document["events"] = events::measure().await;

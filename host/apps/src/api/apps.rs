@@ -265,12 +265,12 @@ async fn decode(api: &Api, body: &Value) -> Result<AppUpdate, ApiError> {
     let wrong = api
         .shared
         .policies
-        .check_conditions(&conditions)
+        .validate_constraints(&conditions)
         .await
         .map_err(Refusal::Plugin)?;
     let mut problems = Problems::default();
     for error in wrong {
-        problems.add(format!("/constraints({})", error.condition), error.message);
+        problems.add(format!("/constraints({})", error.constraint), error.message);
     }
     update.broken.extend(problems);
     Ok(update)

@@ -76,7 +76,7 @@ pub(super) fn reason(error: &CallError) -> &'static str {
         CallError::OutOfMemory { .. } => "out-of-memory",
         CallError::Busy { .. } => "busy",
         CallError::Malformed { .. } => "malformed",
-        CallError::Parked { .. } => "parked",
+        CallError::Disabled { .. } => "disabled",
         CallError::Stopped => "stopped",
     }
 }

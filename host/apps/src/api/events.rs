@@ -37,7 +37,7 @@ pub(super) async fn stream(
             event_types: query.all("event_type").map(str::to_owned).collect(),
             expression: query.get("filter").map(str::to_owned),
             principal: None,
-            extra: query.others(&OURS),
+            extensions: query.others(&OURS),
         },
         light: query
             .get("plan-format")

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 use transom_cluster::v1::TaskState;
-use transom_plugins::matcher::ConditionError;
+use transom_plugins::matcher::ConstraintError;
 use transom_plugins::probe::{Failure, Kind, Outcome, Reason};
 use transom_scheduler::Event;
 
@@ -765,8 +765,8 @@ async fn constraints_are_the_component_s_business() {
     for (number, case) in suite["cases"].as_array().unwrap().iter().enumerate() {
         // What the real component says is its own crate's test; here it says what the case expects of it.
         let text = case["expect"]["details"][0]["error_contains"].as_str();
-        let error = text.map(|text| ConditionError {
-            condition: 0,
+        let error = text.map(|text| ConstraintError {
+            constraint: 0,
             message: text.to_owned(),
         });
         *world.components.conditions.lock().unwrap() = error.into_iter().collect();

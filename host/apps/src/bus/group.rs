@@ -266,7 +266,7 @@ impl Group {
                     | CallError::CpuExhausted { .. }
                     | CallError::OutOfMemory { .. }
                     | CallError::Malformed { .. } => return Err(Unanswered::Fault(error.to_string())),
-                    CallError::Busy { .. } | CallError::Parked { .. } => error.to_string(),
+                    CallError::Busy { .. } | CallError::Disabled { .. } => error.to_string(),
                 },
                 Err(_) => return gone(format!("the events component gave no answer within {PATIENCE:?}")),
             };

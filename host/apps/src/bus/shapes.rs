@@ -92,7 +92,7 @@ pub(crate) fn plugin(change: &Change) -> Draft {
         Change::Shadowing { .. } => "plugin_shadowing_event",
         Change::Removed { .. } => "plugin_removed_event",
         Change::RolledBack { .. } => "plugin_rolled_back_event",
-        Change::Parked { .. } => "plugin_parked_event",
+        Change::Disabled { .. } => "plugin_disabled_event",
     };
     let mut body = json!(change);
     if let Some(members) = body.as_object_mut() {

@@ -24,7 +24,7 @@ pub enum Stage {
     /// It imports nothing that is not there or was withdrawn.
     Imports,
     /// The pool has room for what it consists of, and its limits for what it begins with.
-    Room,
+    Resources,
     /// It links: its functions have the types that they should.
     Link,
     /// An instance of it starts.

@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 
 use crate::{
-    admission::{Refused, is_name},
-    lanes::aside,
+    admission::{AdmissionError, is_name},
+    executor::run_blocking,
     limits::{MAX_MANIFEST, MAX_SIZE},
     manifest::names_source,
     origin::{Files, Origin},
@@ -30,7 +30,7 @@ pub(crate) type Fingerprint = [u8; 32];
 pub(super) const MAX_COMPONENTS: usize = 256;
 
 /// What lies in the directory of one plugin.
-pub(super) enum Found {
+pub(super) enum FoundFiles {
     /// A component, and what is beside it.
     Files(Files),
     /// A manifest alone.
@@ -88,10 +88,10 @@ pub(super) async fn names(dir: &Path) -> io::Result<Names> {
 }
 
 /// `signatures`: whether one beside the component counts.
-pub(super) async fn read(dir: &Path, name: &str, signatures: bool) -> Result<Found, Refused> {
+pub(super) async fn read(dir: &Path, name: &str, signatures: bool) -> Result<FoundFiles, AdmissionError> {
     let component = dir.join(format!("{name}.wasm"));
     if !is_there(&component).await {
-        return read_manifest(dir, name).await.map(Found::Manifest);
+        return read_manifest(dir, name).await.map(FoundFiles::Manifest);
     }
     let component = read_file(&component, MAX_SIZE).await?;
     let manifest = if is_there(&dir.join(format!("{name}.toml"))).await {
@@ -105,7 +105,7 @@ pub(super) async fn read(dir: &Path, name: &str, signatures: bool) -> Result<Fou
     } else {
         None
     };
-    Ok(Found::Files(Files {
+    Ok(FoundFiles::Files(Files {
         component: Arc::new(component),
         manifest,
         origin: Origin::File { signature },
@@ -120,7 +120,7 @@ async fn is_there(path: &Path) -> bool {
     }
 }
 
-async fn read_manifest(dir: &Path, name: &str) -> Result<String, Refused> {
+async fn read_manifest(dir: &Path, name: &str) -> Result<String, AdmissionError> {
     let path = dir.join(format!("{name}.toml"));
     let bytes = read_file(&path, MAX_MANIFEST).await?;
     String::from_utf8(bytes).map_err(|_| unreadable(&path, "it is not UTF-8"))
@@ -128,7 +128,7 @@ async fn read_manifest(dir: &Path, name: &str) -> Result<String, Refused> {
 
 /// A file in the directory, or one below it that a link leads to, as links do in the volumes of an orchestrator. What is no file is not
 /// even opened: a pipe would have its reader wait.
-async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, Refused> {
+async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, AdmissionError> {
     let failed = |error: io::Error| unreadable(path, &error.to_string());
     let place = place(path).await?;
     let open = move || {
@@ -138,7 +138,10 @@ async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, Refused> {
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
             .open(place)
     };
-    let file = aside(open).await.map_err(Refused::Unfinished)?.map_err(failed)?;
+    let file = run_blocking(open)
+        .await
+        .map_err(AdmissionError::BlockingTaskError)?
+        .map_err(failed)?;
     let meta = file.metadata().map_err(failed)?;
     if !meta.is_file() {
         return Err(no_file(path, &meta));
@@ -164,7 +167,7 @@ async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, Refused> {
 }
 
 /// Where the content of a name in the directory lies: a file, with all links resolved, not outside the directory.
-async fn place(path: &Path) -> Result<PathBuf, Refused> {
+async fn place(path: &Path) -> Result<PathBuf, AdmissionError> {
     let failed = |error: io::Error| unreadable(path, &error.to_string());
     let linked = tokio::fs::symlink_metadata(path)
         .await
@@ -195,7 +198,7 @@ async fn place(path: &Path) -> Result<PathBuf, Refused> {
     Ok(place)
 }
 
-fn no_file(path: &Path, meta: &Metadata) -> Refused {
+fn no_file(path: &Path, meta: &Metadata) -> AdmissionError {
     let kind = meta.file_type();
     let what = if kind.is_dir() {
         "a folder"
@@ -211,8 +214,8 @@ fn no_file(path: &Path, meta: &Metadata) -> Refused {
     unreadable(path, &format!("it is {what}: expected a file"))
 }
 
-fn unreadable(path: &Path, message: &str) -> Refused {
-    Refused::Unreadable {
+fn unreadable(path: &Path, message: &str) -> AdmissionError {
+    AdmissionError::Unreadable {
         what: shown(&path.display().to_string()).into_owned(),
         message: message.to_owned(),
     }

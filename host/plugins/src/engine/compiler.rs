@@ -4,9 +4,9 @@
 //! others. It has a time limit. The engine has no way to interrupt its compiler, but the compiler tells each thread's profiler when it
 //! begins a pass over a function, and ours ends the compilation there (by unwinding) once nobody waits for it any more. The pass that is under
 //! way is not interrupted: over one very large function it may go on for long. Until it ends the compilation keeps its place, so
-//! that there are never more than [`PLACES`] of them.
+//! that there are never more than [`MAX_CONCURRENT`] of them.
 //!
-//! What is soon done is compiled like any other work of the daemon. A thread that has used more of the processor than [`SOON`] goes on at low priority, unless an
+//! What is soon done is compiled like any other work of the daemon. A thread that has used more of the processor than [`CPU_BUDGET_BEFORE_DEMOTION`] goes on at low priority, unless an
 //! operator waits for it: then neither the daemon's ports nor other components wait behind it on a machine that has much to do.
 
 use std::{
@@ -29,60 +29,60 @@ use tokio::{
 };
 use wasmtime::{Config as EngineConfig, Engine as Wasmtime};
 
-use super::{Artefact, CompileError, common_config};
-use crate::{lanes::yield_to_others, text::one_line};
+use super::{CompileError, CompiledArtifact, common_config};
+use crate::{executor::lower_thread_priority, text::one_line};
 
 /// Processor time that a thread may use before it gets a low priority: by the clock it would be the busy machine that makes it slow.
-const SOON: Duration = Duration::from_secs(5);
+const CPU_BUDGET_BEFORE_DEMOTION: Duration = Duration::from_secs(5);
 /// Threads for one component.
 const THREADS: usize = 4;
 /// Components that are compiled at once, those that were given up and have not ended yet among them.
-const PLACES: usize = 4;
+const MAX_CONCURRENT: usize = 4;
 
 /// Where components are compiled. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Compilers {
     limit: Duration,
     places: Arc<Semaphore>,
-    haste: Haste,
+    priority: CompilePriority,
 }
 
 /// Whether compiling takes precedence over other work of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Haste {
+pub(crate) enum CompilePriority {
     /// What the directory has: at low priority when it takes long.
-    None,
+    Background,
     /// What an operator waits for.
-    Some,
+    Interactive,
 }
 
 impl Compilers {
-    pub(crate) fn new(limit: Duration, haste: Haste) -> Compilers {
+    pub(crate) fn new(limit: Duration, priority: CompilePriority) -> Compilers {
         Compilers {
             limit,
-            places: Arc::new(Semaphore::new(PLACES)),
-            haste,
+            places: Arc::new(Semaphore::new(MAX_CONCURRENT)),
+            priority,
         }
     }
 
     /// Compiles within the limit. A caller that goes away gives the compilation up.
-    pub(crate) async fn compile(&self, component: Arc<Vec<u8>>) -> Result<Artefact, CompileError> {
-        let haste = self.haste;
-        self.run(move |wanted| precompile(&component, &wanted, haste))
+    pub(crate) async fn compile(&self, component: Arc<Vec<u8>>) -> Result<CompiledArtifact, CompileError> {
+        let priority = self.priority;
+        self.run(move |wanted| precompile(&component, &wanted, priority))
             .await
     }
 
     async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(Wanted) -> Result<T, CompileError> + Send + 'static,
+        work: impl FnOnce(CancelFlag) -> Result<T, CompileError> + Send + 'static,
     ) -> Result<T, CompileError> {
         let limit = self.limit;
         let place = timeout(limit, Arc::clone(&self.places).acquire_owned()).await;
         let Ok(Ok(place)) = place else {
-            return Err(CompileError::NoPlace(PLACES, limit));
+            return Err(CompileError::NoPlace(MAX_CONCURRENT, limit));
         };
-        let wanted = Wanted::default();
-        let _waiting = Waiting(wanted.clone());
+        let wanted = CancelFlag::default();
+        let _waiting = CancelOnDrop(wanted.clone());
         let (answer, done) = oneshot::channel();
         let work = move || {
             let found = catch_unwind(AssertUnwindSafe(|| work(wanted)));
@@ -103,42 +103,42 @@ impl Compilers {
 
 /// Whether somebody still waits for a compilation.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted(Arc<AtomicBool>);
+pub(crate) struct CancelFlag(Arc<AtomicBool>);
 
-impl Default for Wanted {
+impl Default for CancelFlag {
     fn default() -> Self {
-        Wanted(Arc::new(AtomicBool::new(true)))
+        CancelFlag(Arc::new(AtomicBool::new(true)))
     }
 }
 
 /// Whoever waits for a compilation; dropping it gives that up.
-struct Waiting(Wanted);
+struct CancelOnDrop(CancelFlag);
 
-impl Drop for Waiting {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.0.store(false, Relaxed);
     }
 }
 
 /// What a compilation that was given up unwinds with.
-struct GivenUp;
+struct Cancelled;
 
 /// Asked by the compiler at the beginning of each pass.
-struct Ask {
-    wanted: Wanted,
+struct PassObserver {
+    wanted: CancelFlag,
     /// Whether this thread may still get a low priority.
     may_yield: Cell<bool>,
 }
 
-impl Profiler for Ask {
+impl Profiler for PassObserver {
     fn start_pass(&self, _pass: Pass) -> Box<dyn Any> {
         if !self.wanted.0.load(Relaxed) {
             // Not a panic: nothing is wrong, and nothing is to be said of it.
-            resume_unwind(Box::new(GivenUp));
+            resume_unwind(Box::new(Cancelled));
         }
-        if self.may_yield.get() && used_by_this_thread() > SOON {
+        if self.may_yield.get() && used_by_this_thread() > CPU_BUDGET_BEFORE_DEMOTION {
             self.may_yield.set(false);
-            yield_to_others();
+            lower_thread_priority();
         }
         Box::new(())
     }
@@ -149,7 +149,11 @@ fn used_by_this_thread() -> Duration {
 }
 
 /// Compiles in an engine made for it, so that what compiling leaves behind goes with that. Blocks for tens of milliseconds to minutes.
-pub(crate) fn precompile(component: &[u8], wanted: &Wanted, haste: Haste) -> Result<Artefact, CompileError> {
+pub(crate) fn precompile(
+    component: &[u8],
+    wanted: &CancelFlag,
+    priority: CompilePriority,
+) -> Result<CompiledArtifact, CompileError> {
     let mut config = EngineConfig::new();
     common_config(&mut config);
     let wanted = wanted.clone();
@@ -158,9 +162,9 @@ pub(crate) fn precompile(component: &[u8], wanted: &Wanted, haste: Haste) -> Res
         .num_threads(available_parallelism().map_or(1, |it| it.get().min(THREADS)))
         .thread_name(|number| format!("plugin-compile-{number}"))
         .start_handler(move |_| {
-            let ask = Ask {
+            let ask = PassObserver {
                 wanted: wanted.clone(),
-                may_yield: Cell::new(haste == Haste::None),
+                may_yield: Cell::new(priority == CompilePriority::Background),
             };
             drop(set_thread_profiler(Box::new(ask)));
         })
@@ -168,7 +172,7 @@ pub(crate) fn precompile(component: &[u8], wanted: &Wanted, haste: Haste) -> Res
         .map_err(|error| CompileError::Thread(error.to_string()))?;
     threads
         .install(|| Wasmtime::new(&config).and_then(|engine| engine.precompile_component(component)))
-        .map(Artefact)
+        .map(CompiledArtifact)
         .map_err(|error| CompileError::Invalid(one_line(&format!("{error:#}"))))
 }
 
@@ -182,13 +186,13 @@ mod tests {
     const LONG: Duration = Duration::from_mins(1);
 
     fn compilers(limit: Duration) -> Compilers {
-        Compilers::new(limit, Haste::None)
+        Compilers::new(limit, CompilePriority::Background)
     }
 
     /// Work that nothing interrupts; it ends when the sender is dropped.
     fn stuck() -> (
         mpsc::Sender<()>,
-        impl FnOnce(Wanted) -> Result<(), CompileError> + Send + 'static,
+        impl FnOnce(CancelFlag) -> Result<(), CompileError> + Send + 'static,
     ) {
         let (release, released) = mpsc::channel::<()>();
         let work = move |_| {
@@ -214,13 +218,16 @@ mod tests {
     async fn what_was_given_up_keeps_its_place_until_it_ends() {
         let compilers = compilers(SHORT);
         let mut releases = Vec::new();
-        for _ in 0..PLACES {
+        for _ in 0..MAX_CONCURRENT {
             let (release, work) = stuck();
             releases.push(release);
             assert!(matches!(compilers.run(work).await, Err(CompileError::TooLong(_))));
         }
         let refused = compilers.run(|_| Ok(())).await.unwrap_err();
-        assert!(matches!(refused, CompileError::NoPlace(PLACES, _)), "{refused}");
+        assert!(
+            matches!(refused, CompileError::NoPlace(MAX_CONCURRENT, _)),
+            "{refused}"
+        );
         drop(releases);
         let patient = Compilers {
             limit: LONG,
@@ -277,7 +284,7 @@ mod tests {
         let compilers = compilers(Duration::from_secs(1));
         let error = compilers.compile(component).await.map(drop).unwrap_err();
         assert!(matches!(error, CompileError::TooLong(_)), "{error}");
-        let all = u32::try_from(PLACES).unwrap();
+        let all = u32::try_from(MAX_CONCURRENT).unwrap();
         let places = timeout(LONG, compilers.places.acquire_many(all)).await;
         assert!(places.is_ok(), "it goes on");
     }
@@ -285,7 +292,7 @@ mod tests {
     #[tokio::test]
     async fn compiled_as_a_whole_it_is_as_ever() {
         let component = Arc::new(large(3, 3));
-        let artefact = compilers(LONG).compile(component).await.unwrap();
-        assert!(super::super::Engine::new(1).unwrap().load(&artefact).is_ok());
+        let artifact = compilers(LONG).compile(component).await.unwrap();
+        assert!(super::super::Engine::new(1).unwrap().load(&artifact).is_ok());
     }
 }

@@ -31,7 +31,7 @@ pub(super) mod probe {
             settings: it.settings.clone(),
             previous: it.previous.clone().map(to_outcome),
             timeout: millis(it.timeout),
-            extra: it.extra.clone(),
+            extensions: it.extensions.clone(),
         }
     }
 
@@ -158,16 +158,16 @@ pub(super) mod probe {
 
 pub(super) mod matcher {
     use super::super::bindings::matcher::exports::transom::matcher::matcher as wit;
-    use crate::types::matcher::{Agent, AttributeValue, Candidate, Condition, Task, Verdict};
+    use crate::types::matcher::{Agent, AttributeValue, Candidate, Constraint, Task, Verdict};
 
-    pub(crate) fn condition(it: Condition) -> wit::Condition {
+    pub(crate) fn constraint(it: Constraint) -> wit::Constraint {
         match it {
-            Condition::Expression(text) => wit::Condition::Expression(text),
-            Condition::Constraint {
+            Constraint::Expression(text) => wit::Constraint::Expression(text),
+            Constraint::Field {
                 field,
                 operator,
                 operand,
-            } => wit::Condition::Constraint(wit::Constraint {
+            } => wit::Constraint::Field(wit::FieldConstraint {
                 field,
                 operator,
                 operand,
@@ -179,9 +179,9 @@ pub(super) mod matcher {
         wit::Task {
             run_spec: it.run_spec,
             instances: it.instances,
-            conditions: it.conditions.into_iter().map(condition).collect(),
+            constraints: it.constraints.into_iter().map(constraint).collect(),
             placed: it.placed,
-            extra: it.extra,
+            extensions: it.extensions,
         }
     }
 
@@ -189,7 +189,7 @@ pub(super) mod matcher {
         them.iter()
             .map(|it| wit::Candidate {
                 agent: it.agent,
-                room: it.room,
+                capacity: it.capacity,
             })
             .collect()
     }
@@ -221,7 +221,7 @@ pub(super) mod matcher {
                     },
                 })
                 .collect(),
-            extra: it.extra.clone(),
+            extensions: it.extensions.clone(),
         }
     }
 }
@@ -235,7 +235,7 @@ pub(super) mod events {
             event_types: it.event_types.clone(),
             expression: it.expression.clone(),
             principal: it.principal.clone(),
-            extra: it.extra.clone(),
+            extensions: it.extensions.clone(),
         }
     }
 
@@ -280,7 +280,7 @@ pub(super) mod bootstrap {
             digest: it.digest,
             environment: it.environment,
             arguments: it.arguments,
-            extra: it.extra,
+            extensions: it.extensions,
         }
     }
 

@@ -19,8 +19,8 @@ use wasmtime_wasi::{
     sockets::WasiSocketsView,
 };
 
-use super::{Engine, bindings, gate::Gate, stdio::LogStream};
-use crate::{guest_log::Level, plugin::Meta, text::one_line};
+use super::{Engine, bindings, call_meter::CallMeter, stdio::LogStream};
+use crate::{guest_log::Level, text::one_line, version_context::VersionContext};
 
 /// Handles of WASI resources (streams, pollables) that a guest may hold.
 const MAX_WASI_HANDLES: usize = 1024;
@@ -30,39 +30,39 @@ pub(crate) struct Guest {
     wasi: Option<WasiCtx>,
     handles: ResourceTable,
     limiter: Limiter,
-    meta: Arc<Meta>,
+    context: Arc<VersionContext>,
 }
 
 struct Limiter {
     memory: u64,
     table: u64,
-    gate: Arc<Gate>,
-    meta: Arc<Meta>,
+    meter: Arc<CallMeter>,
+    context: Arc<VersionContext>,
 }
 
 /// A store for an instance of the plugin: under its limits, with what is granted to it and nothing more.
-pub(super) fn store(engine: &Engine, meta: &Arc<Meta>, gate: &Arc<Gate>) -> Store<Guest> {
-    let limits = &meta.limits;
+pub(super) fn store(engine: &Engine, context: &Arc<VersionContext>, meter: &Arc<CallMeter>) -> Store<Guest> {
+    let limits = &context.limits;
     let mut handles = ResourceTable::new();
     handles.set_max_capacity(MAX_WASI_HANDLES);
     let limiter = Limiter {
         memory: limits.memory,
         table: limits.table,
-        gate: Arc::clone(gate),
-        meta: Arc::clone(meta),
+        meter: Arc::clone(meter),
+        context: Arc::clone(context),
     };
     let guest = Guest {
         wasi: None,
         handles,
         limiter,
-        meta: Arc::clone(meta),
+        context: Arc::clone(context),
     };
     let mut store = Store::new(&engine.wasmtime, guest);
     store.limiter(|guest| &mut guest.limiter);
     store.set_hostcall_fuel(usize::try_from(limits.output).unwrap_or(usize::MAX));
     store.set_epoch_deadline(1);
     store.epoch_deadline_callback(|store| {
-        Ok(if store.data().limiter.gate.may_go_on() {
+        Ok(if store.data().limiter.meter.within_budget() {
             // The runtime's own yield goes to the back of its queue, so that timers and other guests get their turn.
             UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now()))
         } else {
@@ -73,11 +73,11 @@ pub(super) fn store(engine: &Engine, meta: &Arc<Meta>, gate: &Arc<Gate>) -> Stor
 }
 
 /// A WASI with nothing behind it but the variables that are granted.
-fn wasi(meta: &Arc<Meta>) -> WasiCtx {
+fn wasi(context: &Arc<VersionContext>) -> WasiCtx {
     WasiCtxBuilder::new()
-        .stdout(LogStream::new(Arc::clone(&meta.log), Level::Info))
-        .stderr(LogStream::new(Arc::clone(&meta.log), Level::Warn))
-        .envs(&meta.environment)
+        .stdout(LogStream::new(Arc::clone(&context.log), Level::Info))
+        .stderr(LogStream::new(Arc::clone(&context.log), Level::Warn))
+        .envs(&context.environment)
         .build()
 }
 
@@ -120,7 +120,7 @@ impl ip_name_lookup::Host for Guest {
         _network: Resource<Network>,
         name: String,
     ) -> Result<Resource<ip_name_lookup::ResolveAddressStream>, SocketError> {
-        self.meta
+        self.context
             .denied(&format!("the addresses of {}", one_line(&name)), None, None);
         Err(ErrorCode::AccessDenied.into())
     }
@@ -131,7 +131,7 @@ impl tcp_create_socket::Host for Guest {
         &mut self,
         _family: IpAddressFamily,
     ) -> Result<Resource<tcp_create_socket::TcpSocket>, SocketError> {
-        self.meta.denied("a TCP socket of its own", None, None);
+        self.context.denied("a TCP socket of its own", None, None);
         Err(ErrorCode::AccessDenied.into())
     }
 }
@@ -141,7 +141,7 @@ impl udp_create_socket::Host for Guest {
         &mut self,
         _family: IpAddressFamily,
     ) -> Result<Resource<udp_create_socket::UdpSocket>, SocketError> {
-        self.meta.denied("a UDP socket of its own", None, None);
+        self.context.denied("a UDP socket of its own", None, None);
         Err(ErrorCode::AccessDenied.into())
     }
 }
@@ -170,7 +170,7 @@ impl ip_name_lookup::HostResolveAddressStream for Guest {
 impl WasiView for Guest {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         WasiCtxView {
-            ctx: self.wasi.get_or_insert_with(|| wasi(&self.meta)),
+            ctx: self.wasi.get_or_insert_with(|| wasi(&self.context)),
             table: &mut self.handles,
         }
     }
@@ -186,7 +186,7 @@ impl bindings::log::Host for Guest {
             L::Warn => Level::Warn,
             L::Error => Level::Error,
         };
-        self.meta.log.write(level, &message);
+        self.context.log.write(level, &message);
     }
 }
 
@@ -194,17 +194,17 @@ impl bindings::log::Host for Guest {
 impl ResourceLimiter for Limiter {
     fn memory_growing(&mut self, _now: usize, wanted: usize, _max: Option<usize>) -> wasmtime::Result<bool> {
         if wanted as u64 > self.memory {
-            self.gate.refuse_memory(self.memory);
+            self.meter.refuse_memory(self.memory);
             return Err(wasmtime::Error::msg("more memory than it may have"));
         }
-        self.meta.vitals.memory.fetch_max(wanted as u64, Relaxed);
-        self.meta.stats.came_to(wanted as u64);
+        self.context.stats.memory.fetch_max(wanted as u64, Relaxed);
+        self.context.metrics.came_to(wanted as u64);
         Ok(true)
     }
 
     fn table_growing(&mut self, _now: usize, wanted: usize, _max: Option<usize>) -> wasmtime::Result<bool> {
         if wanted as u64 > self.table {
-            self.gate.refuse_table(self.table);
+            self.meter.refuse_table(self.table);
             return Err(wasmtime::Error::msg("a larger table than it may have"));
         }
         Ok(true)

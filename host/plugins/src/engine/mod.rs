@@ -4,14 +4,14 @@
 //! a WASI with nothing behind it, and takes instances from a pool of fixed size, so that no plugin can make the daemon reserve more than was set aside at start.
 //! Guests are interrupted every millisecond: each time they give way to other tasks, and their use of the processor is looked at.
 
-mod artefact;
 mod bindings;
+mod call_meter;
+mod compiled;
 mod compiler;
 mod convert;
-mod fit;
-mod gate;
 mod guest;
-mod live;
+mod instance;
+mod resource_check;
 mod stdio;
 mod types;
 pub(crate) mod worlds;
@@ -30,11 +30,11 @@ use crate::{
 };
 use guest::Guest;
 
-pub(crate) use artefact::{Artefact, ArtefactKey};
-pub(crate) use compiler::{Compilers, Haste};
-pub(crate) use fit::Unfit;
-pub(crate) use live::{Live, Reply, World, link, span};
-pub(crate) use types::{Mismatch, check_types};
+pub(crate) use compiled::{ArtifactKey, CompiledArtifact};
+pub(crate) use compiler::{CompilePriority, Compilers};
+pub(crate) use instance::{Instance, Reply, World, link, span};
+pub(crate) use resource_check::ExceedsPool;
+pub(crate) use types::{WorldMismatch, check_types};
 
 /// How often guests are interrupted.
 const TICK: Duration = Duration::from_millis(1);
@@ -92,7 +92,7 @@ pub(crate) enum CompileError {
     #[error("it was not compiled, a thread could not be started: {0}; it is tried again")]
     Thread(String),
     #[error("{0}")]
-    Unfit(#[from] Unfit),
+    ExceedsPool(#[from] ExceedsPool),
 }
 
 impl CompileError {
@@ -153,17 +153,17 @@ impl Engine {
 fn engine_config(size: u32) -> EngineConfig {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(size)
-        .total_core_instances(size.saturating_mul(fit::MAX_CORE_INSTANCES))
-        .total_memories(size.saturating_mul(fit::MAX_MEMORIES))
-        .total_tables(size.saturating_mul(fit::MAX_TABLES))
+        .total_core_instances(size.saturating_mul(resource_check::MAX_CORE_INSTANCES))
+        .total_memories(size.saturating_mul(resource_check::MAX_MEMORIES))
+        .total_tables(size.saturating_mul(resource_check::MAX_TABLES))
         .total_stacks(size)
-        .max_memories_per_component(fit::MAX_MEMORIES)
-        .max_tables_per_component(fit::MAX_TABLES)
-        .max_memories_per_module(fit::MAX_MEMORIES)
-        .max_tables_per_module(fit::MAX_TABLES)
-        .max_core_instances_per_component(fit::MAX_CORE_INSTANCES)
-        .max_core_instance_size(fit::MAX_CORE_INSTANCE_SIZE)
-        .max_component_instance_size(fit::MAX_COMPONENT_INSTANCE_SIZE)
+        .max_memories_per_component(resource_check::MAX_MEMORIES)
+        .max_tables_per_component(resource_check::MAX_TABLES)
+        .max_memories_per_module(resource_check::MAX_MEMORIES)
+        .max_tables_per_module(resource_check::MAX_TABLES)
+        .max_core_instances_per_component(resource_check::MAX_CORE_INSTANCES)
+        .max_core_instance_size(resource_check::MAX_CORE_INSTANCE_SIZE)
+        .max_component_instance_size(resource_check::MAX_COMPONENT_INSTANCE_SIZE)
         .max_memory_size(usize::try_from(MAX_MEMORY).unwrap_or(usize::MAX))
         .table_elements(usize::try_from(MAX_TABLE).unwrap_or(usize::MAX))
         .linear_memory_keep_resident(KEPT_MEMORY)

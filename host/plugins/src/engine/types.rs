@@ -7,7 +7,7 @@ use crate::world::WorldName;
 
 /// Why a component is not of its world.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Mismatch {
+pub(crate) enum WorldMismatch {
     #[error(
         "it imports `{0}`, which no plugin is given; allowed are transom:plugin/log@0.1.0 and WASI 0.2 (io, clocks, random, cli, filesystem, sockets)"
     )]
@@ -53,12 +53,12 @@ fn extension_point(world: WorldName) -> (&'static str, &'static [&'static str]) 
         WorldName::AttributeMatcher => (
             "transom:matcher/matcher@0.1.0",
             &[
-                "check",
-                "fleet",
-                "[constructor]fleet",
-                "[method]fleet.update",
-                "[method]fleet.judge",
-                "[method]fleet.place",
+                "validate",
+                "agent-set",
+                "[constructor]agent-set",
+                "[method]agent-set.update",
+                "[method]agent-set.evaluate",
+                "[method]agent-set.place",
             ],
         ),
         WorldName::BootstrapHandler => ("transom:bootstrap/bootstrap@0.1.0", &["prepare"]),
@@ -74,18 +74,18 @@ pub(crate) fn check_types(
     engine: &Engine,
     component: &Compiled,
     world: WorldName,
-) -> Result<Vec<String>, Mismatch> {
+) -> Result<Vec<String>, WorldMismatch> {
     let engine = &engine.wasmtime;
     let ty = component.0.component_type();
     let imports: Vec<String> = ty.imports(engine).map(|(name, _)| name.to_owned()).collect();
     if let Some(name) = imports.iter().find(|name| !may_import(name)) {
-        return Err(Mismatch::ForbiddenImport(name.clone()));
+        return Err(WorldMismatch::ForbiddenImport(name.clone()));
     }
     for (interface, items) in [extension_point(world), ABOUT] {
         let Some(ComponentItem::ComponentInstance(instance)) = ty.get_export(engine, interface).map(|e| e.ty)
         else {
             let found = ty.exports(engine).map(|(name, _)| name.to_owned()).collect();
-            return Err(Mismatch::MissingInterface {
+            return Err(WorldMismatch::MissingInterface {
                 interface,
                 world: world.short(),
                 found,
@@ -93,7 +93,7 @@ pub(crate) fn check_types(
         };
         for item in items {
             if instance.get_export(engine, item).is_none() {
-                return Err(Mismatch::MissingItem { interface, item });
+                return Err(WorldMismatch::MissingItem { interface, item });
             }
         }
     }

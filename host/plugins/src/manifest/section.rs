@@ -16,6 +16,8 @@ pub(crate) enum ManifestError {
         key: String,
         nearest: Option<&'static str>,
     },
+    #[error("`{key}` was renamed to `{new}`")]
+    RenamedKey { key: String, new: &'static str },
     #[error("`{0}` is missing")]
     Missing(&'static str),
     #[error("`{key}` is {found}; expected {expected}")]
@@ -25,6 +27,18 @@ pub(crate) enum ManifestError {
         expected: String,
     },
 }
+
+/// Keys of earlier manifests: their table, their old and their new name.
+const RENAMED: [(&str, &str, &str); 8] = [
+    ("", "when-parked", "on-disabled"),
+    ("", "promote", "rollout"),
+    ("shadow", "for", "min-duration"),
+    ("shadow", "calls", "min-calls"),
+    ("shadow", "sample", "sample-percent"),
+    ("shadow", "differences", "max-differences"),
+    ("probation", "most", "max-faults"),
+    ("limits", "calls", "max-calls-per-instance"),
+];
 
 /// A table whose keys are taken one by one; what is left is unknown.
 pub(super) struct Section {
@@ -194,6 +208,13 @@ impl Section {
         let Some(key) = self.table.keys().next() else {
             return Ok(());
         };
+        let renamed = RENAMED
+            .iter()
+            .find(|(path, old, _)| *path == self.path && self.table.contains_key(*old));
+        if let Some((_, old, new)) = renamed {
+            let key = self.key(old);
+            return Err(ManifestError::RenamedKey { key, new });
+        }
         let nearest = known
             .iter()
             .map(|it| (strsim::jaro_winkler(key, it), *it))

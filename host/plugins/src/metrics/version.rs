@@ -29,7 +29,7 @@ use crate::{error::CallError, fault::Fault};
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum CallOutcome {
     Answered,
     /// Answered with an error of its world's: a query that it refuses, a look that found nothing out.
     Refused,
@@ -39,38 +39,38 @@ pub(crate) enum Ending {
     TimedOut,
     /// Not asked: no instance was free in time, or too many calls were in progress.
     Busy,
-    /// Not asked: it is parked.
-    Parked,
+    /// Not asked: it is disabled.
+    Disabled,
 }
 
-impl Ending {
-    const ALL: [Ending; 6] = [
-        Ending::Answered,
-        Ending::Refused,
-        Ending::Trapped,
-        Ending::TimedOut,
-        Ending::Busy,
-        Ending::Parked,
+impl CallOutcome {
+    const ALL: [CallOutcome; 6] = [
+        CallOutcome::Answered,
+        CallOutcome::Refused,
+        CallOutcome::Trapped,
+        CallOutcome::TimedOut,
+        CallOutcome::Busy,
+        CallOutcome::Disabled,
     ];
 
     /// As metrics and spans have it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Ending::Answered => "ok",
-            Ending::Refused => "error",
-            Ending::Trapped => "trap",
-            Ending::TimedOut => "timeout",
-            Ending::Busy => "busy",
-            Ending::Parked => "parked",
+            CallOutcome::Answered => "ok",
+            CallOutcome::Refused => "error",
+            CallOutcome::Trapped => "trap",
+            CallOutcome::TimedOut => "timeout",
+            CallOutcome::Busy => "busy",
+            CallOutcome::Disabled => "disabled",
         }
     }
 }
 
-impl From<&Fault> for Ending {
-    fn from(fault: &Fault) -> Ending {
+impl From<&Fault> for CallOutcome {
+    fn from(fault: &Fault) -> CallOutcome {
         match fault {
-            Fault::TimedOut(_) | Fault::CpuExhausted(..) => Ending::TimedOut,
-            Fault::Trapped(..) | Fault::OutOfMemory(..) | Fault::Malformed(_) => Ending::Trapped,
+            Fault::TimedOut(_) | Fault::CpuExhausted(..) => CallOutcome::TimedOut,
+            Fault::Trapped(..) | Fault::OutOfMemory(..) | Fault::Malformed(_) => CallOutcome::Trapped,
         }
     }
 }
@@ -115,8 +115,8 @@ pub(super) struct Versions {
 
 /// One version's own.
 #[derive(Debug)]
-struct Series {
-    calls: [Counter; Ending::ALL.len()],
+struct VersionSeries {
+    calls: [Counter; CallOutcome::ALL.len()],
     duration: Histogram,
     wait: Histogram,
     cpu: Seconds,
@@ -140,20 +140,20 @@ pub(crate) struct Counts {
 
 /// What goes on now on all versions of a plugin.
 #[derive(Debug, Default)]
-pub(crate) struct Totals {
+pub(crate) struct PluginTotals {
     pub(crate) instances: AtomicI64,
     pub(crate) in_flight: AtomicI64,
 }
 
 /// Where one version's doings are counted. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Stats(Arc<Inner>);
+pub(crate) struct VersionMetrics(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    totals: Arc<Totals>,
+    totals: Arc<PluginTotals>,
     counts: Counts,
-    series: Series,
+    series: VersionSeries,
     /// None: the series are shown nowhere.
     shown: Option<(Versions, Label)>,
 }
@@ -188,7 +188,7 @@ impl Versions {
         };
         registry.register(
             "calls",
-            "Calls by their outcome: ok, error (an answer of the component's), trap (or an unusable answer), timeout, busy, parked",
+            "Calls by their outcome: ok, error (an answer of the component's), trap (or an unusable answer), timeout, busy, disabled",
             it.calls.clone(),
         );
         registry.register_with_unit(
@@ -232,7 +232,7 @@ impl Versions {
     }
 
     /// The series of a version, for as long as they are held.
-    pub(super) fn of(&self, plugin: &str, version: &str, totals: &Arc<Totals>) -> Stats {
+    pub(super) fn of(&self, plugin: &str, version: &str, totals: &Arc<PluginTotals>) -> VersionMetrics {
         let label = Label {
             plugin: plugin.to_owned(),
             version: version.to_owned(),
@@ -240,8 +240,8 @@ impl Versions {
         // Under the lock, so that nobody takes them away meanwhile.
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         *users.entry(label.clone()).or_default() += 1;
-        let calls = Ending::ALL.map(|it| self.calls.get_or_create_owned(&label.calls(it)));
-        let series = Series {
+        let calls = CallOutcome::ALL.map(|it| self.calls.get_or_create_owned(&label.calls(it)));
+        let series = VersionSeries {
             calls,
             duration: self.duration.get_or_create_owned(&label),
             wait: self.wait.get_or_create_owned(&label),
@@ -254,7 +254,7 @@ impl Versions {
             log_drops: self.log_drops.get_or_create_owned(&label),
         };
         drop(users);
-        Stats(Arc::new(Inner {
+        VersionMetrics(Arc::new(Inner {
             totals: Arc::clone(totals),
             counts: Counts::default(),
             series,
@@ -272,7 +272,7 @@ impl Versions {
             return;
         }
         users.remove(label);
-        for ending in Ending::ALL {
+        for ending in CallOutcome::ALL {
             self.calls.remove(&label.calls(ending));
         }
         for histograms in [&self.duration, &self.wait] {
@@ -289,7 +289,7 @@ impl Versions {
 }
 
 impl Label {
-    fn calls(&self, ending: Ending) -> CallLabel {
+    fn calls(&self, ending: CallOutcome) -> CallLabel {
         CallLabel {
             plugin: self.plugin.clone(),
             version: self.version.clone(),
@@ -298,9 +298,9 @@ impl Label {
     }
 }
 
-impl Series {
-    fn unseen() -> Series {
-        Series {
+impl VersionSeries {
+    fn unseen() -> VersionSeries {
+        VersionSeries {
             calls: Default::default(),
             duration: histogram(),
             wait: histogram(),
@@ -315,20 +315,20 @@ impl Series {
     }
 }
 
-impl Stats {
+impl VersionMetrics {
     /// Seen in `totals` alone: a trial instance is of no version yet.
-    pub(super) fn of_none(totals: &Arc<Totals>) -> Stats {
-        Stats(Arc::new(Inner {
+    pub(super) fn of_none(totals: &Arc<PluginTotals>) -> VersionMetrics {
+        VersionMetrics(Arc::new(Inner {
             totals: Arc::clone(totals),
             counts: Counts::default(),
-            series: Series::unseen(),
+            series: VersionSeries::unseen(),
             shown: None,
         }))
     }
 
     /// For a version whose calls are not to count as the plugin's: shown nowhere.
-    pub(crate) fn unseen() -> Stats {
-        Stats::of_none(&Arc::default())
+    pub(crate) fn unseen() -> VersionMetrics {
+        VersionMetrics::of_none(&Arc::default())
     }
 
     /// What this version did since it began to serve.
@@ -336,18 +336,18 @@ impl Stats {
         &self.0.counts
     }
 
-    fn series(&self) -> &Series {
+    fn series(&self) -> &VersionSeries {
         &self.0.series
     }
 
-    pub(crate) fn called(&self, ending: Ending) {
+    pub(crate) fn called(&self, ending: CallOutcome) {
         self.series().calls[ending as usize].inc();
         let counts = &self.0.counts;
         match ending {
-            Ending::Busy | Ending::Parked => return,
-            Ending::Trapped => counts.traps.fetch_add(1, Relaxed),
-            Ending::TimedOut => counts.timeouts.fetch_add(1, Relaxed),
-            Ending::Answered | Ending::Refused => 0,
+            CallOutcome::Busy | CallOutcome::Disabled => return,
+            CallOutcome::Trapped => counts.traps.fetch_add(1, Relaxed),
+            CallOutcome::TimedOut => counts.timeouts.fetch_add(1, Relaxed),
+            CallOutcome::Answered | CallOutcome::Refused => 0,
         };
         counts.calls.fetch_add(1, Relaxed);
     }
@@ -386,23 +386,27 @@ impl Stats {
     }
 
     /// An instance, for as long as it lives.
-    pub(crate) fn instance(&self) -> Present {
+    pub(crate) fn instance(&self) -> GaugeGuard {
         self.present(|it| &it.instances, Some(|it| &it.instances))
     }
 
     /// A call or attempt in progress.
-    pub(crate) fn in_flight(&self) -> Present {
+    pub(crate) fn in_flight(&self) -> GaugeGuard {
         self.present(|it| &it.in_flight, Some(|it| &it.in_flight))
     }
 
     /// A call that waits for an instance.
-    pub(crate) fn queued(&self) -> Present {
+    pub(crate) fn queued(&self) -> GaugeGuard {
         self.present(|it| &it.queue, None)
     }
 
-    fn present(&self, gauge: fn(&Series) -> &Gauge, total: Option<fn(&Totals) -> &AtomicI64>) -> Present {
-        let it = Present {
-            stats: self.clone(),
+    fn present(
+        &self,
+        gauge: fn(&VersionSeries) -> &Gauge,
+        total: Option<fn(&PluginTotals) -> &AtomicI64>,
+    ) -> GaugeGuard {
+        let it = GaugeGuard {
+            metrics: self.clone(),
             gauge,
             total,
         };
@@ -413,22 +417,22 @@ impl Stats {
 
 /// Counts something in a gauge until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Present {
-    stats: Stats,
-    gauge: fn(&Series) -> &Gauge,
-    total: Option<fn(&Totals) -> &AtomicI64>,
+pub(crate) struct GaugeGuard {
+    metrics: VersionMetrics,
+    gauge: fn(&VersionSeries) -> &Gauge,
+    total: Option<fn(&PluginTotals) -> &AtomicI64>,
 }
 
-impl Present {
+impl GaugeGuard {
     fn add(&self, count: i64) {
-        (self.gauge)(self.stats.series()).inc_by(count);
+        (self.gauge)(self.metrics.series()).inc_by(count);
         if let Some(total) = self.total {
-            total(&self.stats.0.totals).fetch_add(count, Relaxed);
+            total(&self.metrics.0.totals).fetch_add(count, Relaxed);
         }
     }
 }
 
-impl Drop for Present {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.add(-1);
     }
@@ -451,17 +455,17 @@ mod tests {
         let mut registry = Registry::default();
         let versions = Versions::register(&mut registry);
         let totals = Arc::default();
-        let stats = versions.of("p", "1.0+ab", &totals);
-        for ending in Ending::ALL {
-            stats.called(ending);
+        let metrics = versions.of("p", "1.0+ab", &totals);
+        for ending in CallOutcome::ALL {
+            metrics.called(ending);
         }
         let text = shown(&registry);
-        for outcome in ["ok", "error", "trap", "timeout", "busy", "parked"] {
+        for outcome in ["ok", "error", "trap", "timeout", "busy", "disabled"] {
             let line = format!("calls_total{{plugin=\"p\",version=\"1.0+ab\",outcome=\"{outcome}\"}} 1\n");
             assert!(text.contains(&line), "{line} in {text}");
         }
         let of = |it: &AtomicU64| it.load(Relaxed);
-        let counts = stats.counts();
+        let counts = metrics.counts();
         let counted = (of(&counts.calls), of(&counts.traps), of(&counts.timeouts));
         assert_eq!(
             counted,
@@ -474,12 +478,12 @@ mod tests {
     fn a_thousand_swaps_leave_the_series_of_one_version() {
         let mut registry = Registry::default();
         let versions = Versions::register(&mut registry);
-        let totals: Arc<Totals> = Arc::default();
+        let totals: Arc<PluginTotals> = Arc::default();
         let mut serving = versions.of("p", "0+0", &totals);
         let lines = shown(&registry).lines().count();
         for n in 1..=1000 {
             let next = versions.of("p", &format!("{n}+{n:08x}"), &totals);
-            next.called(Ending::Answered);
+            next.called(CallOutcome::Answered);
             next.took(Duration::from_millis(1));
             next.waited(Duration::from_millis(1));
             next.used(Duration::from_millis(1));
@@ -506,17 +510,17 @@ mod tests {
     fn versions_under_one_label_share_its_series() {
         let mut registry = Registry::default();
         let versions = Versions::register(&mut registry);
-        let totals: Arc<Totals> = Arc::default();
+        let totals: Arc<PluginTotals> = Arc::default();
         let one = versions.of("p", "1", &totals);
-        one.called(Ending::Answered);
+        one.called(CallOutcome::Answered);
         // The same component with another manifest.
         let other = versions.of("p", "1", &totals);
         let leaving = (one.in_flight(), one);
-        other.called(Ending::Answered);
+        other.called(CallOutcome::Answered);
         let line = |value| format!("calls_total{{plugin=\"p\",version=\"1\",outcome=\"ok\"}} {value}\n");
         assert!(shown(&registry).contains(&line(2)));
         drop(leaving);
-        other.called(Ending::Answered);
+        other.called(CallOutcome::Answered);
         assert!(shown(&registry).contains(&line(3)), "{}", shown(&registry));
         assert_eq!(totals.in_flight.load(Relaxed), 0);
     }

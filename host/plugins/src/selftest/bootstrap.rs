@@ -13,11 +13,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Answer, Ready, Tested, answer, ask};
+use super::{Answer, PreparedCase, Testable, answer, ask};
 use crate::{
     engine::{
-        Live,
-        worlds::bootstrap::{Bootstrap, Job},
+        Instance,
+        worlds::bootstrap::{Bootstrap, Call},
     },
     text::hex,
     types::bootstrap::{Context, Prepared, Refusal, Role},
@@ -67,12 +67,12 @@ pub(crate) struct Question {
     script: Vec<u8>,
 }
 
-impl Tested for Bootstrap {
+impl Testable for Bootstrap {
     type Case = Case;
     type Question = Question;
     type Found = Result<Prepared, Refusal>;
 
-    fn ready(case: Case) -> Result<Ready<Self>, String> {
+    fn prepare_case(case: Case) -> Result<PreparedCase<Self>, String> {
         let expected = if case.refused {
             answer("refused", true)
         } else {
@@ -95,22 +95,22 @@ impl Tested for Bootstrap {
             digest: hex(&Sha256::digest(&case.script)),
             environment: case.environment.into_iter().collect(),
             arguments: case.arguments,
-            extra: Vec::new(),
+            extensions: Vec::new(),
         };
         let script = case.script.into_bytes();
-        Ok(Ready {
+        Ok(PreparedCase {
             question: Question { context, script },
             expected: Some(expected),
         })
     }
 
-    async fn put(
-        live: &mut Live<Self>,
+    async fn execute(
+        instance: &mut Instance<Self>,
         shared: &Arc<()>,
         question: &Question,
     ) -> Result<Self::Found, String> {
         let (context, script) = (question.context.clone(), question.script.clone());
-        ask(live, shared, |reply| Job {
+        ask(instance, shared, |reply| Call {
             context,
             script,
             reply,
@@ -118,7 +118,7 @@ impl Tested for Bootstrap {
         .await
     }
 
-    fn told(_question: &Question, found: Self::Found) -> Answer {
+    fn to_answer(_question: &Question, found: Self::Found) -> Answer {
         match found {
             Ok(prepared) => {
                 let found = Expected {
@@ -132,7 +132,7 @@ impl Tested for Bootstrap {
         }
     }
 
-    fn narrowed(mut found: Answer, expected: &Answer) -> Answer {
+    fn project(mut found: Answer, expected: &Answer) -> Answer {
         if let Some(found) = found.get_mut("expect").and_then(|it| it.as_object_mut())
             && let Some(expected) = expected.get("expect").and_then(|it| it.as_object())
         {

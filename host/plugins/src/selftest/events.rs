@@ -15,11 +15,11 @@ use std::sync::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Answer, Ready, Tested, answer, ask};
+use super::{Answer, PreparedCase, Testable, answer, ask};
 use crate::{
     engine::{
-        Live,
-        worlds::events::{Filter, Job, Opened},
+        Instance,
+        worlds::events::{Call, Filter, SharedQuery},
     },
     types::events::{Decision, Event, Query},
 };
@@ -57,20 +57,20 @@ enum Expected {
 
 /// A query, and events to decide about. Instances keep the view for as long as this is there.
 pub(crate) struct Question {
-    view: Arc<Opened>,
+    view: Arc<SharedQuery>,
     events: Arc<[Event]>,
 }
 
 /// Tells views apart that live in one instance.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-impl Tested for Filter {
+impl Testable for Filter {
     type Case = Case;
     type Question = Question;
     /// Or the text with which it refused the query.
     type Found = Result<Vec<Decision>, String>;
 
-    fn ready(case: Case) -> Result<Ready<Self>, String> {
+    fn prepare_case(case: Case) -> Result<PreparedCase<Self>, String> {
         let expected = match case.expect {
             _ if case.refused => Some(answer("refused", true)),
             // A query that is taken.
@@ -82,26 +82,26 @@ impl Tested for Filter {
             event_types: case.event_types,
             expression: case.filter,
             principal: None,
-            extra: Vec::new(),
+            extensions: Vec::new(),
         };
         let id = NEXT.fetch_add(1, Relaxed);
         let question = Question {
-            view: Arc::new(Opened { id, query }),
+            view: Arc::new(SharedQuery { id, query }),
             events: case.events.into_iter().zip(1..).map(event).collect(),
         };
-        Ok(Ready { question, expected })
+        Ok(PreparedCase { question, expected })
     }
 
-    async fn put(
-        live: &mut Live<Self>,
+    async fn execute(
+        instance: &mut Instance<Self>,
         shared: &Arc<()>,
         question: &Question,
     ) -> Result<Self::Found, String> {
         let (view, events) = (Arc::clone(&question.view), Arc::clone(&question.events));
-        ask(live, shared, |reply| Job::Decide { view, events, reply }).await
+        ask(instance, shared, |reply| Call::Decide { view, events, reply }).await
     }
 
-    fn told(_question: &Question, found: Self::Found) -> Answer {
+    fn to_answer(_question: &Question, found: Self::Found) -> Answer {
         match found {
             Ok(decisions) => {
                 let decisions: Vec<Expected> = decisions.into_iter().map(decision).collect();

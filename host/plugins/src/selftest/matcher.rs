@@ -1,9 +1,9 @@
-//! Self-tests of world `attribute-matcher`: some agents, a task's conditions, and which agents it may go to.
+//! Self-tests of world `attribute-matcher`: some agents, a task's constraints, and which agents it may go to.
 //!
 //! ```toml
 //! [[self-test]]
 //! agents = [{ hostname = "a", attributes = { rack = "r1", cores = 8.0 } }, { hostname = "b", zone = "z1" }]
-//! conditions = [["rack", "CLUSTER", "r1"], "gpu:true"]
+//! constraints = [["rack", "CLUSTER", "r1"], "gpu:true"]
 //! placed = ["a"]                           # those that run an instance already
 //! expect = ["a"]                           # those that one more instance may go to
 //! ```
@@ -12,14 +12,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Deserialize;
 
-use super::{Answer, Ready, Tested, answer, ask};
+use super::{Answer, PreparedCase, Testable, answer, ask};
 use crate::{
+    agent_mirror::AgentMirror,
     engine::{
-        Live,
-        worlds::matcher::{Job, Matcher, Question},
+        Instance,
+        worlds::matcher::{Call, Matcher, Question},
     },
-    fleet_copy::FleetCopy,
-    types::matcher::{Agent, Attribute, AttributeValue, Candidate, Condition, Task, Verdict},
+    types::matcher::{Agent, Attribute, AttributeValue, Candidate, Constraint, Task, Verdict},
 };
 
 /// One question.
@@ -28,7 +28,7 @@ use crate::{
 pub(crate) struct Case {
     agents: Vec<GivenAgent>,
     #[serde(default)]
-    conditions: Vec<GivenCondition>,
+    constraints: Vec<GivenConstraint>,
     #[serde(default)]
     placed: Vec<String>,
     expect: Option<Vec<String>>,
@@ -55,9 +55,9 @@ enum GivenValue {
 
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum GivenCondition {
+enum GivenConstraint {
     Expression(String),
-    Constraint(Vec<String>),
+    Field(Vec<String>),
 }
 
 /// A question that stays the same, and the agents' names by their handles.
@@ -66,12 +66,12 @@ pub(crate) struct Asked {
     names: Vec<String>,
 }
 
-impl Tested for Matcher {
+impl Testable for Matcher {
     type Case = Case;
     type Question = Asked;
     type Found = Vec<Verdict>;
 
-    fn ready(case: Case) -> Result<Ready<Self>, String> {
+    fn prepare_case(case: Case) -> Result<PreparedCase<Self>, String> {
         let names: Vec<String> = case.agents.iter().map(|it| it.hostname.clone()).collect();
         let handle = |name: &String| {
             let at = names.iter().position(|it| it == name);
@@ -87,34 +87,38 @@ impl Tested for Matcher {
                 Some(answer("expect", fit))
             }
         };
-        let fleet = FleetCopy::new(None);
-        fleet.update(case.agents.into_iter().zip(1..).map(agent).collect(), Vec::new());
-        let conditions = case.conditions.into_iter().map(condition);
+        let agent_set = AgentMirror::new(None);
+        agent_set.update(case.agents.into_iter().zip(1..).map(agent).collect(), Vec::new());
+        let constraints = case.constraints.into_iter().map(constraint);
         let task = Task {
             run_spec: "/self-test".to_owned(),
             instances: placed.len() as u32 + 1,
-            conditions: conditions.collect::<Result<_, _>>()?,
+            constraints: constraints.collect::<Result<_, _>>()?,
             placed,
-            extra: Vec::new(),
+            extensions: Vec::new(),
         };
-        let candidates = (1..=names.len() as u32).map(|agent| Candidate { agent, room: 1 });
+        let candidates = (1..=names.len() as u32).map(|agent| Candidate { agent, capacity: 1 });
         let question = Question {
-            fleet: Arc::new(fleet),
+            agent_set: Arc::new(agent_set),
             task,
             candidates: candidates.collect(),
         };
-        Ok(Ready {
+        Ok(PreparedCase {
             question: Asked { question, names },
             expected,
         })
     }
 
-    async fn put(live: &mut Live<Self>, shared: &Arc<()>, asked: &Asked) -> Result<Vec<Verdict>, String> {
+    async fn execute(
+        instance: &mut Instance<Self>,
+        shared: &Arc<()>,
+        asked: &Asked,
+    ) -> Result<Vec<Verdict>, String> {
         let question = asked.question.clone();
-        ask(live, shared, |reply| Job::Judge { question, reply }).await
+        ask(instance, shared, |reply| Call::Evaluate { question, reply }).await
     }
 
-    fn told(asked: &Asked, verdicts: Vec<Verdict>) -> Answer {
+    fn to_answer(asked: &Asked, verdicts: Vec<Verdict>) -> Answer {
         let mut fit: Vec<&String> = asked
             .names
             .iter()
@@ -144,21 +148,21 @@ fn agent((it, handle): (GivenAgent, u32)) -> Agent {
         region: it.region,
         zone: it.zone,
         attributes: attributes.collect(),
-        extra: Vec::new(),
+        extensions: Vec::new(),
     }
 }
 
-fn condition(it: GivenCondition) -> Result<Condition, String> {
+fn constraint(it: GivenConstraint) -> Result<Constraint, String> {
     match it {
-        GivenCondition::Expression(text) => Ok(Condition::Expression(text)),
-        GivenCondition::Constraint(parts) => match <[String; 3]>::try_from(parts) {
-            Ok([field, operator, operand]) => Ok(Condition::Constraint {
+        GivenConstraint::Expression(text) => Ok(Constraint::Expression(text)),
+        GivenConstraint::Field(parts) => match <[String; 3]>::try_from(parts) {
+            Ok([field, operator, operand]) => Ok(Constraint::Field {
                 field,
                 operator,
                 operand: Some(operand),
             }),
             Err(parts) => match <[String; 2]>::try_from(parts) {
-                Ok([field, operator]) => Ok(Condition::Constraint {
+                Ok([field, operator]) => Ok(Constraint::Field {
                     field,
                     operator,
                     operand: None,

@@ -14,11 +14,11 @@ use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Answer as Keys, Ready, Tested, answer as keys, ask};
+use super::{Answer as Keys, PreparedCase, Testable, answer as keys, ask};
 use crate::{
     engine::{
-        Live,
-        worlds::probe::{Job, Next, Probe, Released},
+        Instance,
+        worlds::probe::{Call, Next, Probe, Released},
     },
     net::own_header,
     types::{
@@ -121,30 +121,30 @@ pub(crate) struct Recorded {
     answers: Vec<Given>,
 }
 
-impl Tested for Probe {
+impl Testable for Probe {
     type Case = Case;
     type Question = Recorded;
     type Found = Expected;
 
-    fn ready(case: Case) -> Result<Ready<Self>, String> {
+    fn prepare_case(case: Case) -> Result<PreparedCase<Self>, String> {
         let request = Arc::new(request(&case)?);
         let question = Recorded {
             request,
             answers: case.answers,
         };
-        Ok(Ready {
+        Ok(PreparedCase {
             question,
             expected: case.expect.map(|it| keys("expect", it)),
         })
     }
 
-    async fn put(
-        live: &mut Live<Self>,
+    async fn execute(
+        instance: &mut Instance<Self>,
         shared: &Arc<Released>,
         recorded: &Recorded,
     ) -> Result<Expected, String> {
         let request = Arc::clone(&recorded.request);
-        let (lease, mut step) = ask(live, shared, |reply| Job::Begin {
+        let (lease, mut step) = ask(instance, shared, |reply| Call::Begin {
             request,
             until: None,
             reply,
@@ -157,13 +157,13 @@ impl Tested for Probe {
             }
             let answer = answer(&step, given.clone())?;
             let key = lease.key;
-            let next = |reply| Job::Next {
+            let next = |reply| Call::Next {
                 key,
                 answer,
                 until: None,
                 reply,
             };
-            step = match ask(live, shared, next).await? {
+            step = match ask(instance, shared, next).await? {
                 Next::Step(step) => step,
                 Next::Lost => return Err("it lost its attempt".to_owned()),
             };
@@ -171,7 +171,7 @@ impl Tested for Probe {
         end(&step).ok_or_else(|| format!("after the last answer it asks for {}", name(&step)))
     }
 
-    fn told(_recorded: &Recorded, found: Expected) -> Keys {
+    fn to_answer(_recorded: &Recorded, found: Expected) -> Keys {
         keys("expect", found)
     }
 }
@@ -195,7 +195,7 @@ fn request(case: &Case) -> Result<Request, String> {
         settings: serde_json::Value::Object(case.settings.clone()).to_string(),
         previous: None,
         timeout: Duration::from_secs(20),
-        extra: Vec::new(),
+        extensions: Vec::new(),
     })
 }
 

@@ -4,13 +4,13 @@ use std::{fmt::Debug, sync::Arc};
 
 use serde_json::Value;
 
-use super::{Compared, Shadowed};
+use super::{Comparable, Comparison};
 use crate::{
     engine::worlds::{
-        bootstrap::{Bootstrap, Job as BootstrapJob},
-        events::{Filter, Job as FilterJob, Opened},
-        matcher::{Job as MatcherJob, Matcher, Question},
-        probe::{Job as ProbeJob, Next, Probe},
+        bootstrap::{Bootstrap, Call as BootstrapCall},
+        events::{Call as FilterCall, Filter, SharedQuery},
+        matcher::{Call as MatcherCall, Matcher, Question},
+        probe::{Call as ProbeJob, Next, Probe},
     },
     error::CallError,
     pool::Version,
@@ -19,7 +19,7 @@ use crate::{
     types::{
         bootstrap::{Context, Prepared, Refusal},
         events::{Decision, Event},
-        matcher::{Condition, ConditionError, Verdict},
+        matcher::{Constraint, ConstraintError, Verdict},
         probe::Request,
         step::{Answer, Step},
     },
@@ -36,14 +36,14 @@ fn shown(what: &impl Debug) -> String {
     }
 }
 
-fn compared<T: PartialEq + Debug>(question: impl FnOnce() -> String, serving: &T, beside: &T) -> Compared {
-    if serving == beside {
-        Compared::Same
+fn compared<T: PartialEq + Debug>(question: impl FnOnce() -> String, serving: &T, shadow: &T) -> Comparison {
+    if serving == shadow {
+        Comparison::Same
     } else {
-        Compared::Different(Difference {
+        Comparison::Different(Difference {
             question: question(),
             serving: shown(serving),
-            beside: shown(beside),
+            shadow: shown(shadow),
         })
     }
 }
@@ -52,77 +52,77 @@ fn compared<T: PartialEq + Debug>(question: impl FnOnce() -> String, serving: &T
 fn compared_lists<T: PartialEq + Debug>(
     question: impl Fn(usize) -> String,
     serving: &[T],
-    beside: &[T],
-) -> Compared {
-    let parted = (0..serving.len().max(beside.len())).find(|at| serving.get(*at) != beside.get(*at));
+    shadow: &[T],
+) -> Comparison {
+    let parted = (0..serving.len().max(shadow.len())).find(|at| serving.get(*at) != shadow.get(*at));
     match parted {
-        None => Compared::Same,
-        Some(at) => compared(|| question(at), &serving.get(at), &beside.get(at)),
+        None => Comparison::Same,
+        Some(at) => compared(|| question(at), &serving.get(at), &shadow.get(at)),
     }
 }
 
 pub(crate) enum MatcherSample {
-    Check(Vec<Condition>, Vec<ConditionError>),
-    /// With the fleet's revision when it was asked.
-    Judge(Question, u64, Vec<Verdict>),
+    Validate(Vec<Constraint>, Vec<ConstraintError>),
+    /// With the agent set's revision when it was asked.
+    Evaluate(Question, u64, Vec<Verdict>),
     Place(Question, u64, u32, Vec<u32>),
 }
 
-impl Shadowed for Matcher {
+impl Comparable for Matcher {
     type Sample = MatcherSample;
 
-    async fn compare(version: &Version<Self>, sample: MatcherSample) -> Result<Compared, CallError> {
+    async fn compare(version: &Version<Self>, sample: MatcherSample) -> Result<Comparison, CallError> {
         match sample {
-            MatcherSample::Check(conditions, serving) => {
-                let question = format!("check {}", shown(&conditions));
-                let beside = version
-                    .ask(&mut version.least_loaded(), |reply| MatcherJob::Check {
-                        conditions,
+            MatcherSample::Validate(constraints, serving) => {
+                let question = format!("validate {}", shown(&constraints));
+                let shadow = version
+                    .ask(&mut version.least_loaded(), |reply| MatcherCall::Validate {
+                        constraints,
                         reply,
                     })
                     .await?;
-                // Which conditions are wrong matters, not how that is said.
-                let wrong = |errors: &[ConditionError]| {
-                    let mut wrong: Vec<u32> = errors.iter().map(|it| it.condition).collect();
+                // Which constraints are wrong matters, not how that is said.
+                let wrong = |errors: &[ConstraintError]| {
+                    let mut wrong: Vec<u32> = errors.iter().map(|it| it.constraint).collect();
                     wrong.sort_unstable();
                     wrong.dedup();
                     wrong
                 };
-                Ok(compared(|| question, &wrong(&serving), &wrong(&beside)))
+                Ok(compared(|| question, &wrong(&serving), &wrong(&shadow)))
             }
-            MatcherSample::Judge(question, revision, serving) => {
-                let (fleet, asked) = (Arc::clone(&question.fleet), question.clone());
-                let mut seat = version.near(fleet.id() as usize);
-                let beside = version
-                    .ask(&mut seat, |reply| MatcherJob::Judge { question, reply })
+            MatcherSample::Evaluate(question, revision, serving) => {
+                let (agent_set, asked) = (Arc::clone(&question.agent_set), question.clone());
+                let mut handle = version.near(agent_set.id() as usize);
+                let shadow = version
+                    .ask(&mut handle, |reply| MatcherCall::Evaluate { question, reply })
                     .await?;
-                if fleet.revision() != revision {
-                    return Ok(Compared::Stale);
+                if agent_set.revision() != revision {
+                    return Ok(Comparison::Stale);
                 }
                 let agent = |at: usize| asked.candidates.get(at).map(|it| it.agent);
                 Ok(compared_lists(
-                    |at| format!("judge {} on agent {:?}", shown(&asked.task), agent(at)),
+                    |at| format!("evaluate {} on agent {:?}", shown(&asked.task), agent(at)),
                     &serving,
-                    &beside,
+                    &shadow,
                 ))
             }
             MatcherSample::Place(question, revision, count, serving) => {
-                let (fleet, task) = (Arc::clone(&question.fleet), question.task.clone());
-                let mut seat = version.near(fleet.id() as usize);
-                let beside = version
-                    .ask(&mut seat, |reply| MatcherJob::Place {
+                let (agent_set, task) = (Arc::clone(&question.agent_set), question.task.clone());
+                let mut handle = version.near(agent_set.id() as usize);
+                let shadow = version
+                    .ask(&mut handle, |reply| MatcherCall::Place {
                         question,
                         count,
                         reply,
                     })
                     .await?;
-                if fleet.revision() != revision {
-                    return Ok(Compared::Stale);
+                if agent_set.revision() != revision {
+                    return Ok(Comparison::Stale);
                 }
                 Ok(compared(
                     || format!("place {count} of {}", shown(&task)),
                     &serving,
-                    &beside,
+                    &shadow,
                 ))
             }
         }
@@ -130,34 +130,34 @@ impl Shadowed for Matcher {
 }
 
 pub(crate) struct FilterSample {
-    pub(crate) view: Arc<Opened>,
+    pub(crate) view: Arc<SharedQuery>,
     /// None: only opened.
     pub(crate) events: Option<Arc<[Event]>>,
     pub(crate) serving: Result<Vec<Decision>, String>,
 }
 
-impl Shadowed for Filter {
+impl Comparable for Filter {
     type Sample = FilterSample;
 
-    async fn compare(version: &Version<Self>, sample: FilterSample) -> Result<Compared, CallError> {
+    async fn compare(version: &Version<Self>, sample: FilterSample) -> Result<Comparison, CallError> {
         let FilterSample {
             view,
             events,
             serving,
         } = sample;
-        let mut seat = version.near(view.id as usize);
+        let mut handle = version.near(view.id as usize);
         let query = shown(&view.query);
         let asked = events.clone();
-        let beside: Result<Vec<Decision>, String> = if let Some(events) = events {
+        let shadow: Result<Vec<Decision>, String> = if let Some(events) = events {
             version
-                .ask(&mut seat, |reply| FilterJob::Decide { view, events, reply })
+                .ask(&mut handle, |reply| FilterCall::Decide { view, events, reply })
                 .await?
         } else {
-            let opened = version.ask(&mut seat, |reply| FilterJob::Open { view, reply });
+            let opened = version.ask(&mut handle, |reply| FilterCall::Open { view, reply });
             opened.await?.map(|()| Vec::new())
         };
-        Ok(match (serving, beside) {
-            (Ok(serving), Ok(beside)) => {
+        Ok(match (serving, shadow) {
+            (Ok(serving), Ok(shadow)) => {
                 let read = |decisions: Vec<Decision>| decisions.into_iter().map(meant).collect::<Vec<_>>();
                 let kind = |at: usize| {
                     let event = asked.as_ref().and_then(|events| events.get(at));
@@ -166,12 +166,12 @@ impl Shadowed for Filter {
                 compared_lists(
                     |at| format!("{} to {query}", one_line(&kind(at))),
                     &read(serving),
-                    &read(beside),
+                    &read(shadow),
                 )
             }
             // Both refuse; the words are each one's own.
-            (Err(_), Err(_)) => Compared::Same,
-            (serving, beside) => compared(|| query, &serving.err(), &beside.err()),
+            (Err(_), Err(_)) => Comparison::Same,
+            (serving, shadow) => compared(|| query, &serving.err(), &shadow.err()),
         })
     }
 }
@@ -193,21 +193,21 @@ fn meant(decision: Decision) -> Meant {
     }
 }
 
-impl Shadowed for Bootstrap {
+impl Comparable for Bootstrap {
     type Sample = (Context, Vec<u8>, Result<Prepared, Refusal>);
 
-    async fn compare(version: &Version<Self>, sample: Self::Sample) -> Result<Compared, CallError> {
+    async fn compare(version: &Version<Self>, sample: Self::Sample) -> Result<Comparison, CallError> {
         let (context, script, serving) = sample;
         let question = format!("{:?} {}", context.role, one_line(&context.task));
-        let job = |reply| BootstrapJob {
+        let job = |reply| BootstrapCall {
             context,
             script,
             reply,
         };
-        let beside = version.ask(&mut version.least_loaded(), job).await?;
-        Ok(match (&serving, &beside) {
-            (Err(a), Err(b)) if a.retry == b.retry => Compared::Same,
-            _ => compared(|| question, &serving, &beside),
+        let shadow = version.ask(&mut version.least_loaded(), job).await?;
+        Ok(match (&serving, &shadow) {
+            (Err(a), Err(b)) if a.retry == b.retry => Comparison::Same,
+            _ => compared(|| question, &serving, &shadow),
         })
     }
 }
@@ -219,20 +219,20 @@ pub(crate) struct ProbeSample {
     pub(crate) end: Step,
 }
 
-impl Shadowed for Probe {
+impl Comparable for Probe {
     type Sample = ProbeSample;
 
-    async fn compare(version: &Version<Self>, sample: ProbeSample) -> Result<Compared, CallError> {
+    async fn compare(version: &Version<Self>, sample: ProbeSample) -> Result<Comparison, CallError> {
         let ProbeSample { request, steps, end } = sample;
         let question = |number: usize| format!("step {number} of a look at {}", one_line(&request.run_spec));
-        let mut seat = version.least_loaded();
+        let mut handle = version.least_loaded();
         let asked = Arc::clone(&request);
         let begin = |reply| ProbeJob::Begin {
             request: asked,
             until: None,
             reply,
         };
-        let (lease, mut step) = version.ask(&mut seat, begin).await?;
+        let (lease, mut step) = version.ask(&mut handle, begin).await?;
         let count = steps.len();
         for (number, (serving, answer)) in steps.into_iter().enumerate() {
             if step != serving {
@@ -240,7 +240,7 @@ impl Shadowed for Probe {
             }
             let key = lease.key;
             step = match version
-                .ask(&mut seat, |reply| ProbeJob::Next {
+                .ask(&mut handle, |reply| ProbeJob::Next {
                     key,
                     answer,
                     until: None,
@@ -249,12 +249,12 @@ impl Shadowed for Probe {
                 .await?
             {
                 Next::Step(step) => step,
-                Next::Lost => return Ok(Compared::Stale),
+                Next::Lost => return Ok(Comparison::Stale),
             };
         }
         Ok(match (&end, &step) {
             // The words of a failure are each one's own.
-            (Step::Failed(a), Step::Failed(b)) if a.reason == b.reason => Compared::Same,
+            (Step::Failed(a), Step::Failed(b)) if a.reason == b.reason => Comparison::Same,
             _ => compared(|| question(count + 1), &end, &step),
         })
     }

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::artefact::NoComponent;
+use super::oci_manifest::NoComponent;
 
 /// Why a component was not fetched. Display is for an operator, and the same for the same cause: it is said once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

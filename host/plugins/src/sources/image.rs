@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::artefact::{self, digest_of};
+use super::oci_manifest::{self, digest_of};
 
 /// A component as a registry handed it over.
 #[derive(Clone, Debug)]
@@ -51,14 +51,14 @@ impl Image {
 
     /// Whether the image manifest is about this component. `component`: hexadecimal SHA-256.
     pub(crate) fn is_of(&self, component: &str) -> bool {
-        artefact::image_manifest(self.manifest.as_bytes())
-            .and_then(|it| artefact::component_layer(&it))
+        oci_manifest::image_manifest(self.manifest.as_bytes())
+            .and_then(|it| oci_manifest::component_layer(&it))
             .is_ok_and(|layer| layer.digest == component)
     }
 }
 
 /// The manifest's text of a registry's answer.
-pub(super) fn text(manifest: &Bytes) -> Result<String, artefact::NoComponent> {
+pub(super) fn text(manifest: &Bytes) -> Result<String, oci_manifest::NoComponent> {
     String::from_utf8(manifest.to_vec())
-        .map_err(|_| artefact::NoComponent::Manifest("it is not UTF-8".to_owned()))
+        .map_err(|_| oci_manifest::NoComponent::Manifest("it is not UTF-8".to_owned()))
 }

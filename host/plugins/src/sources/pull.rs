@@ -6,18 +6,18 @@ use oci_client::manifest::OciDescriptor;
 use sha2::{Digest, Sha256};
 
 use super::{
-    artefact::{self, Layer, MAX_IMAGE_MANIFEST, NoComponent},
     fetch_error::FetchError,
     image::{self, Fetched, Image, Signature},
-    pantry::Pantry,
+    image_cache::ImageCache,
+    oci_manifest::{self, Layer, MAX_IMAGE_MANIFEST, NoComponent},
+    registry_client::{Transport, Wanted},
     source::Source,
-    transport::{Transport, Wanted},
 };
-use crate::{error::Error, lanes::aside, reserved::Reserved, text::hex, trust::Trust};
+use crate::{error::Error, executor::run_blocking, reserved::Reserved, text::hex, trust::Trust};
 
 /// What a plugin's manifest asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct FetchRequest {
     pub(crate) source: Source,
     /// Bytes that the component may have.
     pub(crate) limit: u64,
@@ -39,7 +39,7 @@ const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application
 #[derive(Clone, Debug)]
 pub(crate) struct Puller {
     transport: Transport,
-    pantry: Pantry,
+    image_cache: ImageCache,
     trust: Arc<Trust>,
 }
 
@@ -47,37 +47,41 @@ impl Puller {
     pub(super) fn new(
         registries: Arc<super::Registries>,
         reserved: Reserved,
-        pantry: Pantry,
+        image_cache: ImageCache,
         trust: Arc<Trust>,
     ) -> Result<Puller, Error> {
         Ok(Puller {
             transport: Transport::new(registries, reserved)?,
-            pantry,
+            image_cache,
             trust,
         })
     }
 
-    pub(super) fn pantry(&self) -> &Pantry {
-        &self.pantry
+    pub(super) fn image_cache(&self) -> &ImageCache {
+        &self.image_cache
     }
 
     /// What the source is now: `have` where it still is that.
-    pub(super) async fn pull(&self, wish: &Wish, have: Option<Fetched>) -> Result<Fetched, FetchError> {
-        let source = &wish.source;
+    pub(super) async fn pull(
+        &self,
+        request: &FetchRequest,
+        have: Option<Fetched>,
+    ) -> Result<Fetched, FetchError> {
+        let source = &request.source;
         let manifest = self
             .manifest(source, source.version(), "the image manifest")
             .await?;
-        let digest = artefact::digest_of(manifest.as_bytes());
+        let digest = oci_manifest::digest_of(manifest.as_bytes());
         let have = match have.filter(|it| it.image.manifest == manifest) {
             Some(have) => Some(have),
-            None => self.pantry.image(source, &digest).await,
+            None => self.image_cache.image(source, &digest).await,
         };
         let had = have.as_ref().map(|it| Arc::clone(&it.image));
         let mut fetched = match have {
             Some(have) => have,
-            None => self.component(wish, manifest).await?,
+            None => self.component(request, manifest).await?,
         };
-        if self.trust.looks() && self.trust.of_image(&fetched.image).is_err() {
+        if self.trust.is_enabled() && self.trust.of_image(&fetched.image).is_err() {
             let signatures = self.signatures(source, &digest).await?;
             if fetched.image.signatures != signatures {
                 let mut image = Image::clone(&fetched.image);
@@ -86,7 +90,7 @@ impl Puller {
             }
         }
         if had.as_ref() != Some(&fetched.image) {
-            self.pantry.put(&fetched).await;
+            self.image_cache.save(&fetched).await;
         }
         Ok(fetched)
     }
@@ -104,7 +108,7 @@ impl Puller {
             most: MAX_IMAGE_MANIFEST,
         };
         let bytes = self.transport.get(source, wanted).await?;
-        let found = artefact::digest_of(&bytes);
+        let found = oci_manifest::digest_of(&bytes);
         if version.starts_with("sha256:") && version != found {
             return Err(FetchError::Digest {
                 what,
@@ -116,15 +120,15 @@ impl Puller {
     }
 
     /// The component of an image manifest, when it may be fetched at all.
-    async fn component(&self, wish: &Wish, manifest: String) -> Result<Fetched, FetchError> {
-        let layer = artefact::component_layer(&artefact::image_manifest(manifest.as_bytes())?)?;
-        if layer.size > wish.limit {
+    async fn component(&self, request: &FetchRequest, manifest: String) -> Result<Fetched, FetchError> {
+        let layer = oci_manifest::component_layer(&oci_manifest::image_manifest(manifest.as_bytes())?)?;
+        if layer.size > request.limit {
             return Err(FetchError::TooLarge {
                 found: layer.size,
-                limit: wish.limit,
+                limit: request.limit,
             });
         }
-        if let Some(pinned) = wish.pinned.as_ref().filter(|pinned| **pinned != layer.digest) {
+        if let Some(pinned) = request.pinned.as_ref().filter(|pinned| **pinned != layer.digest) {
             return Err(FetchError::Digest {
                 what: "the component",
                 found: format!("sha256:{}", layer.digest),
@@ -132,11 +136,11 @@ impl Puller {
             });
         }
         let component = self
-            .blob(&wish.source, &layer, "the component", artefact::LAYER)
+            .blob(&request.source, &layer, "the component", oci_manifest::LAYER)
             .await?;
         Ok(Fetched {
             image: Arc::new(Image {
-                source: wish.source.to_string(),
+                source: request.source.to_string(),
                 manifest,
                 signatures: Vec::new(),
             }),
@@ -158,7 +162,7 @@ impl Puller {
             most: layer.size,
         };
         let bytes = self.transport.get(source, wanted).await?;
-        let (bytes, found) = aside(move || {
+        let (bytes, found) = run_blocking(move || {
             let found = hex(&Sha256::digest(&bytes));
             (bytes, found)
         })
@@ -182,7 +186,7 @@ impl Puller {
             Err(FetchError::NotThere { .. }) => return Ok(Vec::new()),
             other => other?,
         };
-        let manifest = artefact::image_manifest(manifest.as_bytes())?;
+        let manifest = oci_manifest::image_manifest(manifest.as_bytes())?;
         let layers: Vec<(&OciDescriptor, &String)> = manifest
             .layers
             .iter()
@@ -192,7 +196,7 @@ impl Puller {
         let newest = layers.len().saturating_sub(MAX_SIGNATURES);
         let mut signatures = Vec::new();
         for (descriptor, signature) in &layers[newest..] {
-            let layer = artefact::described(descriptor)?;
+            let layer = oci_manifest::described(descriptor)?;
             if layer.size > MAX_PAYLOAD {
                 return Err(FetchError::TooLarge {
                     found: layer.size,

@@ -1,6 +1,6 @@
 //! Putting a component into a registry, as `transom plugin push` does: an operator's or an author's own act, with a registry of theirs.
 //!
-//! Through `oci-client`. What is put there is what [`super::artefact`] takes; the same component with the same annotations is the
+//! Through `oci-client`. What is put there is what [`super::oci_manifest`] takes; the same component with the same annotations is the
 //! same image.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use rustls_pki_types::{CertificateDer, pem::PemObject};
 use serde_json::json;
 
 use super::{
-    artefact::{CONFIG, LAYER, digest_of},
+    oci_manifest::{CONFIG, LAYER, digest_of},
     pull::{SIGNATURE_ANNOTATION, SIMPLE_SIGNING},
     settings::Registries,
     source::Source,

@@ -4,7 +4,7 @@ use ring::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey, Verifi
 use rustls_pki_types::{SubjectPublicKeyInfoDer, pem::PemObject};
 use spki::{ObjectIdentifier, SubjectPublicKeyInfoRef};
 
-use crate::sources::artefact::digest_of;
+use crate::sources::oci_manifest::digest_of;
 
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 const P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");

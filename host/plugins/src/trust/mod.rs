@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::{
     error::Error,
     origin::{Files, Origin},
-    sources::{artefact::digest_of, image::Image},
+    sources::{image::Image, oci_manifest::digest_of},
 };
 use key::Key;
 pub(crate) use sign::Signer;
@@ -54,7 +54,7 @@ pub struct PublicKey {
 
 /// Why a component is not trusted. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Untrusted {
+pub(crate) enum SignatureError {
     #[error("it is not signed: there is no {0}, and a signature is required (plugins.signatures)")]
     NoFile(String),
     #[error(
@@ -87,7 +87,7 @@ impl Trust {
     }
 
     /// Whether there is anything to hold signatures against.
-    pub(crate) fn looks(&self) -> bool {
+    pub(crate) fn is_enabled(&self) -> bool {
         !self.keys.is_empty()
     }
 
@@ -97,51 +97,55 @@ impl Trust {
         name: &str,
         files: &Files,
         component: &str,
-    ) -> Result<Option<String>, Untrusted> {
-        if !self.looks() {
+    ) -> Result<Option<String>, SignatureError> {
+        if !self.is_enabled() {
             return Ok(None);
         }
         match &files.origin {
-            Origin::File { signature: None } => self.unsigned(Untrusted::NoFile(format!("{name}.wasm.sig"))),
+            Origin::File { signature: None } => {
+                self.unsigned(SignatureError::NoFile(format!("{name}.wasm.sig")))
+            }
             Origin::File {
                 signature: Some(signature),
             } => self.of_file(&files.component, signature).map(Some),
             Origin::Image(image) if image.is_of(component) => self.of_image(image),
-            Origin::Image(_) => Err(Untrusted::Wrong("the image manifest is of another component")),
+            Origin::Image(_) => Err(SignatureError::Wrong(
+                "the image manifest is of another component",
+            )),
         }
     }
 
     /// Who signed an image, as [`Trust::check`] will say of its component.
-    pub(crate) fn of_image(&self, image: &Image) -> Result<Option<String>, Untrusted> {
+    pub(crate) fn of_image(&self, image: &Image) -> Result<Option<String>, SignatureError> {
         if image.signatures.is_empty() {
-            return self.unsigned(Untrusted::NoneThere);
+            return self.unsigned(SignatureError::NoneThere);
         }
         let digest = digest_of(image.manifest.as_bytes());
-        let mut why = Untrusted::Wrong("none of the configured keys made it");
+        let mut why = SignatureError::Wrong("none of the configured keys made it");
         for it in &image.signatures {
             let signer = decode(it.signature.as_bytes())
                 .and_then(|signature| self.signer(it.payload.as_bytes(), &signature));
             match signer {
                 Some(signer) if names(&it.payload, &digest) => return Ok(Some(signer)),
-                Some(_) => why = Untrusted::Wrong("it is of another image"),
+                Some(_) => why = SignatureError::Wrong("it is of another image"),
                 None => {}
             }
         }
         Err(why)
     }
 
-    fn unsigned(&self, why: Untrusted) -> Result<Option<String>, Untrusted> {
+    fn unsigned(&self, why: SignatureError) -> Result<Option<String>, SignatureError> {
         if self.required { Err(why) } else { Ok(None) }
     }
 
-    fn of_file(&self, component: &[u8], signature: &[u8]) -> Result<String, Untrusted> {
+    fn of_file(&self, component: &[u8], signature: &[u8]) -> Result<String, SignatureError> {
         // As bytes, or in base64: each is tried, and bytes that could be both decide nothing by being so.
         let decoded = decode(signature);
         [Some(signature), decoded.as_deref()]
             .into_iter()
             .flatten()
             .find_map(|it| self.signer(component, it))
-            .ok_or(Untrusted::Wrong(
+            .ok_or(SignatureError::Wrong(
                 "none of the configured keys made it of these bytes",
             ))
     }

@@ -5,8 +5,8 @@ use sha2::{Digest, Sha256};
 
 use super::*;
 use crate::sources::{
-    artefact::{CONFIG, LAYER},
     image::Signature,
+    oci_manifest::{CONFIG, LAYER},
 };
 use crate::text::hex;
 

@@ -43,7 +43,7 @@ pub struct Context {
     /// Arguments of the script.
     pub arguments: Vec<String>,
     /// For what later versions may add.
-    pub extra: Vec<(String, String)>,
+    pub extensions: Vec<(String, String)>,
 }
 
 /// Replaces script, environment and arguments as a whole.

@@ -27,7 +27,7 @@ pub struct Query {
     /// Who asks, where the host knows.
     pub principal: Option<String>,
     /// For what later versions may add.
-    pub extra: Vec<(String, String)>,
+    pub extensions: Vec<(String, String)>,
 }
 
 /// What becomes of one event.

@@ -40,16 +40,16 @@ pub struct Agent {
     /// Its attributes.
     pub attributes: Vec<Attribute>,
     /// For what later versions may add.
-    pub extra: Vec<(String, String)>,
+    pub extensions: Vec<(String, String)>,
 }
 
-/// A condition on agents.
+/// A constraint on agents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Condition {
+pub enum Constraint {
     /// A workflow task's attribute entry, as written: `gpu:true`, `gpu:true?:cpu:true`.
     Expression(String),
     /// `["rack", "GROUP_BY", "3"]`. A plain host name is `@hostname`, `IS`, the name.
-    Constraint {
+    Field {
         /// Attribute name, or `@hostname`, `@region`, `@zone`.
         field: String,
         /// Upper case: `UNIQUE`, `CLUSTER`, `GROUP_BY`, ...
@@ -59,11 +59,11 @@ pub enum Condition {
     },
 }
 
-/// What is wrong with a condition.
+/// What is wrong with a constraint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConditionError {
-    /// Index into the conditions asked about.
-    pub condition: u32,
+pub struct ConstraintError {
+    /// Index into the constraints asked about.
+    pub constraint: u32,
     /// One line for the definition's author.
     pub message: String,
 }
@@ -76,15 +76,15 @@ pub struct Task {
     /// Instances wanted in all.
     pub instances: u32,
     /// All of them have to hold.
-    pub conditions: Vec<Condition>,
-    /// Handles of the agents that run an instance now; an agent with two stands twice. All of them are in the fleet.
+    pub constraints: Vec<Constraint>,
+    /// Handles of the agents that run an instance now; an agent with two stands twice. All of them are in the agent set.
     pub placed: Vec<u32>,
     /// [`ENDING`](Self::ENDING), and what later versions may add.
-    pub extra: Vec<(String, String)>,
+    pub extensions: Vec<(String, String)>,
 }
 
 impl Task {
-    /// The name in [`extra`](Self::extra) of those in [`placed`](Self::placed) whose instance is being ended, as handles with
+    /// The name in [`extensions`](Self::extensions) of those in [`placed`](Self::placed) whose instance is being ended, as handles with
     /// spaces between them. They still run, so what must not stand beside an instance must not stand beside them; they are soon
     /// gone, so a spread over places need not keep room for them.
     pub const ENDING: &str = "ending";
@@ -96,7 +96,7 @@ pub struct Candidate {
     /// The agent's handle.
     pub agent: u32,
     /// How many more instances its resources allow; at least 1.
-    pub room: u32,
+    pub capacity: u32,
 }
 
 /// What the matcher says of one candidate.
@@ -104,6 +104,6 @@ pub struct Candidate {
 pub enum Verdict {
     /// One more instance may go there.
     Fits,
-    /// Index of the condition that refused.
+    /// Index of the constraint that refused.
     Refused(u32),
 }

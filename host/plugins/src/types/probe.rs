@@ -84,7 +84,7 @@ pub struct Request {
     /// For the attempt as a whole; whole milliseconds count.
     pub timeout: Duration,
     /// For what later versions may add.
-    pub extra: Vec<(String, String)>,
+    pub extensions: Vec<(String, String)>,
 }
 
 /// A command to run where the task runs.

@@ -8,16 +8,16 @@ use std::{
 use serde::Serialize;
 
 use super::{
-    Unusable,
+    NotAdmitted,
     cases::{Cases, Named, configured},
     micros,
 };
 use crate::{
-    admission::Tried,
-    engine::{Engine, Live},
-    plugin::Meta,
-    quantiles::Quantiles,
-    selftest::{Ready, Tested, differs},
+    admission::TrialInstance,
+    engine::{Engine, Instance},
+    latency_histogram::LatencyHistogram,
+    selftest::{PreparedCase, Testable, differs},
+    version_context::VersionContext,
 };
 
 /// Of a case's time, for warming up.
@@ -28,7 +28,7 @@ const PARTS: usize = 32;
 /// What was measured of one case. A run is the case put once: an attempt with all of its steps, or one question; it takes one or
 /// more calls into the instance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figures {
+pub struct BenchResult {
     /// The case's name.
     pub name: String,
     /// Runs measured.
@@ -53,37 +53,37 @@ pub struct Figures {
     pub memory: u64,
 }
 
-/// One instance, replaced when it made as many calls as `limits.calls` allows.
-struct Bench<'a, W: Tested> {
+/// One instance, replaced when it made as many calls as `limits.max-calls-per-instance` allows.
+struct Bench<'a, W: Testable> {
     engine: &'a Engine,
-    tried: &'a Tried<W>,
-    meta: Arc<Meta>,
-    live: Live<W>,
+    trial: &'a TrialInstance<W>,
+    context: Arc<VersionContext>,
+    instance: Instance<W>,
     shared: Arc<W::Shared>,
     /// What the instances before it used.
     before: (u64, Duration),
 }
 
-pub(super) async fn run<W: Tested>(
+pub(super) async fn run<W: Testable>(
     engine: &Engine,
-    tried: Tried<W>,
+    trial: TrialInstance<W>,
     cases: &Cases,
     time: Duration,
-) -> Result<Vec<Figures>, Unusable> {
+) -> Result<Vec<BenchResult>, NotAdmitted> {
     let share = time / u32::try_from(cases.0.len()).unwrap_or(u32::MAX).max(1);
-    let meta = tried.another_meta();
+    let context = trial.new_context();
     let mut figures = Vec::with_capacity(cases.0.len());
     for case in &cases.0 {
-        let failed = |reason| Unusable::Case {
+        let failed = |reason| NotAdmitted::Case {
             name: case.name.clone(),
             reason,
         };
-        let live = configured(engine, &tried, &meta).await.map_err(failed)?;
+        let instance = configured(engine, &trial, &context).await.map_err(failed)?;
         let mut bench = Bench {
             engine,
-            tried: &tried,
-            meta: Arc::clone(&meta),
-            live,
+            trial: &trial,
+            context: Arc::clone(&context),
+            instance,
             shared: Arc::default(),
             before: (0, Duration::ZERO),
         };
@@ -92,34 +92,34 @@ pub(super) async fn run<W: Tested>(
     Ok(figures)
 }
 
-impl<W: Tested> Bench<'_, W> {
-    async fn measure(&mut self, case: &Named, share: Duration) -> Result<Figures, String> {
-        let ready = Ready::<W>::read(&case.case)?;
-        let found = ready.put(&mut self.live, &self.shared).await?;
-        if let Some(expected) = ready.expected.as_ref().filter(|it| **it != found) {
+impl<W: Testable> Bench<'_, W> {
+    async fn measure(&mut self, case: &Named, share: Duration) -> Result<BenchResult, String> {
+        let prepared = PreparedCase::<W>::read(&case.case)?;
+        let found = prepared.execute(&mut self.instance, &self.shared).await?;
+        if let Some(expected) = prepared.expected.as_ref().filter(|it| **it != found) {
             return Err(differs(&found, expected));
         }
         let warm = Instant::now();
         while warm.elapsed() < share / WARM_UP {
-            self.run(&ready).await?;
+            self.run(&prepared).await?;
         }
-        let (times, mut max) = (Quantiles::<PARTS>::default(), Duration::ZERO);
+        let (times, mut max) = (LatencyHistogram::<PARTS>::default(), Duration::ZERO);
         let mut runs = 0;
-        let before = self.spent();
+        let before = self.usage();
         let begun = Instant::now();
         // One at least, however little time there is.
         while runs == 0 || begun.elapsed() < share {
-            let took = self.run(&ready).await?;
+            let took = self.run(&prepared).await?;
             times.add(took);
             max = max.max(took);
             runs += 1;
         }
         let time = begun.elapsed().as_secs_f64();
-        let spent = self.spent();
-        let calls = spent.0 - before.0;
+        let usage = self.usage();
+        let calls = usage.0 - before.0;
         // No run took longer than the longest.
         let within = |per_mille| micros(times.at(per_mille).unwrap_or_default().min(max));
-        Ok(Figures {
+        Ok(BenchResult {
             name: case.name.clone(),
             runs,
             calls,
@@ -129,31 +129,31 @@ impl<W: Tested> Bench<'_, W> {
             p90_micros: within(900),
             p99_micros: within(990),
             max_micros: micros(max),
-            cpu_micros_per_call: micros(spent.1.saturating_sub(before.1)) / calls.max(1) as f64,
-            memory: self.meta.vitals.memory.load(Relaxed),
+            cpu_micros_per_call: micros(usage.1.saturating_sub(before.1)) / calls.max(1) as f64,
+            memory: self.context.stats.memory.load(Relaxed),
         })
     }
 
     /// Puts the question once and says how long the answer took. Giving back what was held for it comes after that.
-    async fn run(&mut self, ready: &Ready<W>) -> Result<Duration, String> {
+    async fn run(&mut self, prepared: &PreparedCase<W>) -> Result<Duration, String> {
         let begun = Instant::now();
-        W::put(&mut self.live, &self.shared, &ready.question).await?;
+        W::execute(&mut self.instance, &self.shared, &prepared.question).await?;
         let took = begun.elapsed();
-        W::tidy(&mut self.live, &self.shared)
+        W::drop_orphans(&mut self.instance, &self.shared)
             .await
-            .map_err(|fault| fault.to_error(&self.meta.name).to_string())?;
-        if self.live.worn() {
-            let before = self.spent();
-            self.live = configured(self.engine, self.tried, &self.meta).await?;
+            .map_err(|fault| fault.to_error(&self.context.name).to_string())?;
+        if self.instance.should_recycle() {
+            let before = self.usage();
+            self.instance = configured(self.engine, self.trial, &self.context).await?;
             // Making it is not among the calls.
-            let (calls, cpu) = self.live.spent();
+            let (calls, cpu) = self.instance.usage();
             self.before = (before.0.saturating_sub(calls), before.1.saturating_sub(cpu));
         }
         Ok(took)
     }
 
-    fn spent(&self) -> (u64, Duration) {
-        let (calls, cpu) = self.live.spent();
+    fn usage(&self) -> (u64, Duration) {
+        let (calls, cpu) = self.instance.usage();
         (self.before.0 + calls, self.before.1 + cpu)
     }
 }

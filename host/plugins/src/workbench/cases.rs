@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 
 use super::micros;
 use crate::{
-    admission::Tried,
-    engine::{Engine, Live},
+    admission::TrialInstance,
+    engine::{Engine, Instance},
     manifest::to_json,
-    plugin::Meta,
-    selftest::{Ready, Tested, differs, named, text},
+    selftest::{PreparedCase, Testable, differs, named, text},
+    version_context::VersionContext,
 };
 
 /// Cases of one file.
@@ -154,50 +154,54 @@ impl Report {
     }
 }
 
-pub(super) async fn run<W: Tested>(engine: &Engine, tried: Tried<W>, cases: &Cases) -> Vec<Report> {
+pub(super) async fn run<W: Testable>(engine: &Engine, trial: TrialInstance<W>, cases: &Cases) -> Vec<Report> {
     let mut reports = Vec::with_capacity(cases.0.len());
     for case in &cases.0 {
-        let meta = tried.another_meta();
+        let context = trial.new_context();
         let mut report = Report::begun(&case.name);
-        if let Err(reason) = one(engine, &tried, &meta, &case.case, &mut report).await {
+        if let Err(reason) = one(engine, &trial, &context, &case.case, &mut report).await {
             report.reason = Some(reason);
-            report.backtrace = meta.vitals.last_trap().map(|it| it.backtrace).unwrap_or_default();
+            report.backtrace = context
+                .stats
+                .last_trap()
+                .map(|it| it.backtrace)
+                .unwrap_or_default();
         }
-        report.memory = meta.vitals.memory.load(std::sync::atomic::Ordering::Relaxed);
+        report.memory = context.stats.memory.load(std::sync::atomic::Ordering::Relaxed);
         reports.push(report);
     }
     reports
 }
 
 /// The error says why it was not passed.
-async fn one<W: Tested>(
+async fn one<W: Testable>(
     engine: &Engine,
-    tried: &Tried<W>,
-    meta: &Arc<Meta>,
+    trial: &TrialInstance<W>,
+    context: &Arc<VersionContext>,
     case: &Value,
     report: &mut Report,
 ) -> Result<(), String> {
-    let ready = Ready::<W>::read(case)?;
-    report.expected.clone_from(&ready.expected);
-    let mut live = configured(engine, tried, meta).await?;
+    let prepared = PreparedCase::<W>::read(case)?;
+    report.expected.clone_from(&prepared.expected);
+    let mut instance = configured(engine, trial, context).await?;
     let shared = Arc::default();
-    let (calls, cpu) = live.spent();
+    let (calls, cpu) = instance.usage();
     let begun = Instant::now();
-    let found = ready.put(&mut live, &shared).await;
-    let Ready { question, expected } = ready;
+    let found = prepared.execute(&mut instance, &shared).await;
+    let PreparedCase { question, expected } = prepared;
     // What was held for it is given back, which is the component's work as well.
     drop(question);
     let given_back = match found {
-        Ok(_) => W::tidy(&mut live, &shared).await,
+        Ok(_) => W::drop_orphans(&mut instance, &shared).await,
         Err(_) => Ok(()),
     };
     report.wall_micros = micros(begun.elapsed());
-    let spent = live.spent();
-    report.calls = spent.0 - calls;
-    report.cpu_micros = micros(spent.1.saturating_sub(cpu));
+    let usage = instance.usage();
+    report.calls = usage.0 - calls;
+    report.cpu_micros = micros(usage.1.saturating_sub(cpu));
     let found = found?;
     report.found = Some(found.clone());
-    given_back.map_err(|fault| format!("in giving back what it held: {}", fault.to_error(&meta.name)))?;
+    given_back.map_err(|fault| format!("in giving back what it held: {}", fault.to_error(&context.name)))?;
     match expected {
         Some(expected) if found == expected => {
             report.verdict = Verdict::Passed;
@@ -218,17 +222,17 @@ async fn one<W: Tested>(
 }
 
 /// A fresh instance as one that serves would be.
-pub(super) async fn configured<W: Tested>(
+pub(super) async fn configured<W: Testable>(
     engine: &Engine,
-    tried: &Tried<W>,
-    meta: &Arc<Meta>,
-) -> Result<Live<W>, String> {
-    let mut live = Live::<W>::instantiate(engine, &tried.pre, meta, 0)
+    trial: &TrialInstance<W>,
+    context: &Arc<VersionContext>,
+) -> Result<Instance<W>, String> {
+    let mut instance = Instance::<W>::instantiate(engine, &trial.pre, context, 0)
         .await
         .map_err(|error| error.to_string())?;
-    let taken = live.configure().await;
+    let taken = instance.configure().await;
     match taken.map_err(|error| error.to_string())? {
-        Ok(()) => Ok(live),
+        Ok(()) => Ok(instance),
         Err(errors) => Err(format!(
             "it now refuses the configuration that it took before: {}",
             crate::types::about::ConfigError::list(&errors)

@@ -202,10 +202,13 @@ async fn a_pinned_digest_admits_that_component() {
 async fn after_the_stop_calls_say_so() {
     let site = Site::with(&[("attributes", "attributes", None)]).await;
     let plugins = site.plugins.clone();
-    let mut fleet = plugins.fleet(None);
+    let mut agent_set = plugins.agent_set(None);
     site.stop().await;
-    assert_eq!(plugins.check_conditions(&[]).await, Err(CallError::Stopped));
-    assert_eq!(fleet.judge(&Task::default(), &[]).await, Err(CallError::Stopped));
+    assert_eq!(plugins.validate_constraints(&[]).await, Err(CallError::Stopped));
+    assert_eq!(
+        agent_set.evaluate(&Task::default(), &[]).await,
+        Err(CallError::Stopped)
+    );
     assert!(plugins.rescan().await.is_empty());
 }
 

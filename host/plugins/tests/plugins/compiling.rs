@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use transom_plugins::{Change, OrderError, Outcome as Came, State};
+use transom_plugins::{Change, CommandError, Outcome as Came, State};
 
-use crate::support::{PATIENCE, Site, component, custom, put, slow_to_compile, stamped, until};
+use crate::support::{Site, TIMEOUT, component, custom, put, slow_to_compile, stamped, until};
 
 /// Compiling all of them takes minutes on any machine.
 const FUNCTIONS: usize = 40_000;
 
 fn marked(mark: &str, attempt: &str) -> String {
     format!(
-        "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[probation]\nmost = 0\n\
+        "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[probation]\nmax-faults = 0\n\
          [config]\nmark = \"{mark}\"\nattempt = {{ do = \"{attempt}\" }}\n"
     )
 }
@@ -50,7 +50,7 @@ async fn orders_and_probation_do_not_wait_for_a_compilation() {
     assert_eq!((slow.state, slow.refusal), (State::Admitting, None));
 
     // An operator goes back.
-    let change = tokio::time::timeout(PATIENCE, site.plugins.rollback("ordered", None, "x"))
+    let change = tokio::time::timeout(TIMEOUT, site.plugins.rollback("ordered", None, "x"))
         .await
         .expect("it does not wait");
     assert!(matches!(change, Ok(Change::RolledBack { .. })), "{change:?}");
@@ -87,7 +87,7 @@ async fn orders_and_probation_do_not_wait_for_a_compilation() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_promotion_does_not_wait_for_a_compilation() {
     let site = Site::with(&[("tests/odd-probe", "beside", Some(&marked("v1", "report")))]).await;
-    let manual = format!("promote = \"manual\"\n{}", marked("v2", "report"));
+    let manual = format!("rollout = \"shadow-manual\"\n{}", marked("v2", "report"));
     let change = site.replace("tests/odd-probe", "beside", &manual).await;
     assert!(matches!(change, Change::Shadowing { .. }), "{change:?}");
     begin_slow(&site, "slow").await;
@@ -192,7 +192,7 @@ async fn a_later_rollback_overtakes_one_that_is_under_way() {
     assert!(
         matches!(
             first,
-            Ok(Change::RolledBack { .. }) | Err(OrderError::Overtaken { .. })
+            Ok(Change::RolledBack { .. }) | Err(CommandError::Overtaken { .. })
         ),
         "{first:?}"
     );

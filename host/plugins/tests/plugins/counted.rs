@@ -5,7 +5,7 @@ use transom_plugins::{Change, State};
 use crate::support::{Server, Site, Waiting, component, custom, logged, put, response, stamped, until};
 
 const MANIFEST: &str = "world = \"check-probe\"\n[grants]\nnetwork = [\"task\"]\n[limits]\nmemory = \"16MiB\"\n\
-                        cpu = \"300ms\"\nwall-clock = \"50s\"\nlog-lines = 1\n[probation]\nmost = 1000\n";
+                        cpu = \"300ms\"\nwall-clock = \"50s\"\nlog-lines = 1\n[probation]\nmax-faults = 1000\n";
 
 /// `version="0.1.0+3f9a1c2b"`, of the version that serves.
 fn label(site: &Site, name: &str) -> String {
@@ -43,7 +43,7 @@ async fn a_version_under_its_label() {
     };
     // Attempts of two steps are two calls.
     assert_eq!(
-        ["ok", "error", "trap", "timeout", "busy", "parked"].map(ended),
+        ["ok", "error", "trap", "timeout", "busy", "disabled"].map(ended),
         [6, 1, 1, 1, 0, 0]
     );
     for (name, value) in [

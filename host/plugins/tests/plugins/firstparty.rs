@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use transom_plugins::{
     Change, Config,
     events::{Decision, Event, OpenError, Query},
-    matcher::{Agent, Attribute, AttributeValue, Candidate, Condition, Task, Verdict},
+    matcher::{Agent, Attribute, AttributeValue, Candidate, Constraint, Task, Verdict},
     probe::{CommandLine, CommandOutput, IoError, Kind, Outcome, Reason, Runner},
 };
 
@@ -104,12 +104,12 @@ fn agent(handle: u32, rack: &str) -> Agent {
             name: "rack".into(),
             value: AttributeValue::Text(rack.into()),
         }],
-        extra: vec![],
+        extensions: vec![],
     }
 }
 
-fn constraint(field: &str, operator: &str, operand: Option<&str>) -> Condition {
-    Condition::Constraint {
+fn constraint(field: &str, operator: &str, operand: Option<&str>) -> Constraint {
+    Constraint::Field {
         field: field.into(),
         operator: operator.into(),
         operand: operand.map(Into::into),
@@ -121,17 +121,17 @@ async fn attributes_judges_and_places() {
     let site = Site::with(&[("attributes", "attributes", None)]).await;
     let errors = site
         .plugins
-        .check_conditions(&[
+        .validate_constraints(&[
             constraint("rack", "CLUSTER", Some("r1")),
             constraint("rack", "NONSENSE", None),
         ])
         .await
         .unwrap();
     assert_eq!(errors.len(), 1);
-    assert_eq!(errors[0].condition, 1);
+    assert_eq!(errors[0].constraint, 1);
 
-    let mut fleet = site.plugins.fleet(None);
-    fleet.update(
+    let mut agent_set = site.plugins.agent_set(None);
+    agent_set.update(
         (1..=6000)
             .map(|n| agent(n, if n % 2 == 0 { "even" } else { "odd" }))
             .collect(),
@@ -140,11 +140,11 @@ async fn attributes_judges_and_places() {
     let task = Task {
         run_spec: "/shop/web".into(),
         instances: 3,
-        conditions: vec![constraint("rack", "CLUSTER", Some("even"))],
+        constraints: vec![constraint("rack", "CLUSTER", Some("even"))],
         ..Task::default()
     };
-    let candidates: Vec<_> = (1..=4).map(|agent| Candidate { agent, room: 1 }).collect();
-    let verdicts = fleet.judge(&task, &candidates).await.unwrap();
+    let candidates: Vec<_> = (1..=4).map(|agent| Candidate { agent, capacity: 1 }).collect();
+    let verdicts = agent_set.evaluate(&task, &candidates).await.unwrap();
     assert_eq!(
         verdicts,
         [
@@ -154,18 +154,18 @@ async fn attributes_judges_and_places() {
             Verdict::Fits
         ]
     );
-    assert_eq!(fleet.place(&task, &candidates, 3).await.unwrap(), [2, 4]);
+    assert_eq!(agent_set.place(&task, &candidates, 3).await.unwrap(), [2, 4]);
 
     // Only the change is sent; the answers follow it.
-    fleet.update(vec![agent(1, "even")], vec![6000]);
-    let verdicts = fleet.judge(&task, &candidates[..2]).await.unwrap();
+    agent_set.update(vec![agent(1, "even")], vec![6000]);
+    let verdicts = agent_set.evaluate(&task, &candidates[..2]).await.unwrap();
     assert_eq!(verdicts, [Verdict::Fits, Verdict::Fits]);
 
     // A new version of the plugin knows nothing until the host has told it again.
     let manifest = "world = \"attribute-matcher\"\n[limits]\ncpu = \"2s\"\nmemory = \"128MiB\"\n[config]\n";
     let change = site.replace("attributes", "attributes", manifest).await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-    let verdicts = fleet.judge(&task, &candidates[..3]).await.unwrap();
+    let verdicts = agent_set.evaluate(&task, &candidates[..3]).await.unwrap();
     assert_eq!(verdicts, [Verdict::Fits, Verdict::Fits, Verdict::Refused(0)]);
     site.stop().await;
 }
@@ -214,11 +214,11 @@ async fn events_filters_by_kind() {
 fn futures_can_be_sent() {
     fn check(_: &impl Send) {}
     #[allow(dead_code, reason = "compiled, never run")]
-    fn of(plugins: &transom_plugins::Plugins, fleet: &mut transom_plugins::matcher::Fleet) {
+    fn of(plugins: &transom_plugins::Plugins, agent_set: &mut transom_plugins::matcher::AgentSet) {
         check(&plugins.rescan());
-        check(&plugins.check_conditions(&[]));
+        check(&plugins.validate_constraints(&[]));
         check(&plugins.open_view(Query::default()));
-        check(&fleet.judge(&Task::default(), &[]));
-        check(&fleet.place(&Task::default(), &[], 1));
+        check(&agent_set.evaluate(&Task::default(), &[]));
+        check(&agent_set.place(&Task::default(), &[], 1));
     }
 }

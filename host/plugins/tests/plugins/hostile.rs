@@ -16,14 +16,14 @@ use transom_plugins::{
 };
 
 use crate::support::{
-    PATIENCE, Server, Site, component, custom, logged, put, request, response, section, sections_of,
+    Server, Site, TIMEOUT, component, custom, logged, put, request, response, section, sections_of,
     with_sections,
 };
 
 fn manifest(limits: &str) -> String {
     format!(
         "world = \"check-probe\"\n[grants]\nnetwork = [\"task\"]\n[limits]\nmemory = \"16MiB\"\nwall-clock = \"50s\"\n\
-         {limits}\n[probation]\nmost = 1000000\n"
+         {limits}\n[probation]\nmax-faults = 1000000\n"
     )
 }
 
@@ -96,7 +96,7 @@ async fn nobody_else_notices(site: &Site, settings: &str, what: &str) {
             never = hostile => never,
         }
     });
-    tokio::time::timeout(PATIENCE, done).await.expect(settings);
+    tokio::time::timeout(TIMEOUT, done).await.expect(settings);
     let others = site.status("check-tcp");
     assert_eq!((others.traps, others.timeouts), (0, 0), "{settings}");
 }

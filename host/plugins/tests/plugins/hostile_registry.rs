@@ -8,7 +8,7 @@ use transom_plugins::{Change, Fetching, Registries, State};
 
 use crate::{
     sources::{CONFIG, LAYER, manifest, refused, serving, sha256, site, variant},
-    support::{PATIENCE, Server, Site, put, read_head},
+    support::{Server, Site, TIMEOUT, put, read_head},
 };
 
 /// A registry that has its tokens made elsewhere: the password goes there only where that was named.
@@ -322,27 +322,27 @@ async fn fetching_keeps_nobody_waiting() {
     let address = format!("127.0.0.1:{}", silent.endpoint.port);
     let settings = Registries {
         plain_http: vec![address.clone()],
-        silence: PATIENCE,
+        silence: TIMEOUT,
         timeout: Duration::from_millis(500),
         refresh: Duration::from_hours(1),
         ..Registries::default()
     };
     let text = manifest(&format!("oci://{address}/team/odd:v1"), "");
     let slow = Registries {
-        timeout: PATIENCE,
+        timeout: TIMEOUT,
         ..settings.clone()
     };
     let waiting = site(&text, slow).await;
     arrivals.recv().await.unwrap();
     let status = waiting.status("odd");
     assert_eq!((status.state, status.refusal), (State::Fetching, None));
-    assert_eq!(status.source.unwrap().state, Fetching::Underway);
+    assert_eq!(status.source.unwrap().state, Fetching::Pending);
     let plain = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"p\"\n";
     let change = waiting.replace("tests/odd-probe", "other", plain).await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
     assert!(waiting.look("other", "{}", None).await.is_ok());
     assert!(waiting.plugins.rollback("odd", None, "x").await.is_err());
-    let stop = tokio::time::timeout(PATIENCE / 2, waiting.stop());
+    let stop = tokio::time::timeout(TIMEOUT / 2, waiting.stop());
     stop.await.expect("what is underway ends with the host");
 
     let site = site(&text, settings).await;

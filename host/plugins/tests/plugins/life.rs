@@ -1,11 +1,11 @@
 //! Versions that fail are taken out of service by themselves.
 
 use transom_plugins::{
-    Change, OrderError, Outcome as Came, State,
+    Change, CommandError, Outcome as Came, State,
     events::{Decision, Event, OpenError, Query},
 };
 
-use crate::support::{PATIENCE, Server, Site, custom, logged};
+use crate::support::{Server, Site, TIMEOUT, custom, logged};
 
 fn probe(mark: &str, attempt: &str, probation: &str) -> String {
     format!(
@@ -15,7 +15,7 @@ fn probe(mark: &str, attempt: &str, probation: &str) -> String {
 }
 
 async fn next(changes: &mut tokio::sync::broadcast::Receiver<Change>) -> Change {
-    tokio::time::timeout(PATIENCE, changes.recv())
+    tokio::time::timeout(TIMEOUT, changes.recv())
         .await
         .expect("a change")
         .unwrap()
@@ -41,7 +41,7 @@ async fn a_version_that_fails_on_probation_gives_way_to_the_one_before() {
     site.replace(
         "tests/odd-probe",
         "returns",
-        &probe("v2", "trap", "most = 2\nwindow = \"1m\""),
+        &probe("v2", "trap", "max-faults = 2\nwindow = \"1m\""),
     )
     .await;
     let left = site.status("returns").probation.unwrap();
@@ -88,56 +88,70 @@ async fn a_version_that_fails_on_probation_gives_way_to_the_one_before() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_that_only_fails_and_has_none_before_it_is_parked() {
-    let site = Site::with(&[("tests/odd-probe", "parks", Some(&probe("v1", "trap", "most = 1")))]).await;
+async fn a_version_that_only_fails_and_has_none_before_it_is_disabled() {
+    let site = Site::with(&[(
+        "tests/odd-probe",
+        "failing",
+        Some(&probe("v1", "trap", "max-faults = 1")),
+    )])
+    .await;
     let mut changes = site.plugins.changes();
     for _ in 0..2 {
-        assert!(site.look("parks", "{}", None).await.is_err());
+        assert!(site.look("failing", "{}", None).await.is_err());
     }
     let change = next(&mut changes).await;
     assert!(
-        matches!(&change, Change::Parked { name, passes: false, .. } if name == "parks"),
+        matches!(&change, Change::Disabled { name, passes: false, .. } if name == "failing"),
         "{change:?}"
     );
-    let status = site.status("parks");
-    assert_eq!(status.state, State::Parked);
-    assert!(status.parked.unwrap().contains("2 calls in a row"));
+    let status = site.status("failing");
+    assert_eq!(status.state, State::Disabled);
+    assert!(status.disabled_reason.unwrap().contains("2 calls in a row"));
     let trap = status.last_trap.unwrap();
     assert!(trap.fault.contains("trapped"), "{trap:?}");
     assert!(!trap.backtrace.is_empty(), "{trap:?}");
 
-    let failure = site.look("parks", "{}", None).await.unwrap_err();
-    assert!(failure.message.contains("`parks` is parked"), "{failure}");
-    assert_eq!(site.metric("transom_plugins_parked{plugin=\"parks\"}"), 1);
-    assert_eq!(site.ended("parks", "parked"), 1);
+    let failure = site.look("failing", "{}", None).await.unwrap_err();
+    assert!(failure.message.contains("`failing` is disabled"), "{failure}");
+    assert_eq!(site.metric("transom_plugins_disabled{plugin=\"failing\"}"), 1);
+    assert_eq!(site.ended("failing", "disabled"), 1);
     assert!(logged(&[
-        "plugin=\"parks\"",
-        "plugin parked, every call is refused"
+        "plugin=\"failing\"",
+        "plugin disabled, every call is refused"
     ]));
     assert_eq!(site.plugins.rescan().await, [], "the same files change nothing");
 
     let change = site
-        .replace("tests/odd-probe", "parks", &probe("v2", "report", "most = 1"))
+        .replace(
+            "tests/odd-probe",
+            "failing",
+            &probe("v2", "report", "max-faults = 1"),
+        )
         .await;
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
-    assert_eq!(site.look("parks", "{}", None).await, Ok(reports("v2", 1)));
-    let status = site.status("parks");
+    assert_eq!(site.look("failing", "{}", None).await, Ok(reports("v2", 1)));
+    let status = site.status("failing");
     assert_eq!(
-        (status.state, status.parked, status.probation),
+        (status.state, status.disabled_reason, status.probation),
         (State::Serving, None, None)
     );
-    assert_eq!(site.metric("transom_plugins_parked{plugin=\"parks\"}"), 0);
+    assert_eq!(site.metric("transom_plugins_disabled{plugin=\"failing\"}"), 0);
     assert_eq!(
-        outcomes(&site, "parks"),
-        [Came::Admitted, Came::Parked, Came::Admitted]
+        outcomes(&site, "failing"),
+        [Came::Admitted, Came::Disabled, Came::Admitted]
     );
     site.stop().await;
 }
 
 /// One subscriber's query, or one check's settings, that trips a plugin does not take it away from the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn faults_among_answers_park_nothing() {
-    let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("v1", "report", "most = 1")))]).await;
+async fn faults_among_answers_disable_nothing() {
+    let site = Site::with(&[(
+        "tests/odd-probe",
+        "odd",
+        Some(&probe("v1", "report", "max-faults = 1")),
+    )])
+    .await;
     for _ in 0..6 {
         assert!(site.look("odd", r#"{"do":"trap"}"#, None).await.is_err());
         assert!(site.look("odd", "{}", None).await.is_ok());
@@ -155,10 +169,10 @@ async fn faults_among_answers_park_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_parked_filter_lets_through_where_that_was_chosen() {
-    let manifest = |fault: &str, parked: &str| {
+async fn a_disabled_filter_lets_through_where_that_was_chosen() {
+    let manifest = |fault: &str, disabled: &str| {
         format!(
-            "world = \"event-filter\"\n{parked}\n[limits]\nmemory = \"16MiB\"\n[probation]\nmost = 0\n\
+            "world = \"event-filter\"\n{disabled}\n[limits]\nmemory = \"16MiB\"\n[probation]\nmax-faults = 0\n\
              [config]\nfault = \"{fault}\"\ndrop = [\"a\"]\n"
         )
     };
@@ -173,15 +187,15 @@ async fn a_parked_filter_lets_through_where_that_was_chosen() {
     assert_eq!(view.decide(&events).await.unwrap(), [Decision::Drop]);
     site.stop().await;
 
-    for (parked, passes) in [("when-parked = \"pass\"", true), ("", false)] {
-        let failing = manifest("trap", parked);
+    for (disabled, passes) in [("on-disabled = \"pass\"", true), ("", false)] {
+        let failing = manifest("trap", disabled);
         let site = Site::with(&[("tests/odd-events", "odd-events", Some(&failing))]).await;
         let mut changes = site.plugins.changes();
         let view = site.plugins.open_view(Query::default()).await.unwrap();
         assert!(view.decide(&events).await.is_err());
         let change = next(&mut changes).await;
         assert!(
-            matches!(change, Change::Parked { passes: it, .. } if it == passes),
+            matches!(change, Change::Disabled { passes: it, .. } if it == passes),
             "{change:?}"
         );
         let decided = view.decide(&events).await;
@@ -194,27 +208,27 @@ async fn a_parked_filter_lets_through_where_that_was_chosen() {
                 panic!("{decided:?}")
             };
             assert!(
-                error.to_string().contains("is parked, filter does without it"),
+                error.to_string().contains("is disabled, filter does without it"),
                 "{error}"
             );
             assert!(opened.is_err());
         }
-        assert_eq!(site.ended("odd-events", "parked"), 2);
+        assert_eq!(site.ended("odd-events", "disabled"), 2);
         site.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_parked_plugin_can_be_brought_back_by_hand() {
+async fn a_disabled_plugin_can_be_brought_back_by_hand() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("v1", "report", "")))]).await;
     // Nothing before it that would return by itself: the first version was taken away.
     site.change(|| std::fs::remove_file(site.dir.path().join("odd.wasm")).unwrap())
         .await;
-    site.replace("tests/odd-probe", "odd", &probe("v2", "trap", "most = 0"))
+    site.replace("tests/odd-probe", "odd", &probe("v2", "trap", "max-faults = 0"))
         .await;
     let mut changes = site.plugins.changes();
     assert!(site.look("odd", "{}", None).await.is_err());
-    assert!(matches!(next(&mut changes).await, Change::Parked { .. }));
+    assert!(matches!(next(&mut changes).await, Change::Disabled { .. }));
     let (records, _) = site.plugins.history("odd");
     let first = records.last().unwrap();
     let change = site
@@ -227,14 +241,14 @@ async fn a_parked_plugin_can_be_brought_back_by_hand() {
         "{change:?}"
     );
     assert_eq!(site.look("odd", "{}", None).await, Ok(reports("v1", 1)));
-    let parked = records.iter().find(|it| it.outcome == Came::Parked).unwrap();
+    let disabled = records.iter().find(|it| it.outcome == Came::Disabled).unwrap();
     assert_eq!(
         site.plugins
-            .rollback("odd", Some(parked.sequence), "a test")
+            .rollback("odd", Some(disabled.sequence), "a test")
             .await,
-        Err(OrderError::NoRecord {
+        Err(CommandError::NoRecord {
             name: "odd".into(),
-            record: parked.sequence
+            record: disabled.sequence
         })
     );
     site.stop().await;
@@ -260,7 +274,7 @@ async fn attempts_that_never_end_count_for_probation() {
         ),
     ] {
         let site = Site::with(&[("tests/odd-probe", "endless", Some(&probe("v1", "report", "")))]).await;
-        let second = probe("v2", attempt, "most = 1").replace(
+        let second = probe("v2", attempt, "max-faults = 1").replace(
             "[limits]",
             &format!("[grants]\nnetwork = [\"task\"]\n[limits]\n{limits}"),
         );
@@ -283,9 +297,9 @@ async fn attempts_that_never_end_count_for_probation() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_whose_attempts_never_end_is_parked() {
+async fn a_version_whose_attempts_never_end_is_disabled() {
     let server = Server::new(|_| async {}).await;
-    let manifest = probe("v1", "steps", "most = 1")
+    let manifest = probe("v1", "steps", "max-faults = 1")
         .replace("[limits]", "[grants]\nnetwork = [\"task\"]\n[limits]\nsteps = 3");
     let site = Site::with(&[("tests/odd-probe", "endless", Some(&manifest))]).await;
     let mut changes = site.plugins.changes();
@@ -294,11 +308,11 @@ async fn a_version_whose_attempts_never_end_is_parked() {
     }
     let change = next(&mut changes).await;
     assert!(
-        matches!(&change, Change::Parked { reason, .. } if reason.contains("2 calls in a row")),
+        matches!(&change, Change::Disabled { reason, .. } if reason.contains("2 calls in a row")),
         "{change:?}"
     );
     let status = site.status("endless");
-    assert_eq!((status.state, status.timeouts), (State::Parked, 2));
+    assert_eq!((status.state, status.timeouts), (State::Disabled, 2));
     assert!(status.last_trap.unwrap().fault.contains("after 3 steps"));
     site.stop().await;
 }

@@ -240,7 +240,7 @@ async fn the_queue_of_an_instance() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_is_replaced_after_so_many_calls() {
-    let site = odd("instances = 1\ncalls = 3").await;
+    let site = odd("instances = 1\nmax-calls-per-instance = 3").await;
     let mut numbers = Vec::new();
     for _ in 0..7 {
         let Ok(Outcome::Custom(json)) = site.look("odd", "{}", None).await else {

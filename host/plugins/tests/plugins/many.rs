@@ -9,7 +9,7 @@ use tokio::{
 };
 use transom_plugins::probe::{CommandLine, CommandOutput, IoError, Kind, Outcome, Runner};
 
-use crate::support::{PATIENCE, Server, Site, request, response};
+use crate::support::{Server, Site, TIMEOUT, request, response};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_requests_are_under_way_at_once_in_two_instances() {
@@ -31,10 +31,10 @@ async fn a_thousand_requests_are_under_way_at_once_in_two_instances() {
     let mut attempts = JoinSet::new();
     for _ in 0..ATTEMPTS {
         let (plugins, mut asked) = (site.plugins.clone(), request(Some(&server.endpoint)));
-        asked.timeout = PATIENCE;
+        asked.timeout = TIMEOUT;
         attempts.spawn(async move { plugins.probe(Kind::Http, asked, None).await });
     }
-    let found = tokio::time::timeout(PATIENCE, attempts.join_all())
+    let found = tokio::time::timeout(TIMEOUT, attempts.join_all())
         .await
         .expect("all are answered");
     assert!(
@@ -49,13 +49,13 @@ async fn a_thousand_requests_are_under_way_at_once_in_two_instances() {
 }
 
 /// Commands that are under way until they may end.
-struct Gate {
+struct CallMeter {
     arrived: mpsc::UnboundedSender<()>,
     leave: Semaphore,
 }
 
 #[async_trait]
-impl Runner for Gate {
+impl Runner for CallMeter {
     async fn run(&self, _: CommandLine, _: Duration) -> Result<CommandOutput, IoError> {
         self.arrived.send(()).unwrap();
         self.leave.acquire().await.unwrap().forget();
@@ -74,7 +74,7 @@ async fn seven_thousand_attempts_wait_at_once_in_two_instances() {
     let manifest = "world = \"check-probe\"\n[grants]\ncommand = true\n[limits]\nmemory = \"16MiB\"\nwall-clock = \"1m\"\n";
     let site = Site::with(&[("check-command", "check-command", Some(manifest))]).await;
     let (arrived, mut arrivals) = mpsc::unbounded_channel();
-    let gate = Arc::new(Gate {
+    let gate = Arc::new(CallMeter {
         arrived,
         leave: Semaphore::new(0),
     });
@@ -82,11 +82,11 @@ async fn seven_thousand_attempts_wait_at_once_in_two_instances() {
     for _ in 0..ATTEMPTS {
         let (plugins, mut asked) = (site.plugins.clone(), request(None));
         asked.command = Some("true".into());
-        asked.timeout = PATIENCE * 2;
-        let runner: Arc<dyn Runner> = Arc::<Gate>::clone(&gate);
+        asked.timeout = TIMEOUT * 2;
+        let runner: Arc<dyn Runner> = Arc::<CallMeter>::clone(&gate);
         attempts.spawn(async move { plugins.probe(Kind::Exec, asked, Some(runner)).await });
     }
-    tokio::time::timeout(PATIENCE, async {
+    tokio::time::timeout(TIMEOUT, async {
         for _ in 0..ATTEMPTS {
             arrivals.recv().await.unwrap();
         }
@@ -98,7 +98,7 @@ async fn seven_thousand_attempts_wait_at_once_in_two_instances() {
     assert!((1..=2).contains(&status.instances), "{status:?}");
     assert!(status.memory_peak <= 16 << 20, "{status:?}");
     gate.leave.add_permits(ATTEMPTS);
-    let found = tokio::time::timeout(PATIENCE, attempts.join_all())
+    let found = tokio::time::timeout(TIMEOUT, attempts.join_all())
         .await
         .expect("all are answered");
     assert!(

@@ -9,14 +9,14 @@ use transom_plugins::{
     probe::{Kind, Outcome, Reason},
 };
 
-use crate::support::{PATIENCE, Server, Site, Waiting, custom, request};
+use crate::support::{Server, Site, TIMEOUT, Waiting, custom, request};
 
 const HTTP: &str = r#"{"do":"http","path":"/"}"#;
 
 fn manifest(limits: &str) -> String {
     format!(
         "world = \"check-probe\"\n[grants]\nnetwork = [\"task\"]\n[limits]\nmemory = \"16MiB\"\n{limits}\n\
-         [probation]\nmost = 1000000\n[config]\nmark = \"x\"\n"
+         [probation]\nmax-faults = 1000000\n[config]\nmark = \"x\"\n"
     )
 }
 
@@ -69,7 +69,7 @@ async fn what_is_held_is_handed_over_with_each_call() {
         body: "{}".into(),
     });
     let expected = [Decision::Replace("{\"mark\":\"x\"}".into()), Decision::Drop];
-    let mut fleet = site.plugins.fleet(None);
+    let mut agent_set = site.plugins.agent_set(None);
     let agent = |handle| Agent {
         handle,
         id: format!("agent-{handle}"),
@@ -77,13 +77,15 @@ async fn what_is_held_is_handed_over_with_each_call() {
         region: None,
         zone: None,
         attributes: vec![],
-        extra: vec![],
+        extensions: vec![],
     };
     for handle in 1..4 {
         assert_eq!(view.decide(&events).await.unwrap(), expected);
-        fleet.update(vec![agent(handle)], vec![]);
-        let candidates: Vec<_> = (1..=handle).map(|agent| Candidate { agent, room: 1 }).collect();
-        let verdicts = fleet.judge(&Task::default(), &candidates).await.unwrap();
+        agent_set.update(vec![agent(handle)], vec![]);
+        let candidates: Vec<_> = (1..=handle)
+            .map(|agent| Candidate { agent, capacity: 1 })
+            .collect();
+        let verdicts = agent_set.evaluate(&Task::default(), &candidates).await.unwrap();
         assert_eq!(verdicts, vec![Verdict::Fits; handle as usize]);
     }
     for name in ["odd-events", "attributes"] {
@@ -108,7 +110,7 @@ async fn thousands_of_instances_at_once() {
     for n in 0..CALLS {
         let (plugins, mut asked) = (site.plugins.clone(), request(None));
         asked.settings = if n % 10 == 0 { r#"{"do":"trap"}"# } else { "{}" }.into();
-        asked.timeout = PATIENCE;
+        asked.timeout = TIMEOUT;
         calls.spawn(async move { plugins.probe(Kind::Named("odd".into()), asked, None).await });
     }
     let server = Server::new(|_| async {}).await;
@@ -117,13 +119,13 @@ async fn thousands_of_instances_at_once() {
         loop {
             most.fetch_max(site.status("odd").instances, Relaxed);
             let mut asked = request(Some(&server.endpoint));
-            asked.timeout = PATIENCE;
+            asked.timeout = TIMEOUT;
             let found = site.plugins.probe(Kind::Tcp, asked, None).await;
             assert_eq!(found, Ok(Outcome::Tcp(true)));
         }
     };
     let found = tokio::select! {
-        found = tokio::time::timeout(PATIENCE, calls.join_all()) => found.expect("all are answered"),
+        found = tokio::time::timeout(TIMEOUT, calls.join_all()) => found.expect("all are answered"),
         never = watch => never,
     };
     let answered = found.iter().filter(|it| it.is_ok()).count();

@@ -3,10 +3,10 @@
 use std::{path::Path, sync::Arc};
 
 use tempfile::TempDir;
-use transom_plugins::{Change, Config, Kept, OrderError, Outcome as Came, probe::Outcome};
+use transom_plugins::{Change, CommandError, Config, Durability, Outcome as Came, probe::Outcome};
 use transom_store::Store;
 
-use crate::support::{PATIENCE, Site, custom, logged};
+use crate::support::{Site, TIMEOUT, custom, logged};
 
 fn marked(mark: &str) -> String {
     format!(
@@ -49,7 +49,7 @@ async fn an_operator_goes_back_and_forth() {
         assert_eq!(mark(&site, "odd").await, expected, "record {record}");
     }
     let (records, kept) = site.plugins.history("odd");
-    assert_eq!(kept, Kept::Memory);
+    assert_eq!(kept, Durability::Memory);
     let sequences: Vec<u64> = records.iter().map(|it| it.sequence).collect();
     assert_eq!(sequences, [7, 6, 5, 4, 3, 2, 1], "newest first");
     let (back, first) = (&records[3], &records[6]);
@@ -67,11 +67,11 @@ async fn an_operator_goes_back_and_forth() {
     assert!(first.files.is_some());
 
     for (name, record, error) in [
-        ("none", None, OrderError::Unknown { name: "none".into() }),
+        ("none", None, CommandError::Unknown { name: "none".into() }),
         (
             "odd",
             Some(99),
-            OrderError::NoRecord {
+            CommandError::NoRecord {
                 name: "odd".into(),
                 record: 99,
             },
@@ -84,7 +84,10 @@ async fn an_operator_goes_back_and_forth() {
     assert_eq!(mark(&site, "odd").await, "v4");
     let plugins = site.plugins.clone();
     site.stop().await;
-    assert_eq!(plugins.rollback("odd", None, "x").await, Err(OrderError::Stopped));
+    assert_eq!(
+        plugins.rollback("odd", None, "x").await,
+        Err(CommandError::Stopped)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -92,7 +95,7 @@ async fn refusals_and_removals_are_written_down() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1")))]).await;
     assert_eq!(
         site.plugins.rollback("odd", None, "x").await,
-        Err(OrderError::NothingBefore { name: "odd".into() })
+        Err(CommandError::NothingBefore { name: "odd".into() })
     );
     site.replace("tests/odd-probe", "odd", "world = \"event-filter\"")
         .await;
@@ -122,7 +125,7 @@ async fn a_rollback_outlives_the_daemon_where_records_are_stored() {
     let site = three("odd", with_store).await;
     site.plugins.rollback("odd", Some(1), "x").await.unwrap();
     let (before, kept) = site.plugins.history("odd");
-    assert_eq!((before.len(), kept), (4, Kept::Store));
+    assert_eq!((before.len(), kept), (4, Durability::Store));
     let keys: Vec<String> = store
         .scan("a/b/plugins/odd/")
         .await
@@ -156,7 +159,7 @@ async fn a_rollback_outlives_the_daemon_where_records_are_stored() {
     assert!(logged(&["plugin=\"odd\"", "does not return", "are not there"]));
     let gone = site.plugins.rollback("odd", Some(2), "x").await;
     assert!(
-        matches!(gone, Err(OrderError::NotKept { record: 2, .. })),
+        matches!(gone, Err(CommandError::NotKept { record: 2, .. })),
         "{gone:?}"
     );
     assert_eq!(mark(&site, "odd").await, "v4");
@@ -170,7 +173,7 @@ async fn without_store_and_private_directory() {
     let site = three("odd", nothing).await;
     let found = site.plugins.rollback("odd", None, "x").await;
     assert!(
-        matches!(&found, Err(OrderError::NotKept { message, .. }) if message.contains("no private directory")),
+        matches!(&found, Err(CommandError::NotKept { message, .. }) if message.contains("no private directory")),
         "{found:?}"
     );
     assert!(!site.dir.path().join(".transom").exists());
@@ -206,7 +209,7 @@ async fn a_spoilt_cache_is_no_obstacle() {
         &site.dir.path().display().to_string(),
         "its content is not what was written"
     ]));
-    let look = tokio::time::timeout(PATIENCE, site.look("odd", "{}", None))
+    let look = tokio::time::timeout(TIMEOUT, site.look("odd", "{}", None))
         .await
         .unwrap();
     assert_eq!(look, Ok(custom(r#"{"mark": "v1", "attempt": 1}"#)));

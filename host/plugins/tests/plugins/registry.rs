@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 use transom_plugins::{Login, Push, Registries};
 
-use crate::support::{PATIENCE, component};
+use crate::support::{TIMEOUT, component};
 
 /// Who may ask it, as it knows them: `reader` with the password `correct horse`.
 const USERS: &str = "reader:$2b$04$abcdefghijklmnopqrstuujydOTSfIH/d5oUHpsygqV5X9xJLQc6e\n";
@@ -84,7 +84,7 @@ impl DockerRegistry {
             .spawn()
             .unwrap();
         let child = self.child.insert(child);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline && child.try_wait().unwrap().is_none() {
             if TcpStream::connect(self.address).await.is_ok() {
                 return true;

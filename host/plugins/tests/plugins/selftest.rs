@@ -25,11 +25,11 @@ world = "attribute-matcher"
 memory = "64MiB"
 [[self-test]]
 agents = [{ hostname = "a", attributes = { rack = "r1", cores = 8 } }, { hostname = "b", attributes = { rack = "r2" } }]
-conditions = [["rack", "CLUSTER", "r1"]]
+constraints = [["rack", "CLUSTER", "r1"]]
 expect = [FITS]
 [[self-test]]
 agents = [{ hostname = "a" }, { hostname = "b" }]
-conditions = [["@hostname", "UNIQUE"]]
+constraints = [["@hostname", "UNIQUE"]]
 placed = ["a"]
 expect = ["b"]
 "#;

@@ -7,13 +7,13 @@ use std::sync::{
 
 use tempfile::TempDir;
 use transom_plugins::{
-    Change, Config, OrderError, Outcome as Came, Shadow,
+    Change, CommandError, Config, Outcome as Came, Shadow,
     events::{Decision, Event, Query},
-    matcher::{Agent, Candidate, Condition, Task},
+    matcher::{Agent, Candidate, Constraint, Task},
     probe::{Endpoint, Outcome},
 };
 
-use crate::support::{PATIENCE, Server, Site, custom, response};
+use crate::support::{Server, Site, TIMEOUT, custom, response};
 
 fn probe(promote: &str, config: &str) -> String {
     format!(
@@ -22,8 +22,8 @@ fn probe(promote: &str, config: &str) -> String {
     )
 }
 
-const MANUAL: &str = "promote = \"manual\"";
-const AUTO: &str = "promote = \"auto\"\nshadow = { for = \"1ms\", calls = 3 }";
+const MANUAL: &str = "rollout = \"shadow-manual\"";
+const AUTO: &str = "rollout = \"shadow\"\nshadow = { min-duration = \"1ms\", min-calls = 3 }";
 
 fn shadow(site: &Site, name: &str) -> Option<Shadow> {
     site.status(name).shadow
@@ -39,7 +39,7 @@ async fn compared(site: &Site, name: &str, calls: u64) -> Shadow {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, done).await.expect("compared")
+    tokio::time::timeout(TIMEOUT, done).await.expect("compared")
 }
 
 async fn replaced(site: &Site, source: &str, name: &str, manifest: &str) {
@@ -99,7 +99,7 @@ async fn differences_are_counted_while_the_old_version_answers() {
         "{sample:?}"
     );
     assert!(
-        sample.serving.contains("v1") && sample.beside.contains("v2"),
+        sample.serving.contains("v1") && sample.shadow.contains("v2"),
         "{sample:?}"
     );
     assert_eq!(
@@ -132,8 +132,8 @@ async fn differences_are_counted_while_the_old_version_answers() {
         ]
     );
     for (name, error) in [
-        ("odd", OrderError::NoShadow { name: "odd".into() }),
-        ("none", OrderError::Unknown { name: "none".into() }),
+        ("odd", CommandError::NoShadow { name: "odd".into() }),
+        ("none", CommandError::Unknown { name: "none".into() }),
     ] {
         assert_eq!(site.plugins.promote(name, "x").await, Err(error));
     }
@@ -154,7 +154,7 @@ async fn what_agrees_is_promoted_by_itself_and_what_fails_is_not() {
         }
     };
     let change = tokio::select! {
-        change = tokio::time::timeout(PATIENCE, changes.recv()) => change.unwrap().unwrap(),
+        change = tokio::time::timeout(TIMEOUT, changes.recv()) => change.unwrap().unwrap(),
         () = asking => unreachable!(),
     };
     assert!(matches!(change, Change::Admitted { .. }), "{change:?}");
@@ -174,12 +174,16 @@ async fn what_agrees_is_promoted_by_itself_and_what_fails_is_not() {
     let failed = compared(&site, "odd", 10).await;
     assert_eq!((failed.failures, failed.auto), (failed.compared, true));
     assert!(
-        failed.samples[0].beside.contains("trapped"),
+        failed.samples[0].shadow.contains("trapped"),
         "{:?}",
         failed.samples[0]
     );
     let status = site.status("odd");
-    assert_eq!((status.traps, status.parked), (0, None), "its faults are its own");
+    assert_eq!(
+        (status.traps, status.disabled_reason),
+        (0, None),
+        "its faults are its own"
+    );
     // Files that come next are compared with the version that serves, too.
     replaced(&site, "tests/odd-probe", "odd", &probe(MANUAL, "mark = \"v9\"")).await;
     assert_eq!(shadow(&site, "odd").unwrap().failures, 0);
@@ -200,7 +204,7 @@ async fn what_agrees_is_promoted_by_itself_and_what_fails_is_not() {
 /// A version that never comes back costs the one that serves nothing: what waits for it is bounded, and dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_version_beside_it_holds_nothing_up() {
-    let slow = "world = \"check-probe\"\npromote = \"manual\"\n[limits]\nmemory = \"16MiB\"\ninstances = 1\ncpu = \"20s\"\n\
+    let slow = "world = \"check-probe\"\nrollout = \"shadow-manual\"\n[limits]\nmemory = \"16MiB\"\ninstances = 1\ncpu = \"20s\"\n\
                 wall-clock = \"20s\"\n[config]\nattempt = { do = \"loop\" }\n";
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("", "")))]).await;
     replaced(&site, "tests/odd-probe", "odd", slow).await;
@@ -209,7 +213,7 @@ async fn a_slow_version_beside_it_holds_nothing_up() {
             assert!(site.look("odd", "{}", None).await.is_ok());
         }
     };
-    tokio::time::timeout(PATIENCE, asking)
+    tokio::time::timeout(TIMEOUT, asking)
         .await
         .expect("all are answered");
     let beside = shadow(&site, "odd").unwrap();
@@ -255,11 +259,11 @@ async fn filters_and_matchers_are_compared_too() {
     let sample = &parted.samples[0];
     assert!(sample.question.starts_with("b to "), "{sample:?}");
     assert_eq!(
-        (sample.serving.as_str(), sample.beside.as_str()),
+        (sample.serving.as_str(), sample.shadow.as_str()),
         ("Some(Pass)", "Some(Drop)")
     );
 
-    let mut fleet = site.plugins.fleet(None);
+    let mut agent_set = site.plugins.agent_set(None);
     let agent = Agent {
         handle: 1,
         id: "a".into(),
@@ -267,19 +271,25 @@ async fn filters_and_matchers_are_compared_too() {
         region: None,
         zone: None,
         attributes: vec![],
-        extra: vec![],
+        extensions: vec![],
     };
-    fleet.update(vec![agent], vec![]);
+    agent_set.update(vec![agent], vec![]);
     let task = Task {
         run_spec: "/a".into(),
         instances: 1,
-        conditions: vec![Condition::Expression("gpu:true".into())],
+        constraints: vec![Constraint::Expression("gpu:true".into())],
         ..Task::default()
     };
-    let candidates = [Candidate { agent: 1, room: 1 }];
-    site.plugins.check_conditions(&task.conditions).await.unwrap();
-    fleet.judge(&task, &candidates).await.unwrap();
-    fleet.place(&task, &candidates, 1).await.unwrap();
+    let candidates = [Candidate {
+        agent: 1,
+        capacity: 1,
+    }];
+    site.plugins
+        .validate_constraints(&task.constraints)
+        .await
+        .unwrap();
+    agent_set.evaluate(&task, &candidates).await.unwrap();
+    agent_set.place(&task, &candidates, 1).await.unwrap();
     let agreed = compared(&site, "attributes", 3).await;
     assert_eq!((agreed.compared, agreed.differences, agreed.failures), (3, 0, 0));
     site.stop().await;

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use transom_plugins::{Change, Config, OrderError, PublicKey, Registries, Signatures, State};
+use transom_plugins::{Change, CommandError, Config, PublicKey, Registries, Signatures, State};
 
 use crate::{
     registry::DockerRegistry,
@@ -150,7 +150,7 @@ async fn a_version_that_returns_needs_its_signature_again() {
     let site = site.again(next, with(Some(file!("p256.pub")))).await;
     assert_eq!(site.status("odd").state, State::Serving);
     let first = site.plugins.rollback("odd", Some(1), "x").await;
-    let Err(OrderError::Refused { reason, .. }) = &first else {
+    let Err(CommandError::Refused { reason, .. }) = &first else {
         panic!("{first:?}")
     };
     assert!(reason.contains("it is not signed"), "{reason}");
@@ -169,7 +169,7 @@ async fn a_version_that_returns_needs_its_signature_again() {
     let site = site.again(|_| (), with(Some(file!("other.pub")))).await;
     assert_eq!(site.status("odd").state, State::Refused);
     let back = site.plugins.rollback("odd", Some(2), "x").await;
-    assert!(matches!(back, Err(OrderError::Refused { .. })), "{back:?}");
+    assert!(matches!(back, Err(CommandError::Refused { .. })), "{back:?}");
     site.stop().await;
 }
 

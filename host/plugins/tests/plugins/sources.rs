@@ -10,7 +10,7 @@ use transom_plugins::{Change, Config, Fetching, Push, Registries, State, Status,
 
 use crate::{
     registry::{DockerRegistry, Setup},
-    support::{PATIENCE, Site, component, custom, logged, put, request},
+    support::{Site, TIMEOUT, component, custom, logged, put, request},
 };
 
 pub(crate) const CONFIG: &str = "application/vnd.wasm.config.v0+json";
@@ -65,7 +65,7 @@ pub(crate) async fn until(site: &Site, what: &str, holds: impl Fn(&Status) -> bo
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let found = tokio::time::timeout(PATIENCE, wait).await;
+    let found = tokio::time::timeout(TIMEOUT, wait).await;
     found.unwrap_or_else(|_| panic!("{what}: {:?}", site.plugins.list()))
 }
 
@@ -354,7 +354,7 @@ async fn a_registry_that_is_away_takes_nothing_away() {
         it.source.as_ref().is_some_and(|it| it.state == Fetching::Failed)
     })
     .await;
-    let trouble = status.source.unwrap().trouble.unwrap();
+    let trouble = status.source.unwrap().error.unwrap();
     // A connection of the pull before it may still have been open, and be closed in the middle of this one.
     let why = trouble.contains("refused") || trouble.contains("closed");
     assert!(trouble.contains("is not reached") && why, "{trouble}");
@@ -369,7 +369,7 @@ async fn a_registry_that_is_away_takes_nothing_away() {
         (State::Serving, &first.digest),
         "at once"
     );
-    let asked = |it: &Status| it.source.as_ref().is_some_and(|it| it.trouble.is_some());
+    let asked = |it: &Status| it.source.as_ref().is_some_and(|it| it.error.is_some());
     until(&site, "it says so", asked).await;
     assert!(logged(&[
         &registry.address.to_string(),
@@ -500,7 +500,7 @@ async fn a_digest_is_fetched_once() {
     let status = site.status("odd");
     let from = status.source.unwrap();
     assert_eq!(
-        (status.state, from.state, from.trouble),
+        (status.state, from.state, from.error),
         (State::Serving, Fetching::Current, None)
     );
     // Also asked for again, with a tag that nobody could resolve now.

@@ -24,7 +24,7 @@ use transom_plugins::{
 };
 
 /// No test waits longer for anything.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// `NAME.wasm` among the built components; hostile ones are under `tests/`.
 pub(crate) fn component(name: &str) -> PathBuf {
@@ -70,7 +70,7 @@ impl Site {
         let mut registry = Registry::default();
         let token = CancellationToken::new();
         let mut config = Config::new(dir.path());
-        config.uses.filter = "odd-events".into();
+        config.bindings.filter = "odd-events".into();
         change(&mut config);
         let plugins = config.start(&mut registry, token.clone()).await.unwrap();
         Site {
@@ -84,7 +84,7 @@ impl Site {
     /// Stops the host, and starts another on the same directory after `meanwhile`.
     pub(crate) async fn again(self, meanwhile: impl FnOnce(&Path), change: impl FnOnce(&mut Config)) -> Site {
         self.token.cancel();
-        tokio::time::timeout(PATIENCE, self.plugins.stopped())
+        tokio::time::timeout(TIMEOUT, self.plugins.stopped())
             .await
             .expect("the host stops");
         meanwhile(self.dir.path());
@@ -168,7 +168,7 @@ impl Site {
 
     pub(crate) async fn stop(self) {
         self.token.cancel();
-        tokio::time::timeout(PATIENCE, self.plugins.stopped())
+        tokio::time::timeout(TIMEOUT, self.plugins.stopped())
             .await
             .expect("the host stops");
     }
@@ -241,7 +241,7 @@ pub(crate) async fn until(what: &str, is: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, done).await.expect(what);
+    tokio::time::timeout(TIMEOUT, done).await.expect(what);
 }
 
 /// How many sections of this kind a component has itself.
@@ -289,7 +289,7 @@ pub(crate) fn request(at: Option<&Endpoint>) -> Request {
         settings: "{}".into(),
         previous: None,
         timeout: Duration::from_secs(30),
-        extra: vec![],
+        extensions: vec![],
     }
 }
 
@@ -387,7 +387,7 @@ impl Server {
         let endpoint = server.endpoint.clone();
         drop(server);
         // Until the listener's task is really gone.
-        tokio::time::timeout(PATIENCE, async {
+        tokio::time::timeout(TIMEOUT, async {
             while TcpStream::connect((endpoint.host.as_str(), endpoint.port))
                 .await
                 .is_ok()

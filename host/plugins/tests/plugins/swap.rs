@@ -8,7 +8,7 @@ use transom_plugins::{
     events::{Decision, Event, OpenError, Query},
 };
 
-use crate::support::{PATIENCE, Server, Site, custom, install, response};
+use crate::support::{Server, Site, TIMEOUT, custom, install, response};
 
 fn probe(network: &str) -> String {
     format!("world = \"check-probe\"\n[grants]\nnetwork = [{network}]\n[limits]\nmemory = \"16MiB\"\n")
@@ -46,7 +46,7 @@ async fn calls_in_flight_finish_on_the_version_they_began_with() {
     let (old, ()) = tokio::join!(old, swap);
     assert_eq!(old, Ok(custom(r#"{"status": 200, "bytes": 4}"#)));
     // The old version's instances go with the last call that began on it.
-    tokio::time::timeout(PATIENCE, async {
+    tokio::time::timeout(TIMEOUT, async {
         while site.plugins.list()[0].instances > 1 {
             tokio::task::yield_now().await;
         }
@@ -89,7 +89,7 @@ async fn views_reopen_on_the_new_version() {
     };
     let second = filter("mark = \"v2\"");
     let swapping = site.replace("tests/odd-events", "odd-events", &second);
-    tokio::time::timeout(PATIENCE, async { tokio::join!(asking, swapping) })
+    tokio::time::timeout(TIMEOUT, async { tokio::join!(asking, swapping) })
         .await
         .unwrap();
     assert_eq!(view.decide(&events).await.unwrap(), marked("v2"));
@@ -108,7 +108,7 @@ async fn views_reopen_on_the_new_version() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_component_taken_away_stops_its_function() {
     let site = Site::with(&[("attributes", "attributes", None)]).await;
-    assert_eq!(site.plugins.check_conditions(&[]).await, Ok(vec![]));
+    assert_eq!(site.plugins.validate_constraints(&[]).await, Ok(vec![]));
     let change = site
         .change(|| std::fs::remove_file(site.dir.path().join("attributes.wasm")).unwrap())
         .await;
@@ -118,7 +118,7 @@ async fn a_component_taken_away_stops_its_function() {
             name: "attributes".into()
         }
     );
-    let error = site.plugins.check_conditions(&[]).await.unwrap_err();
+    let error = site.plugins.validate_constraints(&[]).await.unwrap_err();
     let dir = site.dir.path().to_owned();
     assert_eq!(
         error,
@@ -140,7 +140,7 @@ async fn the_directory_is_watched() {
     let site = Site::with(&[]).await;
     let mut changes = site.plugins.changes();
     let mut next = async || {
-        tokio::time::timeout(PATIENCE, changes.recv())
+        tokio::time::timeout(TIMEOUT, changes.recv())
             .await
             .expect("a change")
             .unwrap()
@@ -183,7 +183,7 @@ async fn a_directory_that_is_replaced_is_read_again() {
     install(&other, "tests/odd-probe", "odd", Some(&probe("")));
     std::fs::rename(&dir, root.path().join("old")).unwrap();
     std::fs::rename(&other, &dir).unwrap();
-    let change = tokio::time::timeout(PATIENCE, changes.recv())
+    let change = tokio::time::timeout(TIMEOUT, changes.recv())
         .await
         .unwrap()
         .unwrap();

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use transom_plugins::workbench::{Cases, Stage, Unusable, Verdict, Work, Workbench};
+use transom_plugins::workbench::{Cases, ComponentFiles, NotAdmitted, Stage, Verdict, Workbench};
 
 use crate::support::component;
 
-fn work(name: &str, manifest: &str) -> Work {
+fn work(name: &str, manifest: &str) -> ComponentFiles {
     let bytes = std::fs::read(component(name)).unwrap();
-    Work::new("mine", bytes, manifest.to_owned())
+    ComponentFiles::new("mine", bytes, manifest.to_owned())
 }
 
-fn filter(more: &str) -> Work {
+fn filter(more: &str) -> ComponentFiles {
     work(
         "tests/odd-events",
         &format!("world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\n{more}"),
@@ -44,7 +44,7 @@ async fn each_stage_is_told_up_to_the_one_that_refuses() {
         fine.refusal.is_none() && fine.stages.iter().all(|it| it.ok),
         "{fine:?}"
     );
-    let facts = fine.facts.unwrap();
+    let facts = fine.component.unwrap();
     assert_eq!(facts.world, "event-filter");
     assert!(facts.digest.starts_with("sha256:"), "{facts:?}");
 
@@ -52,7 +52,7 @@ async fn each_stage_is_told_up_to_the_one_that_refuses() {
         "world = \"event-filter\"\ndigest = \"sha256:{}\"\n",
         "0".repeat(64)
     );
-    let text = Work::new(
+    let text = ComponentFiles::new(
         "mine",
         b"no component".to_vec(),
         "world = \"event-filter\"\n".to_owned(),
@@ -106,7 +106,7 @@ async fn each_stage_is_told_up_to_the_one_that_refuses() {
         assert!(!last.ok && last.detail.contains(words), "{told:?}");
         assert_eq!(told.refusal.as_ref(), Some(&last.detail));
         assert!(told.stages.iter().rev().skip(1).all(|it| it.ok), "{told:?}");
-        assert!(told.facts.is_none());
+        assert!(told.component.is_none());
     }
 }
 
@@ -199,7 +199,7 @@ async fn warm_calls_are_measured_also_over_worn_instances() {
         // An attempt: made, two steps, and given back.
         (work("check-tcp", probe), cases, 4),
         (
-            filter("calls = 7\n"),
+            filter("max-calls-per-instance = 7\n"),
             "[[case]]\nevents = [{ kind = \"a\" }]\nexpect = [\"pass\"]\n",
             1,
         ),
@@ -228,7 +228,7 @@ async fn warm_calls_are_measured_also_over_worn_instances() {
         .await
         .unwrap_err();
     assert!(
-        matches!(&error, Unusable::Case { name, .. } if name == "case 1"),
+        matches!(&error, NotAdmitted::Case { name, .. } if name == "case 1"),
         "{error}"
     );
     let refused = filter("[config]\nfault = \"refuse-config\"\n");
@@ -239,7 +239,7 @@ async fn warm_calls_are_measured_also_over_worn_instances() {
     assert!(
         matches!(
             &error,
-            Unusable::Refused {
+            NotAdmitted::Refused {
                 stage: Stage::Configure,
                 ..
             }

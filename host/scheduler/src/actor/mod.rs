@@ -261,7 +261,7 @@ impl Actor {
         let now = Instant::now();
         self.pool.clear();
         self.offer_demand.subscribed(now);
-        self.matcher.replace(self.matchers.fleet(up.home_region));
+        self.matcher.replace(self.matchers.agent_set(up.home_region));
         self.agents.mark_all_changed();
         self.caller = Some(up.caller);
         // In the turn that follows all live tasks are asked about, and whatever else the cluster knows.

@@ -93,7 +93,7 @@ impl Dependencies {
             events: news,
         };
         let failures = metrics.matcher_failures.clone();
-        let matcher = MatcherClient::new(self.matchers.fleet(None), times.matcher, failures);
+        let matcher = MatcherClient::new(self.matchers.agent_set(None), times.matcher, failures);
         let now = Instant::now();
         let mut actor = Actor {
             roles,

@@ -53,7 +53,7 @@ pub struct RunSpec {
     pub ports: Vec<PortRequest>,
     /// Asked of the attribute matcher. Even without any, the matcher is asked (it knows the home region
     /// rule).
-    pub constraints: Vec<matcher::Condition>,
+    pub constraints: Vec<matcher::Constraint>,
     /// Roles whose reservations may be used, `*` for unreserved resources. Empty: the framework's roles and
     /// `*`.
     pub roles: Vec<String>,

@@ -173,7 +173,7 @@ pub fn to_matcher_agent(handle: u32, info: &v1::AgentInfo) -> Agent {
         region,
         zone,
         attributes: info.attributes.iter().filter_map(attribute).collect(),
-        extra: Vec::new(),
+        extensions: Vec::new(),
     }
 }
 
@@ -185,7 +185,7 @@ fn describe(handle: u32, place: &AgentLocation, attributes: &[v1::Attribute]) ->
         region: place.region.clone(),
         zone: place.zone.clone(),
         attributes: attributes.iter().filter_map(attribute).collect(),
-        extra: Vec::new(),
+        extensions: Vec::new(),
     }
 }
 

@@ -2,14 +2,14 @@
 
 use async_trait::async_trait;
 use tokio::sync::broadcast;
-use transom_plugins::matcher::{Agent, Candidate, Fleet, Task, Verdict};
+use transom_plugins::matcher::{Agent, AgentSet, Candidate, Task, Verdict};
 use transom_plugins::{CallError, Change, Plugins};
 
-/// The questions the actor asks; see [`Fleet`].
+/// The questions the actor asks; see [`AgentSet`].
 #[async_trait]
 pub(crate) trait Matcher: Send {
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>);
-    async fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError>;
+    async fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError>;
     async fn place(
         &mut self,
         task: &Task,
@@ -21,21 +21,21 @@ pub(crate) trait Matcher: Send {
 /// Where matchers come from, and when to try again after one failed.
 #[async_trait]
 pub(crate) trait MatcherHost: Send {
-    /// A matcher with an empty fleet. `home_region`: the master's own.
-    fn fleet(&self, home_region: Option<String>) -> Box<dyn Matcher>;
+    /// A matcher with an empty agent set. `home_region`: the master's own.
+    fn agent_set(&self, home_region: Option<String>) -> Box<dyn Matcher>;
 
     /// Returns when something may have changed for the matcher. Cancel-safe.
     async fn changed(&mut self);
 }
 
 #[async_trait]
-impl Matcher for Fleet {
+impl Matcher for AgentSet {
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
-        Fleet::update(self, changed, gone);
+        AgentSet::update(self, changed, gone);
     }
 
-    async fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
-        Fleet::judge(self, task, candidates).await
+    async fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
+        AgentSet::evaluate(self, task, candidates).await
     }
 
     async fn place(
@@ -44,7 +44,7 @@ impl Matcher for Fleet {
         candidates: &[Candidate],
         count: u32,
     ) -> Result<Vec<u32>, CallError> {
-        Fleet::place(self, task, candidates, count).await
+        AgentSet::place(self, task, candidates, count).await
     }
 }
 
@@ -63,8 +63,8 @@ impl PluginMatchers {
 
 #[async_trait]
 impl MatcherHost for PluginMatchers {
-    fn fleet(&self, home_region: Option<String>) -> Box<dyn Matcher> {
-        Box::new(self.plugins.fleet(home_region))
+    fn agent_set(&self, home_region: Option<String>) -> Box<dyn Matcher> {
+        Box::new(self.plugins.agent_set(home_region))
     }
 
     async fn changed(&mut self) {

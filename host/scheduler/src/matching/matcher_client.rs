@@ -56,7 +56,7 @@ impl MatcherClient {
         candidates: &[Candidate],
     ) -> Result<Vec<Verdict>, String> {
         self.backing_off()?;
-        let verdicts = self.matcher.judge(task, candidates).await;
+        let verdicts = self.matcher.evaluate(task, candidates).await;
         verdicts.map_err(|error| self.failed(error_chain(&error)))
     }
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use rand::rngs::StdRng;
 use transom_cluster::TaskId;
-use transom_plugins::matcher::{Candidate, Condition, Task, Verdict};
+use transom_plugins::matcher::{Candidate, Constraint, Task, Verdict};
 
 use crate::matching::matcher_client::MatcherClient;
 use crate::matching::queue::{MatchFailure, TaskBatch};
@@ -62,7 +62,7 @@ pub(crate) struct PlannedLaunch {
 }
 
 /// The agents that conditions refused, by their place among the offers' agents.
-type Refused = HashMap<Vec<Condition>, Vec<bool>>;
+type Refused = HashMap<Vec<Constraint>, Vec<bool>>;
 
 /// What the matcher says of all candidates of a survey.
 struct Judged {
@@ -220,12 +220,12 @@ impl Round {
         let judged = Judged { survey, verdicts };
         // What an instance elsewhere forbids to another one is no news of the conditions.
         if task.placed.is_empty() {
-            self.remember(task.conditions, &judged);
+            self.remember(task.constraints, &judged);
         }
         Ok(judged)
     }
 
-    fn remember(&mut self, conditions: Vec<Condition>, judged: &Judged) {
+    fn remember(&mut self, conditions: Vec<Constraint>, judged: &Judged) {
         let refused = self.refused.entry(conditions);
         let refused = refused.or_insert_with(|| vec![false; self.offers.agents()]);
         for (&(agent, _), verdict) in judged.each() {
@@ -240,9 +240,9 @@ impl Round {
         Task {
             run_spec: spec.id.clone(),
             instances: spec.instances,
-            conditions: spec.constraints.clone(),
+            constraints: spec.constraints.clone(),
             placed: placed.agents,
-            extra: ending(&placed.ending).into_iter().collect(),
+            extensions: ending(&placed.ending).into_iter().collect(),
         }
     }
 }
@@ -281,7 +281,7 @@ impl Judged {
     }
 }
 
-/// What [`Task::extra`] tells of the instances that are being ended; nothing if there are none.
+/// What [`Task::extensions`] tells of the instances that are being ended; nothing if there are none.
 fn ending(agents: &[u32]) -> Option<(String, String)> {
     let handles: Vec<String> = agents.iter().map(ToString::to_string).collect();
     (!handles.is_empty()).then(|| (Task::ENDING.to_owned(), handles.join(" ")))
@@ -290,6 +290,6 @@ fn ending(agents: &[u32]) -> Option<(String, String)> {
 fn as_candidates(candidates: &[(u32, u32)]) -> Vec<Candidate> {
     candidates
         .iter()
-        .map(|&(agent, room)| Candidate { agent, room })
+        .map(|&(agent, capacity)| Candidate { agent, capacity })
         .collect()
 }

@@ -8,7 +8,7 @@ use axum::routing::{get, post};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use transom_plugins::{OrderError, Plugins, shown, shown_json};
+use transom_plugins::{CommandError, Plugins, shown, shown_json};
 use transom_web::ApiError;
 
 /// Who asks, when the request does not say.
@@ -57,14 +57,14 @@ async fn rescan(State(plugins): State<Plugins>) -> Shown<serde_json::Value> {
 }
 
 async fn history(State(plugins): State<Plugins>, Path(name): Path<String>) -> Result<Response, ApiError> {
-    let (records, kept) = plugins.history(&name);
+    let (records, durability) = plugins.history(&name);
     if records.is_empty() {
         return Err(ApiError::not_found(format!(
             "nothing is recorded of a plugin `{}`",
             shown(&name)
         )));
     }
-    Ok(Shown(json!({"kept": kept, "records": records})).into_response())
+    Ok(Shown(json!({"durability": durability, "records": records})).into_response())
 }
 
 /// What an operator asks for; the body may be left out.
@@ -114,11 +114,11 @@ async fn promote(
     Ok(Shown(change.map_err(|error| refused(&error))?).into_response())
 }
 
-fn refused(error: &OrderError) -> ApiError {
+fn refused(error: &CommandError) -> ApiError {
     let status = match error {
-        OrderError::Unknown { .. } | OrderError::NoRecord { .. } => StatusCode::NOT_FOUND,
-        OrderError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-        OrderError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+        CommandError::Unknown { .. } | CommandError::NoRecord { .. } => StatusCode::NOT_FOUND,
+        CommandError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        CommandError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::CONFLICT,
     };
     ApiError::new(status, shown(&error.to_string()))

@@ -42,7 +42,7 @@ pub(super) enum PluginCommand {
     ///
     /// The files in the plugin directory stay as they are; the daemon ignores them until they change.
     Rollback(Rollback),
-    /// Promote the shadow version of a plugin (`promote = "manual"` in its manifest) to the serving one.
+    /// Promote the shadow version of a plugin (`rollout = "shadow-manual"` in its manifest) to the serving one.
     Promote(One),
     New(New),
     Build(Build),
@@ -112,7 +112,7 @@ impl PluginCommand {
             PluginCommand::History(one) => {
                 let document = one.daemon.get(&[&one.name, "history"]).await?;
                 one.daemon.table(&document["records"], &RECORD)?;
-                if document["kept"] != "store" {
+                if document["durability"] != "store" {
                     eprintln!("these records are kept in memory for now; they end with the daemon");
                 }
                 Ok(())
@@ -284,9 +284,9 @@ fn cell(key: &str, value: &Value) -> String {
         (_, Value::Null) => "-".into(),
         // How fetching goes, or why it does not.
         ("source", Value::Object(source)) => {
-            let trouble = source.get("trouble").and_then(Value::as_str);
+            let error = source.get("error").and_then(Value::as_str);
             let state = source.get("state").and_then(Value::as_str);
-            trouble.or(state).unwrap_or("-").to_owned()
+            error.or(state).unwrap_or("-").to_owned()
         }
         ("at" | "since" | "admitted_at", Value::Number(seconds)) => seconds
             .as_i64()

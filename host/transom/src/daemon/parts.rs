@@ -226,7 +226,7 @@ pub(super) fn plugins_config(
         reserved,
         store: ground.map(|ground| ground.store.clone()),
         prefix: ground.map_or_else(String::new, |ground| ground.own.clone()),
-        uses: transom_plugins::Uses {
+        bindings: transom_plugins::Bindings {
             matcher: uses.matcher,
             filter: uses.filter,
             bootstrap: uses.bootstrap,

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
-use transom_plugins::matcher::Condition;
+use transom_plugins::matcher::Constraint;
 use transom_web::{ApiError, Json};
 
 use super::{Api, plain};
@@ -40,7 +40,7 @@ async fn check_conditions(api: &Api, request: &Request) -> Result<(), ApiError> 
         return Ok(());
     }
     let own = request.spec.attributes.len();
-    let conditions: Vec<Condition> = texts.iter().cloned().map(Condition::Expression).collect();
+    let conditions: Vec<Constraint> = texts.iter().cloned().map(Constraint::Expression).collect();
     let errors = match api.0.matcher.check(&conditions).await {
         Ok(errors) => errors,
         Err(error) => {
@@ -50,7 +50,7 @@ async fn check_conditions(api: &Api, request: &Request) -> Result<(), ApiError> 
     };
     let mut problems = Problems::default();
     for error in errors {
-        let index = error.condition as usize;
+        let index = error.constraint as usize;
         if index < own {
             problems.add(format!("/attributes({index})"), error.message);
         } else {

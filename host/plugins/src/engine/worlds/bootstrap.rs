@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::common;
 use crate::{
     engine::{
-        Live, World,
+        Instance, World,
         bindings::bootstrap::{BootstrapHandler, BootstrapHandlerPre},
         convert::bootstrap as convert,
         guest::Guest,
-        live::Reply,
+        instance::Reply,
     },
     error::CallError,
     fault::Fault,
@@ -18,7 +18,7 @@ use crate::{
 
 pub(crate) struct Bootstrap;
 
-pub(crate) struct Job {
+pub(crate) struct Call {
     pub(crate) context: Context,
     pub(crate) script: Vec<u8>,
     pub(crate) reply: Reply<Result<Prepared, Refusal>>,
@@ -27,27 +27,27 @@ pub(crate) struct Job {
 impl World for Bootstrap {
     type Pre = BootstrapHandlerPre<Guest>;
     type Bindings = BootstrapHandler;
-    type Held = ();
+    type Resources = ();
     type Shared = ();
-    type Job = Job;
+    type Call = Call;
 
     common!(BootstrapHandlerPre, transom_plugin_about);
 
-    async fn run(live: &mut Live<Self>, _shared: &Arc<()>, job: Job) -> Result<(), Fault> {
-        let context = convert::context(job.context);
-        let allowance = live.allowance();
-        let handler = live.bindings.transom_bootstrap_bootstrap();
-        let call = handler.call_prepare(&mut live.store, &context, &job.script);
-        let result = live.gate.run(allowance, call).await;
+    async fn run(instance: &mut Instance<Self>, _shared: &Arc<()>, call: Call) -> Result<(), Fault> {
+        let context = convert::context(call.context);
+        let allowance = instance.allowance();
+        let handler = instance.bindings.transom_bootstrap_bootstrap();
+        let prepare = handler.call_prepare(&mut instance.store, &context, &call.script);
+        let result = instance.meter.run(allowance, prepare).await;
         let prepared = result.map(|it| it.map(convert::prepared).map_err(|it| convert::refusal(&it)));
-        live.answer_or_refuse(job.reply, prepared, Result::is_err)
+        instance.answer_or_refuse(call.reply, prepared, Result::is_err)
     }
 
-    async fn tidy(_live: &mut Live<Self>, _shared: &()) -> Result<(), Fault> {
+    async fn drop_orphans(_instance: &mut Instance<Self>, _shared: &()) -> Result<(), Fault> {
         Ok(())
     }
 
-    fn refuse(job: Job, error: CallError) {
-        drop(job.reply.send(Err(error)));
+    fn refuse(call: Call, error: CallError) {
+        drop(call.reply.send(Err(error)));
     }
 }

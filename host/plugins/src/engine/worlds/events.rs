@@ -6,16 +6,16 @@ use wasmtime::component::ResourceAny;
 
 use super::{
     common,
-    held::{self, Resources},
+    guest_resources::{self, GuestResources},
     is_object,
 };
 use crate::{
     engine::{
-        Live, World,
+        Instance, World,
         bindings::events::{EventFilter, EventFilterPre},
         convert::events as convert,
         guest::Guest,
-        live::Reply,
+        instance::Reply,
     },
     error::CallError,
     fault::Fault,
@@ -27,19 +27,19 @@ pub(crate) struct Filter;
 
 /// A query that at least one view is held of. Instances open it when first asked, and free it when the last view is dropped.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct SharedQuery {
     pub(crate) id: u64,
     pub(crate) query: Query,
 }
 
 /// A refusal of the query comes back as `Err(text)` inside the answer: the instance is fine.
-pub(crate) enum Job {
+pub(crate) enum Call {
     Open {
-        view: Arc<Opened>,
+        view: Arc<SharedQuery>,
         reply: Reply<Result<(), String>>,
     },
     Decide {
-        view: Arc<Opened>,
+        view: Arc<SharedQuery>,
         events: Arc<[Event]>,
         reply: Reply<Result<Vec<Decision>, String>>,
     },
@@ -48,69 +48,75 @@ pub(crate) enum Job {
 impl World for Filter {
     type Pre = EventFilterPre<Guest>;
     type Bindings = EventFilter;
-    type Held = Resources<Opened>;
+    type Resources = GuestResources<SharedQuery>;
     type Shared = ();
-    type Job = Job;
+    type Call = Call;
 
     common!(EventFilterPre, transom_plugin_about);
 
-    async fn run(live: &mut Live<Self>, _shared: &Arc<()>, job: Job) -> Result<(), Fault> {
-        match job {
-            Job::Open { view, reply } => {
-                let opened = open(live, &view).await.map(|opened| opened.map(|_| ()));
-                live.answer_or_refuse(reply, opened, Result::is_err)
+    async fn run(instance: &mut Instance<Self>, _shared: &Arc<()>, call: Call) -> Result<(), Fault> {
+        match call {
+            Call::Open { view, reply } => {
+                let opened = open(instance, &view).await.map(|opened| opened.map(|_| ()));
+                instance.answer_or_refuse(reply, opened, Result::is_err)
             }
-            Job::Decide { view, events, reply } => {
-                let decisions = decide(live, &view, &events).await;
-                live.answer_or_refuse(reply, decisions, Result::is_err)
+            Call::Decide { view, events, reply } => {
+                let decisions = decide(instance, &view, &events).await;
+                instance.answer_or_refuse(reply, decisions, Result::is_err)
             }
         }
     }
 
-    async fn tidy(live: &mut Live<Self>, _shared: &()) -> Result<(), Fault> {
-        held::tidy(live).await
+    async fn drop_orphans(instance: &mut Instance<Self>, _shared: &()) -> Result<(), Fault> {
+        guest_resources::drop_orphans(instance).await
     }
 
-    fn refuse(job: Job, error: CallError) {
-        match job {
-            Job::Open { reply, .. } => drop(reply.send(Err(error))),
-            Job::Decide { reply, .. } => drop(reply.send(Err(error))),
+    fn refuse(call: Call, error: CallError) {
+        match call {
+            Call::Open { reply, .. } => drop(reply.send(Err(error))),
+            Call::Decide { reply, .. } => drop(reply.send(Err(error))),
         }
     }
 }
 
-async fn open(live: &mut Live<Filter>, view: &Arc<Opened>) -> Result<Result<ResourceAny, String>, Fault> {
-    if let Some((resource, ())) = live.held.get(view.id) {
+async fn open(
+    instance: &mut Instance<Filter>,
+    view: &Arc<SharedQuery>,
+) -> Result<Result<ResourceAny, String>, Fault> {
+    if let Some((resource, ())) = instance.resources.get(view.id) {
         return Ok(Ok(resource));
     }
     let query = convert::query(&view.query);
-    let allowance = live.allowance();
-    let views = live.bindings.transom_events_filter().view();
-    let opened = live
-        .gate
-        .run(allowance, views.call_open(&mut live.store, &query))
+    let allowance = instance.allowance();
+    let views = instance.bindings.transom_events_filter().view();
+    let opened = instance
+        .meter
+        .run(allowance, views.call_open(&mut instance.store, &query))
         .await?;
     if let Ok(resource) = opened {
-        live.held.put(view.id, view, resource, ());
+        instance.resources.put(view.id, view, resource, ());
     }
     Ok(opened.map_err(|refusal| one_line(&refusal)))
 }
 
 async fn decide(
-    live: &mut Live<Filter>,
-    view: &Arc<Opened>,
+    instance: &mut Instance<Filter>,
+    view: &Arc<SharedQuery>,
     events: &[Event],
 ) -> Result<Result<Vec<Decision>, String>, Fault> {
-    let resource = match open(live, view).await? {
+    let resource = match open(instance, view).await? {
         Ok(resource) => resource,
         Err(refusal) => return Ok(Err(refusal)),
     };
     let events: Vec<_> = events.iter().map(convert::event).collect();
-    let allowance = live.allowance();
-    let views = live.bindings.transom_events_filter().view();
-    let decisions = live
-        .gate
-        .run(allowance, views.call_decide(&mut live.store, resource, &events))
+    let allowance = instance.allowance();
+    let views = instance.bindings.transom_events_filter().view();
+    let decisions = instance
+        .meter
+        .run(
+            allowance,
+            views.call_decide(&mut instance.store, resource, &events),
+        )
         .await?;
     if decisions.len() != events.len() {
         return Err(Fault::Malformed(format!(

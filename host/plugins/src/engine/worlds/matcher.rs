@@ -1,4 +1,4 @@
-//! World `attribute-matcher`: fleets are loaded when first asked about and kept up to date with what changed.
+//! World `attribute-matcher`: agent sets are loaded when first asked about and kept up to date with what changed.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -6,21 +6,21 @@ use wasmtime::component::ResourceAny;
 
 use super::{
     common,
-    held::{self, Resources},
+    guest_resources::{self, GuestResources},
 };
 use crate::{
+    agent_mirror::{AgentMirror, Changes},
     engine::{
-        Live, World,
+        Instance, World,
         bindings::matcher::{AttributeMatcher, AttributeMatcherPre},
         convert::matcher as convert,
         guest::Guest,
-        live::Reply,
+        instance::Reply,
     },
     error::CallError,
     fault::Fault,
-    fleet_copy::{Changes, FleetCopy},
     text::one_line,
-    types::matcher::{Agent, Candidate, Condition, ConditionError, Task, Verdict},
+    types::matcher::{Agent, Candidate, Constraint, ConstraintError, Task, Verdict},
 };
 
 /// Agents handed over in one call, so that loading a large cluster is many short calls.
@@ -28,20 +28,20 @@ const AGENTS_PER_CALL: usize = 500;
 
 pub(crate) struct Matcher;
 
-/// A question about one task, on the agents of `fleet`.
+/// A question about one task, on the agents of `agent_set`.
 #[derive(Clone)]
 pub(crate) struct Question {
-    pub(crate) fleet: Arc<FleetCopy>,
+    pub(crate) agent_set: Arc<AgentMirror>,
     pub(crate) task: Task,
     pub(crate) candidates: Vec<Candidate>,
 }
 
-pub(crate) enum Job {
-    Check {
-        conditions: Vec<Condition>,
-        reply: Reply<Vec<ConditionError>>,
+pub(crate) enum Call {
+    Validate {
+        constraints: Vec<Constraint>,
+        reply: Reply<Vec<ConstraintError>>,
     },
-    Judge {
+    Evaluate {
         question: Question,
         reply: Reply<Vec<Verdict>>,
     },
@@ -56,177 +56,180 @@ impl World for Matcher {
     type Pre = AttributeMatcherPre<Guest>;
     type Bindings = AttributeMatcher;
     /// With the revision of the host's copy when it was last handed over.
-    type Held = Resources<FleetCopy, u64>;
+    type Resources = GuestResources<AgentMirror, u64>;
     type Shared = ();
-    type Job = Job;
+    type Call = Call;
 
     common!(AttributeMatcherPre, transom_plugin_about);
 
-    async fn run(live: &mut Live<Self>, _shared: &Arc<()>, job: Job) -> Result<(), Fault> {
-        match job {
-            Job::Check { conditions, reply } => {
-                let errors = check(live, conditions).await;
-                live.answer(reply, errors)
+    async fn run(instance: &mut Instance<Self>, _shared: &Arc<()>, call: Call) -> Result<(), Fault> {
+        match call {
+            Call::Validate { constraints, reply } => {
+                let errors = validate(instance, constraints).await;
+                instance.answer(reply, errors)
             }
-            Job::Judge { question, reply } => {
-                let verdicts = judge(live, question).await;
-                live.answer(reply, verdicts)
+            Call::Evaluate { question, reply } => {
+                let verdicts = evaluate(instance, question).await;
+                instance.answer(reply, verdicts)
             }
-            Job::Place {
+            Call::Place {
                 question,
                 count,
                 reply,
             } => {
-                let chosen = place(live, question, count).await;
-                live.answer(reply, chosen)
+                let chosen = place(instance, question, count).await;
+                instance.answer(reply, chosen)
             }
         }
     }
 
-    async fn tidy(live: &mut Live<Self>, _shared: &()) -> Result<(), Fault> {
-        held::tidy(live).await
+    async fn drop_orphans(instance: &mut Instance<Self>, _shared: &()) -> Result<(), Fault> {
+        guest_resources::drop_orphans(instance).await
     }
 
-    fn refuse(job: Job, error: CallError) {
-        match job {
-            Job::Check { reply, .. } => drop(reply.send(Err(error))),
-            Job::Judge { reply, .. } => drop(reply.send(Err(error))),
-            Job::Place { reply, .. } => drop(reply.send(Err(error))),
+    fn refuse(call: Call, error: CallError) {
+        match call {
+            Call::Validate { reply, .. } => drop(reply.send(Err(error))),
+            Call::Evaluate { reply, .. } => drop(reply.send(Err(error))),
+            Call::Place { reply, .. } => drop(reply.send(Err(error))),
         }
     }
 }
 
-async fn check(live: &mut Live<Matcher>, conditions: Vec<Condition>) -> Result<Vec<ConditionError>, Fault> {
-    let asked = conditions.len();
-    let conditions: Vec<_> = conditions.into_iter().map(convert::condition).collect();
-    let allowance = live.allowance();
-    let call = live
+async fn validate(
+    instance: &mut Instance<Matcher>,
+    constraints: Vec<Constraint>,
+) -> Result<Vec<ConstraintError>, Fault> {
+    let asked = constraints.len();
+    let constraints: Vec<_> = constraints.into_iter().map(convert::constraint).collect();
+    let allowance = instance.allowance();
+    let call = instance
         .bindings
         .transom_matcher_matcher()
-        .call_check(&mut live.store, &conditions);
-    let errors = live.gate.run(allowance, call).await?;
-    if let Some(beyond) = errors.iter().find(|error| error.condition as usize >= asked) {
+        .call_validate(&mut instance.store, &constraints);
+    let errors = instance.meter.run(allowance, call).await?;
+    if let Some(beyond) = errors.iter().find(|error| error.constraint as usize >= asked) {
         return Err(Fault::Malformed(format!(
-            "an error for condition {} of {asked}",
-            beyond.condition
+            "an error for constraint {} of {asked}",
+            beyond.constraint
         )));
     }
     Ok(errors
         .into_iter()
-        .map(|error| ConditionError {
-            condition: error.condition,
+        .map(|error| ConstraintError {
+            constraint: error.constraint,
             message: one_line(&error.message),
         })
         .collect())
 }
 
-async fn judge(live: &mut Live<Matcher>, question: Question) -> Result<Vec<Verdict>, Fault> {
-    let fleet = load(live, &question.fleet).await?;
-    let conditions = question.task.conditions.len();
+async fn evaluate(instance: &mut Instance<Matcher>, question: Question) -> Result<Vec<Verdict>, Fault> {
+    let agent_set = load(instance, &question.agent_set).await?;
+    let constraints = question.task.constraints.len();
     let (task, candidates) = (
         convert::task(question.task),
         convert::candidates(&question.candidates),
     );
-    let allowance = live.allowance();
-    let fleets = live.bindings.transom_matcher_matcher().fleet();
-    let call = fleets.call_judge(&mut live.store, fleet, &task, &candidates);
-    let verdicts = live.gate.run(allowance, call).await?;
+    let allowance = instance.allowance();
+    let agent_sets = instance.bindings.transom_matcher_matcher().agent_set();
+    let call = agent_sets.call_evaluate(&mut instance.store, agent_set, &task, &candidates);
+    let verdicts = instance.meter.run(allowance, call).await?;
     let verdicts: Vec<Verdict> = verdicts.into_iter().map(convert::verdict).collect();
-    check_verdicts(&verdicts, candidates.len(), conditions).map_err(Fault::Malformed)?;
+    check_verdicts(&verdicts, candidates.len(), constraints).map_err(Fault::Malformed)?;
     Ok(verdicts)
 }
 
-/// A verdict for each candidate; a refusal names a condition or, as the number of conditions, none of them.
-fn check_verdicts(verdicts: &[Verdict], candidates: usize, conditions: usize) -> Result<(), String> {
+/// A verdict for each candidate; a refusal names a constraint or, as the number of constraints, none of them.
+fn check_verdicts(verdicts: &[Verdict], candidates: usize, constraints: usize) -> Result<(), String> {
     if verdicts.len() != candidates {
         return Err(format!("{} verdicts on {candidates} candidates", verdicts.len()));
     }
     for verdict in verdicts {
         if let Verdict::Refused(index) = verdict
-            && *index as usize > conditions
+            && *index as usize > constraints
         {
-            return Err(format!("refused by condition {index} of {conditions}"));
+            return Err(format!("refused by constraint {index} of {constraints}"));
         }
     }
     Ok(())
 }
 
-async fn place(live: &mut Live<Matcher>, question: Question, count: u32) -> Result<Vec<u32>, Fault> {
-    let fleet = load(live, &question.fleet).await?;
+async fn place(instance: &mut Instance<Matcher>, question: Question, count: u32) -> Result<Vec<u32>, Fault> {
+    let agent_set = load(instance, &question.agent_set).await?;
     let (task, candidates) = (
         convert::task(question.task),
         convert::candidates(&question.candidates),
     );
-    let allowance = live.allowance();
-    let fleets = live.bindings.transom_matcher_matcher().fleet();
-    let call = fleets.call_place(&mut live.store, fleet, &task, &candidates, count);
-    let chosen = live.gate.run(allowance, call).await?;
+    let allowance = instance.allowance();
+    let agent_sets = instance.bindings.transom_matcher_matcher().agent_set();
+    let call = agent_sets.call_place(&mut instance.store, agent_set, &task, &candidates, count);
+    let chosen = instance.meter.run(allowance, call).await?;
     check_choice(&chosen, &question.candidates, count).map_err(Fault::Malformed)?;
     Ok(chosen)
 }
 
-/// A choice names candidates only, none beyond its room, and no more than were asked for.
+/// A choice names candidates only, none beyond its capacity, and no more than were asked for.
 fn check_choice(chosen: &[u32], candidates: &[Candidate], count: u32) -> Result<(), String> {
     if chosen.len() > count as usize {
         return Err(format!("{} places for {count} instances", chosen.len()));
     }
-    let mut room: HashMap<u32, u32> = HashMap::new();
+    let mut capacity: HashMap<u32, u32> = HashMap::new();
     for candidate in candidates {
-        *room.entry(candidate.agent).or_default() += candidate.room;
+        *capacity.entry(candidate.agent).or_default() += candidate.capacity;
     }
     for agent in chosen {
-        match room.get_mut(agent) {
+        match capacity.get_mut(agent) {
             None => return Err(format!("agent {agent} was chosen and is no candidate")),
-            Some(0) => return Err(format!("agent {agent} was chosen more often than it has room")),
+            Some(0) => return Err(format!("agent {agent} was chosen more often than its capacity")),
             Some(left) => *left -= 1,
         }
     }
     Ok(())
 }
 
-/// The guest's fleet, brought up to the host's copy.
-async fn load(live: &mut Live<Matcher>, copy: &Arc<FleetCopy>) -> Result<ResourceAny, Fault> {
-    let known = live.held.get(copy.id()).map(|(_, revision)| revision);
+/// The guest's agent set, brought up to the host's copy.
+async fn load(instance: &mut Instance<Matcher>, copy: &Arc<AgentMirror>) -> Result<ResourceAny, Fault> {
+    let known = instance.resources.get(copy.id()).map(|(_, revision)| revision);
     let (revision, news) = copy.changes_since(known);
     let (changed, gone) = match news {
         Changes::Since { changed, gone } => (changed, gone),
         Changes::Everything(agents) => {
-            if let Some(resource) = live.held.take(copy.id()) {
-                live.free(resource).await?;
+            if let Some(resource) = instance.resources.take(copy.id()) {
+                instance.free(resource).await?;
             }
             (agents, Vec::new())
         }
     };
-    let resource = if let Some((resource, _)) = live.held.get(copy.id()) {
+    let resource = if let Some((resource, _)) = instance.resources.get(copy.id()) {
         resource
     } else {
-        let allowance = live.allowance();
-        let fleets = live.bindings.transom_matcher_matcher().fleet();
-        let call = fleets.call_constructor(&mut live.store, copy.home_region());
-        live.gate.run(allowance, call).await?
+        let allowance = instance.allowance();
+        let agent_sets = instance.bindings.transom_matcher_matcher().agent_set();
+        let call = agent_sets.call_constructor(&mut instance.store, copy.home_region());
+        instance.meter.run(allowance, call).await?
     };
     // Until all of it is handed over the guest's copy is at no revision; a fault throws it away with the instance.
-    live.held.put(copy.id(), copy, resource, revision);
+    instance.resources.put(copy.id(), copy, resource, revision);
     for gone in gone.chunks(AGENTS_PER_CALL * 10) {
-        update(live, resource, &[], gone).await?;
+        update(instance, resource, &[], gone).await?;
     }
     for changed in changed.chunks(AGENTS_PER_CALL) {
-        update(live, resource, changed, &[]).await?;
+        update(instance, resource, changed, &[]).await?;
     }
     Ok(resource)
 }
 
 async fn update(
-    live: &mut Live<Matcher>,
-    fleet: ResourceAny,
+    instance: &mut Instance<Matcher>,
+    agent_set: ResourceAny,
     changed: &[Arc<Agent>],
     gone: &[u32],
 ) -> Result<(), Fault> {
     let changed: Vec<_> = changed.iter().map(|agent| convert::agent(agent)).collect();
-    let allowance = live.allowance();
-    let fleets = live.bindings.transom_matcher_matcher().fleet();
-    let call = fleets.call_update(&mut live.store, fleet, &changed, gone);
-    live.gate.run(allowance, call).await
+    let allowance = instance.allowance();
+    let agent_sets = instance.bindings.transom_matcher_matcher().agent_set();
+    let call = agent_sets.call_update(&mut instance.store, agent_set, &changed, gone);
+    instance.meter.run(allowance, call).await
 }
 
 #[cfg(test)]
@@ -236,7 +239,7 @@ mod tests {
     #[test]
     fn verdicts() {
         use Verdict::{Fits, Refused};
-        for (verdicts, conditions, fine) in [
+        for (verdicts, constraints, fine) in [
             (&[Fits, Refused(0)][..], 1, true),
             // By a rule of the matcher's own.
             (&[Fits, Refused(1)], 1, true),
@@ -247,16 +250,25 @@ mod tests {
             (&[Fits, Fits, Fits], 1, false),
         ] {
             assert_eq!(
-                check_verdicts(verdicts, 2, conditions).is_ok(),
+                check_verdicts(verdicts, 2, constraints).is_ok(),
                 fine,
-                "{verdicts:?} under {conditions} conditions"
+                "{verdicts:?} under {constraints} constraints"
             );
         }
     }
 
     #[test]
     fn choices() {
-        let candidates = [Candidate { agent: 1, room: 2 }, Candidate { agent: 7, room: 1 }];
+        let candidates = [
+            Candidate {
+                agent: 1,
+                capacity: 2,
+            },
+            Candidate {
+                agent: 7,
+                capacity: 1,
+            },
+        ];
         for (chosen, count, fine) in [
             (&[][..], 3, true),
             (&[1, 7, 1], 3, true),

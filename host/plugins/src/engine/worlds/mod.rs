@@ -2,7 +2,7 @@
 
 pub(crate) mod bootstrap;
 pub(crate) mod events;
-mod held;
+mod guest_resources;
 pub(crate) mod matcher;
 pub(crate) mod probe;
 

@@ -13,12 +13,12 @@ use wasmtime::component::ResourceAny;
 use super::{common, is_object};
 use crate::{
     engine::{
-        Live, World,
+        Instance, World,
         bindings::probe::{CheckProbe, CheckProbePre},
+        call_meter::Allowance,
         convert::probe as convert,
-        gate::Allowance,
         guest::Guest,
-        live::{Reply, Said},
+        instance::{Reply, Said},
     },
     error::CallError,
     fault::Fault,
@@ -31,12 +31,12 @@ use crate::{
 pub(crate) struct Probe;
 
 /// `until`: when nobody waits for the attempt any more; none where somebody always does.
-pub(crate) enum Job {
+pub(crate) enum Call {
     /// Begins an attempt and asks for its first step.
     Begin {
         request: Arc<Request>,
         until: Option<Instant>,
-        reply: Reply<(Lease, Step)>,
+        reply: Reply<(AttemptHandle, Step)>,
     },
     /// Hands over what came of a step and asks for the next.
     Next {
@@ -64,12 +64,12 @@ pub(crate) struct Key {
 }
 
 /// Holds an attempt's guest resource; dropping it frees that before the instance's next call.
-pub(crate) struct Lease {
+pub(crate) struct AttemptHandle {
     pub(crate) key: Key,
     released: Arc<Released>,
 }
 
-impl Drop for Lease {
+impl Drop for AttemptHandle {
     fn drop(&mut self) {
         self.released
             .0
@@ -84,7 +84,7 @@ impl Drop for Lease {
 pub(crate) struct Released(Mutex<Vec<Key>>);
 
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct Attempts {
     attempts: HashMap<u64, ResourceAny>,
     next: u64,
 }
@@ -92,33 +92,33 @@ pub(crate) struct Held {
 impl World for Probe {
     type Pre = CheckProbePre<Guest>;
     type Bindings = CheckProbe;
-    type Held = Held;
+    type Resources = Attempts;
     type Shared = Released;
-    type Job = Job;
+    type Call = Call;
 
     common!(CheckProbePre, transom_plugin_about);
 
-    async fn run(live: &mut Live<Self>, shared: &Arc<Released>, job: Job) -> Result<(), Fault> {
-        match job {
-            Job::Begin {
+    async fn run(instance: &mut Instance<Self>, shared: &Arc<Released>, call: Call) -> Result<(), Fault> {
+        match call {
+            Call::Begin {
                 request,
                 until,
                 reply,
             } => {
-                let begun = begin(live, shared, &request, until).await;
-                live.answer_as(reply, begun, |(_, step)| said(step))
+                let begun = begin(instance, shared, &request, until).await;
+                instance.answer_as(reply, begun, |(_, step)| said(step))
             }
-            Job::Next {
+            Call::Next {
                 key,
                 answer,
                 until,
                 reply,
             } => {
-                let Some(attempt) = live.held.attempts.get(&key.attempt).copied() else {
-                    return live.answer(reply, Ok(Next::Lost));
+                let Some(attempt) = instance.resources.attempts.get(&key.attempt).copied() else {
+                    return instance.answer(reply, Ok(Next::Lost));
                 };
-                let step = next(live, attempt, Some(answer), until).await.map(Next::Step);
-                live.answer_as(reply, step, |it| match it {
+                let step = next(instance, attempt, Some(answer), until).await.map(Next::Step);
+                instance.answer_as(reply, step, |it| match it {
                     Next::Step(step) => said(step),
                     Next::Lost => Said::Answer,
                 })
@@ -126,8 +126,8 @@ impl World for Probe {
         }
     }
 
-    async fn tidy(live: &mut Live<Self>, shared: &Released) -> Result<(), Fault> {
-        let serial = live.serial();
+    async fn drop_orphans(instance: &mut Instance<Self>, shared: &Released) -> Result<(), Fault> {
+        let serial = instance.serial();
         let mine: Vec<Key> = {
             let mut released = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
             let (mine, others) = released.drain(..).partition(|key| key.instance == serial);
@@ -137,81 +137,82 @@ impl World for Probe {
             mine
         };
         for key in mine {
-            if let Some(attempt) = live.held.attempts.remove(&key.attempt) {
-                live.free(attempt)
+            if let Some(attempt) = instance.resources.attempts.remove(&key.attempt) {
+                instance
+                    .free(attempt)
                     .await
-                    .inspect_err(|fault| live.meta.count(fault))?;
+                    .inspect_err(|fault| instance.context.count(fault))?;
             }
         }
         Ok(())
     }
 
-    fn refuse(job: Job, error: CallError) {
-        match job {
-            Job::Begin { reply, .. } => drop(reply.send(Err(error))),
-            Job::Next { reply, .. } => drop(reply.send(Err(error))),
+    fn refuse(call: Call, error: CallError) {
+        match call {
+            Call::Begin { reply, .. } => drop(reply.send(Err(error))),
+            Call::Next { reply, .. } => drop(reply.send(Err(error))),
         }
     }
 
-    fn bound_to(job: &Job) -> Option<u64> {
-        match job {
-            Job::Begin { .. } => None,
-            Job::Next { key, .. } => Some(key.instance),
+    fn bound_to(call: &Call) -> Option<u64> {
+        match call {
+            Call::Begin { .. } => None,
+            Call::Next { key, .. } => Some(key.instance),
         }
     }
 
-    fn lost(job: Job) {
-        match job {
-            Job::Begin { reply, .. } => drop(reply.send(Err(CallError::Stopped))),
-            Job::Next { reply, .. } => drop(reply.send(Ok(Next::Lost))),
+    fn lost(call: Call) {
+        match call {
+            Call::Begin { reply, .. } => drop(reply.send(Err(CallError::Stopped))),
+            Call::Next { reply, .. } => drop(reply.send(Ok(Next::Lost))),
         }
     }
 
-    fn occupied(held: &Held) -> bool {
-        !held.attempts.is_empty()
+    fn has_open_resources(attempts: &Attempts) -> bool {
+        !attempts.attempts.is_empty()
     }
 }
 
 async fn begin(
-    live: &mut Live<Probe>,
+    instance: &mut Instance<Probe>,
     released: &Arc<Released>,
     request: &Request,
     until: Option<Instant>,
-) -> Result<(Lease, Step), Fault> {
-    let allowance = allowance(live, until);
+) -> Result<(AttemptHandle, Step), Fault> {
+    let allowance = allowance(instance, until);
     let request = convert::request(request);
-    let attempts = live.bindings.transom_probe_probe().attempt();
-    let call = attempts.call_constructor(&mut live.store, &request);
-    let attempt = live.gate.run(allowance, call).await?;
-    live.held.next += 1;
+    let attempts = instance.bindings.transom_probe_probe().attempt();
+    let call = attempts.call_constructor(&mut instance.store, &request);
+    let attempt = instance.meter.run(allowance, call).await?;
+    instance.resources.next += 1;
     let key = Key {
-        instance: live.serial(),
-        attempt: live.held.next,
+        instance: instance.serial(),
+        attempt: instance.resources.next,
     };
-    live.held.attempts.insert(key.attempt, attempt);
-    let lease = Lease {
+    instance.resources.attempts.insert(key.attempt, attempt);
+    let handle = AttemptHandle {
         key,
         released: Arc::clone(released),
     };
-    let step = next(live, attempt, None, until).await?;
-    Ok((lease, step))
+    let step = next(instance, attempt, None, until).await?;
+    Ok((handle, step))
 }
 
 async fn next(
-    live: &mut Live<Probe>,
+    instance: &mut Instance<Probe>,
     attempt: ResourceAny,
     answer: Option<Answer>,
     until: Option<Instant>,
 ) -> Result<Step, Fault> {
-    let allowance = allowance(live, until);
+    let allowance = allowance(instance, until);
     let answer = answer.map(convert::answer);
-    let attempts = live.bindings.transom_probe_probe().attempt();
-    let call = attempts.call_next(&mut live.store, attempt, answer.as_ref());
-    let step = live.gate.run(allowance, call).await.map(convert::step)?;
+    let attempts = instance.bindings.transom_probe_probe().attempt();
+    let call = attempts.call_next(&mut instance.store, attempt, answer.as_ref());
+    let step = instance.meter.run(allowance, call).await.map(convert::step)?;
     match &step {
         // Before anything else is done with it: it may have megabytes.
         Step::Done(Outcome::Custom(json)) if json.len() > MAX_OUTCOME => {
-            Ok(Step::Failed(too_large(&live.meta.name, json.len())))
+            Ok(Step::Failed(too_large(&instance.context.name, json.len())))
         }
         Step::Done(Outcome::Custom(json)) if !is_object(json) => Err(Fault::Malformed(
             "a custom outcome that is no JSON object".to_owned(),
@@ -238,8 +239,8 @@ fn too_large(plugin: &str, bytes: usize) -> Failure {
 const STATUSES: RangeInclusive<u16> = 100..=599;
 
 /// A call ends at the latest when its attempt is given up: one that never comes back is a fault then, whatever its own limit is.
-fn allowance(live: &mut Live<Probe>, until: Option<Instant>) -> Allowance {
-    let allowance = live.allowance();
+fn allowance(instance: &mut Instance<Probe>, until: Option<Instant>) -> Allowance {
+    let allowance = instance.allowance();
     let left = until.map(|until| until.saturating_duration_since(Instant::now()).max(LAST_WORD));
     Allowance {
         wall_clock: left.map_or(allowance.wall_clock, |left| left.min(allowance.wall_clock)),

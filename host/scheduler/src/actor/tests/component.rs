@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::v1;
-use transom_plugins::matcher::Condition;
+use transom_plugins::matcher::Constraint;
 
 use super::rig::Rig;
 use crate::matching::OpenOffer;
@@ -44,7 +44,7 @@ fn component(file: &str) -> PathBuf {
 }
 
 fn one_per_rack() -> Arc<RunSpec> {
-    let unique = Condition::Constraint {
+    let unique = Constraint::Field {
         field: "rack".to_owned(),
         operator: "UNIQUE".to_owned(),
         operand: None,
@@ -135,7 +135,7 @@ async fn instances_of_a_lost_agent_find_places_on_the_others() {
         .unwrap();
     let mut rig = Rig::with_matchers(Box::new(PluginMatchers::new(plugins.clone()))).await;
     assert_eq!(rig.heard().await, "registered F-1");
-    let spread = Condition::Constraint {
+    let spread = Constraint::Field {
         field: "rack".to_owned(),
         operator: "GROUP_BY".to_owned(),
         operand: None,
@@ -203,7 +203,7 @@ async fn an_agent_outside_the_home_region_is_explained_by_no_condition() {
         base: Duration::ZERO,
         max: Duration::ZERO,
     };
-    let fleet = plugins.fleet(Some("home".to_owned()));
+    let fleet = plugins.agent_set(Some("home".to_owned()));
     let mut matcher = MatcherClient::new(Box::new(fleet), backoff, Counter::default());
     let (changed, gone) = agents.take_changes();
     matcher.update(changed, gone);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use jiff::{Timestamp, ToSpan};
 use serde_json::Value;
 use transom_cluster::scheduler::Event as ClusterEvent;
-use transom_plugins::matcher::Condition;
+use transom_plugins::matcher::Constraint;
 
 use super::super::QUEUE;
 use super::rig::Rig;
@@ -105,7 +105,7 @@ async fn many_tasks_per_offer_and_offers_per_round() {
 async fn a_refused_agent_is_explained_by_its_condition() {
     let rig = registered().await;
     rig.script.refuses.lock().unwrap().insert("a1".to_owned());
-    let conditions = ["gpu:true", "ssd:true"].map(|text| Condition::Expression(text.to_owned()));
+    let conditions = ["gpu:true", "ssd:true"].map(|text| Constraint::Expression(text.to_owned()));
     let conditioned = RunSpec {
         constraints: conditions.to_vec(),
         ..spec("/app")

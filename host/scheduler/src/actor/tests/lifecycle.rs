@@ -129,7 +129,7 @@ impl Rig {
     fn asked(&self) -> (Vec<String>, Vec<String>, Vec<String>) {
         let (task, fleet) = self.script.asked.lock().unwrap().clone().unwrap();
         let id = |handle: &u32| fleet[handle].id.clone();
-        let ending = task.extra.iter().find(|(name, _)| name == Task::ENDING);
+        let ending = task.extensions.iter().find(|(name, _)| name == Task::ENDING);
         let ending = ending.map_or("", |(_, handles)| handles.as_str());
         (
             fleet.values().map(|agent| agent.id.clone()).collect(),

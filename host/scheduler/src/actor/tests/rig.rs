@@ -54,7 +54,7 @@ struct ScriptedHost(Arc<Script>);
 
 #[async_trait]
 impl MatcherHost for ScriptedHost {
-    fn fleet(&self, _home_region: Option<String>) -> Box<dyn Matcher> {
+    fn agent_set(&self, _home_region: Option<String>) -> Box<dyn Matcher> {
         Box::new(Scripted {
             script: Arc::clone(&self.0),
             fleet: BTreeMap::new(),
@@ -93,7 +93,7 @@ impl Matcher for Scripted {
         }
     }
 
-    async fn judge(&mut self, _: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
+    async fn evaluate(&mut self, _: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
         self.available()?;
         let verdict = |candidate: &Candidate| {
             if self.refuses(*candidate) {
@@ -115,7 +115,8 @@ impl Matcher for Scripted {
         tokio::time::sleep(Duration::from_millis(self.script.takes.load(Ordering::SeqCst))).await;
         self.available()?;
         let fit = candidates.iter().filter(|candidate| !self.refuses(**candidate));
-        let room = fit.flat_map(|candidate| std::iter::repeat_n(candidate.agent, candidate.room as usize));
+        let room =
+            fit.flat_map(|candidate| std::iter::repeat_n(candidate.agent, candidate.capacity as usize));
         Ok(room.take(count as usize).collect())
     }
 }

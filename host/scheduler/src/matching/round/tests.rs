@@ -38,23 +38,23 @@ fn class(agent: u32) -> u32 {
 }
 
 /// The conditions that the rules know: an agent of class 1, a class with nothing of ours, a host with nothing of ours.
-fn conditions(rng: &mut StdRng) -> Vec<Condition> {
-    let all = ["class-1", "class-unique", "host-unique"].map(|text| Condition::Expression(text.to_owned()));
+fn conditions(rng: &mut StdRng) -> Vec<Constraint> {
+    let all = ["class-1", "class-unique", "host-unique"].map(|text| Constraint::Expression(text.to_owned()));
     all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect()
 }
 
 fn rule(task: &Task, placed: &[u32], agent: u32) -> Verdict {
     if agent == 5 {
-        return Verdict::Refused(task.conditions.len() as u32);
+        return Verdict::Refused(task.constraints.len() as u32);
     }
-    let passes = |condition: &Condition| match condition {
-        Condition::Expression(text) if text == "class-1" => class(agent) == 1,
-        Condition::Expression(text) if text == "class-unique" => {
+    let passes = |condition: &Constraint| match condition {
+        Constraint::Expression(text) if text == "class-1" => class(agent) == 1,
+        Constraint::Expression(text) if text == "class-unique" => {
             placed.iter().all(|placed| class(*placed) != class(agent))
         }
         _ => !placed.contains(&agent),
     };
-    let refused = task.conditions.iter().position(|condition| !passes(condition));
+    let refused = task.constraints.iter().position(|condition| !passes(condition));
     refused.map_or(Verdict::Fits, |index| Verdict::Refused(index as u32))
 }
 
@@ -62,7 +62,7 @@ fn rule(task: &Task, placed: &[u32], agent: u32) -> Verdict {
 impl Matcher for Classes {
     fn update(&mut self, _changed: Vec<Agent>, _gone: Vec<u32>) {}
 
-    async fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
+    async fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
         let verdict = |candidate: &Candidate| rule(task, &task.placed, candidate.agent);
         let mut log = self.log.lock().unwrap();
         log.candidates += candidates.len();
@@ -87,7 +87,7 @@ impl Matcher for Classes {
                     .count()
             };
             let fits = left.iter_mut().filter(|candidate| {
-                candidate.room > 0 && rule(task, &placed, candidate.agent) == Verdict::Fits
+                candidate.capacity > 0 && rule(task, &placed, candidate.agent) == Verdict::Fits
             });
             let next = if self.spreads {
                 fits.min_by_key(|candidate| load(candidate.agent))
@@ -95,7 +95,7 @@ impl Matcher for Classes {
                 fits.into_iter().next()
             };
             let Some(next) = next else { break };
-            next.room -= 1;
+            next.capacity -= 1;
             placed.push(next.agent);
         }
         Ok(placed.split_off(before))
@@ -308,7 +308,7 @@ async fn run_specs_with_equal_conditions_share_what_was_refused() {
     let mut queue = Queue::default();
     for n in 0..10 {
         let conditioned = RunSpec {
-            constraints: vec![Condition::Expression("class-1".to_owned())],
+            constraints: vec![Constraint::Expression("class-1".to_owned())],
             ..spec(&format!("/{n}"))
         };
         queue.push(
@@ -341,7 +341,7 @@ async fn run_specs_with_equal_conditions_share_what_was_refused() {
 async fn a_refusal_by_no_condition_is_told_apart() {
     let mut queue = Queue::default();
     let conditioned = RunSpec {
-        constraints: vec![Condition::Expression("class-1".to_owned())],
+        constraints: vec![Constraint::Expression("class-1".to_owned())],
         ..spec("/app")
     };
     queue.push(wanted("t", &Arc::new(conditioned)), Timestamp::UNIX_EPOCH);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use transom_plugins::workbench::{Figures, Workbench};
+use transom_plugins::workbench::{BenchResult, Workbench};
 
 use super::work::{Component, bytes, cases, micros};
 use crate::output::{self, Output};
@@ -46,7 +46,7 @@ const COLUMNS: [&str; 9] = [
     "case", "runs/s", "calls/s", "p50", "p90", "p99", "max", "cpu/call", "memory",
 ];
 
-fn row(it: &Figures) -> Vec<String> {
+fn row(it: &BenchResult) -> Vec<String> {
     vec![
         it.name.clone(),
         format!("{:.0}", it.runs_per_second),

@@ -52,7 +52,7 @@ impl Check {
 
 /// The facts, the stages beside them, and why it would be refused.
 fn document(examination: &Examination) -> anyhow::Result<Value> {
-    let mut document = serde_json::to_value(&examination.facts)?;
+    let mut document = serde_json::to_value(&examination.component)?;
     if document.is_null() {
         document = json!({});
     }
@@ -69,7 +69,7 @@ fn rows(examination: &Examination) -> Vec<Vec<String>> {
         vec![stage.to_owned(), verdict.to_owned(), it.detail.clone()]
     });
     let mut rows: Vec<_> = stages.collect();
-    if let Some(facts) = &examination.facts {
+    if let Some(facts) = &examination.component {
         for (name, document) in [("grants", &facts.grants), ("limits", &facts.limits)] {
             let mut found = Vec::new();
             flatten(name, document, &mut found);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use transom_plugins::workbench::{Cases, Work};
+use transom_plugins::workbench::{Cases, ComponentFiles};
 
 use crate::exit::Misconfigured;
 
@@ -20,11 +20,11 @@ pub(super) struct Component {
 }
 
 impl Component {
-    pub(super) fn read(&self) -> anyhow::Result<Work> {
+    pub(super) fn read(&self) -> anyhow::Result<ComponentFiles> {
         self.files().context(Misconfigured)
     }
 
-    fn files(&self) -> anyhow::Result<Work> {
+    fn files(&self) -> anyhow::Result<ComponentFiles> {
         let component =
             fs::read(&self.file).with_context(|| format!("cannot read {}", self.file.display()))?;
         let path = self
@@ -38,7 +38,7 @@ impl Component {
             )?;
         let name = self.file.file_stem().unwrap_or_default().to_string_lossy();
         let signature = fs::read(self.file.with_extension("wasm.sig")).ok();
-        Ok(Work::new(&name, component, manifest).signed(signature))
+        Ok(ComponentFiles::new(&name, component, manifest).signed(signature))
     }
 }
 

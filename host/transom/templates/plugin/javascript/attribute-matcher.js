@@ -11,7 +11,7 @@ export const about = {
 };
 
 // The cluster's agents, loaded once and asked about many times.
-class Fleet {
+class AgentSet {
   constructor() {
     this.agents = new Map();
   }
@@ -24,48 +24,48 @@ class Fleet {
   }
 
   // For each candidate, in order, whether one more instance may go there.
-  judge(task, candidates) {
+  evaluate(task, candidates) {
     return candidates.map((it) => this.one(task, it));
   }
 
   // Takes them as the host prefers them: nothing here depends on what runs where already.
   place(task, candidates, count) {
     const fit = candidates.filter((it) => this.one(task, it).tag === "fits");
-    return fit.flatMap((it) => Array(Math.min(it.room, count)).fill(it.agent)).slice(0, count);
+    return fit.flatMap((it) => Array(Math.min(it.capacity, count)).fill(it.agent)).slice(0, count);
   }
 
   one(task, candidate) {
     const attributes = this.agents.get(candidate.agent) ?? new Map();
-    for (const [at, condition] of task.conditions.entries()) {
-      const wanted = understood(condition);
+    for (const [at, constraint] of task.constraints.entries()) {
+      const wanted = understood(constraint);
       if (wanted === undefined || attributes.get(wanted.field) !== wanted.operand) return { tag: "refused", val: at };
     }
     if (attributes.get("maintenance") === "true") {
-      // As many as there are conditions: none of them, a rule of this matcher's own.
-      return { tag: "refused", val: task.conditions.length };
+      // As many as there are constraints: none of them, a rule of this matcher's own.
+      return { tag: "refused", val: task.constraints.length };
     }
     return { tag: "fits" };
   }
 }
 
-// Field and operand of a condition; undefined: another kind of condition.
-function understood(condition) {
-  const { tag, val } = condition;
-  return tag === "constraint" && val.operator === "IS" && val.operand !== undefined ? val : undefined;
+// Field and operand of a constraint; undefined: another kind of constraint.
+function understood(constraint) {
+  const { tag, val } = constraint;
+  return tag === "field" && val.operator === "IS" && val.operand !== undefined ? val : undefined;
 }
 
-// An attribute's value as a condition writes it; undefined: it has several.
+// An attribute's value as a constraint writes it; undefined: it has several.
 function text(value) {
   return value.tag === "text" || value.tag === "scalar" ? String(value.val) : undefined;
 }
 
 export const matcher = {
-  Fleet,
+  AgentSet,
 
-  // Asked when a definition is posted: what is wrong with its conditions.
-  check(conditions) {
-    return conditions.flatMap((condition, at) =>
-      understood(condition) ? [] : [{ condition: at, message: 'expected ["attribute", "IS", "value"]' }],
+  // Asked when a definition is posted: what is wrong with its constraints.
+  validate(constraints) {
+    return constraints.flatMap((constraint, at) =>
+      understood(constraint) ? [] : [{ constraint: at, message: 'expected ["attribute", "IS", "value"]' }],
     );
   },
 };

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use transom_sdk::export_matcher;
 use transom_sdk::matcher::{
-    Agent, Candidate, Condition, ConditionError, Fleet, Matcher, Task, Value, Verdict,
+    Agent, Candidate, Constraint, ConstraintError, AgentSet, Matcher, Task, Value, Verdict,
 };
 
 /// The plugin. It takes no configuration.
@@ -17,21 +17,21 @@ pub struct Places;
 transom_sdk::plugin!(Places);
 
 impl Matcher for Places {
-    type Fleet = Agents;
+    type AgentSet = Agents;
 
-    /// Asked when a definition is posted: what is wrong with its conditions.
-    fn check(&self, conditions: &[Condition]) -> Vec<ConditionError> {
-        let wrong = |(at, condition): (u32, &Condition)| match condition {
-            Condition::Constraint(it) if it.operator == "IS" && it.operand.is_some() => None,
-            _ => Some(ConditionError {
-                condition: at,
+    /// Asked when a definition is posted: what is wrong with its constraints.
+    fn validate(&self, constraints: &[Constraint]) -> Vec<ConstraintError> {
+        let wrong = |(at, constraint): (u32, &Constraint)| match constraint {
+            Constraint::Field(it) if it.operator == "IS" && it.operand.is_some() => None,
+            _ => Some(ConstraintError {
+                constraint: at,
                 message: "expected [\"attribute\", \"IS\", \"value\"]".to_owned(),
             }),
         };
-        (0..).zip(conditions).filter_map(wrong).collect()
+        (0..).zip(constraints).filter_map(wrong).collect()
     }
 
-    fn fleet(self: Rc<Self>, _home_region: Option<String>) -> Agents {
+    fn agent_set(self: Rc<Self>, _home_region: Option<String>) -> Agents {
         Agents::default()
     }
 }
@@ -40,14 +40,14 @@ impl Matcher for Places {
 #[derive(Debug, Default)]
 pub struct Agents(HashMap<u32, Agent>);
 
-impl Fleet for Agents {
+impl AgentSet for Agents {
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
         self.0
             .extend(changed.into_iter().map(|agent| (agent.handle, agent)));
         self.0.retain(|handle, _| !gone.contains(handle));
     }
 
-    fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict> {
+    fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict> {
         candidates.iter().map(|it| self.one(task, it)).collect()
     }
 
@@ -56,7 +56,7 @@ impl Fleet for Agents {
         let fit = candidates
             .iter()
             .filter(|it| self.one(task, it) == Verdict::Fits);
-        let places = fit.flat_map(|it| (0..it.room).map(|_| it.agent));
+        let places = fit.flat_map(|it| (0..it.capacity).map(|_| it.agent));
         places.take(count as usize).collect()
     }
 }
@@ -72,16 +72,16 @@ impl Agents {
                 _ => None,
             }
         };
-        let refuses = |condition: &Condition| match condition {
-            Condition::Constraint(it) if it.operator == "IS" => attribute(&it.field) != it.operand,
+        let refuses = |constraint: &Constraint| match constraint {
+            Constraint::Field(it) if it.operator == "IS" => attribute(&it.field) != it.operand,
             _ => true,
         };
-        if let Some(at) = task.conditions.iter().position(refuses) {
+        if let Some(at) = task.constraints.iter().position(refuses) {
             return Verdict::Refused(at as u32);
         }
         if attribute("maintenance").as_deref() == Some("true") {
-            // As many as there are conditions: none of them, a rule of this matcher's own.
-            return Verdict::Refused(task.conditions.len() as u32);
+            // As many as there are constraints: none of them, a rule of this matcher's own.
+            return Verdict::Refused(task.constraints.len() as u32);
         }
         Verdict::Fits
     }
@@ -98,11 +98,11 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_told_when_it_is_posted() {
         let matcher = plugin::<Places>("{}").unwrap();
-        let errors = matcher.check(&[
+        let errors = matcher.validate(&[
             constraint("disk", "IS", Some("ssd")),
             constraint("rack", "NEAR", None),
         ]);
         assert_eq!(errors.len(), 1);
-        assert_eq!(errors[0].condition, 1);
+        assert_eq!(errors[0].constraint, 1);
     }
 }

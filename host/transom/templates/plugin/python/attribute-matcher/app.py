@@ -5,7 +5,7 @@ import json
 import matcher
 from componentize_py_types import Err
 from wit_world.exports import about
-from wit_world.exports.matcher import ConditionError
+from wit_world.exports.matcher import ConstraintError
 
 
 class About:
@@ -26,10 +26,10 @@ class About:
 
 
 class Matcher:
-    def check(self, conditions):
-        """Asked when a definition is posted: what is wrong with its conditions."""
+    def validate(self, constraints):
+        """Asked when a definition is posted: what is wrong with its constraints."""
         return [
-            ConditionError(at, 'expected ["attribute", "IS", "value"]')
-            for at, condition in enumerate(conditions)
-            if matcher.understood(condition) is None
+            ConstraintError(at, 'expected ["attribute", "IS", "value"]')
+            for at, constraint in enumerate(constraints)
+            if matcher.understood(constraint) is None
         ]

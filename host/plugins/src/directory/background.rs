@@ -2,25 +2,25 @@
 //! goes on with orders, with versions that fail and with other plugins meanwhile, and is told what came of it.
 //!
 //! A plugin has one admission under way at most. When its files change, or an operator goes back to an earlier version, what is under way is given
-//! up, compiling included, and nothing comes of it. So many are under way over all plugins as [`ADMISSIONS`] says; the others wait, and are
+//! up, compiling included, and nothing comes of it. So many are under way over all plugins as [`MAX_ADMISSIONS`] says; the others wait, and are
 //! read again when it is their turn. Returns that operators order wait for nobody, and compile in places of their own.
 
 use tokio::sync::oneshot;
 use tokio_util::sync::DropGuard;
 
-use super::{Directory, files::Fingerprint, life::Judged};
-use crate::{admission::Admitted, error::OrderError, origin::Origin, status::Change};
+use super::{Directory, files::Fingerprint, lifecycle::AdmissionResult};
+use crate::{admission::Admitted, error::CommandError, origin::Origin, status::Change};
 
 /// Admissions that are under way at once.
-pub(super) const ADMISSIONS: usize = 4;
+pub(super) const MAX_ADMISSIONS: usize = 4;
 
 /// Tells what is under way from what was before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ticket(u64);
+pub(super) struct TaskNumber(u64);
 
 /// What is under way; dropping it gives it up.
 pub(super) struct Task {
-    ticket: Ticket,
+    number: TaskNumber,
     _stop: DropGuard,
 }
 
@@ -34,11 +34,11 @@ pub(super) struct Admission {
 }
 
 /// An order to go back that is under way.
-pub(super) struct Return {
+pub(super) struct PendingRollback {
     pub(super) task: Task,
     pub(super) record: u64,
     pub(super) by: String,
-    pub(super) answer: oneshot::Sender<Result<Change, OrderError>>,
+    pub(super) answer: oneshot::Sender<Result<Change, CommandError>>,
     /// An admission was given up for it.
     pub(super) interrupted: bool,
 }
@@ -48,55 +48,59 @@ pub(super) struct Return {
     clippy::large_enum_variant,
     reason = "there are a few of these at a time, each moved once"
 )]
-pub(super) enum Came {
-    Judged(Judged),
-    Returned(Result<Admitted, OrderError>),
+pub(super) enum Completion {
+    AdmissionResult(AdmissionResult),
+    Returned(Result<Admitted, CommandError>),
 }
 
 /// Something ended, and what came of it; nothing where it was given up, or broke.
-pub(crate) struct Ended {
+pub(crate) struct FinishedTask {
     pub(super) name: String,
-    pub(super) ticket: Ticket,
-    pub(super) came: Option<Came>,
+    pub(super) number: TaskNumber,
+    pub(super) completion: Option<Completion>,
 }
 
 impl Task {
-    pub(super) fn is(&self, ticket: Ticket) -> bool {
-        self.ticket == ticket
+    pub(super) fn is(&self, number: TaskNumber) -> bool {
+        self.number == number
     }
 }
 
 impl Directory {
     /// Does this aside; how it ended is said by `self.tasks`.
-    pub(super) fn begin_aside(
+    pub(super) fn spawn_task(
         &mut self,
         name: &str,
-        work: impl Future<Output = Came> + Send + 'static,
+        work: impl Future<Output = Completion> + Send + 'static,
     ) -> Task {
-        self.tickets += 1;
-        let ticket = Ticket(self.tickets);
-        let around = self.around();
-        let token = around.token.child_token();
+        self.last_task += 1;
+        let number = TaskNumber(self.last_task);
+        let runtime = self.runtime();
+        let token = runtime.token.child_token();
         let stop = token.clone().drop_guard();
         let (tell, told) = oneshot::channel();
         // Guests are entered there.
-        around.lanes.spawn(&around.tracker, async move {
-            if let Some(came) = token.run_until_cancelled(work).await {
+        runtime.executor.spawn(&runtime.tracker, async move {
+            if let Some(completion) = token.run_until_cancelled(work).await {
                 // The directory may have ended.
-                drop(tell.send(came));
+                drop(tell.send(completion));
             }
         });
         let name = name.to_owned();
         self.tasks.spawn(async move {
-            let came = told.await.ok();
-            Ended { name, ticket, came }
+            let completion = told.await.ok();
+            FinishedTask {
+                name,
+                number,
+                completion,
+            }
         });
-        Task { ticket, _stop: stop }
+        Task { number, _stop: stop }
     }
 
     /// Whether one more admission may begin, or has to wait for its turn.
-    pub(super) fn has_room(&self) -> bool {
-        self.admissions.len() < ADMISSIONS
+    pub(super) fn has_capacity(&self) -> bool {
+        self.admissions.len() < MAX_ADMISSIONS
     }
 
     /// Whether a plugin's files are not done with.
@@ -105,7 +109,7 @@ impl Directory {
     }
 
     /// Gives up what is under way of a plugin's files; whether there was anything.
-    pub(super) fn give_up(&mut self, name: &str) -> bool {
+    pub(super) fn cancel_pending(&mut self, name: &str) -> bool {
         let there = self.is_pending(name);
         if there {
             self.admissions.remove(name);

@@ -1,4 +1,4 @@
-//! [`Fleet`]: questions about agents, on a copy of them that the host keeps.
+//! [`AgentSet`]: questions about agents, on a copy of them that the host keeps.
 //!
 //! The copy inside an instance is loaded when first needed, kept up to date with what changed, and loaded again after the instance or
 //! the plugin is replaced.
@@ -6,26 +6,26 @@
 use std::sync::Arc;
 
 use crate::{
-    engine::worlds::matcher::{Job, Question},
+    agent_mirror::AgentMirror,
+    engine::worlds::matcher::{Call, Question},
     error::CallError,
-    fleet_copy::FleetCopy,
-    points::{Answering, Points},
+    extension_points::{ExtensionPoints, Resolution},
     shadow::MatcherSample,
     types::matcher::{Agent, Candidate, Task, Verdict},
 };
 
 /// The agents that one framework knows, as the host keeps them. Owned by one scheduler; asks one question at a time.
 #[derive(Debug)]
-pub struct Fleet {
-    points: Arc<Points>,
-    copy: Arc<FleetCopy>,
+pub struct AgentSet {
+    extension_points: Arc<ExtensionPoints>,
+    copy: Arc<AgentMirror>,
 }
 
-impl Fleet {
-    pub(crate) fn new(points: Arc<Points>, home_region: Option<String>) -> Fleet {
-        Fleet {
-            points,
-            copy: Arc::new(FleetCopy::new(home_region)),
+impl AgentSet {
+    pub(crate) fn new(extension_points: Arc<ExtensionPoints>, home_region: Option<String>) -> AgentSet {
+        AgentSet {
+            extension_points,
+            copy: Arc::new(AgentMirror::new(home_region)),
         }
     }
 
@@ -45,23 +45,27 @@ impl Fleet {
     }
 
     /// For each candidate, in order, whether one more instance may go there.
-    pub async fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Result<Vec<Verdict>, CallError> {
-        let Answering::Version(pair) = self.points.matcher()? else {
+    pub async fn evaluate(
+        &mut self,
+        task: &Task,
+        candidates: &[Candidate],
+    ) -> Result<Vec<Verdict>, CallError> {
+        let Resolution::Serve(active) = self.extension_points.matcher()? else {
             return Ok(vec![Verdict::Fits; candidates.len()]);
         };
-        let version = &pair.version;
-        let _in_flight = version.meta.enter()?;
+        let version = &active.primary;
+        let _in_flight = version.context.enter()?;
         let question = self.question(task, candidates);
-        let sampled = pair.sampled().map(|shadow| (shadow, question.clone()));
+        let shadow_for_call = active.shadow_for_call().map(|shadow| (shadow, question.clone()));
         let verdicts = version
-            .ask(&mut version.near(self.slot()), |reply| Job::Judge {
+            .ask(&mut version.near(self.slot()), |reply| Call::Evaluate {
                 question,
                 reply,
             })
             .await?;
-        if let Some((shadow, question)) = sampled {
+        if let Some((shadow, question)) = shadow_for_call {
             let revision = self.copy.revision();
-            shadow.offer(MatcherSample::Judge(question, revision, verdicts.clone()));
+            shadow.submit(MatcherSample::Evaluate(question, revision, verdicts.clone()));
         }
         Ok(verdicts)
     }
@@ -73,36 +77,36 @@ impl Fleet {
         candidates: &[Candidate],
         count: u32,
     ) -> Result<Vec<u32>, CallError> {
-        let Answering::Version(pair) = self.points.matcher()? else {
+        let Resolution::Serve(active) = self.extension_points.matcher()? else {
             return Ok(in_order(candidates, count));
         };
-        let version = &pair.version;
-        let _in_flight = version.meta.enter()?;
+        let version = &active.primary;
+        let _in_flight = version.context.enter()?;
         let question = self.question(task, candidates);
-        let sampled = pair.sampled().map(|shadow| (shadow, question.clone()));
+        let shadow_for_call = active.shadow_for_call().map(|shadow| (shadow, question.clone()));
         let chosen = version
-            .ask(&mut version.near(self.slot()), |reply| Job::Place {
+            .ask(&mut version.near(self.slot()), |reply| Call::Place {
                 question,
                 count,
                 reply,
             })
             .await?;
-        if let Some((shadow, question)) = sampled {
+        if let Some((shadow, question)) = shadow_for_call {
             let revision = self.copy.revision();
-            shadow.offer(MatcherSample::Place(question, revision, count, chosen.clone()));
+            shadow.submit(MatcherSample::Place(question, revision, count, chosen.clone()));
         }
         Ok(chosen)
     }
 
     fn question(&self, task: &Task, candidates: &[Candidate]) -> Question {
         Question {
-            fleet: Arc::clone(&self.copy),
+            agent_set: Arc::clone(&self.copy),
             task: task.clone(),
             candidates: candidates.to_vec(),
         }
     }
 
-    /// Questions go to the same instance, which has the fleet loaded.
+    /// Questions go to the same instance, which has the agent set loaded.
     fn slot(&self) -> usize {
         self.copy.id() as usize
     }
@@ -112,7 +116,7 @@ impl Fleet {
 fn in_order(candidates: &[Candidate], count: u32) -> Vec<u32> {
     let places = candidates
         .iter()
-        .flat_map(|it| std::iter::repeat_n(it.agent, it.room as usize));
+        .flat_map(|it| std::iter::repeat_n(it.agent, it.capacity as usize));
     places.take(count as usize).collect()
 }
 
@@ -122,7 +126,16 @@ mod tests {
 
     #[test]
     fn room_is_filled_in_order() {
-        let candidates = [Candidate { agent: 3, room: 2 }, Candidate { agent: 1, room: 1 }];
+        let candidates = [
+            Candidate {
+                agent: 3,
+                capacity: 2,
+            },
+            Candidate {
+                agent: 1,
+                capacity: 1,
+            },
+        ];
         for (count, places) in [(0, &[][..]), (1, &[3]), (3, &[3, 3, 1]), (9, &[3, 3, 1])] {
             assert_eq!(in_order(&candidates, count), places);
         }

@@ -8,8 +8,8 @@ use crate::{
     admission::Admitted,
     grants::Grants,
     limits::{Instances, Limits},
-    plugin::seconds_now,
     text::hex,
+    version_context::seconds_now,
 };
 
 /// What came of it.
@@ -23,7 +23,7 @@ pub enum Outcome {
     /// An earlier version serves again; the record is that version's.
     RolledBack,
     /// The version of the record was taken out of service.
-    Parked,
+    Disabled,
     /// It answers beside the version that serves.
     Shadowing,
     /// The files were taken away.
@@ -32,7 +32,7 @@ pub enum Outcome {
 
 /// One thing that happened to a plugin. What is not known, as of a file that could not be read, is left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct AdmissionRecord {
     /// Grows by one from record to record of a plugin.
     pub sequence: u64,
     /// Seconds since 1970.
@@ -41,7 +41,7 @@ pub struct Record {
     pub by: String,
     /// What came of it.
     pub outcome: Outcome,
-    /// Why it was refused, parked or rolled back.
+    /// Why it was refused, disabled or rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The plugin's own version.
@@ -79,9 +79,9 @@ pub struct Record {
     pub files: Option<String>,
 }
 
-impl Record {
-    pub(crate) fn new(outcome: Outcome, by: &str) -> Record {
-        Record {
+impl AdmissionRecord {
+    pub(crate) fn new(outcome: Outcome, by: &str) -> AdmissionRecord {
+        AdmissionRecord {
             sequence: 0,
             at: seconds_now(),
             by: by.to_owned(),
@@ -101,30 +101,30 @@ impl Record {
         }
     }
 
-    pub(crate) fn of(outcome: Outcome, by: &str, admitted: &Admitted) -> Record {
-        let (facts, manifest) = (&admitted.facts, &admitted.manifest);
+    pub(crate) fn of(outcome: Outcome, by: &str, admitted: &Admitted) -> AdmissionRecord {
+        let (info, manifest) = (&admitted.info, &admitted.manifest);
         let config = hex(&Sha256::digest(manifest.config.to_string()));
-        Record {
-            version: Some(facts.version.clone()),
-            world: Some(facts.world.short().to_owned()),
-            digest: Some(facts.digest.clone()),
-            manifest: Some(facts.manifest.clone()),
+        AdmissionRecord {
+            version: Some(info.version.clone()),
+            world: Some(info.world.short().to_owned()),
+            digest: Some(info.digest.clone()),
+            manifest: Some(info.manifest.clone()),
             config: Some(format!("sha256:{config}")),
-            source: facts.provenance.source.clone(),
-            signed_by: facts.provenance.signed_by.clone(),
-            imports: facts.imports.clone(),
+            source: info.provenance.source.clone(),
+            signed_by: info.provenance.signed_by.clone(),
+            imports: info.imports.clone(),
             grants: grants(&manifest.grants),
             limits: limits(&manifest.limits),
-            ..Record::new(outcome, by)
+            ..AdmissionRecord::new(outcome, by)
         }
     }
 
-    pub(crate) fn because(mut self, reason: &str) -> Record {
+    pub(crate) fn because(mut self, reason: &str) -> AdmissionRecord {
         self.reason = Some(reason.to_owned());
         self
     }
 
-    pub(crate) fn beside(mut self, files: Option<String>) -> Record {
+    pub(crate) fn with_files(mut self, files: Option<String>) -> AdmissionRecord {
         self.files = files;
         self
     }
@@ -136,8 +136,8 @@ impl Record {
 
     /// Whether it is of this version.
     pub(crate) fn is_of(&self, admitted: &Admitted) -> bool {
-        self.digest.as_ref() == Some(&admitted.facts.digest)
-            && self.manifest.as_ref() == Some(&admitted.facts.manifest)
+        self.digest.as_ref() == Some(&admitted.info.digest)
+            && self.manifest.as_ref() == Some(&admitted.info.manifest)
     }
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn limits(it: &Limits) -> Value {
             Instances::Kept(count) => json!(count),
             Instances::PerCall => json!("per-call"),
         },
-        "calls": it.calls,
+        "max-calls-per-instance": it.max_calls_per_instance,
         "concurrency": it.concurrency,
         "steps": it.steps,
         "attempt-time": millis(it.attempt_time),
@@ -184,15 +184,15 @@ mod tests {
 
     #[test]
     fn records_are_read_as_they_were_written() {
-        let record = Record::new(Outcome::RolledBack, "probation")
+        let record = AdmissionRecord::new(Outcome::RolledBack, "probation")
             .because("x")
-            .beside(Some("sha256:00".to_owned()));
+            .with_files(Some("sha256:00".to_owned()));
         let text = serde_json::to_string(&record).unwrap();
-        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+        assert_eq!(serde_json::from_str::<AdmissionRecord>(&text).unwrap(), record);
         assert!(text.contains(r#""outcome":"rolled-back""#), "{text}");
         assert!(!text.contains("null"), "{text}");
         // What a later version writes beside that is no reason to forget the record.
         let more = text.replacen('{', r#"{"more": 1, "#, 1);
-        assert_eq!(serde_json::from_str::<Record>(&more).unwrap(), record);
+        assert_eq!(serde_json::from_str::<AdmissionRecord>(&more).unwrap(), record);
     }
 }

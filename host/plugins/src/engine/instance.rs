@@ -14,17 +14,17 @@ use wasmtime::{
 
 use super::{
     Compiled, Engine,
-    gate::{Allowance, Gate},
+    call_meter::{Allowance, CallMeter},
     guest::{self, Guest},
 };
 use crate::{
     error::CallError,
     fault::Fault,
     limits::Instances,
-    metrics::{Ending, Present},
-    plugin::Meta,
+    metrics::{CallOutcome, GaugeGuard},
     text::one_line,
     types::about::{ConfigError, Description},
+    version_context::VersionContext,
 };
 
 /// Starting up (start functions of other languages' runtimes, `describe`, `configure`) may use at least this much.
@@ -41,11 +41,11 @@ pub(crate) trait World: Sized + Send + Sync + 'static {
     /// The exports of one instance.
     type Bindings: Send + Sync + 'static;
     /// The guest's resources that the host keeps handles of, lost with the instance.
-    type Held: Default + Send + 'static;
+    type Resources: Default + Send + 'static;
     /// What callers tell the owner of an instance aside from the queue.
     type Shared: Default + Send + Sync + 'static;
     /// A question and where its answer goes.
-    type Job: Send + 'static;
+    type Call: Send + 'static;
 
     fn prepare(linked: InstancePre<Guest>) -> wasmtime::Result<Self::Pre>;
     fn instantiate(
@@ -64,29 +64,32 @@ pub(crate) trait World: Sized + Send + Sync + 'static {
 
     /// Answers a job and says whether the instance is still good.
     fn run(
-        live: &mut Live<Self>,
+        instance: &mut Instance<Self>,
         shared: &Arc<Self::Shared>,
-        job: Self::Job,
+        call: Self::Call,
     ) -> impl Future<Output = Result<(), Fault>> + Send;
 
     /// Frees what callers no longer hold. Called before each job.
-    fn tidy(live: &mut Live<Self>, shared: &Self::Shared) -> impl Future<Output = Result<(), Fault>> + Send;
+    fn drop_orphans(
+        instance: &mut Instance<Self>,
+        shared: &Self::Shared,
+    ) -> impl Future<Output = Result<(), Fault>> + Send;
 
     /// Answers a job with an error.
-    fn refuse(job: Self::Job, error: CallError);
+    fn refuse(call: Self::Call, error: CallError);
 
     /// The instance (its serial number) that a job has to go to. None: any.
-    fn bound_to(_job: &Self::Job) -> Option<u64> {
+    fn bound_to(_job: &Self::Call) -> Option<u64> {
         None
     }
 
     /// Answers a job whose instance is gone.
-    fn lost(job: Self::Job) {
-        Self::refuse(job, CallError::Stopped);
+    fn lost(call: Self::Call) {
+        Self::refuse(call, CallError::Stopped);
     }
 
     /// Whether work in progress would be lost with the instance.
-    fn occupied(_held: &Self::Held) -> bool {
+    fn has_open_resources(_resources: &Self::Resources) -> bool {
         false
     }
 }
@@ -102,19 +105,19 @@ pub(super) enum Said {
 }
 
 /// A configured instance. Dropping it frees its place in the pool.
-pub(crate) struct Live<W: World> {
+pub(crate) struct Instance<W: World> {
     pub(super) store: Store<Guest>,
     pub(super) bindings: W::Bindings,
-    pub(super) held: W::Held,
-    pub(super) gate: Arc<Gate>,
-    pub(super) meta: Arc<Meta>,
+    pub(super) resources: W::Resources,
+    pub(super) meter: Arc<CallMeter>,
+    pub(super) context: Arc<VersionContext>,
     serial: u64,
     calls: u64,
     /// When the present call began, and what all before it had used of the processor.
     began: (Instant, Duration),
     /// After the store: a place is free when there is nothing in it any more.
     _place: OwnedSemaphorePermit,
-    _counted: Present,
+    _counted: GaugeGuard,
 }
 
 /// Links a compiled component for a world.
@@ -126,30 +129,30 @@ pub(crate) fn link<W: World>(engine: &Engine, component: &Compiled) -> Result<W:
     W::prepare(linked).map_err(|error| one_line(&format!("{error:#}")))
 }
 
-impl<W: World> Live<W> {
+impl<W: World> Instance<W> {
     /// A fresh instance, not configured yet. `serial` tells it from others of the same owner.
     pub(crate) async fn instantiate(
         engine: &Engine,
         pre: &W::Pre,
-        meta: &Arc<Meta>,
+        context: &Arc<VersionContext>,
         serial: u64,
-    ) -> Result<Live<W>, CallError> {
-        let place = engine.place(&meta.name, meta.limits.wall_clock).await?;
-        let gate = Arc::new(Gate::new(meta));
-        let mut store = guest::store(engine, meta, &gate);
-        let bindings = gate
-            .run(startup(meta), W::instantiate(pre, &mut store))
+    ) -> Result<Instance<W>, CallError> {
+        let place = engine.place(&context.name, context.limits.wall_clock).await?;
+        let meter = Arc::new(CallMeter::new(context));
+        let mut store = guest::store(engine, context, &meter);
+        let bindings = meter
+            .run(startup(context), W::instantiate(pre, &mut store))
             .await
-            .map_err(|fault| meta.fault(&fault))?;
-        let counted = meta.stats.instance();
-        let meta = Arc::clone(meta);
-        let held = W::Held::default();
-        Ok(Live {
+            .map_err(|fault| context.fault(&fault))?;
+        let counted = context.metrics.instance();
+        let context = Arc::clone(context);
+        let resources = W::Resources::default();
+        Ok(Instance {
             store,
             bindings,
-            held,
-            gate,
-            meta,
+            resources,
+            meter,
+            context,
             serial,
             calls: 0,
             began: (Instant::now(), Duration::ZERO),
@@ -161,24 +164,24 @@ impl<W: World> Live<W> {
     pub(crate) async fn describe(&mut self) -> Result<Description, CallError> {
         self.store.set_epoch_deadline(1);
         let call = W::describe(&self.bindings, &mut self.store);
-        self.gate
-            .run(startup(&self.meta), call)
+        self.meter
+            .run(startup(&self.context), call)
             .await
-            .map_err(|fault| self.meta.fault(&fault))
+            .map_err(|fault| self.context.fault(&fault))
     }
 
     /// Hands it the manifest's configuration.
     pub(crate) async fn configure(&mut self) -> Result<Result<(), Vec<ConfigError>>, CallError> {
         self.store.set_epoch_deadline(1);
-        let call = W::configure(&self.bindings, &mut self.store, &self.meta.config);
-        self.gate
-            .run(startup(&self.meta), call)
+        let call = W::configure(&self.bindings, &mut self.store, &self.context.config);
+        self.meter
+            .run(startup(&self.context), call)
             .await
-            .map_err(|fault| self.meta.fault(&fault))
+            .map_err(|fault| self.context.fault(&fault))
     }
 
-    pub(crate) fn meta(&self) -> &Meta {
-        &self.meta
+    pub(crate) fn context(&self) -> &VersionContext {
+        &self.context
     }
 
     pub(crate) fn serial(&self) -> u64 {
@@ -186,40 +189,40 @@ impl<W: World> Live<W> {
     }
 
     /// Counts one more job; true when the instance has done as many as it may.
-    pub(crate) fn worn(&mut self) -> bool {
+    pub(crate) fn should_recycle(&mut self) -> bool {
         self.calls += 1;
-        self.calls >= self.meta.limits.calls
+        self.calls >= self.context.limits.max_calls_per_instance
     }
 
     /// How many calls were made into it so far, and what they used of a processor.
-    pub(crate) fn spent(&self) -> (u64, Duration) {
-        self.gate.spent()
+    pub(crate) fn usage(&self) -> (u64, Duration) {
+        self.meter.usage()
     }
 
-    pub(crate) fn occupied(&self) -> bool {
-        W::occupied(&self.held)
+    pub(crate) fn has_open_resources(&self) -> bool {
+        W::has_open_resources(&self.resources)
     }
 
     /// What one call may use.
     pub(super) fn allowance(&mut self) -> Allowance {
         self.store.set_epoch_deadline(1);
         Allowance {
-            wall_clock: self.meta.limits.wall_clock,
-            cpu: self.meta.limits.cpu,
+            wall_clock: self.context.limits.wall_clock,
+            cpu: self.context.limits.cpu,
         }
     }
 
     /// Frees a resource of the guest's.
     pub(super) async fn free(&mut self, resource: ResourceAny) -> Result<(), Fault> {
         let allowance = self.allowance();
-        self.gate
+        self.meter
             .run(allowance, resource.resource_drop_async(&mut self.store))
             .await
     }
 
     /// A call begins.
     pub(crate) fn begin(&mut self) {
-        self.began = (Instant::now(), self.gate.spent().1);
+        self.began = (Instant::now(), self.meter.usage().1);
     }
 
     /// Sends an answer and passes on what it means for the instance.
@@ -256,17 +259,17 @@ impl<W: World> Live<W> {
             Ok(value) => {
                 let said = said(&value);
                 if said != Said::Part {
-                    self.meta.health.answered();
+                    self.context.health.answered();
                 }
                 self.ended(match said {
-                    Said::Refusal => Ending::Refused,
-                    Said::Answer | Said::Part => Ending::Answered,
+                    Said::Refusal => CallOutcome::Refused,
+                    Said::Answer | Said::Part => CallOutcome::Answered,
                 });
                 (Ok(value), Ok(()))
             }
             Err(fault) => {
-                tracing::Span::current().record(OUTCOME, Ending::from(&fault).name());
-                (Err(self.meta.fault(&fault)), Err(fault))
+                tracing::Span::current().record(OUTCOME, CallOutcome::from(&fault).name());
+                (Err(self.context.fault(&fault)), Err(fault))
             }
         };
         // A caller that has gone away is not the instance's fault.
@@ -277,15 +280,15 @@ impl<W: World> Live<W> {
     fn measure(&self) {
         let (began, used) = self.began;
         let time = began.elapsed();
-        self.meta.stats.took(time);
-        self.meta.vitals.latency.add(time);
-        let cpu = self.gate.spent().1.saturating_sub(used);
-        self.meta.vitals.cpu_of_call.add(cpu);
+        self.context.metrics.took(time);
+        self.context.stats.latency.add(time);
+        let cpu = self.meter.usage().1.saturating_sub(used);
+        self.context.stats.cpu_of_call.add(cpu);
     }
 
-    fn ended(&self, ending: Ending) {
+    fn ended(&self, ending: CallOutcome) {
         tracing::Span::current().record(OUTCOME, ending.name());
-        self.meta.stats.called(ending);
+        self.context.metrics.called(ending);
     }
 }
 
@@ -293,26 +296,26 @@ impl<W: World> Live<W> {
 const OUTCOME: &str = "outcome";
 
 /// The span of a call.
-pub(crate) fn span(meta: &Meta) -> tracing::Span {
+pub(crate) fn span(context: &VersionContext) -> tracing::Span {
     tracing::debug_span!(
         "plugin_call",
-        plugin = meta.name,
-        version = meta.version,
-        world = meta.world.short(),
+        plugin = context.name,
+        version = context.version,
+        world = context.world.short(),
         outcome = tracing::field::Empty,
     )
 }
 
-fn startup(meta: &Meta) -> Allowance {
-    if meta.limits.instances == Instances::PerCall {
+fn startup(context: &VersionContext) -> Allowance {
+    if context.limits.instances == Instances::PerCall {
         // Part of every call, and therefore under a call's limits.
         return Allowance {
-            wall_clock: meta.limits.wall_clock,
-            cpu: meta.limits.cpu,
+            wall_clock: context.limits.wall_clock,
+            cpu: context.limits.cpu,
         };
     }
     Allowance {
-        wall_clock: meta.limits.wall_clock.max(STARTUP_WALL_CLOCK),
-        cpu: meta.limits.cpu.max(STARTUP_CPU),
+        wall_clock: context.limits.wall_clock.max(STARTUP_WALL_CLOCK),
+        cpu: context.limits.cpu.max(STARTUP_CPU),
     }
 }

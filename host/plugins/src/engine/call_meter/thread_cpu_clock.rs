@@ -1,8 +1,8 @@
 //! How much of the processor a thread has used since a moment, without asking the system each time.
 //!
 //! The thread's own clock costs a system call, which is dear beside a call that takes two microseconds. The wall clock costs none, and no
-//! thread uses more of a processor than passes of it: what took [`BRIEF`] or less is charged by the wall clock. What took longer is
-//! charged by the thread's clock, since the last time that anybody on this thread read it, which is [`FRESH`] before it began at
+//! thread uses more of a processor than passes of it: what took [`MAX_WALL_CLOCK_CHARGE`] or less is charged by the wall clock. What took longer is
+//! charged by the thread's clock, since the last time that anybody on this thread read it, which is [`MAX_READING_AGE`] before it began at
 //! most; so nobody is charged for what the system gave to others meanwhile, and for no more than that of what other tasks used.
 
 use std::{
@@ -17,35 +17,35 @@ use std::{
 use nix::time::{ClockId, clock_gettime};
 
 /// Charged by the wall clock.
-const BRIEF: u64 = Duration::from_micros(100).as_nanos() as u64;
+const MAX_WALL_CLOCK_CHARGE: u64 = Duration::from_micros(100).as_nanos() as u64;
 /// How long a reading of the thread's clock is good enough to begin with.
-const FRESH: u64 = Duration::from_micros(500).as_nanos() as u64;
+const MAX_READING_AGE: u64 = Duration::from_micros(500).as_nanos() as u64;
 
 thread_local! {
     /// The last reading of this thread's clock.
-    static READ: Cell<Reading> = const { Cell::new(Reading { wall: 0, cpu: 0 }) };
+    static READ: Cell<ClockReading> = const { Cell::new(ClockReading { wall: 0, cpu: 0 }) };
 }
 
 /// Both clocks at one moment, in nanoseconds.
 #[derive(Clone, Copy)]
-struct Reading {
+struct ClockReading {
     wall: u64,
     cpu: u64,
 }
 
 /// A beginning, kept where other threads can see it; used by one at a time.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct CpuClock {
     wall: AtomicU64,
     cpu: AtomicU64,
 }
 
-impl Shared {
+impl CpuClock {
     /// Begins, on this thread.
     pub(super) fn start(&self) {
         let wall = wall_nanos();
         let last = READ.get();
-        let cpu = if wall.saturating_sub(last.wall) > FRESH {
+        let cpu = if wall.saturating_sub(last.wall) > MAX_READING_AGE {
             read(wall)
         } else {
             last.cpu
@@ -58,7 +58,7 @@ impl Shared {
     pub(super) fn used(&self) -> u64 {
         let wall = wall_nanos();
         let passed = wall.saturating_sub(self.wall.load(Relaxed));
-        if passed <= BRIEF {
+        if passed <= MAX_WALL_CLOCK_CHARGE {
             return passed;
         }
         passed.min(read(wall).saturating_sub(self.cpu.load(Relaxed)))
@@ -68,12 +68,12 @@ impl Shared {
 fn wall_nanos() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     // From 1, so that no reading is as old as none.
-    START.elapsed().as_nanos() as u64 + FRESH + 1
+    START.elapsed().as_nanos() as u64 + MAX_READING_AGE + 1
 }
 
 fn read(wall: u64) -> u64 {
     let cpu = thread_nanos();
-    READ.set(Reading { wall, cpu });
+    READ.set(ClockReading { wall, cpu });
     cpu
 }
 
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn what_is_used_is_charged_and_what_is_waited_is_not() {
         const SPUN: u64 = 20_000_000;
-        let watch = Shared::default();
+        let watch = CpuClock::default();
         watch.start();
         spin(SPUN);
         let used = watch.used();
@@ -107,12 +107,16 @@ mod tests {
         // Asleep, nothing is used: at most what was used before the beginning counts.
         watch.start();
         thread::sleep(Duration::from_millis(20));
-        assert!(watch.used() <= FRESH + BRIEF, "{}", watch.used());
+        assert!(
+            watch.used() <= MAX_READING_AGE + MAX_WALL_CLOCK_CHARGE,
+            "{}",
+            watch.used()
+        );
     }
 
     #[test]
     fn what_others_used_on_the_thread_before_is_hardly_charged() {
-        let watch = Shared::default();
+        let watch = CpuClock::default();
         watch.start();
         spin(5_000_000);
         // Nobody has read the clock since: what was spun until now is not the next one's.
@@ -120,7 +124,7 @@ mod tests {
         spin(1_000_000);
         let used = watch.used();
         assert!(
-            (1_000_000..1_000_000 + FRESH + 1_000_000).contains(&used),
+            (1_000_000..1_000_000 + MAX_READING_AGE + 1_000_000).contains(&used),
             "{used}"
         );
     }

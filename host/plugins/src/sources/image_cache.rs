@@ -10,78 +10,78 @@ use std::{path::Path, sync::Arc};
 use sha2::{Digest, Sha256};
 
 use super::{
-    artefact::digest_of,
     image::{Fetched, Image},
+    oci_manifest::digest_of,
     source::Source,
 };
-use crate::{lanes::aside, limits::MAX_SIZE, shelf::Shelf, text::hex};
+use crate::{executor::run_blocking, limits::MAX_SIZE, private_dir::PrivateDir, text::hex};
 
 /// Images that are kept over all plugins: as many as a directory may name, and some that they were before.
-const MOST: usize = 320;
+const MAX_FILES: usize = 320;
 /// Bytes of what lies before a component: a manifest and the signatures, as JSON.
 const MAX_HEAD: u64 = 8 << 20;
 
 /// Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Pantry(Option<Arc<Shelves>>);
+pub(crate) struct ImageCache(Option<Arc<ImageDirs>>);
 
 #[derive(Debug)]
-struct Shelves {
-    images: Shelf,
-    admitted: Shelf,
+struct ImageDirs {
+    images: PrivateDir,
+    admitted: PrivateDir,
 }
 
-impl Pantry {
+impl ImageCache {
     /// `private`: the host's own directory. Blocks.
-    pub(crate) fn open(private: Option<&Path>) -> Pantry {
+    pub(crate) fn open(private: Option<&Path>) -> ImageCache {
         let Some(private) = private else {
-            return Pantry(None);
+            return ImageCache(None);
         };
-        let opened = Shelf::open(&private.join("fetched"), MOST).and_then(|images| {
-            let admitted = Shelf::open(&private.join("sources"), MOST)?;
-            Ok(Shelves { images, admitted })
+        let opened = PrivateDir::open(&private.join("fetched"), MAX_FILES).and_then(|images| {
+            let admitted = PrivateDir::open(&private.join("sources"), MAX_FILES)?;
+            Ok(ImageDirs { images, admitted })
         });
         match opened {
-            Ok(shelves) => Pantry(Some(Arc::new(shelves))),
+            Ok(dirs) => ImageCache(Some(Arc::new(dirs))),
             Err(error) => {
                 tracing::warn!(
                     dir = %private.display(),
                     "what is fetched from registries is not kept: {error}"
                 );
-                Pantry(None)
+                ImageCache(None)
             }
         }
     }
 
     /// What a source was when it was admitted last; of a digest, what it is.
-    pub(super) async fn last(&self, source: &Source) -> Option<Fetched> {
-        let (shelves, source) = (self.0.clone()?, source.clone());
-        let found = aside(move || {
+    pub(super) async fn last_admitted(&self, source: &Source) -> Option<Fetched> {
+        let (dirs, source) = (self.0.clone()?, source.clone());
+        let found = run_blocking(move || {
             let digest = if let Some(digest) = source.digest() {
                 digest.to_owned()
             } else {
                 let name = source_name(&source.to_string());
-                String::from_utf8(shelves.admitted.read(&name, 100).ok()??).ok()?
+                String::from_utf8(dirs.admitted.read(&name, 100).ok()??).ok()?
             };
-            shelves.image(&source, &digest)
+            dirs.image(&source, &digest)
         });
         found.await.ok()?
     }
 
     /// The image of a source with this digest.
     pub(super) async fn image(&self, source: &Source, digest: &str) -> Option<Fetched> {
-        let (shelves, source, digest) = (self.0.clone()?, source.clone(), digest.to_owned());
-        aside(move || shelves.image(&source, &digest)).await.ok()?
+        let (dirs, source, digest) = (self.0.clone()?, source.clone(), digest.to_owned());
+        run_blocking(move || dirs.image(&source, &digest)).await.ok()?
     }
 
-    pub(super) async fn put(&self, fetched: &Fetched) {
-        let Some(shelves) = self.0.clone() else { return };
+    pub(super) async fn save(&self, fetched: &Fetched) {
+        let Some(dirs) = self.0.clone() else { return };
         let fetched = fetched.clone();
-        let written = aside(move || {
+        let written = run_blocking(move || {
             let head = serde_json::to_vec(fetched.image.as_ref()).unwrap_or_default();
             let length = (head.len() as u64).to_le_bytes();
             let name = image_name(&fetched.image.source, &fetched.image.digest());
-            shelves.images.write(&name, &[&length, &head, &fetched.component])
+            dirs.images.write(&name, &[&length, &head, &fetched.component])
         });
         if let Ok(Err(error)) = written.await {
             tracing::warn!("a component that was fetched is not kept: {error}");
@@ -90,17 +90,17 @@ impl Pantry {
 
     /// Notes which image of its source was admitted.
     pub(super) async fn admitted(&self, image: &Image) {
-        let Some(shelves) = self.0.clone() else { return };
+        let Some(dirs) = self.0.clone() else { return };
         let (name, digest) = (source_name(&image.source), image.digest());
-        let written = aside(move || {
-            let same = shelves
+        let written = run_blocking(move || {
+            let same = dirs
                 .admitted
                 .read(&name, 100)
                 .is_ok_and(|it| it.as_deref() == Some(digest.as_bytes()));
             if same {
                 Ok(())
             } else {
-                shelves.admitted.write(&name, &[digest.as_bytes()])
+                dirs.admitted.write(&name, &[digest.as_bytes()])
             }
         });
         if let Ok(Err(error)) = written.await {
@@ -109,7 +109,7 @@ impl Pantry {
     }
 }
 
-impl Shelves {
+impl ImageDirs {
     fn image(&self, source: &Source, digest: &str) -> Option<Fetched> {
         let name = image_name(&source.to_string(), digest);
         let file = match self.images.read(&name, MAX_SIZE + MAX_HEAD) {
@@ -155,7 +155,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::sources::artefact::{CONFIG, LAYER};
+    use crate::sources::oci_manifest::{CONFIG, LAYER};
 
     fn fetched(source: &Source, component: &[u8]) -> Fetched {
         let manifest = json!({
@@ -177,20 +177,20 @@ mod tests {
     async fn what_was_put_is_found_and_what_was_changed_is_not() {
         let root = tempfile::tempdir().unwrap();
         let private = root.path().join("own");
-        let pantry = Pantry::open(Some(&private));
+        let image_cache = ImageCache::open(Some(&private));
         let tag = Source::parse("oci://r.example/probe:1").unwrap();
-        assert!(pantry.last(&tag).await.is_none());
+        assert!(image_cache.last_admitted(&tag).await.is_none());
         let (one, two) = (fetched(&tag, b"one"), fetched(&tag, b"two"));
         for it in [&one, &two] {
-            pantry.put(it).await;
-            pantry.admitted(&it.image).await;
+            image_cache.save(it).await;
+            image_cache.admitted(&it.image).await;
         }
-        let again = Pantry::open(Some(&private));
-        assert_eq!(again.last(&tag).await.unwrap().component, two.component);
+        let again = ImageCache::open(Some(&private));
+        assert_eq!(again.last_admitted(&tag).await.unwrap().component, two.component);
         let first = again.image(&tag, &one.image.digest()).await.unwrap();
         assert_eq!((&first.image, &first.component), (&one.image, &one.component));
         let other = Source::parse("oci://r.example/probe:2").unwrap();
-        assert!(again.last(&other).await.is_none());
+        assert!(again.last_admitted(&other).await.is_none());
         assert!(
             again.image(&other, &one.image.digest()).await.is_none(),
             "another source's"
@@ -203,12 +203,12 @@ mod tests {
             let mut spoilt = whole.clone();
             spoilt[at] ^= 1;
             std::fs::write(&file, spoilt).unwrap();
-            assert!(again.last(&tag).await.is_none(), "byte {at}");
+            assert!(again.last_admitted(&tag).await.is_none(), "byte {at}");
         }
         std::fs::write(&file, &whole[..5]).unwrap();
-        assert!(again.last(&tag).await.is_none());
+        assert!(again.last_admitted(&tag).await.is_none());
         std::fs::write(&file, &whole).unwrap();
-        assert!(again.last(&tag).await.is_some());
-        assert!(Pantry::open(None).last(&tag).await.is_none());
+        assert!(again.last_admitted(&tag).await.is_some());
+        assert!(ImageCache::open(None).last_admitted(&tag).await.is_none());
     }
 }

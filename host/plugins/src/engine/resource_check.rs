@@ -6,7 +6,7 @@
 
 use wasmtime::{Config as EngineConfig, Engine as Wasmtime, component::Component};
 
-use super::{Artefact, Compiled, common_config};
+use super::{Compiled, CompiledArtifact, common_config};
 use crate::limits::{Limits, MAX_MEMORY, MAX_TABLE};
 
 /// Memories of a component.
@@ -25,7 +25,7 @@ const PAGE: u64 = 64 << 10;
 
 /// What there is too much of. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unfit {
+pub(crate) enum ExceedsPool {
     #[error("it has {found} memories, a plugin may have {MAX_MEMORIES}")]
     Memories { found: u32 },
     #[error("it starts with {found} bytes of memory, {limit} are allowed (limits.memory)")]
@@ -63,21 +63,21 @@ impl Needs {
     }
 
     /// The rule, without an engine.
-    fn fit(self, memory: u64, table: u64) -> Result<(), Unfit> {
+    fn fit(self, memory: u64, table: u64) -> Result<(), ExceedsPool> {
         if self.memories > MAX_MEMORIES {
-            return Err(Unfit::Memories { found: self.memories });
+            return Err(ExceedsPool::Memories { found: self.memories });
         }
         if self.memory > memory {
-            return Err(Unfit::Memory {
+            return Err(ExceedsPool::Memory {
                 found: self.memory,
                 limit: memory,
             });
         }
         if self.tables > MAX_TABLES {
-            return Err(Unfit::Tables { found: self.tables });
+            return Err(ExceedsPool::Tables { found: self.tables });
         }
         if self.table > table {
-            return Err(Unfit::Table {
+            return Err(ExceedsPool::Table {
                 found: self.table,
                 limit: table,
             });
@@ -88,31 +88,31 @@ impl Needs {
 
 impl Compiled {
     /// Whether its instances can start within these limits.
-    pub(crate) fn fits(&self, limits: &Limits) -> Result<(), Unfit> {
-        let needs = Needs::of(&self.0).ok_or(Unfit::Unknown)?;
+    pub(crate) fn fits(&self, limits: &Limits) -> Result<(), ExceedsPool> {
+        let needs = Needs::of(&self.0).ok_or(ExceedsPool::Unknown)?;
         needs.fit(limits.memory, limits.table)
     }
 }
 
 /// Why code that loads where there is no pool was not loaded (`said`: the engine's words). None: it does not load there either.
-pub(super) fn too_large(artefact: &Artefact, load: Load, said: &str) -> Option<Unfit> {
+pub(super) fn too_large(artifact: &CompiledArtifact, load: Load, said: &str) -> Option<ExceedsPool> {
     let mut config = EngineConfig::new();
     let engine = Wasmtime::new(common_config(&mut config)).ok()?;
-    let component = load(&engine, artefact).ok()?;
+    let component = load(&engine, artifact).ok()?;
     let Some(needs) = Needs::of(&component) else {
-        return Some(Unfit::Unknown);
+        return Some(ExceedsPool::Unknown);
     };
     let unfit = needs.fit(MAX_MEMORY, MAX_TABLE).err();
-    Some(unfit.unwrap_or_else(|| Unfit::Pool(said.to_owned())))
+    Some(unfit.unwrap_or_else(|| ExceedsPool::Pool(said.to_owned())))
 }
 
 /// How compiled code becomes a component.
-pub(super) type Load = fn(&Wasmtime, &Artefact) -> wasmtime::Result<Component>;
+pub(super) type Load = fn(&Wasmtime, &CompiledArtifact) -> wasmtime::Result<Component>;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Artefact, CompileError, Engine};
+    use crate::engine::{CompileError, CompiledArtifact, Engine};
 
     /// A number as modules have it.
     fn number(mut value: u32) -> Vec<u8> {
@@ -162,10 +162,10 @@ mod tests {
     }
 
     fn verdict(engine: &Engine, component: &[u8], limits: &Limits) -> Result<(), String> {
-        let artefact = Engine::precompile(component).unwrap();
-        match engine.load(&artefact) {
+        let artifact = Engine::precompile(component).unwrap();
+        match engine.load(&artifact) {
             Ok(compiled) => compiled.fits(limits).map_err(|unfit| unfit.to_string()),
-            Err(CompileError::Unfit(unfit)) => Err(unfit.to_string()),
+            Err(CompileError::ExceedsPool(unfit)) => Err(unfit.to_string()),
             Err(other) => panic!("{other}"),
         }
     }
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn garbage_is_not_told_that_it_is_too_large() {
         let engine = Engine::new(1).unwrap();
-        let error = engine.load(&Artefact::garbage()).err().unwrap();
+        let error = engine.load(&CompiledArtifact::garbage()).err().unwrap();
         assert!(matches!(error, CompileError::Invalid(_)), "{error}");
     }
 }

@@ -15,14 +15,14 @@ use crate::{
     health::Health,
     limits::Limits,
     manifest::Manifest,
-    metrics::{Ending, Present, Stats},
+    metrics::{CallOutcome, GaugeGuard, VersionMetrics},
     status::Trap,
-    vitals::Vitals,
+    version_stats::VersionStats,
     world::WorldName,
 };
 
 #[derive(Debug)]
-pub(crate) struct Meta {
+pub(crate) struct VersionContext {
     pub(crate) name: String,
     /// As metrics and spans have it; empty for a trial instance.
     pub(crate) version: String,
@@ -34,8 +34,8 @@ pub(crate) struct Meta {
     /// The variables that are granted, as they were when it was admitted.
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) log: Arc<GuestLog>,
-    pub(crate) stats: Stats,
-    pub(crate) vitals: Vitals,
+    pub(crate) metrics: VersionMetrics,
+    pub(crate) stats: VersionStats,
     pub(crate) health: Health,
     /// A permit for each call or attempt in progress.
     places: Arc<Semaphore>,
@@ -43,53 +43,53 @@ pub(crate) struct Meta {
 
 /// What a version begins to serve with.
 #[derive(Debug)]
-pub(crate) struct Post {
-    pub(crate) stats: Stats,
+pub(crate) struct VersionTelemetry {
+    pub(crate) metrics: VersionMetrics,
     pub(crate) health: Health,
 }
 
 /// A call or attempt in progress.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    _counted: Present,
+    _counted: GaugeGuard,
     _place: OwnedSemaphorePermit,
 }
 
 /// A call that waits for an instance.
 #[derive(Debug)]
 pub(crate) struct Queued {
-    meta: Arc<Meta>,
+    context: Arc<VersionContext>,
     since: Instant,
-    _counted: Present,
+    _counted: GaugeGuard,
 }
 
 impl Queued {
     /// It has one.
     pub(crate) fn served(self) {
         let waited = self.since.elapsed();
-        self.meta.stats.waited(waited);
-        self.meta.vitals.wait.add(waited);
+        self.context.metrics.waited(waited);
+        self.context.stats.wait.add(waited);
     }
 }
 
 impl Drop for Queued {
     fn drop(&mut self) {
-        self.meta.vitals.queue.fetch_sub(1, Relaxed);
+        self.context.stats.queue.fetch_sub(1, Relaxed);
     }
 }
 
-impl Meta {
+impl VersionContext {
     pub(crate) fn new(
         name: &str,
         version: &str,
         manifest: &Manifest,
         environment: Vec<(String, String)>,
-        post: Post,
-    ) -> Meta {
-        let Post { stats, health } = post;
+        post: VersionTelemetry,
+    ) -> VersionContext {
+        let VersionTelemetry { metrics, health } = post;
         let limits = manifest.limits.clone();
-        let log = GuestLog::new(name, limits.log_lines, limits.log_line, stats.clone());
-        Meta {
+        let log = GuestLog::new(name, limits.log_lines, limits.log_line, metrics.clone());
+        VersionContext {
             name: name.to_owned(),
             version: version.to_owned(),
             world: manifest.world,
@@ -98,8 +98,8 @@ impl Meta {
             config: manifest.config.to_string(),
             environment,
             log: Arc::new(log),
-            stats,
-            vitals: Vitals::default(),
+            metrics,
+            stats: VersionStats::default(),
             health,
             limits,
         }
@@ -116,27 +116,27 @@ impl Meta {
                     self.limits.concurrency
                 ),
             })
-            .inspect_err(|_| self.stats.called(Ending::Busy))?;
+            .inspect_err(|_| self.metrics.called(CallOutcome::Busy))?;
         Ok(InFlight {
-            _counted: self.stats.in_flight(),
+            _counted: self.metrics.in_flight(),
             _place: place,
         })
     }
 
     /// A call begins to wait for an instance.
     pub(crate) fn queued(self: &Arc<Self>) -> Queued {
-        self.vitals.queue.fetch_add(1, Relaxed);
+        self.stats.queue.fetch_add(1, Relaxed);
         Queued {
-            meta: Arc::clone(self),
+            context: Arc::clone(self),
             since: Instant::now(),
-            _counted: self.stats.queued(),
+            _counted: self.metrics.queued(),
         }
     }
 
     /// Guests used the processor for so long.
     pub(crate) fn used(&self, cpu: Duration) {
+        self.metrics.used(cpu);
         self.stats.used(cpu);
-        self.vitals.used(cpu);
     }
 
     /// Calls in progress on this version.
@@ -155,10 +155,10 @@ impl Meta {
     }
 
     pub(crate) fn count(&self, fault: &Fault) {
-        self.stats.called(fault.into());
+        self.metrics.called(fault.into());
         let fault_text = fault.to_error(&self.name).to_string();
         self.health.faulted(&self.name, &fault_text);
-        self.vitals.faulted(Trap {
+        self.stats.faulted(Trap {
             at: seconds_now(),
             fault: fault_text,
             backtrace: fault.frames().to_vec(),
@@ -168,9 +168,9 @@ impl Meta {
     /// An attempt of several calls did not come to its end, by the component's fault: that counts as a call that does not.
     pub(crate) fn unfinished(&self, what: &str) {
         tracing::warn!(plugin = self.name, "{what}");
-        self.stats.unfinished();
+        self.metrics.unfinished();
         self.health.faulted(&self.name, what);
-        self.vitals.faulted(Trap {
+        self.stats.faulted(Trap {
             at: seconds_now(),
             fault: what.to_owned(),
             backtrace: Vec::new(),
@@ -179,7 +179,7 @@ impl Meta {
 
     /// The guest asked for what is not granted: counted, and said in the host's log as often as that may be.
     pub(crate) fn denied(&self, wanted: &str, why: Option<&str>, run_spec: Option<&str>) {
-        self.stats.denied();
+        self.metrics.denied();
         let Some(unsaid) = self.log.may_say_denial() else {
             return;
         };

@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
-use crate::{quantiles::Quantiles, status::Trap};
+use crate::{latency_histogram::LatencyHistogram, status::Trap};
 
 /// Near enough for a table.
-pub(crate) type Times = Quantiles<4>;
+pub(crate) type Times = LatencyHistogram<4>;
 
 #[derive(Debug, Default)]
-pub(crate) struct Vitals {
+pub(crate) struct VersionStats {
     /// Bytes of linear memory that the largest of its instances came to.
     pub(crate) memory: AtomicU64,
     /// Calls that wait for an instance.
@@ -31,7 +31,7 @@ pub(crate) struct Vitals {
     last: Mutex<Option<Trap>>,
 }
 
-impl Vitals {
+impl VersionStats {
     pub(crate) fn used(&self, cpu: Duration) {
         let nanos = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
         self.cpu.fetch_add(nanos, Relaxed);

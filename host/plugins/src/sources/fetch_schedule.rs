@@ -5,37 +5,37 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{fetch_error::FetchError, image::Fetched, pull::Wish};
-use crate::{plugin::seconds_now, status};
+use super::{fetch_error::FetchError, image::Fetched, pull::FetchRequest};
+use crate::{status, version_context::seconds_now};
 
 /// After a first failure that may pass; doubled with each that follows.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
 
 /// What there is of a source now.
 #[derive(Clone, Debug)]
-pub(crate) enum Found {
+pub(crate) enum FetchState {
     /// This, whatever has happened since it was fetched.
-    Here(Fetched),
+    Fetched(Fetched),
     /// It was not asked for to the end yet.
-    Underway,
+    Pending,
     /// It could not be had.
     Failed(FetchError),
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct FetchSchedule {
     entries: BTreeMap<String, Entry>,
     /// Counts wishes, so that the answer to an earlier one is known for that.
-    wishes: u64,
+    requests: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
-    wish: Wish,
+    request: FetchRequest,
     number: u64,
     have: Option<Fetched>,
-    trouble: Option<FetchError>,
+    error: Option<FetchError>,
     failures: u32,
     /// When it is asked for next; none while it is, and for a digest that is here.
     due: Option<Instant>,
@@ -49,49 +49,55 @@ struct Entry {
 
 /// One thing to fetch.
 #[derive(Clone, Debug)]
-pub(super) struct Errand {
+pub(super) struct FetchTask {
     pub(super) name: String,
-    pub(super) wish: Wish,
+    pub(super) request: FetchRequest,
     pub(super) have: Option<Fetched>,
     number: u64,
 }
 
 /// What came of an errand, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum FetchOutcome {
     /// Something else than before.
-    Came {
+    Changed {
         digest: String,
     },
     /// As it was; only the registry answers again.
     Recovered,
     Failed(FetchError),
-    /// Nothing to say.
-    None,
+    /// Nothing to log.
+    Unchanged,
 }
 
-impl Book {
+impl FetchSchedule {
     /// Whether this is what the plugin wished for already.
-    pub(super) fn has(&self, name: &str, wish: &Wish) -> bool {
-        self.entries.get(name).is_some_and(|it| it.wish == *wish)
+    pub(super) fn has(&self, name: &str, request: &FetchRequest) -> bool {
+        self.entries.get(name).is_some_and(|it| it.request == *request)
     }
 
     /// What an entry has, when it is of the same source as the wish.
-    pub(super) fn of_same_source(&self, name: &str, wish: &Wish) -> Option<Fetched> {
+    pub(super) fn fetched_from(&self, name: &str, request: &FetchRequest) -> Option<Fetched> {
         let entry = self.entries.get(name)?;
-        (entry.wish.source == wish.source).then(|| entry.have.clone())?
+        (entry.request.source == request.source).then(|| entry.have.clone())?
     }
 
     /// A plugin's wish from now on. `have`: what was fetched earlier of the same source. `due`: none where that is all there can be.
-    pub(super) fn wish(&mut self, name: &str, wish: Wish, have: Option<Fetched>, due: Option<Instant>) {
-        self.wishes += 1;
+    pub(super) fn set_request(
+        &mut self,
+        name: &str,
+        request: FetchRequest,
+        have: Option<Fetched>,
+        due: Option<Instant>,
+    ) {
+        self.requests += 1;
         // The answer to the wish before is on its way; it frees the place.
         let running = self.entries.get(name).and_then(|it| it.running);
         let entry = Entry {
-            wish,
-            number: self.wishes,
+            request,
+            number: self.requests,
             have,
-            trouble: None,
+            error: None,
             failures: 0,
             due,
             running,
@@ -109,14 +115,13 @@ impl Book {
         self.entries.retain(|name, _| keep(name));
     }
 
-    pub(super) fn found(&self, name: &str) -> Found {
+    pub(super) fn state(&self, name: &str) -> FetchState {
         match self.entries.get(name) {
-            Some(Entry { have: Some(have), .. }) => Found::Here(have.clone()),
+            Some(Entry { have: Some(have), .. }) => FetchState::Fetched(have.clone()),
             Some(Entry {
-                trouble: Some(trouble),
-                ..
-            }) => Found::Failed(trouble.clone()),
-            _ => Found::Underway,
+                error: Some(error), ..
+            }) => FetchState::Failed(error.clone()),
+            _ => FetchState::Pending,
         }
     }
 
@@ -124,19 +129,19 @@ impl Book {
         let entry = self.entries.get(name)?;
         let image = entry.have.as_ref().map(|it| &it.image);
         Some(status::Source {
-            reference: entry.wish.source.to_string(),
+            reference: entry.request.source.to_string(),
             digest: image.map(|it| it.digest()),
-            state: match (&entry.trouble, &entry.have, entry.checked_at) {
+            state: match (&entry.error, &entry.have, entry.checked_at) {
                 (Some(_), _, _) => status::Fetching::Failed,
                 (None, Some(_), Some(_)) => status::Fetching::Current,
                 // A digest is not something else later.
                 (None, Some(_), None) if entry.due.is_none() && entry.running.is_none() => {
                     status::Fetching::Current
                 }
-                _ => status::Fetching::Underway,
+                _ => status::Fetching::Pending,
             },
             checked_at: entry.checked_at,
-            trouble: entry.trouble.as_ref().map(ToString::to_string),
+            error: entry.error.as_ref().map(ToString::to_string),
         })
     }
 
@@ -148,7 +153,7 @@ impl Book {
     pub(super) fn refresh(&mut self, now: Instant) {
         for entry in self.entries.values_mut() {
             let settled =
-                entry.wish.source.digest().is_some() && entry.due.is_none() && entry.running.is_none();
+                entry.request.source.digest().is_some() && entry.due.is_none() && entry.running.is_none();
             if settled {
                 continue;
             }
@@ -161,8 +166,8 @@ impl Book {
     }
 
     /// At most `places` errands that are due, and when the next one will be.
-    pub(super) fn due(&mut self, now: Instant, places: usize) -> (Vec<Errand>, Option<Instant>) {
-        let mut errands = Vec::new();
+    pub(super) fn due(&mut self, now: Instant, places: usize) -> (Vec<FetchTask>, Option<Instant>) {
+        let mut tasks = Vec::new();
         let mut next: Option<Instant> = None;
         for (name, entry) in &mut self.entries {
             let Some(due) = entry.due.filter(|_| entry.running.is_none()) else {
@@ -170,90 +175,93 @@ impl Book {
             };
             if due > now {
                 next = Some(next.map_or(due, |next| next.min(due)));
-            } else if errands.len() < places {
+            } else if tasks.len() < places {
                 entry.running = Some(entry.number);
                 entry.due = None;
-                errands.push(Errand {
+                tasks.push(FetchTask {
                     name: name.clone(),
-                    wish: entry.wish.clone(),
+                    request: entry.request.clone(),
                     have: entry.have.clone(),
                     number: entry.number,
                 });
             }
         }
-        (errands, next)
+        (tasks, next)
     }
 
     /// What an errand came back with, and whether it is complete: signatures may still come.
     pub(super) fn done(
         &mut self,
-        errand: &Errand,
+        task: &FetchTask,
         result: Result<(Fetched, bool), FetchError>,
-        pauses: &Pauses,
+        policy: &RetryPolicy,
         now: Instant,
-    ) -> News {
-        let Some(entry) = self.entries.get_mut(&errand.name) else {
-            return News::None;
+    ) -> FetchOutcome {
+        let Some(entry) = self.entries.get_mut(&task.name) else {
+            return FetchOutcome::Unchanged;
         };
-        if entry.running == Some(errand.number) {
+        if entry.running == Some(task.number) {
             entry.running = None;
         }
-        if entry.number != errand.number {
+        if entry.number != task.number {
             // The answer to an earlier wish.
-            return News::None;
+            return FetchOutcome::Unchanged;
         }
         let again = std::mem::take(&mut entry.again);
         entry.checked_at = Some(seconds_now());
-        let (news, due) = match result {
+        let (outcome, due) = match result {
             Ok((fetched, complete)) => {
-                let trouble = entry.trouble.take();
+                let error = entry.error.take();
                 entry.failures = 0;
                 let same = entry.have.as_ref().is_some_and(|it| it.image == fetched.image);
                 let digest = fetched.image.digest();
                 entry.have = Some(fetched);
-                let news = match (same, trouble) {
-                    (false, _) => News::Came { digest },
-                    (true, Some(_)) => News::Recovered,
-                    (true, None) => News::None,
+                let outcome = match (same, error) {
+                    (false, _) => FetchOutcome::Changed { digest },
+                    (true, Some(_)) => FetchOutcome::Recovered,
+                    (true, None) => FetchOutcome::Unchanged,
                 };
-                let settled = complete && entry.wish.source.digest().is_some();
-                (news, (!settled).then(|| now + pauses.refresh))
+                let settled = complete && entry.request.source.digest().is_some();
+                (outcome, (!settled).then(|| now + policy.refresh))
             }
             Err(error) => {
                 entry.failures = entry.failures.saturating_add(1);
-                let pause = pauses.after(&error, entry.failures);
-                let news = if entry.trouble.as_ref() == Some(&error) {
-                    News::None
+                let pause = policy.after(&error, entry.failures);
+                let outcome = if entry.error.as_ref() == Some(&error) {
+                    FetchOutcome::Unchanged
                 } else {
-                    News::Failed(error.clone())
+                    FetchOutcome::Failed(error.clone())
                 };
-                entry.trouble = Some(error);
-                (news, Some(now + pause))
+                entry.error = Some(error);
+                (outcome, Some(now + pause))
             }
         };
         entry.due = if again { Some(now) } else { due };
-        news
+        outcome
     }
 }
 
 /// How long nothing is asked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pauses {
+pub(super) struct RetryPolicy {
     pub(super) refresh: Duration,
     /// Between a half and one: those that failed together do not come back together.
     pub(super) spread: f64,
 }
 
-impl Pauses {
+impl RetryPolicy {
     fn after(&self, error: &FetchError, failures: u32) -> Duration {
         if !error.passes() {
             return self.refresh;
         }
-        let doubled = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(16));
-        doubled.min(LONGEST_PAUSE).min(self.refresh).mul_f64(self.spread)
+        let doubled = MIN_RETRY_DELAY.saturating_mul(1 << failures.saturating_sub(1).min(16));
+        doubled
+            .min(MAX_RETRY_DELAY)
+            .min(self.refresh)
+            .mul_f64(self.spread)
     }
 }
 
 #[cfg(test)]
-#[path = "book_tests.rs"]
+#[path = "fetch_schedule_tests.rs"]
 mod tests;

@@ -23,24 +23,24 @@ const ABANDONED: Duration = Duration::from_hours(1);
 
 /// The directory. Cheap to keep; it is looked at afresh for each file.
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct PrivateDir {
     dir: PathBuf,
-    most: usize,
+    max_files: usize,
 }
 
-impl Shelf {
+impl PrivateDir {
     /// Makes the directory, and those above it that are missing, unless they are there. It and the one above it have to be private.
-    /// `most`: files that stay.
-    pub(crate) fn open(dir: &Path, most: usize) -> io::Result<Shelf> {
+    /// `max_bytes`: files that stay.
+    pub(crate) fn open(dir: &Path, max_files: usize) -> io::Result<PrivateDir> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(dir)?;
         // Whoever may write above it could put another in its place. Links are not followed: they could lead to where others may write.
         for dir in [Some(dir), dir.parent()].into_iter().flatten() {
             private(dir, &fs::symlink_metadata(dir)?, fs::Metadata::is_dir)?;
         }
-        Ok(Shelf {
+        Ok(PrivateDir {
             dir: dir.to_owned(),
-            most,
+            max_files,
         })
     }
 
@@ -49,7 +49,7 @@ impl Shelf {
     }
 
     /// The file's content; none where there is no such file. Counts as a use of it.
-    pub(crate) fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
+    pub(crate) fn read(&self, name: &str, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
         let path = self.path(name);
         let opened = OpenOptions::new()
             .read(true)
@@ -61,9 +61,12 @@ impl Shelf {
         };
         private(&path, &file.metadata()?, fs::Metadata::is_file)?;
         let mut content = Vec::new();
-        (&file).take(most + 1).read_to_end(&mut content)?;
-        if content.len() as u64 > most {
-            return Err(wrong(format!("{} has more than {most} bytes", path.display())));
+        (&file).take(max_bytes + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > max_bytes {
+            return Err(wrong(format!(
+                "{} has more than {max_bytes} bytes",
+                path.display()
+            )));
         }
         self.touch(name);
         Ok(Some(content))
@@ -109,7 +112,7 @@ impl Shelf {
             }
         }
         files.sort_unstable();
-        for (_, path) in &files[..files.len().saturating_sub(self.most)] {
+        for (_, path) in &files[..files.len().saturating_sub(self.max_files)] {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -176,27 +179,27 @@ mod tests {
     fn what_was_written_is_read_and_the_oldest_go() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("a/b");
-        let shelf = Shelf::open(&dir, 2).unwrap();
-        assert_eq!(shelf.read("one", 100).unwrap(), None);
-        shelf.write("one", &[b"1", b"1"]).unwrap();
-        assert_eq!(shelf.read("one", 2).unwrap().unwrap(), b"11");
-        assert!(shelf.read("one", 1).is_err());
-        shelf.write("two", &[b"2"]).unwrap();
+        let files = PrivateDir::open(&dir, 2).unwrap();
+        assert_eq!(files.read("one", 100).unwrap(), None);
+        files.write("one", &[b"1", b"1"]).unwrap();
+        assert_eq!(files.read("one", 2).unwrap().unwrap(), b"11");
+        assert!(files.read("one", 1).is_err());
+        files.write("two", &[b"2"]).unwrap();
         let ages = [("one", 10), ("two", 20)];
         for (name, age) in ages {
-            let file = File::options().write(true).open(shelf.path(name)).unwrap();
+            let file = File::options().write(true).open(files.path(name)).unwrap();
             file.set_modified(SystemTime::now() - Duration::from_secs(age))
                 .unwrap();
         }
         // Reading keeps it young.
-        shelf.read("two", 10).unwrap();
+        files.read("two", 10).unwrap();
         fs::write(dir.join(".left.1.1"), "x").unwrap();
-        shelf.write("three", &[b"3"]).unwrap();
+        files.write("three", &[b"3"]).unwrap();
         assert_eq!(names(&dir), [".left.1.1", "three", "two"]);
         for dir in [&dir, &root.path().join("a")] {
             assert_eq!(fs::metadata(dir).unwrap().mode() & 0o777, 0o700);
         }
-        assert_eq!(fs::metadata(shelf.path("two")).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::metadata(files.path("two")).unwrap().mode() & 0o777, 0o600);
     }
 
     #[test]
@@ -204,26 +207,26 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         // The one above it is made with it, and therefore private.
         let own = root.path().join("own");
-        let dir = own.join("shelf");
-        let shelf = Shelf::open(&dir, 9).unwrap();
-        shelf.write("open", &[b"x"]).unwrap();
-        fs::set_permissions(shelf.path("open"), fs::Permissions::from_mode(0o660)).unwrap();
-        let error = shelf.read("open", 9).unwrap_err().to_string();
+        let dir = own.join("files");
+        let files = PrivateDir::open(&dir, 9).unwrap();
+        files.write("open", &[b"x"]).unwrap();
+        fs::set_permissions(files.path("open"), fs::Permissions::from_mode(0o660)).unwrap();
+        let error = files.read("open", 9).unwrap_err().to_string();
         assert!(error.contains("mode 660"), "{error}");
 
-        shelf.write("own", &[b"x"]).unwrap();
-        symlink(shelf.path("own"), shelf.path("link")).unwrap();
-        assert!(shelf.read("link", 9).is_err());
+        files.write("own", &[b"x"]).unwrap();
+        symlink(files.path("own"), files.path("link")).unwrap();
+        assert!(files.read("link", 9).is_err());
 
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o750)).unwrap();
         for dir in [dir.clone(), dir.join("below")] {
-            let error = Shelf::open(&dir, 9).unwrap_err().to_string();
+            let error = PrivateDir::open(&dir, 9).unwrap_err().to_string();
             assert!(error.contains("mode 750"), "{error}");
         }
         let link = own.join("link");
         symlink(&dir, &link).unwrap();
-        assert!(Shelf::open(&link, 9).is_err());
+        assert!(PrivateDir::open(&link, 9).is_err());
         fs::write(own.join("file"), "").unwrap();
-        assert!(Shelf::open(&own.join("file"), 9).is_err());
+        assert!(PrivateDir::open(&own.join("file"), 9).is_err());
     }
 }

@@ -9,37 +9,37 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    Directory, Patience,
-    aside::{Admission, Came, Ended, Return},
+    Directory, ScanMode,
+    background::{Admission, Completion, FinishedTask, PendingRollback},
     files::{Fingerprint, fingerprint},
 };
 use crate::{
-    admission::{Admitted, Again, Desk, Refused},
-    error::OrderError,
-    health::{Alarm, Generation, Health, Remedy},
-    kept::KeptFiles,
-    lanes::{Unfinished, aside},
-    manifest::{Promote, ShadowPlan, WhenParked},
-    metrics::Stats,
+    admission::{AdmissionContext, AdmissionError, Admitted, Again},
+    admission_record::{AdmissionRecord, Outcome},
+    error::CommandError,
+    executor::{BlockingTaskError, run_blocking},
+    health::{Generation, Health, HealthAction, HealthEvent},
+    manifest::{OnDisabled, Rollout, ShadowPlan},
+    metrics::VersionMetrics,
     origin::{Files, Origin},
-    plugin::{Post, seconds_now},
-    records::{Outcome, Record},
-    shadow::Tally,
+    shadow::ShadowStats,
     status::Change,
-    table::{Parked, Serving, Table},
+    table::{Disabled, Serving, Table},
     text::{hex, shown},
+    version_context::{VersionTelemetry, seconds_now},
+    version_store::VersionStore,
 };
 
 /// One plugin's versions.
 #[derive(Default)]
-pub(crate) struct Line {
+pub(crate) struct PluginState {
     /// Of the files as they were last looked at, their admission may be under way; none where they could not be read.
     pub(super) fingerprint: Option<Fingerprint>,
     /// Of the files that were admitted or refused last.
-    pub(super) judged: Option<Fingerprint>,
+    pub(super) decided: Option<Fingerprint>,
     /// When they are to be looked at again although they did not change.
     pub(super) again: Option<Again>,
-    /// The version that serves, or that served when it was parked.
+    /// The version that serves, or that served when it was disabled.
     pub(super) current: Option<Admitted>,
     generation: Option<Generation>,
     /// The version to return to, and until when.
@@ -49,33 +49,39 @@ pub(crate) struct Line {
 }
 
 /// What was said to a plugin's files.
-pub(super) struct Judged {
+pub(super) struct AdmissionResult {
     /// After a restart: the version that the records say serves in place of what is in the directory.
-    restored: Option<Result<Admitted, OrderError>>,
+    restored: Option<Result<Admitted, CommandError>>,
     /// None: they stay aside, since that version serves.
-    files: Option<Result<Admitted, Refused>>,
+    files: Option<Result<Admitted, AdmissionError>>,
 }
 
 /// What is admitted, aside from the directory's task.
-struct Case {
-    desk: Desk,
-    kept: KeptFiles,
+struct PendingAdmission {
+    admission_context: AdmissionContext,
+    version_store: VersionStore,
     name: String,
     files: Files,
     before: Option<Vec<String>>,
     /// The record of a version to be admitted first, and whether the files follow all the same, to be compared with it.
-    standing: Option<(Record, bool)>,
-    stats: Stats,
+    active_record: Option<(AdmissionRecord, bool)>,
+    metrics: VersionMetrics,
 }
 
-impl Case {
-    async fn judged(self) -> Judged {
-        let restored = match &self.standing {
+impl PendingAdmission {
+    async fn run(self) -> AdmissionResult {
+        let restored = match &self.active_record {
             Some((record, compared)) => {
-                let admitted =
-                    admit_record(&self.desk, &self.kept, &self.name, record, self.stats.clone()).await;
+                let admitted = admit_record(
+                    &self.admission_context,
+                    &self.version_store,
+                    &self.name,
+                    record,
+                    self.metrics.clone(),
+                )
+                .await;
                 if admitted.is_ok() && !compared {
-                    return Judged {
+                    return AdmissionResult {
                         restored: Some(admitted),
                         files: None,
                     };
@@ -84,22 +90,24 @@ impl Case {
             }
             None => None,
         };
-        let Case {
-            desk,
-            kept,
+        let PendingAdmission {
+            admission_context,
+            version_store,
             name,
             files,
             before,
-            stats,
+            metrics,
             ..
         } = self;
-        let admitted = desk.admit(&name, &files, before.as_deref(), stats).await;
+        let admitted = admission_context
+            .admit(&name, &files, before.as_deref(), metrics)
+            .await;
         if admitted.is_ok() {
             // What is not kept was said there; what broke there is no reason not to serve.
             // What is not kept because the daemon stops is not missed.
-            let _ = aside(move || kept.put(&files)).await;
+            let _ = run_blocking(move || version_store.save(&files)).await;
         }
-        Judged {
+        AdmissionResult {
             restored,
             files: Some(admitted),
         }
@@ -108,27 +116,27 @@ impl Case {
 
 /// Admits the files of a record again. What it may import was settled when it served.
 async fn admit_record(
-    desk: &Desk,
-    kept: &KeptFiles,
+    admission_context: &AdmissionContext,
+    version_store: &VersionStore,
     name: &str,
-    record: &Record,
-    stats: Stats,
-) -> Result<Admitted, OrderError> {
+    record: &AdmissionRecord,
+    metrics: VersionMetrics,
+) -> Result<Admitted, CommandError> {
     let owned = || name.to_owned();
     let digests = record.digest.clone().zip(record.manifest.clone());
-    let kept = kept.clone();
-    let taken = aside(move || {
+    let version_store = version_store.clone();
+    let taken = run_blocking(move || {
         let (component, manifest) = digests.ok_or("the record names no files")?;
-        kept.take(&component, &manifest)
+        version_store.load(&component, &manifest)
     });
-    let taken = taken.await.map_err(|_| OrderError::Stopped)?;
-    let files = taken.map_err(|message| OrderError::NotKept {
+    let taken = taken.await.map_err(|_| CommandError::Stopped)?;
+    let files = taken.map_err(|message| CommandError::NotKept {
         name: owned(),
         record: record.sequence,
         message,
     })?;
-    let admitted = desk.admit(name, &files, None, stats).await;
-    admitted.map_err(|refused| OrderError::Refused {
+    let admitted = admission_context.admit(name, &files, None, metrics).await;
+    admitted.map_err(|refused| CommandError::Refused {
         name: owned(),
         reason: refused.to_string(),
     })
@@ -137,25 +145,25 @@ async fn admit_record(
 impl Directory {
     /// Begins to admit what is in the directory. What was put aside by a rollback stays aside, also after a restart.
     pub(super) fn admit(&mut self, name: &str, files: Files, found: Fingerprint) {
-        let line = self.lines.entry(name.to_owned()).or_default();
-        line.fingerprint = Some(found);
-        line.again = None;
+        let plugin = self.plugins.entry(name.to_owned()).or_default();
+        plugin.fingerprint = Some(found);
+        plugin.again = None;
         let before = self.imports_before(name);
         let origin = match &files.origin {
             // Not the signature: it may be long.
             Origin::File { .. } => Origin::File { signature: None },
             image @ Origin::Image(_) => image.clone(),
         };
-        let case = Case {
-            desk: self.desk.clone(),
-            kept: self.kept.clone(),
+        let pending = PendingAdmission {
+            admission_context: self.admission_context.clone(),
+            version_store: self.version_store.clone(),
             name: name.to_owned(),
             files,
             before: before.clone(),
-            standing: self.standing(name, found),
-            stats: self.metrics.trial(name),
+            active_record: self.active_record(name, found),
+            metrics: self.metrics.trial(name),
         };
-        let task = self.begin_aside(name, async { Came::Judged(case.judged().await) });
+        let task = self.spawn_task(name, async { Completion::AdmissionResult(pending.run().await) });
         let admission = Admission {
             task,
             files: found,
@@ -174,55 +182,61 @@ impl Directory {
     }
 
     /// What was done aside is over: the table is brought up to it.
-    pub(super) async fn concluded(&mut self, ended: Ended) {
-        let Ended { name, ticket, came } = ended;
-        if came.is_none() && self.around().token.is_cancelled() {
+    pub(super) async fn finish_task(&mut self, finished: FinishedTask) {
+        let FinishedTask {
+            name,
+            number,
+            completion,
+        } = finished;
+        if completion.is_none() && self.runtime().token.is_cancelled() {
             // The host is stopping: nothing is to be said of what it did not finish.
             return;
         }
-        if self.admissions.get(&name).is_some_and(|it| it.task.is(ticket)) {
+        if self.admissions.get(&name).is_some_and(|it| it.task.is(number)) {
             let admission = self.admissions.remove(&name);
             self.change_table(|table| {
                 let _ = table.admitting.remove(&name);
             });
             if let Some(admission) = admission {
-                let judged = match came {
-                    Some(Came::Judged(judged)) => judged,
-                    _ => Judged {
+                let result = match completion {
+                    Some(Completion::AdmissionResult(result)) => result,
+                    _ => AdmissionResult {
                         restored: None,
-                        files: Some(Err(Refused::Unfinished(Unfinished::Broke))),
+                        files: Some(Err(AdmissionError::BlockingTaskError(
+                            BlockingTaskError::Panicked,
+                        ))),
                     },
                 };
-                self.judged(&name, admission, judged).await;
+                self.finish_admission(&name, admission, result).await;
             }
-        } else if self.returns.get(&name).is_some_and(|it| it.task.is(ticket))
-            && let Some(order) = self.returns.remove(&name)
+        } else if self.rollbacks.get(&name).is_some_and(|it| it.task.is(number))
+            && let Some(command) = self.rollbacks.remove(&name)
         {
-            let admitted = match came {
-                Some(Came::Returned(admitted)) => admitted,
-                _ => Err(OrderError::Stopped),
+            let admitted = match completion {
+                Some(Completion::Returned(admitted)) => admitted,
+                _ => Err(CommandError::Stopped),
             };
-            self.returned(&name, order, admitted).await;
+            self.returned(&name, command, admitted).await;
         }
         // Else it was given up.
     }
 
-    async fn judged(&mut self, name: &str, admission: Admission, judged: Judged) {
+    async fn finish_admission(&mut self, name: &str, admission: Admission, result: AdmissionResult) {
         if self.imports_before(name) != admission.before {
             // Another version serves than the one that it was measured by: once more, and compiled already.
-            self.put_off(name, Patience::Now);
+            self.defer(name, ScanMode::Immediate);
             return;
         }
-        let line = self.lines.entry(name.to_owned()).or_default();
-        line.judged = Some(admission.files);
-        match judged.restored {
+        let plugin = self.plugins.entry(name.to_owned()).or_default();
+        plugin.decided = Some(admission.files);
+        match result.restored {
             Some(Ok(admitted)) => {
-                let facts = admitted.facts.clone();
-                self.begin(name, admitted, None);
+                let info = admitted.info.clone();
+                self.start_serving(name, admitted, None);
                 self.publish(Change::Admitted {
                     name: name.to_owned(),
-                    version: facts.version,
-                    digest: facts.digest,
+                    version: info.version,
+                    digest: info.digest,
                 });
             }
             Some(Err(error)) => tracing::error!(
@@ -231,15 +245,15 @@ impl Directory {
             ),
             None => {}
         }
-        let refused = match judged.files {
+        let refused = match result.files {
             Some(Ok(admitted)) => self.serve(name, admitted).await.err(),
             Some(Err(refused)) => Some(refused),
             None => None,
         };
         match refused {
             Some(refused) => {
-                if let Some(line) = self.lines.get_mut(name) {
-                    line.again = refused.again();
+                if let Some(plugin) = self.plugins.get_mut(name) {
+                    plugin.again = refused.again();
                 }
                 self.refused(name, &refused, false).await;
             }
@@ -252,24 +266,24 @@ impl Directory {
     }
 
     /// Has what was admitted serve, or answer beside what serves.
-    async fn serve(&mut self, name: &str, admitted: Admitted) -> Result<(), Refused> {
+    async fn serve(&mut self, name: &str, admitted: Admitted) -> Result<(), AdmissionError> {
         let serving = self.serving(name);
-        match (admitted.manifest.promote, serving) {
-            (Promote::AtOnce, serving) => {
-                self.take_over(name, admitted, serving, "directory", None).await;
+        match (admitted.manifest.rollout, serving) {
+            (Rollout::Immediate, serving) => {
+                self.activate(name, admitted, serving, "directory", None).await;
             }
             // Nothing to answer beside.
             (_, None) => {
-                self.take_over(name, admitted, None, "directory", None).await;
+                self.activate(name, admitted, None, "directory", None).await;
             }
-            (Promote::Auto(plan), Some(_)) => self.compare(name, admitted, plan, true).await?,
-            (Promote::Manual(plan), Some(_)) => self.compare(name, admitted, plan, false).await?,
+            (Rollout::Shadow(plan), Some(_)) => self.start_shadow(name, admitted, plan, true).await?,
+            (Rollout::ShadowManual(plan), Some(_)) => self.start_shadow(name, admitted, plan, false).await?,
         }
         Ok(())
     }
 
     /// Has a version serve, and says so.
-    async fn take_over(
+    async fn activate(
         &mut self,
         name: &str,
         admitted: Admitted,
@@ -277,53 +291,60 @@ impl Directory {
         by: &str,
         reason: Option<&str>,
     ) -> Change {
-        let mut record = Record::of(Outcome::Admitted, by, &admitted).beside(self.files_of(name));
+        let mut record =
+            AdmissionRecord::of(Outcome::Admitted, by, &admitted).with_files(self.files_of(name));
         record.reason = reason.map(str::to_owned);
-        let facts = admitted.facts.clone();
+        let info = admitted.info.clone();
         // A restart with the same files is no news.
         let newest = self.history.newest(name);
         let news = newest.is_none_or(|it| !it.serves() || !it.is_of(&admitted) || it.files != record.files);
-        self.begin(name, admitted, predecessor);
+        self.start_serving(name, admitted, predecessor);
         if news {
             self.history.add(name, record).await;
         }
         self.publish(Change::Admitted {
             name: name.to_owned(),
-            version: facts.version,
-            digest: facts.digest,
+            version: info.version,
+            digest: info.digest,
         })
     }
 
     /// Has a version answer beside the one that serves.
-    async fn compare(
+    async fn start_shadow(
         &mut self,
         name: &str,
         admitted: Admitted,
         plan: ShadowPlan,
         auto: bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), AdmissionError> {
         // It faults aside from the plugin's own counts, and nobody is alarmed.
         let health = Health::new(admitted.manifest.probation, false, None);
         let generation = health.generation;
-        let beside = admitted.start(Post {
-            stats: Stats::unseen(),
+        let shadow = admitted.start(VersionTelemetry {
+            metrics: VersionMetrics::unseen(),
             health,
         });
-        let tally = Arc::new(Tally::new(plan, auto, generation, self.metrics.shadow(name)));
+        let stats = Arc::new(ShadowStats::new(
+            plan,
+            auto,
+            generation,
+            self.metrics.shadow(name),
+        ));
         let table = self.table.load_full();
-        let pair = table
+        let active = table
             .serving
             .get(name)
-            .and_then(|it| it.beside(&beside, self.around(), &tally, &self.alarms))
-            .ok_or(Refused::OtherWorld)?;
+            .and_then(|it| it.with_shadow(&shadow, self.runtime(), &stats, &self.health_events))
+            .ok_or(AdmissionError::OtherWorld)?;
         self.change_table(|table| {
             table.refusals.remove(name);
-            table.serving.insert(name.to_owned(), pair);
+            table.serving.insert(name.to_owned(), active);
         });
-        let facts = admitted.facts.clone();
-        let record = Record::of(Outcome::Shadowing, "directory", &admitted).beside(self.files_of(name));
-        if let Some(line) = self.lines.get_mut(name) {
-            line.shadow = Some((admitted, generation));
+        let info = admitted.info.clone();
+        let record =
+            AdmissionRecord::of(Outcome::Shadowing, "directory", &admitted).with_files(self.files_of(name));
+        if let Some(plugin) = self.plugins.get_mut(name) {
+            plugin.shadow = Some((admitted, generation));
         }
         let newest = self.history.newest(name);
         if newest.is_none_or(|it| it.outcome != Outcome::Shadowing || it.files != record.files) {
@@ -331,8 +352,8 @@ impl Directory {
         }
         self.publish(Change::Shadowing {
             name: name.to_owned(),
-            version: facts.version,
-            digest: facts.digest,
+            version: info.version,
+            digest: info.digest,
         });
         Ok(())
     }
@@ -343,69 +364,73 @@ impl Directory {
         name: &str,
         by: &str,
         asked: Option<(Generation, &str)>,
-    ) -> Result<Change, OrderError> {
+    ) -> Result<Change, CommandError> {
         let name_owned = || name.to_owned();
-        let line = self
-            .lines
+        let plugin = self
+            .plugins
             .get_mut(name)
-            .ok_or_else(|| OrderError::Unknown { name: name_owned() })?;
-        let (admitted, _) = line
+            .ok_or_else(|| CommandError::Unknown { name: name_owned() })?;
+        let (admitted, _) = plugin
             .shadow
             .take_if(|(_, it)| asked.is_none_or(|(generation, _)| generation == *it))
-            .ok_or_else(|| OrderError::NoShadow { name: name_owned() })?;
+            .ok_or_else(|| CommandError::NoShadow { name: name_owned() })?;
         let serving = self.serving(name);
         let reason = asked.map(|(_, reason)| reason);
-        Ok(self.take_over(name, admitted, serving, by, reason).await)
+        Ok(self.activate(name, admitted, serving, by, reason).await)
     }
 
     /// After a restart: the version that the records say serves, where it is not the one in the directory. That is so after a rollback, and then
     /// what is in the directory stays aside; or that one was still answering beside the other, and then (true) it does so again.
-    fn standing(&self, name: &str, found: Fingerprint) -> Option<(Record, bool)> {
-        if self.lines.get(name).is_some_and(|line| line.current.is_some()) {
+    fn active_record(&self, name: &str, found: Fingerprint) -> Option<(AdmissionRecord, bool)> {
+        if self
+            .plugins
+            .get(name)
+            .is_some_and(|plugin| plugin.current.is_some())
+        {
             return None;
         }
-        let standing = self.history.standing(name)?;
+        let active_record = self.history.active_record(name)?;
         let files = Some(format!("sha256:{}", hex(&found)));
-        let rolled_back = standing.outcome == Outcome::RolledBack && standing.files == files;
+        let rolled_back = active_record.outcome == Outcome::RolledBack && active_record.files == files;
         let newest = self.history.newest(name)?;
         let compared = newest.outcome == Outcome::Shadowing && newest.files == files;
-        (rolled_back || compared).then_some((standing, compared))
+        (rolled_back || compared).then_some((active_record, compared))
     }
 
-    /// The interfaces that the version before imports, whether it serves, is parked, or served before the daemon was started again.
+    /// The interfaces that the version before imports, whether it serves, is disabled, or served before the daemon was started again.
     fn imports_before(&self, name: &str) -> Option<Vec<String>> {
-        let current = self.lines.get(name).and_then(|line| line.current.as_ref());
-        let now = current.map(|it| it.facts.imports.clone());
-        now.or_else(|| self.history.standing(name).map(|it| it.imports))
+        let current = self.plugins.get(name).and_then(|plugin| plugin.current.as_ref());
+        let now = current.map(|it| it.info.imports.clone());
+        now.or_else(|| self.history.active_record(name).map(|it| it.imports))
     }
 
     /// The version that serves, if one does.
     fn serving(&self, name: &str) -> Option<Admitted> {
         let serves = self.table.load().serving.contains_key(name);
-        let current = self.lines.get(name)?.current.clone();
+        let current = self.plugins.get(name)?.current.clone();
         current.filter(|_| serves)
     }
 
     /// Has a version serve from now on. With a predecessor it is on probation.
-    fn begin(&mut self, name: &str, admitted: Admitted, predecessor: Option<Admitted>) {
+    fn start_serving(&mut self, name: &str, admitted: Admitted, predecessor: Option<Admitted>) {
         let rule = admitted.manifest.probation;
-        let health = Health::new(rule, predecessor.is_some(), Some(self.alarms.clone()));
+        let health = Health::new(rule, predecessor.is_some(), Some(self.health_events.clone()));
         let generation = health.generation;
-        let stats = self.metrics.of(name, &admitted.facts.label());
-        let serving = admitted.start(Post { stats, health });
+        let metrics = self.metrics.of(name, &admitted.info.label());
+        let serving = admitted.start(VersionTelemetry { metrics, health });
         let mut before = None;
         self.change_table(|table| {
             table.refusals.remove(name);
-            table.parked.remove(name);
+            table.disabled.remove(name);
             before = table.serving.insert(name.to_owned(), serving);
         });
         self.metrics.admitted(name, before.is_some());
-        self.metrics.parked(name, false);
-        let line = self.lines.entry(name.to_owned()).or_default();
-        line.current = Some(admitted);
-        line.generation = Some(generation);
-        line.previous = predecessor.map(|it| (it, Instant::now() + rule.window));
-        if line.shadow.take().is_some() {
+        self.metrics.disabled(name, false);
+        let plugin = self.plugins.entry(name.to_owned()).or_default();
+        plugin.current = Some(admitted);
+        plugin.generation = Some(generation);
+        plugin.previous = predecessor.map(|it| (it, Instant::now() + rule.window));
+        if plugin.shadow.take().is_some() {
             tracing::warn!(
                 plugin = name,
                 "what answered beside the version that served does so no more, since another serves"
@@ -414,93 +439,94 @@ impl Directory {
     }
 
     /// Lets go of versions whose successors are past their probation.
-    pub(super) fn forget_predecessors(&mut self) {
+    pub(super) fn drop_predecessors(&mut self) {
         // A little longer than the rule looks back, so that an alarm on its way still finds what it asks for.
         let grace = Duration::from_secs(10);
-        for line in self.lines.values_mut() {
-            line.previous
+        for plugin in self.plugins.values_mut() {
+            plugin
+                .previous
                 .take_if(|(_, until)| Instant::now() > *until + grace);
         }
     }
 
     /// Takes a version out of service that asked for it.
-    pub(super) async fn raised(&mut self, alarm: Alarm) {
-        let name = alarm.plugin.as_str();
-        if alarm.remedy == Remedy::Promote {
+    pub(super) async fn on_health_event(&mut self, event: HealthEvent) {
+        let name = event.plugin.as_str();
+        if event.action == HealthAction::Promote {
             // What was replaced meanwhile is no longer there to be promoted.
-            let asked = Some((alarm.generation, alarm.reason.as_str()));
+            let asked = Some((event.generation, event.reason.as_str()));
             drop(self.promote(name, "shadow", asked).await);
             return;
         }
-        let Some(line) = self.lines.get_mut(name) else {
+        let Some(plugin) = self.plugins.get_mut(name) else {
             return;
         };
-        if line.generation != Some(alarm.generation) {
+        if plugin.generation != Some(event.generation) {
             // It was replaced meanwhile.
             return;
         }
-        let previous = line.previous.take().map(|(previous, _)| previous);
-        match (alarm.remedy, previous) {
-            (Remedy::Return, Some(previous)) => {
-                self.go_back(name, previous, "probation", &alarm.reason).await;
+        let previous = plugin.previous.take().map(|(previous, _)| previous);
+        match (event.action, previous) {
+            (HealthAction::Revert, Some(previous)) => {
+                self.revert_to(name, previous, "probation", &event.reason).await;
             }
-            _ => self.park(name, &alarm.reason).await,
+            _ => self.disable(name, &event.reason).await,
         }
     }
 
     /// Has an earlier version serve, for good: the files in the directory stay aside until they change.
-    async fn go_back(&mut self, name: &str, to: Admitted, by: &str, reason: &str) -> Change {
+    async fn revert_to(&mut self, name: &str, to: Admitted, by: &str, reason: &str) -> Change {
         let serving = self.serving(name);
-        let from = serving.map(|it| it.facts.digest);
-        let record = Record::of(Outcome::RolledBack, by, &to)
+        let from = serving.map(|it| it.info.digest);
+        let record = AdmissionRecord::of(Outcome::RolledBack, by, &to)
             .because(reason)
-            .beside(self.files_of(name));
-        let facts = to.facts.clone();
-        self.begin(name, to, None);
+            .with_files(self.files_of(name));
+        let info = to.info.clone();
+        self.start_serving(name, to, None);
         self.metrics.rolled_back(name);
         self.history.add(name, record).await;
         self.publish(Change::RolledBack {
             name: name.to_owned(),
-            version: facts.version,
-            digest: facts.digest,
+            version: info.version,
+            digest: info.digest,
             from,
             reason: reason.to_owned(),
         })
     }
 
-    async fn park(&mut self, name: &str, reason: &str) {
-        let Some(admitted) = self.lines.get(name).and_then(|line| line.current.clone()) else {
+    async fn disable(&mut self, name: &str, reason: &str) {
+        let Some(admitted) = self.plugins.get(name).and_then(|plugin| plugin.current.clone()) else {
             return;
         };
         let table = self.table.load_full();
-        let Some((meta, facts)) = table.serving.get(name).map(Serving::parts) else {
+        let Some((context, info)) = table.serving.get(name).map(Serving::parts) else {
             return;
         };
-        let answer = admitted.manifest.when_parked;
-        let parked = Arc::new(Parked {
-            facts: facts.clone(),
+        let answer = admitted.manifest.on_disabled;
+        let disabled = Arc::new(Disabled {
+            info: info.clone(),
             reason: reason.to_owned(),
             answer,
-            meta: Arc::clone(meta),
+            context: Arc::clone(context),
         });
-        if let Some(line) = self.lines.get_mut(name) {
+        if let Some(plugin) = self.plugins.get_mut(name) {
             // Nothing is left to compare it with.
-            line.shadow = None;
+            plugin.shadow = None;
         }
         self.change_table(|table| {
             table.serving.remove(name);
-            table.parked.insert(name.to_owned(), Arc::clone(&parked));
+            table.disabled.insert(name.to_owned(), Arc::clone(&disabled));
         });
-        self.metrics.parked(name, true);
-        let record = Record::of(Outcome::Parked, "probation", &admitted)
+        self.metrics.disabled(name, true);
+        let record = AdmissionRecord::of(Outcome::Disabled, "probation", &admitted)
             .because(reason)
-            .beside(self.files_of(name));
+            .with_files(self.files_of(name));
         self.history.add(name, record).await;
-        self.publish(Change::Parked {
+        self.publish(Change::Disabled {
             name: name.to_owned(),
-            digest: admitted.facts.digest,
+            digest: admitted.info.digest,
             reason: reason.to_owned(),
-            passes: answer == WhenParked::Pass,
+            passes: answer == OnDisabled::Pass,
         });
     }
 
@@ -510,7 +536,7 @@ impl Directory {
         name: &str,
         record: Option<u64>,
         by: String,
-        answer: oneshot::Sender<Result<Change, OrderError>>,
+        answer: oneshot::Sender<Result<Change, CommandError>>,
     ) {
         let record = match self.record_of(name, record) {
             Ok(record) => record,
@@ -521,80 +547,87 @@ impl Directory {
         };
         // The files that are there now stay aside, also those that are being admitted.
         let waits = self.waiting.contains_key(name);
-        let mut interrupted = self.give_up(name);
+        let mut interrupted = self.cancel_pending(name);
         if waits {
             let dir = self.config.dir.clone();
             let files = self.files(&dir, name).await.ok().flatten();
-            if let Some(line) = self.lines.get_mut(name) {
-                line.fingerprint = files.as_ref().map(fingerprint);
+            if let Some(plugin) = self.plugins.get_mut(name) {
+                plugin.fingerprint = files.as_ref().map(fingerprint);
             }
         }
-        if let Some(earlier) = self.returns.remove(name) {
+        if let Some(earlier) = self.rollbacks.remove(name) {
             interrupted |= earlier.interrupted;
             let name = name.to_owned();
-            drop(earlier.answer.send(Err(OrderError::Overtaken { name })));
+            drop(earlier.answer.send(Err(CommandError::Overtaken { name })));
         }
         let sequence = record.sequence;
-        let (desk, kept) = (self.returns_desk.clone(), self.kept.clone());
-        let (owned, stats) = (name.to_owned(), self.metrics.trial(name));
-        let task = self.begin_aside(name, async move {
-            Came::Returned(admit_record(&desk, &kept, &owned, &record, stats).await)
+        let (admission_context, version_store) = (self.rollback_context.clone(), self.version_store.clone());
+        let (owned, metrics) = (name.to_owned(), self.metrics.trial(name));
+        let task = self.spawn_task(name, async move {
+            Completion::Returned(
+                admit_record(&admission_context, &version_store, &owned, &record, metrics).await,
+            )
         });
-        let order = Return {
+        let command = PendingRollback {
             task,
             record: sequence,
             by,
             answer,
             interrupted,
         };
-        self.returns.insert(name.to_owned(), order);
+        self.rollbacks.insert(name.to_owned(), command);
     }
 
     /// The record of the version to go back to.
-    fn record_of(&self, name: &str, record: Option<u64>) -> Result<Record, OrderError> {
+    fn record_of(&self, name: &str, record: Option<u64>) -> Result<AdmissionRecord, CommandError> {
         let records = self.history.of(name);
         let owned = || name.to_owned();
-        if records.is_empty() && !self.lines.contains_key(name) {
-            return Err(OrderError::Unknown { name: owned() });
+        if records.is_empty() && !self.plugins.contains_key(name) {
+            return Err(CommandError::Unknown { name: owned() });
         }
         let current = self.serving(name);
         let mut served = records.iter().filter(|it| it.serves());
         // Named, also one that was only compared: it was admitted all the same.
-        let admitted = |it: &&Record| it.serves() || it.outcome == Outcome::Shadowing;
+        let admitted = |it: &&AdmissionRecord| it.serves() || it.outcome == Outcome::Shadowing;
         let found = match record {
             Some(sequence) => records
                 .iter()
                 .filter(admitted)
                 .find(|it| it.sequence == sequence)
-                .ok_or_else(|| OrderError::NoRecord {
+                .ok_or_else(|| CommandError::NoRecord {
                     name: owned(),
                     record: sequence,
                 })?,
             None => served
                 .find(|it| !current.as_ref().is_some_and(|current| it.is_of(current)))
-                .ok_or_else(|| OrderError::NothingBefore { name: owned() })?,
+                .ok_or_else(|| CommandError::NothingBefore { name: owned() })?,
         };
         Ok(found.clone())
     }
 
     /// The version to go back to may serve, or not.
-    async fn returned(&mut self, name: &str, order: Return, admitted: Result<Admitted, OrderError>) {
-        let Return {
+    async fn returned(
+        &mut self,
+        name: &str,
+        command: PendingRollback,
+        admitted: Result<Admitted, CommandError>,
+    ) {
+        let PendingRollback {
             record,
             by,
             answer,
             interrupted,
             ..
-        } = order;
+        } = command;
         let done = match admitted {
             Ok(admitted) => {
                 let reason = format!("back to record {record}, as {by} asked");
-                Ok(self.go_back(name, admitted, &by, &reason).await)
+                Ok(self.revert_to(name, admitted, &by, &reason).await)
             }
             Err(error) => {
                 if interrupted {
                     // What was given up for it goes on.
-                    self.put_off(name, Patience::Now);
+                    self.defer(name, ScanMode::Immediate);
                 }
                 Err(error)
             }
@@ -603,7 +636,7 @@ impl Directory {
     }
 
     /// `unreadable`: it is looked at again each time, and what was said before is not said again.
-    pub(super) async fn refused(&mut self, name: &str, refused: &Refused, unreadable: bool) {
+    pub(super) async fn refused(&mut self, name: &str, refused: &AdmissionError, unreadable: bool) {
         // It may quote what is in the files.
         let reason = shown(&refused.to_string()).into_owned();
         let mut said = None;
@@ -612,9 +645,9 @@ impl Directory {
             return;
         }
         self.metrics.refused(name);
-        let record = Record::new(Outcome::Refused, "directory")
+        let record = AdmissionRecord::new(Outcome::Refused, "directory")
             .because(&reason)
-            .beside(self.files_of(name));
+            .with_files(self.files_of(name));
         self.history.add(name, record).await;
         self.publish(Change::Refused {
             name: name.to_owned(),
@@ -629,7 +662,7 @@ impl Directory {
             self.metrics.forget(name);
         }
         for name in found.difference(&self.misnamed).cloned().collect::<Vec<_>>() {
-            let reason = Refused::Name.to_string();
+            let reason = AdmissionError::Name.to_string();
             self.change_table(|table| drop(table.refusals.insert(name.clone(), reason.clone())));
             self.metrics.refused(&name);
             self.publish(Change::Refused { name, reason });
@@ -639,15 +672,15 @@ impl Directory {
 
     /// The files, or the manifest, were taken away.
     pub(super) async fn removed(&mut self, name: &str) {
-        self.give_up(name);
-        self.lines.remove(name);
+        self.cancel_pending(name);
+        self.plugins.remove(name);
         self.change_table(|table| {
             table.serving.remove(name);
-            table.parked.remove(name);
+            table.disabled.remove(name);
             table.refusals.remove(name);
         });
         self.metrics.forget(name);
-        let record = Record::new(Outcome::Removed, "directory");
+        let record = AdmissionRecord::new(Outcome::Removed, "directory");
         self.history.add(name, record).await;
         self.publish(Change::Removed {
             name: name.to_owned(),
@@ -671,7 +704,7 @@ impl Directory {
             }
             Change::Refused { name, reason } => {
                 let table = self.table.load();
-                let still = table.serving.get(name).map(|it| it.facts().version.as_str());
+                let still = table.serving.get(name).map(|it| it.info().version.as_str());
                 let serving = still.unwrap_or("none");
                 tracing::error!(plugin = name, serving, "plugin refused: {reason}");
             }
@@ -704,7 +737,7 @@ impl Directory {
                     "plugin rolled back: {reason}"
                 );
             }
-            Change::Parked {
+            Change::Disabled {
                 name,
                 digest,
                 reason,
@@ -715,18 +748,18 @@ impl Directory {
                 } else {
                     "every call is refused"
                 };
-                tracing::error!(plugin = name, digest, "plugin parked, {meanwhile}: {reason}");
+                tracing::error!(plugin = name, digest, "plugin disabled, {meanwhile}: {reason}");
             }
         }
         // Nobody has to follow.
         drop(self.changes.send(change.clone()));
-        for follower in &mut self.followers {
-            if follower
+        for waiter in &mut self.waiters {
+            if waiter
                 .pending
                 .as_ref()
                 .is_none_or(|it| it.contains(change.plugin()))
             {
-                follower.changes.push(change.clone());
+                waiter.changes.push(change.clone());
             }
         }
         change

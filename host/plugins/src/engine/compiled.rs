@@ -1,6 +1,6 @@
 //! Compiled components: made in an engine of their own, written down with what they were made of and for, and taken back.
 //!
-//! Loading compiled code is `unsafe`: bytes that no engine made can do anything to this process. So an [`Artefact`] exists in two
+//! Loading compiled code is `unsafe`: bytes that no engine made can do anything to this process. So an [`CompiledArtifact`] exists in two
 //! ways only: an engine of this process has just made it, or a file says word for word which component it was made of and for
 //! which engine, and its content has the digest that was written with it. That such a file is the daemon's own is its private directory's part.
 #![allow(unsafe_code, reason = "one call, at the end of the checks described above")]
@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 use sha2::{Digest, Sha256};
 use wasmtime::{Engine as Wasmtime, component::Component};
 
-use super::{CompileError, Compiled, Engine, fit};
+use super::{CompileError, Compiled, Engine, resource_check};
 use crate::text::{hex, one_line};
 
 /// The first bytes of a file; changes with the layout after it.
@@ -21,18 +21,18 @@ const HEAD: usize = 16 + 3 * 32;
 type Sha = [u8; 32];
 
 /// Compiled code that this engine may load.
-pub(crate) struct Artefact(pub(super) Vec<u8>);
+pub(crate) struct CompiledArtifact(pub(super) Vec<u8>);
 
 /// What an artefact is made of (the component's digest) and for (the engine's compatibility hash).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ArtefactKey {
+pub(crate) struct ArtifactKey {
     pub(crate) component: Sha,
     pub(crate) engine: Sha,
 }
 
 /// Why a file is not used. Display is for a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Distrust {
+pub(crate) enum CacheRejection {
     #[error("it is no compiled component of this daemon")]
     Foreign,
     #[error("it was compiled from another component")]
@@ -43,16 +43,16 @@ pub(crate) enum Distrust {
     Content,
 }
 
-impl ArtefactKey {
+impl ArtifactKey {
     /// The file's name.
     pub(crate) fn name(&self) -> String {
         format!("{}-{}", hex(&self.component), hex(&self.engine[..16]))
     }
 }
 
-impl Artefact {
+impl CompiledArtifact {
     /// The head of the file that holds it; the code follows.
-    pub(crate) fn head(&self, key: &ArtefactKey) -> Vec<u8> {
+    pub(crate) fn head(&self, key: &ArtifactKey) -> Vec<u8> {
         let mut head = Vec::with_capacity(HEAD);
         head.extend_from_slice(MAGIC);
         head.extend_from_slice(&key.component);
@@ -66,50 +66,50 @@ impl Artefact {
     }
 
     /// From a file's content, which has to be of `key` and whole.
-    pub(crate) fn verified(mut file: Vec<u8>, key: &ArtefactKey) -> Result<Artefact, Distrust> {
+    pub(crate) fn verified(mut file: Vec<u8>, key: &ArtifactKey) -> Result<CompiledArtifact, CacheRejection> {
         if file.len() < HEAD || file[..16] != MAGIC[..] {
-            return Err(Distrust::Foreign);
+            return Err(CacheRejection::Foreign);
         }
         if file[16..48] != key.component {
-            return Err(Distrust::Component);
+            return Err(CacheRejection::Component);
         }
         if file[48..80] != key.engine {
-            return Err(Distrust::Engine);
+            return Err(CacheRejection::Engine);
         }
         let written: Sha = std::array::from_fn(|at| file[80 + at]);
         file.drain(..HEAD);
         if Sha256::digest(&file)[..] != written {
-            return Err(Distrust::Content);
+            return Err(CacheRejection::Content);
         }
-        Ok(Artefact(file))
+        Ok(CompiledArtifact(file))
     }
 }
 
 impl Engine {
     /// What compiled code has to be made for so that this engine can run it: version, target, features and settings.
     pub(crate) fn compatibility(&self) -> Sha {
-        let mut hasher = Digesting(Sha256::new());
+        let mut hasher = Sha256Hasher(Sha256::new());
         self.wasmtime.precompile_compatibility_hash().hash(&mut hasher);
         hasher.0.finalize().into()
     }
 
     /// Compiles here and now, with no limit: for tests and benchmarks.
     #[cfg(any(test, feature = "bench"))]
-    pub(crate) fn precompile(component: &[u8]) -> Result<Artefact, CompileError> {
+    pub(crate) fn precompile(component: &[u8]) -> Result<CompiledArtifact, CompileError> {
         super::compiler::precompile(
             component,
-            &super::compiler::Wanted::default(),
-            super::compiler::Haste::Some,
+            &super::compiler::CancelFlag::default(),
+            super::compiler::CompilePriority::Interactive,
         )
     }
 
     /// Makes it ready to be instantiated, if the pool has room for such an instance.
-    pub(crate) fn load(&self, artefact: &Artefact) -> Result<Compiled, CompileError> {
-        deserialize(&self.wasmtime, artefact)
+    pub(crate) fn load(&self, artifact: &CompiledArtifact) -> Result<Compiled, CompileError> {
+        deserialize(&self.wasmtime, artifact)
             .map(Compiled)
             .map_err(|error| {
                 let why = one_line(&error.root_cause().to_string());
-                match fit::too_large(artefact, deserialize, &why) {
+                match resource_check::too_large(artifact, deserialize, &why) {
                     Some(unfit) => unfit.into(),
                     None => CompileError::Invalid(one_line(&format!("{error:#}"))),
                 }
@@ -117,16 +117,16 @@ impl Engine {
     }
 }
 
-fn deserialize(engine: &Wasmtime, artefact: &Artefact) -> wasmtime::Result<Component> {
-    // SAFETY: an `Artefact` is made in two places: by `compiler::precompile`, and by `verified`, which lets pass only the very
+fn deserialize(engine: &Wasmtime, artifact: &CompiledArtifact) -> wasmtime::Result<Component> {
+    // SAFETY: an `CompiledArtifact` is made in two places: by `compiler::precompile`, and by `verified`, which lets pass only the very
     // bytes that `precompile` made earlier.
-    unsafe { Component::deserialize(engine, &artefact.0) }
+    unsafe { Component::deserialize(engine, &artifact.0) }
 }
 
 /// Feeds what is hashed to SHA-256: the standard hasher has 64 bits and may change.
-struct Digesting(Sha256);
+struct Sha256Hasher(Sha256);
 
-impl Hasher for Digesting {
+impl Hasher for Sha256Hasher {
     fn write(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -141,15 +141,15 @@ impl Hasher for Digesting {
 mod tests {
     use super::*;
 
-    impl Artefact {
+    impl CompiledArtifact {
         /// What no compiler made. The engine looks at the head of what it is given, and refuses.
-        pub(crate) fn garbage() -> Artefact {
-            Artefact(b"garbage".to_vec())
+        pub(crate) fn garbage() -> CompiledArtifact {
+            CompiledArtifact(b"garbage".to_vec())
         }
     }
 
-    fn key(component: u8, engine: u8) -> ArtefactKey {
-        ArtefactKey {
+    fn key(component: u8, engine: u8) -> ArtifactKey {
+        ArtifactKey {
             component: [component; 32],
             engine: [engine; 32],
         }
@@ -157,14 +157,17 @@ mod tests {
 
     #[test]
     fn a_file_is_taken_for_what_it_was_written_as() {
-        let artefact = Artefact(b"code".to_vec());
-        let mut file = artefact.head(&key(1, 2));
-        file.extend_from_slice(artefact.code());
-        let verdict =
-            |file: &[u8], key: &ArtefactKey| Artefact::verified(file.to_vec(), key).map(|it| it.0).err();
+        let artifact = CompiledArtifact(b"code".to_vec());
+        let mut file = artifact.head(&key(1, 2));
+        file.extend_from_slice(artifact.code());
+        let verdict = |file: &[u8], key: &ArtifactKey| {
+            CompiledArtifact::verified(file.to_vec(), key)
+                .map(|it| it.0)
+                .err()
+        };
         assert_eq!(verdict(&file, &key(1, 2)), None);
-        assert_eq!(verdict(&file, &key(3, 2)), Some(Distrust::Component));
-        assert_eq!(verdict(&file, &key(1, 3)), Some(Distrust::Engine));
+        assert_eq!(verdict(&file, &key(3, 2)), Some(CacheRejection::Component));
+        assert_eq!(verdict(&file, &key(1, 3)), Some(CacheRejection::Engine));
         for at in 0..file.len() {
             let mut broken = file.clone();
             broken[at] ^= 1;
@@ -173,17 +176,17 @@ mod tests {
         for length in 0..file.len() {
             assert!(verdict(&file[..length], &key(1, 2)).is_some(), "{length} bytes");
         }
-        assert_eq!(verdict(b"\x7fELF", &key(1, 2)), Some(Distrust::Foreign));
+        assert_eq!(verdict(b"\x7fELF", &key(1, 2)), Some(CacheRejection::Foreign));
     }
 
     #[test]
     fn the_throw_away_engine_compiles_for_the_one_that_serves() {
         let engine = Engine::new(1).unwrap();
-        let artefact = Engine::precompile(b"\0asm\x0d\0\x01\0").unwrap();
-        assert!(engine.load(&artefact).is_ok());
+        let artifact = Engine::precompile(b"\0asm\x0d\0\x01\0").unwrap();
+        assert!(engine.load(&artifact).is_ok());
         assert_eq!(engine.compatibility(), Engine::new(1).unwrap().compatibility());
         assert_ne!(engine.compatibility(), [0; 32]);
         // Garbage that got this far is still no code.
-        assert!(engine.load(&Artefact::garbage()).is_err());
+        assert!(engine.load(&CompiledArtifact::garbage()).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The host's copy of a fleet of agents, and what changed in it since an instance last heard.
+//! The host's copy of an agent set, and what changed in it since an instance last heard.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,8 +27,8 @@ pub(crate) enum Changes {
 }
 
 #[derive(Debug)]
-pub(crate) struct FleetCopy {
-    /// Unlike any other fleet's in this process.
+pub(crate) struct AgentMirror {
+    /// Unlike any other agent set's in this process.
     id: u64,
     home_region: Option<String>,
     state: Mutex<State>,
@@ -46,9 +46,9 @@ struct State {
     floor: u64,
 }
 
-impl FleetCopy {
-    pub(crate) fn new(home_region: Option<String>) -> FleetCopy {
-        FleetCopy {
+impl AgentMirror {
+    pub(crate) fn new(home_region: Option<String>) -> AgentMirror {
+        AgentMirror {
             id: NEXT_ID.fetch_add(1, Relaxed),
             home_region,
             state: Mutex::default(),
@@ -172,7 +172,7 @@ mod tests {
             region: None,
             zone: None,
             attributes: Vec::new(),
-            extra: Vec::new(),
+            extensions: Vec::new(),
         }
     }
 
@@ -193,31 +193,31 @@ mod tests {
 
     #[test]
     fn only_what_changed_is_told() {
-        let fleet = FleetCopy::new(None);
-        fleet.update(vec![agent(1, "a"), agent(2, "b")], vec![]);
-        let (first, all) = fleet.changes_since(None);
+        let agent_set = AgentMirror::new(None);
+        agent_set.update(vec![agent(1, "a"), agent(2, "b")], vec![]);
+        let (first, all) = agent_set.changes_since(None);
         assert_eq!(names(&all), (true, vec!["a".into(), "b".into()], vec![]));
 
-        fleet.update(vec![agent(1, "a"), agent(3, "c")], vec![2, 99]);
-        let (second, delta) = fleet.changes_since(Some(first));
+        agent_set.update(vec![agent(1, "a"), agent(3, "c")], vec![2, 99]);
+        let (second, delta) = agent_set.changes_since(Some(first));
         assert_eq!(
             names(&delta),
             (false, vec!["c".into()], vec![2]),
             "an equal agent is no change"
         );
 
-        fleet.update(vec![agent(2, "b2")], vec![3]);
+        agent_set.update(vec![agent(2, "b2")], vec![3]);
         assert_eq!(
-            names(&fleet.changes_since(Some(second)).1),
+            names(&agent_set.changes_since(Some(second)).1),
             (false, vec!["b2".into()], vec![3])
         );
         assert_eq!(
-            names(&fleet.changes_since(Some(first)).1),
+            names(&agent_set.changes_since(Some(first)).1),
             (false, vec!["b2".into()], vec![3])
         );
         let (now, nothing) = (
-            fleet.changes_since(None).0,
-            fleet.changes_since(Some(fleet.changes_since(None).0)).1,
+            agent_set.changes_since(None).0,
+            agent_set.changes_since(Some(agent_set.changes_since(None).0)).1,
         );
         assert!(now > second);
         assert_eq!(names(&nothing), (false, vec![], vec![]));
@@ -225,12 +225,12 @@ mod tests {
 
     #[test]
     fn forgotten_departures_mean_everything() {
-        let fleet = FleetCopy::new(None);
-        fleet.update((0..2000).map(|n| agent(n, "x")).collect(), vec![]);
-        let (known, _) = fleet.changes_since(None);
-        fleet.update(vec![], (0..1999).collect());
-        let (_, changes) = fleet.changes_since(Some(known));
+        let agent_set = AgentMirror::new(None);
+        agent_set.update((0..2000).map(|n| agent(n, "x")).collect(), vec![]);
+        let (known, _) = agent_set.changes_since(None);
+        agent_set.update(vec![], (0..1999).collect());
+        let (_, changes) = agent_set.changes_since(Some(known));
         assert_eq!(names(&changes), (true, vec!["x".into()], vec![]));
-        assert_eq!(fleet.len(), 1);
+        assert_eq!(agent_set.len(), 1);
     }
 }

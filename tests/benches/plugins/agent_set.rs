@@ -1,11 +1,11 @@
-//! Ten thousand agents of a loaded fleet, judged by the component and by the same rules called.
+//! Ten thousand agents of a loaded agent set, evaluated by the component and by the same rules called.
 
 use std::time::Instant;
 
 use attributes::Attributes;
 use serde_json::{Value, json};
-use transom_plugins::matcher::{Agent, Attribute, AttributeValue, Candidate, Condition, Task};
-use transom_sdk::matcher::{self as sdk, Fleet as _, Matcher as _};
+use transom_plugins::matcher::{Agent, Attribute, AttributeValue, Candidate, Constraint, Task};
+use transom_sdk::matcher::{self as sdk, AgentSet as _, Matcher as _};
 use transom_tests::plugin::Plugin;
 
 use crate::{
@@ -38,13 +38,13 @@ pub(crate) fn agent(n: u32) -> Agent {
             text("generation", (n % 7).to_string()),
             text("site", "east".to_owned()),
         ],
-        extra: Vec::new(),
+        extensions: Vec::new(),
     }
 }
 
-/// A task with two conditions.
+/// A task with two constraints.
 pub(crate) fn task() -> Task {
-    let constraint = |field: &str, operator: &str, operand: &str| Condition::Constraint {
+    let constraint = |field: &str, operator: &str, operand: &str| Constraint::Field {
         field: field.to_owned(),
         operator: operator.to_owned(),
         operand: Some(operand.to_owned()),
@@ -52,7 +52,7 @@ pub(crate) fn task() -> Task {
     Task {
         run_spec: "/bench".to_owned(),
         instances: 10,
-        conditions: vec![
+        constraints: vec![
             constraint("class", "IS", "web"),
             constraint("rack", "LIKE", "r[0-9]*[02468]"),
         ],
@@ -61,28 +61,28 @@ pub(crate) fn task() -> Task {
 }
 
 pub(crate) fn candidates(count: u32) -> Vec<Candidate> {
-    (0..count).map(|agent| Candidate { agent, room: 1 }).collect()
+    (0..count).map(|agent| Candidate { agent, capacity: 1 }).collect()
 }
 
 pub(crate) async fn measure() -> Value {
-    eprintln!("fleet: {AGENTS} agents judged");
+    eprintln!("agent_set: {AGENTS} agents evaluated");
     let host = Host::with(&[("attributes", &Plugin::first_party("attributes"))]).await;
-    let mut fleet = host.plugins.fleet(None);
+    let mut agent_set = host.plugins.agent_set(None);
     let agents: Vec<Agent> = (0..AGENTS).map(agent).collect();
-    fleet.update(agents.clone(), Vec::new());
+    agent_set.update(agents.clone(), Vec::new());
     let (task, candidates) = (task(), candidates(AGENTS));
     let start = Instant::now();
-    let judged = fleet.judge(&task, &candidates).await.unwrap();
+    let evaluated = agent_set.evaluate(&task, &candidates).await.unwrap();
     let first = start.elapsed();
 
     let mut asked = Times::default();
     for _ in 0..QUESTIONS {
         let start = Instant::now();
-        fleet.judge(&task, &candidates).await.unwrap();
+        agent_set.evaluate(&task, &candidates).await.unwrap();
         asked.push(start.elapsed());
     }
     host.stop().await;
-    let called = natively(agents, &task, &candidates, judged.len());
+    let called = natively(agents, &task, &candidates, evaluated.len());
     json!({
         "agents": AGENTS,
         "first_with_loading_ms": millis(first),
@@ -95,22 +95,22 @@ pub(crate) async fn measure() -> Value {
 /// The component's rules, called.
 fn natively(agents: Vec<Agent>, task: &Task, candidates: &[Candidate], expected: usize) -> Times {
     let plugin = transom_sdk::testing::plugin::<Attributes>("{}").unwrap();
-    let mut fleet = plugin.fleet(None);
-    fleet.update(agents.into_iter().map(native_agent).collect(), Vec::new());
+    let mut agent_set = plugin.agent_set(None);
+    agent_set.update(agents.into_iter().map(native_agent).collect(), Vec::new());
     let mut judge = || {
         let room = |it: &Candidate| sdk::Candidate {
             agent: it.agent,
-            room: it.room,
+            capacity: it.capacity,
         };
         let candidates: Vec<_> = candidates.iter().map(room).collect();
-        fleet.judge(&native_task(task), &candidates)
+        agent_set.evaluate(&native_task(task), &candidates)
     };
     // As with the component, the first question is not counted.
-    assert_eq!(judge().len(), expected);
+    assert_eq!(evaluate().len(), expected);
     let mut times = Times::default();
     for _ in 0..QUESTIONS {
         let start = Instant::now();
-        judge();
+        evaluate();
         times.push(start.elapsed());
     }
     times
@@ -135,18 +135,18 @@ fn native_agent(agent: Agent) -> sdk::Agent {
                 value: value(it.value),
             })
             .collect(),
-        extra: agent.extra,
+        extensions: agent.extensions,
     }
 }
 
 fn native_task(task: &Task) -> sdk::Task {
-    let condition = |condition: &Condition| match condition {
-        Condition::Expression(text) => sdk::Condition::Expression(text.clone()),
-        Condition::Constraint {
+    let constraint = |constraint: &Constraint| match constraint {
+        Constraint::Expression(text) => sdk::Constraint::Expression(text.clone()),
+        Constraint::Field {
             field,
             operator,
             operand,
-        } => sdk::Condition::Constraint(sdk::Constraint {
+        } => sdk::Constraint::Field(sdk::FieldConstraint {
             field: field.clone(),
             operator: operator.clone(),
             operand: operand.clone(),
@@ -155,8 +155,8 @@ fn native_task(task: &Task) -> sdk::Task {
     sdk::Task {
         run_spec: task.run_spec.clone(),
         instances: task.instances,
-        conditions: task.conditions.iter().map(condition).collect(),
+        constraints: task.constraints.iter().map(constraint).collect(),
         placed: task.placed.clone(),
-        extra: task.extra.clone(),
+        extensions: task.extensions.clone(),
     }
 }

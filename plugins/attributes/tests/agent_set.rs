@@ -1,4 +1,4 @@
-//! A fleet as the scheduler uses it: loaded once, changed, judged, and asked for several places at once.
+//! An agent set as the scheduler uses it: loaded once, changed, evaluated, and asked for several places at once.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,24 +10,24 @@
 
 use attributes::Attributes;
 use attributes::agents::Agents;
-use transom_sdk::matcher::{Agent, Candidate, Condition, Fleet, Matcher, Value, Verdict};
+use transom_sdk::matcher::{Agent, AgentSet, Candidate, Constraint, Matcher, Value, Verdict};
 use transom_sdk::testing::{agent, constraint, logs, plugin, task};
 
 fn empty(home_region: Option<&str>) -> Agents {
     plugin::<Attributes>("{}")
         .unwrap()
-        .fleet(home_region.map(str::to_owned))
+        .agent_set(home_region.map(str::to_owned))
 }
 
 /// Six agents, two in each of three racks: 1 and 2 in r1, 3 and 4 in r2, 5 and 6 in r3.
 fn racks() -> Agents {
-    let mut fleet = empty(None);
+    let mut agent_set = empty(None);
     let one = |handle: u32| {
         let rack = Value::Text(format!("r{}", handle.div_ceil(2)));
         agent(handle, &format!("h{handle}"), &[("rack", rack)])
     };
-    fleet.update((1..=6).map(one).collect(), Vec::new());
-    fleet
+    agent_set.update((1..=6).map(one).collect(), Vec::new());
+    agent_set
 }
 
 fn rooms(rooms: &[(u32, u32)]) -> Vec<Candidate> {
@@ -35,7 +35,7 @@ fn rooms(rooms: &[(u32, u32)]) -> Vec<Candidate> {
         .iter()
         .map(|(agent, room)| Candidate {
             agent: *agent,
-            room: *room,
+            capacity: *room,
         })
         .collect()
 }
@@ -129,8 +129,8 @@ fn places_are_chosen_one_after_the_other() {
             vec![constraint(field, operator, operand)],
             placed.to_vec(),
         );
-        let mut fleet = racks();
-        let chosen = fleet.place(&task, &rooms(candidates), count);
+        let mut agent_set = racks();
+        let chosen = agent_set.place(&task, &rooms(candidates), count);
         assert_eq!(
             chosen, expected,
             "{rule} {operand:?}, {instances} instances, {placed:?} placed"
@@ -139,7 +139,7 @@ fn places_are_chosen_one_after_the_other() {
         // One after the other is the same: each choice is one that a judge lets pass with those before it placed.
         let mut task = task;
         for handle in chosen {
-            let verdicts = fleet.judge(&task, &rooms(&[(handle, 1)]));
+            let verdicts = agent_set.evaluate(&task, &rooms(&[(handle, 1)]));
             assert_eq!(
                 verdicts,
                 [Verdict::Fits],
@@ -173,15 +173,15 @@ fn chosen(
         placed.to_vec(),
     );
     if !ending.is_empty() {
-        task.extra = vec![("ending".to_owned(), ending.to_owned())];
+        task.extensions = vec![("ending".to_owned(), ending.to_owned())];
     }
-    let mut fleet = racks();
-    fleet.update(Vec::new(), lost.to_vec());
+    let mut agent_set = racks();
+    agent_set.update(Vec::new(), lost.to_vec());
     let left: Vec<_> = EVERYWHERE
         .into_iter()
         .filter(|(agent, _)| !lost.contains(agent))
         .collect();
-    fleet.place(&task, &rooms(&left), instances)
+    agent_set.place(&task, &rooms(&left), instances)
 }
 
 #[test]
@@ -228,23 +228,23 @@ fn without_conditions_the_hosts_order_and_room_decide() {
 
 #[test]
 fn groups_are_those_that_the_task_can_use() {
-    // r3 is ruled out by the first condition, so six instances are three and three.
-    let conditions = vec![
+    // r3 is ruled out by the first constraint, so six instances are three and three.
+    let constraints = vec![
         constraint("rack", "UNLIKE", Some("r3")),
         constraint("rack", "GROUP_BY", None),
     ];
-    let chosen = racks().place(&task(6, conditions, Vec::new()), &rooms(&EVERYWHERE), 6);
+    let chosen = racks().place(&task(6, constraints, Vec::new()), &rooms(&EVERYWHERE), 6);
     assert_eq!(chosen, [1, 3, 1, 3, 1, 3]);
 }
 
 #[test]
 fn a_verdict_names_the_first_condition_that_refuses() {
-    let conditions = vec![
+    let constraints = vec![
         constraint("@hostname", "LIKE", Some("h.*")),
         constraint("rack", "IS", Some("r2")),
         constraint("@hostname", "UNIQUE", None),
     ];
-    let verdicts = racks().judge(&task(3, conditions, vec![3]), &rooms(&EVERYWHERE[..4]));
+    let verdicts = racks().evaluate(&task(3, constraints, vec![3]), &rooms(&EVERYWHERE[..4]));
     assert_eq!(
         verdicts,
         [
@@ -258,10 +258,10 @@ fn a_verdict_names_the_first_condition_that_refuses() {
 
 #[test]
 fn a_condition_that_is_not_understood_refuses_everything() {
-    let conditions = vec![constraint("rack", "LIKE", Some("*"))];
-    let task = task(1, conditions, Vec::new());
+    let constraints = vec![constraint("rack", "LIKE", Some("*"))];
+    let task = task(1, constraints, Vec::new());
     assert_eq!(
-        racks().judge(&task, &rooms(&EVERYWHERE[..1])),
+        racks().evaluate(&task, &rooms(&EVERYWHERE[..1])),
         [Verdict::Refused(0)]
     );
     assert!(racks().place(&task, &rooms(&EVERYWHERE), 3).is_empty());
@@ -269,23 +269,23 @@ fn a_condition_that_is_not_understood_refuses_everything() {
 
 #[test]
 fn expressions_and_constraints_stand_side_by_side() {
-    let conditions = vec![
-        Condition::Expression("rack:r1".to_owned()),
+    let constraints = vec![
+        Constraint::Expression("rack:r1".to_owned()),
         constraint("@hostname", "UNIQUE", None),
     ];
-    let chosen = racks().place(&task(3, conditions, Vec::new()), &rooms(&EVERYWHERE), 3);
+    let chosen = racks().place(&task(3, constraints, Vec::new()), &rooms(&EVERYWHERE), 3);
     assert_eq!(chosen, [1, 2]);
 }
 
 #[test]
 fn updates_replace_and_remove() {
-    let mut fleet = racks();
+    let mut agent_set = racks();
     let ask = task(1, vec![constraint("rack", "IS", Some("r9"))], Vec::new());
-    fleet.update(
+    agent_set.update(
         vec![agent(1, "h1", &[("rack", Value::Text("r9".to_owned()))])],
         vec![2],
     );
-    let verdicts = fleet.judge(&ask, &rooms(&EVERYWHERE[..3]));
+    let verdicts = agent_set.evaluate(&ask, &rooms(&EVERYWHERE[..3]));
     assert_eq!(
         verdicts,
         [Verdict::Fits, Verdict::Refused(1), Verdict::Refused(0)],
@@ -308,7 +308,7 @@ fn a_task_stays_in_the_home_region_unless_it_names_one() {
             at(3, None, None),
         ]
     };
-    let cases: [(Option<&str>, Vec<Condition>, [bool; 3]); 6] = [
+    let cases: [(Option<&str>, Vec<Constraint>, [bool; 3]); 6] = [
         (Some("home"), vec![], [true, false, true]),
         (None, vec![], [true, true, true]),
         (
@@ -332,18 +332,18 @@ fn a_task_stays_in_the_home_region_unless_it_names_one() {
             [false, true, true],
         ),
     ];
-    for (home, conditions, expected) in cases {
-        let mut fleet = empty(home);
-        fleet.update(agents(), Vec::new());
-        let asked = task(1, conditions, Vec::new());
-        let verdicts = fleet.judge(&asked, &rooms(&EVERYWHERE[..3]));
+    for (home, constraints, expected) in cases {
+        let mut agent_set = empty(home);
+        agent_set.update(agents(), Vec::new());
+        let asked = task(1, constraints, Vec::new());
+        let verdicts = agent_set.evaluate(&asked, &rooms(&EVERYWHERE[..3]));
         let fits: Vec<_> = verdicts.iter().map(|verdict| *verdict == Verdict::Fits).collect();
-        assert_eq!(fits, expected, "{home:?} {:?}", asked.conditions);
+        assert_eq!(fits, expected, "{home:?} {:?}", asked.constraints);
     }
-    // No condition refused: the index is the one after the last.
-    let mut fleet = empty(Some("home"));
-    fleet.update(agents(), Vec::new());
-    let verdicts = fleet.judge(
+    // No constraint refused: the index is the one after the last.
+    let mut agent_set = empty(Some("home"));
+    agent_set.update(agents(), Vec::new());
+    let verdicts = agent_set.evaluate(
         &task(1, vec![constraint("@hostname", "UNIQUE", None)], vec![]),
         &rooms(&[(2, 1)]),
     );
@@ -364,12 +364,12 @@ fn bad_conditions_are_told_with_their_index() {
         ("rack", "LIKE", Some(""), "non-empty"),
     ];
     for (field, operator, operand, words) in cases {
-        let errors = matcher.check(&[
-            Condition::Expression("gpu:true".to_owned()),
+        let errors = matcher.validate(&[
+            Constraint::Expression("gpu:true".to_owned()),
             constraint(field, operator, operand),
-            Condition::Expression("gpu".to_owned()),
+            Constraint::Expression("gpu".to_owned()),
         ]);
-        let indices: Vec<_> = errors.iter().map(|error| error.condition).collect();
+        let indices: Vec<_> = errors.iter().map(|error| error.constraint).collect();
         assert_eq!(indices, [1, 2], "{operator} {operand:?}");
         assert!(
             errors[0].message.contains(words),
@@ -379,7 +379,7 @@ fn bad_conditions_are_told_with_their_index() {
     }
     for operand in ["1", "3"] {
         assert_eq!(
-            matcher.check(&[constraint("rack", "GROUP_BY", Some(operand))]),
+            matcher.validate(&[constraint("rack", "GROUP_BY", Some(operand))]),
             []
         );
     }

@@ -10,15 +10,15 @@ const DOUBLINGS: usize = u64::BITS as usize;
 
 /// With `PARTS` to each doubling, a quantile is too long by one in `PARTS` at most.
 #[derive(Debug)]
-pub(crate) struct Quantiles<const PARTS: usize>(Box<[AtomicU64]>);
+pub(crate) struct LatencyHistogram<const PARTS: usize>(Box<[AtomicU64]>);
 
-impl<const PARTS: usize> Default for Quantiles<PARTS> {
+impl<const PARTS: usize> Default for LatencyHistogram<PARTS> {
     fn default() -> Self {
-        Quantiles((0..DOUBLINGS * PARTS).map(|_| AtomicU64::new(0)).collect())
+        LatencyHistogram((0..DOUBLINGS * PARTS).map(|_| AtomicU64::new(0)).collect())
     }
 }
 
-impl<const PARTS: usize> Quantiles<PARTS> {
+impl<const PARTS: usize> LatencyHistogram<PARTS> {
     pub(crate) fn add(&self, time: Duration) {
         self.0[Self::place(time)].fetch_add(1, Relaxed);
     }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     fn near<const PARTS: usize>(off: f64) {
-        let times = Quantiles::<PARTS>::default();
+        let times = LatencyHistogram::<PARTS>::default();
         assert_eq!(times.at(500), None);
         for micros in 1..=1000 {
             times.add(Duration::from_micros(micros));
@@ -86,7 +86,7 @@ mod tests {
             Duration::from_hours(1),
             Duration::MAX,
         ] {
-            let times = Quantiles::<4>::default();
+            let times = LatencyHistogram::<4>::default();
             times.add(time);
             let longest = Duration::from_nanos(u64::MAX);
             assert!(times.at(1000).unwrap() >= time.min(longest), "{time:?}");

@@ -1,7 +1,7 @@
 //! Where guests run: what ends soon runs where it was asked, what goes on and on runs on threads of low priority.
 //!
 //! Guests give way every millisecond, but a millisecond is long for those who wait behind one, and a guest that never ends takes
-//! it again and again. So a call that has used more than [`SOON`] of the processor goes on in the slow lane: threads of their own, which the
+//! it again and again. So a call that has used more than [`CPU_BUDGET_BEFORE_DEMOTION`] of the processor goes on in the slow lane: threads of their own, which the
 //! operating system gives what nobody else wants. The daemon's ports and other plugins hardly notice it, and it loses nothing on a
 //! machine that has time for it. So does a task whose guest failed: its instance has to be made anew. It is the whole task around the call that moves, in the middle of it; it comes back when it has been
 //! quick for a while, so that what spins in every call does not begin each of them in the fast lane.
@@ -19,58 +19,58 @@ use std::{
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
 
-/// Processor time after which a call goes on in the slow lane. Ten thousand agents are judged within it.
-pub(crate) const SOON: Duration = Duration::from_millis(2);
+/// Processor time after which a call goes on in the slow lane. Ten thousand agents are evaluated within it.
+pub(crate) const CPU_BUDGET_BEFORE_DEMOTION: Duration = Duration::from_millis(2);
 /// Times that a task has to have been quick in the slow lane to come back.
-const QUICK: u32 = 16;
+const QUICK_POLLS_BEFORE_RETURN: u32 = 16;
 /// Added to the daemon's own niceness: about a tenth of its weight where both want the processor.
 const NICENESS: i32 = 10;
 
 thread_local! {
-    /// Whether the guest that is being polled has used more than [`SOON`] in its call.
-    static LINGERS: Cell<bool> = const { Cell::new(false) };
+    /// Whether the guest that is being polled has used more than [`CPU_BUDGET_BEFORE_DEMOTION`] in its call.
+    static DEMOTE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Said from within a poll, by what watches a guest's use of the processor.
-pub(crate) fn linger() {
-    LINGERS.set(true);
+pub(crate) fn demote_current_task() {
+    DEMOTE.set(true);
 }
 
-/// Why there is no outcome of what was done [`aside`]. Display is for an operator.
+/// Why there is no outcome of what was done [`run_blocking`]. Display is for an operator.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-pub(crate) enum Unfinished {
+pub(crate) enum BlockingTaskError {
     #[error("looking at it failed within the plugin host, which is a mistake there")]
-    Broke,
+    Panicked,
     #[error("the daemon is stopping")]
     Stopped,
 }
 
 /// Does what takes the processor or the disk for long outside the runtime's own threads.
-pub(crate) async fn aside<T: Send + 'static>(
+pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Unfinished> {
+) -> Result<T, BlockingTaskError> {
     let done = tokio::task::spawn_blocking(work).await;
     // The runtime drops work when it goes down.
     done.map_err(|error| {
         if error.is_panic() {
-            Unfinished::Broke
+            BlockingTaskError::Panicked
         } else {
-            Unfinished::Stopped
+            BlockingTaskError::Stopped
         }
     })
 }
 
 /// The threads there are. Cheap to clone; the slow lane ends with the last clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Lanes {
-    fast: Handle,
-    slow: Arc<Slow>,
+pub(crate) struct GuestExecutor {
+    normal: Handle,
+    low_priority: Arc<LowPriorityRuntime>,
 }
 
 #[derive(Debug)]
-struct Slow(Option<Runtime>);
+struct LowPriorityRuntime(Option<Runtime>);
 
-impl Drop for Slow {
+impl Drop for LowPriorityRuntime {
     fn drop(&mut self) {
         // Without waiting: this may be within a task.
         if let Some(runtime) = self.0.take() {
@@ -81,32 +81,32 @@ impl Drop for Slow {
 
 /// Where a task goes on when it leaves a lane.
 #[derive(Clone, Debug)]
-struct Ways {
-    fast: Handle,
-    slow: Handle,
+struct RuntimeHandles {
+    normal: Handle,
+    low_priority: Handle,
 }
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
+enum Step {
     Done,
     /// It belongs into the other lane.
-    Moves,
+    ChangePriority,
 }
 
-impl Lanes {
+impl GuestExecutor {
     /// The runtime that this is called in is the fast lane.
-    pub(crate) fn new() -> io::Result<Lanes> {
-        let slow = Builder::new_multi_thread()
-            .thread_name("plugin-slow")
+    pub(crate) fn new() -> io::Result<GuestExecutor> {
+        let low_priority = Builder::new_multi_thread()
+            .thread_name("plugin-low")
             .worker_threads(std::thread::available_parallelism().map_or(2, usize::from))
-            .on_thread_start(yield_to_others)
+            .on_thread_start(lower_thread_priority)
             .enable_all()
             .build()?;
-        Ok(Lanes {
-            fast: Handle::current(),
-            slow: Arc::new(Slow(Some(slow))),
+        Ok(GuestExecutor {
+            normal: Handle::current(),
+            low_priority: Arc::new(LowPriorityRuntime(Some(low_priority))),
         })
     }
 
@@ -117,52 +117,52 @@ impl Lanes {
             work.await;
             drop(awaited);
         });
-        if let Some(slow) = &self.slow.0 {
-            Ways {
-                fast: self.fast.clone(),
-                slow: slow.handle().clone(),
+        if let Some(low_priority) = &self.low_priority.0 {
+            RuntimeHandles {
+                normal: self.normal.clone(),
+                low_priority: low_priority.handle().clone(),
             }
-            .in_the_fast_lane(work);
+            .run_at_normal_priority(work);
         }
     }
 }
 
-impl Ways {
-    fn in_the_fast_lane(self, mut work: Work) {
-        let fast = self.fast.clone();
-        fast.spawn(async move {
-            let lingers = poll_fn(|context| match poll(&mut work, context) {
-                (Poll::Ready(()), _) => Poll::Ready(Left::Done),
-                (Poll::Pending, true) => Poll::Ready(Left::Moves),
+impl RuntimeHandles {
+    fn run_at_normal_priority(self, mut work: Work) {
+        let normal = self.normal.clone();
+        normal.spawn(async move {
+            let demoted = poll_fn(|context| match poll(&mut work, context) {
+                (Poll::Ready(()), _) => Poll::Ready(Step::Done),
+                (Poll::Pending, true) => Poll::Ready(Step::ChangePriority),
                 (Poll::Pending, false) => Poll::Pending,
             });
-            if lingers.await == Left::Moves {
-                self.in_the_slow_lane(work);
+            if demoted.await == Step::ChangePriority {
+                self.run_at_low_priority(work);
             }
         });
     }
 
-    fn in_the_slow_lane(self, mut work: Work) {
-        let slow = self.slow.clone();
-        slow.spawn(async move {
+    fn run_at_low_priority(self, mut work: Work) {
+        let low_priority = self.low_priority.clone();
+        low_priority.spawn(async move {
             let mut quick = 0;
-            let recovers = poll_fn(|context| match poll(&mut work, context) {
-                (Poll::Ready(()), _) => Poll::Ready(Left::Done),
+            let restored = poll_fn(|context| match poll(&mut work, context) {
+                (Poll::Ready(()), _) => Poll::Ready(Step::Done),
                 (Poll::Pending, true) => {
                     quick = 0;
                     Poll::Pending
                 }
                 (Poll::Pending, false) => {
                     quick += 1;
-                    if quick < QUICK {
+                    if quick < QUICK_POLLS_BEFORE_RETURN {
                         Poll::Pending
                     } else {
-                        Poll::Ready(Left::Moves)
+                        Poll::Ready(Step::ChangePriority)
                     }
                 }
             });
-            if recovers.await == Left::Moves {
-                self.in_the_fast_lane(work);
+            if restored.await == Step::ChangePriority {
+                self.run_at_normal_priority(work);
             }
         });
     }
@@ -170,13 +170,13 @@ impl Ways {
 
 /// Polls once, and says whether a guest lingered meanwhile.
 fn poll(work: &mut Work, context: &mut std::task::Context<'_>) -> (Poll<()>, bool) {
-    LINGERS.set(false);
+    DEMOTE.set(false);
     let poll = work.as_mut().poll(context);
-    (poll, LINGERS.get())
+    (poll, DEMOTE.get())
 }
 
 /// Has the operating system prefer other threads to this one. Where it does not take that, lanes are threads like any other.
-pub(crate) fn yield_to_others() {
+pub(crate) fn lower_thread_priority() {
     let thread = rustix::thread::gettid();
     let lowered = rustix::process::getpriority_process(Some(thread))
         .and_then(|now| rustix::process::setpriority_process(Some(thread), now + NICENESS));
@@ -202,24 +202,24 @@ mod tests {
     fn what_lingers_moves_and_comes_back() {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
-            .thread_name("fast")
+            .thread_name("normal")
             .enable_all()
             .build()
             .unwrap();
         let own = rustix::process::getpriority_process(None).unwrap();
-        let (fast, slow) = (format!("fast {own}"), format!("plugin-slow {}", own + NICENESS));
-        let (seen, lanes_seen) = mpsc::channel();
+        let (normal, low_priority) = (format!("normal {own}"), format!("plugin-low {}", own + NICENESS));
+        let (seen, reports) = mpsc::channel();
         let tracker = TaskTracker::new();
-        let lanes = runtime.block_on(async { Lanes::new().unwrap() });
-        lanes.spawn(&tracker, async move {
+        let executor = runtime.block_on(async { GuestExecutor::new().unwrap() });
+        executor.spawn(&tracker, async move {
             seen.send(lane()).unwrap();
             // Quick as long as nobody says otherwise.
             tokio::task::yield_now().await;
             seen.send(lane()).unwrap();
-            linger();
+            demote_current_task();
             tokio::task::yield_now().await;
             seen.send(lane()).unwrap();
-            for _ in 1..QUICK {
+            for _ in 1..QUICK_POLLS_BEFORE_RETURN {
                 tokio::task::yield_now().await;
             }
             seen.send(lane()).unwrap();
@@ -232,24 +232,33 @@ mod tests {
                 .await
                 .expect("it ends, wherever it is");
         });
-        let seen: Vec<String> = lanes_seen.iter().collect();
-        assert_eq!(seen, [fast.clone(), fast.clone(), slow.clone(), slow, fast]);
+        let seen: Vec<String> = reports.iter().collect();
+        assert_eq!(
+            seen,
+            [
+                normal.clone(),
+                normal.clone(),
+                low_priority.clone(),
+                low_priority,
+                normal
+            ]
+        );
     }
 
     #[test]
     fn lanes_can_end_within_a_task() {
         let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
         runtime.block_on(async {
-            let lanes = Lanes::new().unwrap();
+            let executor = GuestExecutor::new().unwrap();
             let tracker = TaskTracker::new();
-            lanes.spawn(&tracker, std::future::pending());
-            let held = lanes.clone();
-            lanes.spawn(&tracker, async move {
-                linger();
+            executor.spawn(&tracker, std::future::pending());
+            let held = executor.clone();
+            executor.spawn(&tracker, async move {
+                demote_current_task();
                 tokio::task::yield_now().await;
                 drop(held);
             });
-            drop(lanes);
+            drop(executor);
         });
     }
 }

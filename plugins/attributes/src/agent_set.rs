@@ -1,24 +1,24 @@
-//! What the host asks about the agents: candidates judged, and places chosen, in batches.
+//! What the host asks about the agents: candidates evaluated, and places chosen, in batches.
 
-use transom_sdk::matcher::{Agent, Candidate, Fleet, Task, Verdict};
+use transom_sdk::matcher::{Agent, AgentSet, Candidate, Task, Verdict};
 
 use crate::agents::Agents;
 use crate::placement::Question;
 
-impl Fleet for Agents {
+impl AgentSet for Agents {
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
         self.take_up(changed, gone);
     }
 
-    fn judge(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict> {
+    fn evaluate(&mut self, task: &Task, candidates: &[Candidate]) -> Vec<Verdict> {
         let question = Question::new(self, task, self.patterns());
         candidates
             .iter()
             .map(|candidate| match self.get(candidate.agent) {
                 Some(agent) => question
-                    .judge(agent)
+                    .evaluate(agent)
                     .map_or_else(Verdict::Refused, |()| Verdict::Fits),
-                None => Verdict::Refused(question.no_condition()),
+                None => Verdict::Refused(question.no_constraint()),
             })
             .collect()
     }

@@ -1,4 +1,4 @@
-//! Guest resources that stand for something of the host's (a fleet, a view), and go when that is gone.
+//! Guest resources that stand for something of the host's (an agent set, a view), and go when that is gone.
 
 use std::{
     collections::HashMap,
@@ -8,26 +8,26 @@ use std::{
 use wasmtime::component::ResourceAny;
 
 use crate::{
-    engine::{Live, World},
+    engine::{Instance, World},
     fault::Fault,
 };
 
 /// The resources of one instance by their owner's number. `N`: what else is known of one.
-pub(crate) struct Resources<O, N = ()>(HashMap<u64, Held<O, N>>);
+pub(crate) struct GuestResources<O, N = ()>(HashMap<u64, Entry<O, N>>);
 
-struct Held<O, N> {
+struct Entry<O, N> {
     resource: ResourceAny,
     note: N,
     owner: Weak<O>,
 }
 
-impl<O, N> Default for Resources<O, N> {
+impl<O, N> Default for GuestResources<O, N> {
     fn default() -> Self {
-        Resources(HashMap::new())
+        GuestResources(HashMap::new())
     }
 }
 
-impl<O, N: Copy> Resources<O, N> {
+impl<O, N: Copy> GuestResources<O, N> {
     pub(super) fn get(&self, id: u64) -> Option<(ResourceAny, N)> {
         self.0.get(&id).map(|held| (held.resource, held.note))
     }
@@ -36,7 +36,7 @@ impl<O, N: Copy> Resources<O, N> {
         let owner = Arc::downgrade(owner);
         self.0.insert(
             id,
-            Held {
+            Entry {
                 resource,
                 note,
                 owner,
@@ -60,16 +60,17 @@ impl<O, N: Copy> Resources<O, N> {
 }
 
 /// Frees the resources whose owners are gone.
-pub(super) async fn tidy<W, O, N>(live: &mut Live<W>) -> Result<(), Fault>
+pub(super) async fn drop_orphans<W, O, N>(instance: &mut Instance<W>) -> Result<(), Fault>
 where
-    W: World<Held = Resources<O, N>>,
+    W: World<Resources = GuestResources<O, N>>,
     O: Send + Sync,
     N: Copy + Send,
 {
-    while let Some(resource) = live.held.take_orphan() {
-        live.free(resource)
+    while let Some(resource) = instance.resources.take_orphan() {
+        instance
+            .free(resource)
             .await
-            .inspect_err(|fault| live.meta.count(fault))?;
+            .inspect_err(|fault| instance.context.count(fault))?;
     }
     Ok(())
 }

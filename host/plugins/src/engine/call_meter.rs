@@ -1,10 +1,10 @@
 //! One call at a time into an instance, under a watch: wall clock, processor time, memory.
 //!
 //! Processor time is the thread's own clock, from when the runtime starts polling the call to when it stops. What the operating system
-//! gave to others meanwhile, what was spent waiting for the host and what other tasks used between two polls is not charged: [`stopwatch`] says
+//! gave to others meanwhile, what was spent waiting for the host and what other tasks used between two polls is not charged: [`thread_cpu_clock`] says
 //! how exactly.
 
-mod stopwatch;
+mod thread_cpu_clock;
 
 use std::{
     future::{Future, poll_fn},
@@ -19,11 +19,13 @@ use std::{
 use tokio::time::timeout;
 use wasmtime::{Trap, WasmBacktrace};
 
+use thread_cpu_clock::CpuClock;
+
 use crate::{
+    executor::{self, CPU_BUDGET_BEFORE_DEMOTION},
     fault::{Fault, Frames},
-    lanes::{self, SOON},
-    plugin::Meta,
     text::one_line,
+    version_context::VersionContext,
 };
 
 /// What one call may use.
@@ -35,15 +37,15 @@ pub(crate) struct Allowance {
 
 /// Shared by an instance's store, which is asked inside the call, and by its owner, who makes the call.
 #[derive(Debug)]
-pub(super) struct Gate {
-    meta: Arc<Meta>,
+pub(super) struct CallMeter {
+    context: Arc<VersionContext>,
     /// Of all calls that are over: how many, and the nanoseconds they used.
     calls: AtomicU64,
     total: AtomicU64,
     /// Nanoseconds used by the present call up to the last time that its polling stopped.
     used: AtomicU64,
     /// When the present poll began.
-    since: stopwatch::Shared,
+    since: CpuClock,
     budget: AtomicU64,
     cpu_exhausted: AtomicBool,
     /// The limits that the guest ran into, when it did. 0: it did not.
@@ -51,14 +53,14 @@ pub(super) struct Gate {
     table_refused: AtomicU64,
 }
 
-impl Gate {
-    pub(super) fn new(meta: &Arc<Meta>) -> Gate {
-        Gate {
-            meta: Arc::clone(meta),
+impl CallMeter {
+    pub(super) fn new(context: &Arc<VersionContext>) -> CallMeter {
+        CallMeter {
+            context: Arc::clone(context),
             calls: AtomicU64::new(0),
             total: AtomicU64::new(0),
             used: AtomicU64::new(0),
-            since: stopwatch::Shared::default(),
+            since: CpuClock::default(),
             budget: AtomicU64::new(0),
             cpu_exhausted: AtomicBool::new(false),
             memory_refused: AtomicU64::new(0),
@@ -73,7 +75,7 @@ impl Gate {
         call: impl Future<Output = wasmtime::Result<T>>,
     ) -> Result<T, Fault> {
         self.begin(allowance.cpu);
-        let _charge = Charge(self);
+        let _charge = CpuCharge(self);
         let mut call = pin!(call);
         let metered = poll_fn(|context| {
             self.since.start();
@@ -84,7 +86,7 @@ impl Gate {
         let outcome = timeout(allowance.wall_clock, metered).await;
         if !matches!(outcome, Ok(Ok(_))) {
             // What fails again and again needs a new instance each time; that is nobody's haste.
-            lanes::linger();
+            executor::demote_current_task();
         }
         match outcome {
             Ok(Ok(value)) => Ok(value),
@@ -94,7 +96,7 @@ impl Gate {
     }
 
     /// How many calls are over, and what they used of a processor.
-    pub(super) fn spent(&self) -> (u64, Duration) {
+    pub(super) fn usage(&self) -> (u64, Duration) {
         let nanos = self.total.load(Relaxed);
         (self.calls.load(Relaxed), Duration::from_nanos(nanos))
     }
@@ -109,10 +111,10 @@ impl Gate {
     }
 
     /// Asked at every tick, while the call is being polled. False: the guest has used up what it had.
-    pub(super) fn may_go_on(&self) -> bool {
+    pub(super) fn within_budget(&self) -> bool {
         let used = self.used_nanos();
-        if Duration::from_nanos(used) > SOON {
-            lanes::linger();
+        if Duration::from_nanos(used) > CPU_BUDGET_BEFORE_DEMOTION {
+            executor::demote_current_task();
         }
         let fine = used <= self.budget.load(Relaxed);
         if !fine {
@@ -153,7 +155,7 @@ impl Gate {
     fn cause(&self, error: &wasmtime::Error) -> String {
         let cause = one_line(&error.root_cause().to_string());
         if cause.ends_with(OUTPUT_SPENT) {
-            let most = self.meta.limits.output;
+            let most = self.context.limits.output;
             return format!("it handed over more than {most} bytes in one call (limits.output)");
         }
         cause
@@ -164,14 +166,14 @@ impl Gate {
 const OUTPUT_SPENT: &str = "fuel allocated for hostcalls has been exhausted";
 
 /// Adds up what a call used, also when it is dropped half-way.
-struct Charge<'a>(&'a Gate);
+struct CpuCharge<'a>(&'a CallMeter);
 
-impl Drop for Charge<'_> {
+impl Drop for CpuCharge<'_> {
     fn drop(&mut self) {
         let used = self.0.used.load(Relaxed);
         self.0.calls.fetch_add(1, Relaxed);
         self.0.total.fetch_add(used, Relaxed);
-        self.0.meta.used(Duration::from_nanos(used));
+        self.0.context.used(Duration::from_nanos(used));
     }
 }
 

@@ -9,54 +9,54 @@ use crate::{
     config::Config,
     engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     error::CallError,
-    manifest::WhenParked,
-    metrics::Ending,
-    shadow::Pair,
+    manifest::OnDisabled,
+    metrics::CallOutcome,
+    shadow::ActiveVersion,
     table::{Serving, Table},
     types::probe::Kind,
 };
 
-/// What every question begins with. Shared by the host's handle and by the fleets and views that it gave out.
-pub(crate) struct Points {
+/// What every question begins with. Shared by the host's handle and by the agent sets and views that it gave out.
+pub(crate) struct ExtensionPoints {
     pub(crate) config: Arc<Config>,
     pub(crate) table: Arc<ArcSwap<Table>>,
     pub(crate) token: CancellationToken,
 }
 
-impl std::fmt::Debug for Points {
+impl std::fmt::Debug for ExtensionPoints {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Points")
+        f.debug_struct("ExtensionPoints")
             .field("dir", &self.config.dir)
             .finish_non_exhaustive()
     }
 }
 
 /// Who answers a question.
-pub(crate) enum Answering<V> {
-    Version(V),
-    /// Nobody: the plugin is parked, and its manifest has everything let through meanwhile.
-    Passing,
+pub(crate) enum Resolution<V> {
+    Serve(V),
+    /// Nobody: the plugin is disabled, and its manifest has everything let through meanwhile.
+    Bypass,
 }
 
-type Found<W> = Result<Answering<Pair<W>>, CallError>;
+type Found<W> = Result<Resolution<ActiveVersion<W>>, CallError>;
 
-impl Points {
+impl ExtensionPoints {
     pub(crate) fn matcher(&self) -> Found<Matcher> {
-        self.find("matcher", &self.config.uses.matcher, |it| match it {
+        self.find("matcher", &self.config.bindings.matcher, |it| match it {
             Serving::Matcher(version) => Some(version.clone()),
             _ => None,
         })
     }
 
     pub(crate) fn filter(&self) -> Found<Filter> {
-        self.find("filter", &self.config.uses.filter, |it| match it {
+        self.find("filter", &self.config.bindings.filter, |it| match it {
             Serving::Filter(version) => Some(version.clone()),
             _ => None,
         })
     }
 
     pub(crate) fn bootstrap(&self) -> Found<Bootstrap> {
-        self.find("bootstrap", &self.config.uses.bootstrap, |it| match it {
+        self.find("bootstrap", &self.config.bindings.bootstrap, |it| match it {
             Serving::Bootstrap(version) => Some(version.clone()),
             _ => None,
         })
@@ -64,25 +64,25 @@ impl Points {
 
     /// The extension point, and the name of the plugin that serves it.
     pub(crate) fn prober_of<'a>(&'a self, kind: &'a Kind) -> (&'static str, &'a str) {
-        let uses = &self.config.uses;
+        let bindings = &self.config.bindings;
         match kind {
-            Kind::Http => ("http checks", &uses.http),
-            Kind::Tcp => ("tcp checks", &uses.tcp),
-            Kind::Exec => ("exec checks", &uses.exec),
+            Kind::Http => ("http checks", &bindings.http),
+            Kind::Tcp => ("tcp checks", &bindings.tcp),
+            Kind::Exec => ("exec checks", &bindings.exec),
             Kind::Named(name) => ("plugin checks", name),
         }
     }
 
-    pub(crate) fn prober(&self, kind: &Kind) -> Result<Pair<Probe>, CallError> {
+    pub(crate) fn prober(&self, kind: &Kind) -> Result<ActiveVersion<Probe>, CallError> {
         let (point, name) = self.prober_of(kind);
         let found = self.find(point, name, |it| match it {
             Serving::Probe(version) => Some(version.clone()),
             _ => None,
         })?;
         match found {
-            Answering::Version(version) => Ok(version),
+            Resolution::Serve(version) => Ok(version),
             // A probe's manifest cannot say so, and a plugin of another world under its name is none.
-            Answering::Passing => Err(self.missing(point, name)),
+            Resolution::Bypass => Err(self.missing(point, name)),
         }
     }
 
@@ -91,24 +91,24 @@ impl Points {
         point: &'static str,
         name: &str,
         of_world: impl Fn(&Serving) -> Option<V>,
-    ) -> Result<Answering<V>, CallError> {
+    ) -> Result<Resolution<V>, CallError> {
         if self.token.is_cancelled() {
             return Err(CallError::Stopped);
         }
         let table = self.table.load();
         if let Some(version) = table.serving.get(name).and_then(of_world) {
-            return Ok(Answering::Version(version));
+            return Ok(Resolution::Serve(version));
         }
-        let Some(parked) = table.parked.get(name) else {
+        let Some(disabled) = table.disabled.get(name) else {
             return Err(self.missing(point, name));
         };
-        parked.meta.stats.called(Ending::Parked);
-        match parked.answer {
-            WhenParked::Pass => Ok(Answering::Passing),
-            WhenParked::Deny => Err(CallError::Parked {
+        disabled.context.metrics.called(CallOutcome::Disabled);
+        match disabled.answer {
+            OnDisabled::Pass => Ok(Resolution::Bypass),
+            OnDisabled::Deny => Err(CallError::Disabled {
                 point,
                 name: name.to_owned(),
-                reason: parked.reason.clone(),
+                reason: disabled.reason.clone(),
             }),
         }
     }
