@@ -7,9 +7,7 @@
     reason = "a test that fails may panic"
 )]
 
-#[path = "discovery/secondary.rs"]
 mod secondary;
-#[path = "discovery/tls.rs"]
 mod tls;
 
 use std::fs;

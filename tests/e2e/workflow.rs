@@ -6,9 +6,6 @@
     reason = "a test ends by panicking"
 )]
 
-#[path = "workflow_site.rs"]
-mod workflow_site;
-
 use std::fs;
 use std::path::Path;
 
@@ -18,7 +15,7 @@ use transom_tests::eventually;
 use transom_tests::process::Transom;
 use transom_tests::site::Cluster;
 
-use workflow_site::Workflow;
+use crate::workflow_harness::Workflow;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_from_queue_to_end() {

@@ -6,9 +6,6 @@
     reason = "a test ends by panicking"
 )]
 
-#[path = "workflow_site.rs"]
-mod workflow_site;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
@@ -18,7 +15,7 @@ use serde_json::{Value, json};
 use transom_tests::eventually;
 use transom_tests::process::Transom;
 
-use workflow_site::Workflow;
+use crate::workflow_harness::Workflow;
 
 /// Fills all agents: three jobs, each of which ends at a flag of its own, `go0` to `go2`.
 async fn fill(workflow: &Workflow) {

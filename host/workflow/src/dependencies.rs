@@ -37,7 +37,10 @@ impl Matcher for Plugins {
         // No home region: the conditions alone are asked about.
         let mut agent_set = self.agent_set(None);
         agent_set.update(agents, Vec::new());
-        Box::new(PluginMatchSession { agent_set, candidates })
+        Box::new(PluginMatchSession {
+            agent_set,
+            candidates,
+        })
     }
 }
 

@@ -151,7 +151,10 @@ impl Framework {
 async fn ready(State(admin): State<Admin>) -> Response {
     let frameworks = Frameworks {
         apps: admin.apps.as_ref().map(|it| Framework::new(it.subscription())),
-        workflow: admin.workflow.as_ref().map(|it| Framework::new(it.subscription())),
+        workflow: admin
+            .workflow
+            .as_ref()
+            .map(|it| Framework::new(it.subscription())),
     };
     let apps = admin.apps.as_ref().map(Apps::ready);
     let discovery = admin.discovery.as_ref().map(Discovery::ready);

@@ -1,0 +1,31 @@
+//! End-to-end tests of the real binary, in one program: each module is one subject.
+//!
+//! They use the daemon as users do: the program itself, HTTP, DNS packets, and clients as they are installed. `app_lifecycle` is the
+//! shortest overview.
+#![forbid(unsafe_code)]
+
+mod app_lifecycle;
+mod apps;
+mod bad_input;
+mod components_taken_away;
+mod cross_site;
+mod dev;
+mod discovery;
+mod discovery_page;
+mod discovery_source;
+mod example_plugins;
+mod examples;
+mod hostile;
+mod leadership;
+mod plugin_admin;
+mod plugin_cli;
+mod plugin_sources;
+mod plugins_readme;
+mod store_at_start;
+mod swap;
+mod workflow;
+mod workflow_airflow;
+mod workflow_clients;
+mod workflow_harness;
+mod workflow_standby;
+mod workflow_waits;
