@@ -202,7 +202,7 @@ async fn job_run_prints_states_and_output_and_kills_on_timeout_and_signal() {
     assert!(!success);
     assert!(
         output.contains(
-            "pending: no active agent satisfies the condition `gpu:true` (3 agents in the cluster)"
+            "pending: no active agent satisfies the constraint `gpu:true` (3 agents in the cluster)"
         ),
         "{output}"
     );
@@ -265,7 +265,7 @@ fn job_run_retries_until_its_timeout_when_the_daemon_is_unreachable() {
     let mut run = Transom::start(dir.path(), arguments);
     let status = run.wait();
     assert_eq!(status.code(), Some(3), "{}", run.output());
-    assert!(run.output().contains("cannot be reached"), "{}", run.output());
+    assert!(run.output().contains("unreachable"), "{}", run.output());
     assert!(run.output().contains("longer than 1 s"), "{}", run.output());
 }
 

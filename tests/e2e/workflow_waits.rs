@@ -119,7 +119,7 @@ async fn agents_that_are_full_are_not_said_to_lack_what_they_have() {
     let both = waits_because(&workflow, "never-both", |reason| {
         reason["message"]
             .as_str()
-            .is_some_and(|text| text.contains("all conditions at once"))
+            .is_some_and(|text| text.contains("all constraints together"))
     })
     .await;
     assert_eq!(both["unsatisfied_constraints"], json!([]));
@@ -202,7 +202,7 @@ async fn what_it_waited_for_is_said_when_it_is_given_up() {
         (status.success(), output)
     };
     assert!(
-        !success && output.contains("the framework is not registered with the cluster manager"),
+        !success && output.contains("the framework is not registered with the master"),
         "{output}"
     );
 }

@@ -208,12 +208,12 @@ def test_keys_of_executor_config_that_are_unknown_are_named_with_the_nearest(exe
     assert not daemon.asked("POST") and not executor.running and not executor.queued_tasks
     state, info = executor.event_buffer[bad.ti.key]
     assert state == TaskInstanceState.FAILED
-    assert "no key 'cpu'; the nearest one is 'cpus'" in info
-    assert "no key 'memory_limit'; the nearest one is 'mem_limit'" in info
+    assert "no key 'cpu'; did you mean 'cpus'" in info
+    assert "no key 'memory_limit'; did you mean 'mem_limit'" in info
     assert "'environment'" in executor.event_buffer[odd.ti.key][1]
     assert "JSON" in executor.event_buffer[unsendable.ti.key][1]
     [event, *_] = executor._task_event_logs
-    assert event.event == "not handed over" and "'cpus'" in event.extra
+    assert event.event == "not queued" and "'cpus'" in event.extra
 
 
 def test_what_a_task_waits_for_is_in_its_events_and_its_log_once(executor, daemon, monkeypatch, tmp_path):
@@ -231,19 +231,19 @@ def test_what_a_task_waits_for_is_in_its_events_and_its_log_once(executor, daemo
     executor.sync()
     executor.sync()
     events = [(log.event, log.extra) for log in executor._task_event_logs]
-    assert events == [("waiting for a place", unsatisfied["message"])]
+    assert events == [("pending", unsatisfied["message"])]
     daemon.reasons = {"airflow.001": unsatisfied, "airflow.002": {**short, "waited": 61.0}}
     executor.sync()
     assert [log.extra for log in executor._task_event_logs] == [unsatisfied["message"], short["message"]]
     lines = [json.loads(line) for line in (tmp_path / f"{Workload.log_path}.cluster.log").open()]
     assert [line["event"] for line in lines] == [
-        f"waiting for a place: {why['message']}" for why in (unsatisfied, short)
+        f"pending: {why['message']}" for why in (unsatisfied, short)
     ]
     # What it waited for is said when it is given up.
     told(daemon, ("airflow.001", "TASK_FAILED"))
     executor.sync()
     [info] = [info for state, info in executor.event_buffer.values() if state == TaskInstanceState.FAILED]
-    assert info == "TASK_FAILED said. It waited: no active agent satisfies `gpu:true`"
+    assert info == "TASK_FAILED said. Pending reason: no active agent satisfies `gpu:true`"
 
 
 def test_events_are_kept_until_airflow_has_stored_them(executor, daemon):

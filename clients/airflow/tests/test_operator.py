@@ -179,7 +179,7 @@ def test_a_leftover_with_the_same_id_is_not_taken_for_the_own_job(daemon, monkey
     # One that stays is waited for until the limit, and is not killed.
     daemon.answers["POST"] = [(409, {"message": "it is active"})]
     daemon.answers["GET"] = [(200, leftover)]
-    with pytest.raises(AirflowException, match="another request's job with this id is active"):
+    with pytest.raises(AirflowException, match="a job of another request with this id is active"):
         operator(startup_timeout=0.1).execute({})
     assert not daemon.asked("DELETE")
 
@@ -375,7 +375,7 @@ def test_a_trigger_gives_up_killing_in_time(monkeypatch):
 
 def test_a_task_that_waits_too_long_is_killed_and_says_what_it_waits_for(daemon):
     daemon.states("TASK_STAGING")
-    with pytest.raises(AirflowException, match="it waits: no agent has room"):
+    with pytest.raises(AirflowException, match="pending: no agent has room"):
         operator(startup_timeout=None, waiting_timeout=0.1).execute({})
     assert daemon.asked("DELETE")[0]["path"] == "/v0/task/airflow.d1.t1"
 

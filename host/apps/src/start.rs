@@ -137,7 +137,7 @@ impl Bound {
         let stop = token.clone();
         tracker.spawn(async move {
             if let Err(error) = transom_web::serve(listener, router, Limits::default(), stop, grace).await {
-                tracing::error!(%error, "the apps port is not served any more");
+                tracing::error!(%error, "HTTP server of the apps port failed");
             }
         });
         tracker.close();

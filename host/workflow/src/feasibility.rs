@@ -128,7 +128,7 @@ async fn refresh(
         match fit {
             Ok(Ok(fit)) => drop(known.found.insert(constraints.clone(), fit)),
             Ok(Err(error)) => {
-                tracing::debug!(%error, "the matcher does not say which conditions no agent satisfies");
+                tracing::debug!(%error, "evaluating constraints failed");
                 return None;
             }
             Err(_) => return None,
@@ -142,11 +142,11 @@ async fn load_agents(cluster: &dyn Cluster, matcher: &dyn Matcher) -> Option<Age
     let agents = match timeout(REQUEST_TIMEOUT, cluster.agents()).await {
         Ok(Ok(agents)) => agents,
         Ok(Err(error)) => {
-            tracing::debug!(%error, "the master does not say which agents there are");
+            tracing::debug!(%error, "listing agents at the master failed");
             return None;
         }
         Err(_) => {
-            tracing::debug!("the master did not say in time which agents there are");
+            tracing::debug!("listing agents at the master timed out");
             return None;
         }
     };

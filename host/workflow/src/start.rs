@@ -144,8 +144,8 @@ impl Bound {
         };
         if config.credentials.is_none() {
             tracing::info!(
-                "workflow: api_username and api_password are not set, so /v0/dags answers nobody and only trusted \
-                 networks may queue jobs"
+                "workflow: api_username and api_password are not set: /v0/dags rejects every request, and only \
+                 trusted networks may queue jobs"
             );
         }
         let (grace, access) = (config.grace, config.access());
@@ -168,7 +168,7 @@ impl Bound {
         let stop = token.clone();
         tracker.spawn(async move {
             if let Err(error) = transom_web::serve(listener, router, limits, stop, grace).await {
-                tracing::error!(%error, "the workflow port is not served any more");
+                tracing::error!(%error, "HTTP server of the workflow port failed");
             }
         });
         tracker.close();

@@ -86,14 +86,14 @@ def check_config(config: Any) -> dict[str, Any]:
     if config is None:
         return {}
     if not isinstance(config, dict):
-        raise ValueError(f"executor_config is of the type {type(config).__name__}; expected a dict")
+        raise ValueError(f"executor_config is a {type(config).__name__}; expected a dict")
     problems = []
     for key in config:
         if key not in CONFIG_KEYS:
             [nearest] = difflib.get_close_matches(str(key), CONFIG_KEYS, 1, 0.0)
-            problems.append(f"executor_config has no key {key!r}; the nearest one is {nearest!r}")
+            problems.append(f"executor_config has no key {key!r}; did you mean {nearest!r}?")
     if not isinstance(config.get("environment") or {}, dict):
-        problems.append("executor_config['environment'] is no dict of names and texts")
+        problems.append("executor_config['environment'] is not a dict of strings")
     if problems:
         raise ValueError("; ".join(problems))
     return dict(config)
@@ -175,11 +175,11 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             try:
                 body = self.body(workload)
                 if body["max_wait"] <= 0:
-                    self._block(key, f"{task_id} is too late for its token; Airflow queues it again")
+                    self._block(key, f"{task_id} has a token that expires too soon; Airflow queues it again")
                     continue
                 self._place()
                 if not self.daemon.queue(body):
-                    self._block(key, f"{task_id} waits for the end of an earlier run of the same try")
+                    self._block(key, f"{task_id} waits until an earlier run of the same try has ended")
                     continue
             except AWAY as error:
                 # It stays queued here, and is handed over again.
@@ -189,7 +189,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
                 if status_of(error) in TRY_LATER:
                     self._say_away(error)
                     return
-                self._refuse(workload, f"the daemon refused the task ({error}): {detail(error)}")
+                self._refuse(workload, f"the daemon rejected the task ({error}): {detail(error)}")
                 continue
             except (requests.RequestException, ValueError, TypeError) as error:
                 self._refuse(workload, str(error))
@@ -213,7 +213,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         key = workload.ti.key
         self.queued_tasks.pop(key, None)
         self._blocked.discard(key)
-        self._note(key, getattr(workload, "log_path", None), "not handed over", message, "error")
+        self._note(key, getattr(workload, "log_path", None), "not queued", message, "error")
         self.fail(key, info=message)
 
     def body(self, workload: Any) -> dict[str, Any]:
@@ -297,7 +297,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             if job.placed:
                 info += f". Output of its container: {self.daemon.log_url(task_id)}"
             elif job.why:
-                info += f". It waited: {job.why}"
+                info += f". Pending reason: {job.why}"
             self.fail(job.key, info=info)
 
     def _note_reasons(self) -> None:
@@ -316,7 +316,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             reason = (why["code"], tuple(why["unsatisfied_constraints"]))
             if reason != job.reason and (why["unsatisfied_constraints"] or entry["waited"] >= WHY_AFTER):
                 job.reason, job.why = reason, why["message"]
-                self._note(job.key, job.log_path, "waiting for a place", why["message"], "warning")
+                self._note(job.key, job.log_path, "pending", why["message"], "warning")
 
     def _note(self, key: TaskInstanceKey, log_path: str | None, event: str, message: str, level: str) -> None:
         """Writes into the task's events and, where this scheduler shares the folder of logs, its log."""
@@ -339,7 +339,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             with init_log_file(f"{log_path}.cluster.log").open("a", encoding="utf-8") as log:
                 log.write(json.dumps(line) + "\n")
         except OSError as error:
-            self.log.debug("The log of %s cannot be written here: %s", key, error)
+            self.log.debug("Writing the log of %s failed: %s", key, error)
 
     def try_adopt_task_instances(self, tis: Sequence[TaskInstance]) -> Sequence[TaskInstance]:
         """Takes up the tasks that the daemon knows; returns the others, which are to be run again."""
@@ -379,7 +379,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             if _is_of(status, request_key):
                 self._told_status(task_id, status)
             else:
-                self._told(task_id, "TASK_LOST", "the daemon does not know this task")
+                self._told(task_id, "TASK_LOST", "the daemon has no such task")
             self._unsure.pop(task_id, None)
 
     def revoke_task(self, *, ti: TaskInstance) -> None:
@@ -394,7 +394,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             self.daemon.kill(task_id)
         except requests.RequestException as error:
             if status_of(error) != requests.codes.not_found:
-                self.log.warning("%s was revoked and may not have been killed: %s", task_id, error)
+                self.log.warning("%s was revoked, but killing it failed: %s", task_id, error)
 
     def get_task_log(self, ti: TaskInstance, try_number: int) -> tuple[list[str], list[str]]:
         """What the container wrote. Asked by the API server, from several threads."""
@@ -404,7 +404,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             return [f"Container of {task_id}: {daemon.log_url(task_id)}"], [daemon.log(task_id)]
         except requests.RequestException as error:
             told = detail(error)
-            return [f"The log of {task_id} cannot be read: {error}" + (f" ({told})" if told else "")], []
+            return [f"Reading the log of {task_id} failed: {error}" + (f" ({told})" if told else "")], []
 
     def end(self) -> None:
         """Waits a while for what runs. It goes on without a scheduler, and the next one adopts it."""
@@ -418,7 +418,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
 
     def _say_away(self, error: Exception) -> None:
         if not self._away:
-            self.log.warning("The daemon at %s cannot be reached; trying again: %s", self.daemon.url, error)
+            self.log.warning("Daemon %s unreachable; retrying: %s", self.daemon.url, error)
         self._away = True
 
     def debug_dump(self) -> None:

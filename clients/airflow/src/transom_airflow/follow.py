@@ -97,9 +97,9 @@ class Follow:
                 return self._outcome(error=self._failure(state, status["status"]))
         if self.limits.passed(state):
             why = self.daemon.why(self.task_id) if state == "TASK_STAGING" else None
-            because = f" (it waits: {why['message']})" if why else ""
+            because = f" (pending: {why['message']})" if why else ""
             if away is not None:
-                because = f" (the daemon at {self.daemon.url} cannot be reached: {away})"
+                because = f" (daemon {self.daemon.url} unreachable: {away})"
             return self._outcome(error=f"Timed out waiting for Mesos task {self.task_id}{because}", kill=True)
         return None
 
@@ -116,7 +116,7 @@ class Follow:
             kind = why and (why.get("code"), why.get("unsatisfied_constraints"))
             if why and kind != self._why:
                 self._why = kind
-                self.log.warning("%s waits: %s", self.task_id, why["message"])
+                self.log.warning("%s is pending: %s", self.task_id, why["message"])
         elif state == "TASK_RUNNING" and self.output is not None:
             self.output.copy()
 

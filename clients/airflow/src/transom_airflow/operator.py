@@ -185,7 +185,7 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
             Daemon(self.scheduler_url).kill(self._cluster_task)
         except requests.RequestException as error:
             self.log.warning(
-                "The cluster task %s was not killed and may go on: %s", self._cluster_task, error
+                "Killing cluster task %s failed; it may still run: %s", self._cluster_task, error
             )
 
     def job_id(self, context: Any) -> str:
@@ -263,9 +263,9 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
                 if daemon.queue(body):
                     return
                 self._cluster_task = None
-                obstacle = f"another request's job with this id is active, see {daemon.url}/v0/task/{task_id}"
+                obstacle = f"a job of another request with this id is active: see {daemon.url}/v0/task/{task_id}"
             except AWAY as error:
-                obstacle = f"the daemon at {daemon.url} cannot be reached: {error}"
+                obstacle = f"daemon {daemon.url} unreachable: {error}"
             except requests.RequestException as error:
                 told = detail(error)
                 told = f" ({told})" if told else ""
@@ -275,7 +275,7 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
                 raise AirflowException(f"Timed out waiting for Mesos task {task_id} ({obstacle})")
             if not warned:
                 warned = True
-                self.log.warning("%s is not queued yet, trying again: %s", task_id, obstacle)
+                self.log.warning("%s not queued; retrying: %s", task_id, obstacle)
             time.sleep(self.poll_interval)
 
     def concluded(self, outcome: dict[str, Any]) -> Any:

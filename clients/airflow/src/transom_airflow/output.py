@@ -61,7 +61,7 @@ class Output:
                 # Not found: it was never launched.
                 if last and status_of(error) != requests.codes.not_found:
                     url = self.daemon.log_url(self.task_id)
-                    self.write(f"The container's {name} cannot be read ({error}); try {url}")
+                    self.write(f"Reading the container's {name} failed ({error}); see {url}")
             if last:
                 self._write(name, stream.lines(b"", True))
 

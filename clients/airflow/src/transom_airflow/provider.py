@@ -36,13 +36,13 @@ def get_provider_info() -> dict[str, Any]:
         "cli": ["transom_airflow.provider.get_cli_commands"],
         "config": {
             "cluster": {
-                "description": "Where the Transom daemon is. The section may be called [mesos] as well.",
+                "description": "Address and credentials of the Transom daemon. The section may also be called [mesos].",
                 "options": {
                     "operator_api_url": _option(
                         "Address of the daemon's workflow port; http://localhost:11000 unless set.",
                         "http://transom.internal:11000",
                     ),
-                    "api_username": _option("The daemon's api_username, where it asks for one.", "airflow"),
+                    "api_username": _option("The daemon's api_username, if it requires credentials.", "airflow"),
                     "api_password": _option("The daemon's api_password.", "secret", sensitive=True),
                 },
             }

@@ -84,9 +84,9 @@ class ClusterTrigger(BaseTrigger):  # type: ignore[misc]
                 if time.monotonic() + self.poll_interval < deadline:
                     time.sleep(self.poll_interval)
                     continue
-                self.log.warning("The cluster task %s was not killed and may go on: %s", self.job, error)
+                self.log.warning("Killing cluster task %s failed; it may still run: %s", self.job, error)
             except requests.RequestException as error:
-                self.log.warning("The cluster task %s was not killed and may go on: %s", self.job, error)
+                self.log.warning("Killing cluster task %s failed; it may still run: %s", self.job, error)
             else:
-                self.log.info("The cluster task %s was killed", self.job)
+                self.log.info("Cluster task %s killed", self.job)
             return

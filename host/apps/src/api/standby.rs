@@ -161,7 +161,7 @@ async fn shown(api: &Api) {
         }
     };
     if timeout(SYNC, sync).await.is_err() {
-        tracing::info!("a change that was passed on to the leader is not shown here yet");
+        tracing::info!("a change forwarded to the leader is not visible here yet");
     }
 }
 

@@ -125,7 +125,7 @@ impl Group {
                     if replaced.is_none() {
                         tracing::warn!(
                             kind = event.kind,
-                            "the events component's replacement is no JSON object; the event is dropped"
+                            "event dropped: the replacement by the events component is not a JSON object"
                         );
                         continue;
                     }
@@ -183,7 +183,7 @@ impl Group {
                 tracing::warn!(
                     kind = event.kind,
                     sequence = event.sequence,
-                    "the events component replaced an event by {bytes} bytes, at most {MAX_EVENT} are sent; the event is dropped"
+                    "event dropped: the replacement by the events component has {bytes} bytes, the limit is {MAX_EVENT}"
                 );
                 metrics.lost(Lost::TooLarge);
                 *decision = Decision::Drop;
@@ -207,7 +207,7 @@ impl Group {
                         kind = event.kind,
                         sequence = event.sequence,
                         subject = event.subject,
-                        "an event is dropped, the events component fails on it: {reason}"
+                        "event dropped: the events component failed: {reason}"
                     );
                     metrics.lost(Lost::Undecided);
                     decisions.push(Decision::Drop);

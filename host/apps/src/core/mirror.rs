@@ -89,10 +89,7 @@ impl Mirror {
             };
             if !std::mem::replace(&mut self.said, true) {
                 let error: &dyn std::error::Error = &error;
-                tracing::warn!(
-                    error,
-                    "what is shown is not kept up to date before the store answers again"
-                );
+                tracing::warn!(error, "standby view is stale: the state store is unavailable");
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -107,7 +104,7 @@ impl Mirror {
         let mut watch = self.store.watch(&self.prefix).await.map_err(failed)?;
         self.load().await?;
         if std::mem::take(&mut self.said) {
-            tracing::info!("what is shown is up to date again");
+            tracing::info!("standby view is up to date again");
         }
         loop {
             let mut waiting = Vec::new();
@@ -208,7 +205,7 @@ impl Kept {
         };
         if let Err(error) = outcome {
             let error: &dyn std::error::Error = &error;
-            tracing::warn!(error, "a record is not shown");
+            tracing::warn!(error, "record skipped: it cannot be decoded");
         }
     }
 

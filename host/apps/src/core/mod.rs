@@ -203,7 +203,7 @@ pub(crate) fn start(
                 Some(command) = commands.recv() => core.command(command).await,
                 event = events.next() => match event {
                     Some(event) => core.event(event).await,
-                    None => return tracing::info!("the scheduler has stopped, so apps are no longer managed"),
+                    None => return tracing::info!("scheduler stopped; apps are no longer managed"),
                 },
                 Some(report) = reports.recv() => core.report(report),
                 Ok(permit) = outbox.reserve(), if !core.demands.is_empty() => permit.send(std::mem::take(&mut core.demands)),
@@ -285,7 +285,7 @@ impl Core {
                 return;
             }
         }
-        tracing::warn!(app = %id, "this app's instances do not come to rest");
+        tracing::warn!(app = %id, "app does not converge: too many steps in one pass");
     }
 
     /// Ends and starts instances.
@@ -335,7 +335,7 @@ impl Core {
                 self.repository.delete_app(&mut changes, id);
             }
             if let Err(error) = self.repository.commit(changes).await {
-                tracing::warn!(deployment = deployment_id, %error, "the end of a deployment cannot be stored yet");
+                tracing::warn!(deployment = deployment_id, %error, "storing the end of a deployment failed; retrying");
                 return false;
             }
         }

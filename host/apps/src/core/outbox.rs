@@ -65,13 +65,13 @@ pub(super) async fn run(
         if !release.is_empty() {
             let refused = insist(&token, "release", || scheduler.kill(release.clone(), None)).await;
             if let Err(error) = refused {
-                tracing::error!(%error, tasks = release.len(), "the scheduler will not end these tasks");
+                tracing::error!(%error, tasks = release.len(), "the scheduler rejected a kill");
             }
         }
         // One record that cannot be forgotten must not keep the others; it is tried again after the next restart.
         for task in forget {
             if let Err(error) = scheduler.purge(vec![task.clone()]).await {
-                tracing::warn!(%task, %error, "the record of an ended task stays");
+                tracing::warn!(%task, %error, "purging a completed task failed; retried after the next restart");
             }
         }
     }
@@ -88,7 +88,7 @@ async fn want_all(scheduler: &dyn SchedulerApi, token: &CancellationToken, tasks
             continue;
         };
         match batch.as_slice() {
-            [task] => tracing::error!(task = %task.id, %error, "the scheduler will not launch this task"),
+            [task] => tracing::error!(task = %task.id, %error, "the scheduler rejected a task"),
             _ => batches.extend(batch.into_iter().map(|task| vec![task])),
         }
     }
@@ -107,7 +107,7 @@ where
         match demand().await {
             Ok(()) => return Ok(()),
             Err(error) if error.is_permanent() => return Err(error),
-            Err(error) => tracing::warn!(what, %error, "the scheduler did not take a demand; it is repeated"),
+            Err(error) => tracing::warn!(what, %error, "scheduler request failed; retrying"),
         }
         tokio::select! {
             () = token.cancelled() => {}
@@ -148,7 +148,7 @@ mod tests {
                 });
             }
             if std::mem::take(&mut *self.away.lock().unwrap()) {
-                return Err(Error::StoreSilent {
+                return Err(Error::StoreTimeout {
                     doing: "testing",
                     seconds: 1,
                 });

@@ -146,10 +146,7 @@ impl Core {
             record,
             deployment,
         } = prepared;
-        self.cancelled(
-            &id,
-            "The deployment was cancelled by a later one that was forced.",
-        );
+        self.cancelled(&id, "The deployment was cancelled by a forced deployment.");
         let (created, version) = (present.is_none(), deployment.version);
         let shown = self
             .take_over(&id, record, present.as_ref())

@@ -14,8 +14,8 @@ use crate::python_json;
 pub(super) async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, ApiError> {
     let found = api.0.cluster.agent(&id.as_str().into()).await.map_err(|error| {
         let error: &dyn std::error::Error = &error;
-        tracing::warn!(error, "the master was not asked about an agent");
-        unavailable("The cluster manager cannot be asked now. Try again later.")
+        tracing::warn!(error, "looking up an agent at the master failed");
+        unavailable("The cluster manager is unavailable. Try again later.")
     })?;
     Ok(json(found.map_or(Bytes::new(), |(hostname, port)| {
         python_json::to_bytes(&json!({"hostname": hostname, "port": port.to_string()}))

@@ -64,7 +64,7 @@ pub(super) async fn require_credentials(State(api): State<Api>, request: Request
         ?peer,
         path = request.uri().path(),
         ?presented,
-        "a request without valid credentials was refused"
+        "request rejected: missing or invalid credentials"
     );
     let mut refusal = (StatusCode::UNAUTHORIZED, plain(TEXT)).into_response();
     refusal.headers_mut().insert(

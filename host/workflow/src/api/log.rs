@@ -64,12 +64,13 @@ async fn read(
 ) -> Result<(Vec<u8>, u64), ApiError> {
     let Some(agent) = &view.agent else {
         return Err(ApiError::not_found(format!(
-            "The job '{}' was not launched, so it has written nothing",
+            "Job '{}' has no output: it was not launched.",
             view.id
         )));
     };
     let framework = api.lead()?.scheduler.subscription().framework_id;
-    let framework = framework.ok_or_else(|| unavailable("The framework is not registered yet."))?;
+    let framework =
+        framework.ok_or_else(|| unavailable("The framework is not registered yet. Try again later."))?;
     let (mut data, mut at) = (Vec::new(), offset);
     for _ in 0..MAX_CHUNKS {
         let left = length.saturating_sub(data.len() as u64);
@@ -97,6 +98,6 @@ async fn read(
 
 fn unreadable(error: &Error) -> ApiError {
     let error: &dyn std::error::Error = error;
-    tracing::info!(error, "a job's output cannot be read");
-    unavailable("The job's agent cannot be asked now. Try again later.")
+    tracing::info!(error, "reading a job's output failed");
+    unavailable("The job's agent is unavailable. Try again later.")
 }

@@ -116,7 +116,7 @@ pub(super) async fn dags(State(api): State<Api>) -> Result<Response, ApiError> {
     Ok(json(python_json::to_bytes(&shown)))
 }
 
-/// The task's own settings as they came; where there are none, what it asks for. The amount of memory is a text with a unit,
+/// The task's own settings as they came; where there are none, what it asks for. The amount of memory is a string with a unit,
 /// which is what autoscalers read.
 fn executor_config(spec: &Spec) -> Map<String, Value> {
     let mut config = spec.executor_config.clone();

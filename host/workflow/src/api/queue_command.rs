@@ -44,7 +44,7 @@ async fn check_conditions(api: &Api, request: &Request) -> Result<(), ApiError> 
     let errors = match api.0.matcher.check(&conditions).await {
         Ok(errors) => errors,
         Err(error) => {
-            tracing::warn!(%error, "a job's conditions were not checked");
+            tracing::warn!(%error, "checking a job's constraints failed; the job is queued unchecked");
             return Ok(());
         }
     };
@@ -55,7 +55,7 @@ async fn check_conditions(api: &Api, request: &Request) -> Result<(), ApiError> 
             problems.add(format!("/attributes({index})"), error.message);
         } else {
             let text = texts.get(index).map_or("", String::as_str);
-            let message = format!("the configured condition {text:?}: {}", error.message);
+            let message = format!("the configured constraint {text:?}: {}", error.message);
             problems.add("/attributes", message);
         }
     }

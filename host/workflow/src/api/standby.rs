@@ -100,11 +100,10 @@ fn is_store_unavailable(api: &Api) -> bool {
 
 fn no_leader_error(api: &Api) -> ApiError {
     if is_store_unavailable(api) {
-        let text =
-            "The state store cannot be reached, and without it no daemon runs the jobs. Try again later.";
+        let text = "The state store is unavailable, so no daemon can lead. Try again later.";
         return ApiError::new(StatusCode::SERVICE_UNAVAILABLE, text)
             .header(header::RETRY_AFTER, HeaderValue::from_static("5"));
     }
-    let text = "No daemon runs the jobs at the moment. Try again later.";
+    let text = "No leader is elected. Try again later.";
     ApiError::new(StatusCode::BAD_GATEWAY, text)
 }

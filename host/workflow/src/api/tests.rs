@@ -302,7 +302,7 @@ async fn what_waits_is_told_with_the_reason() {
     assert_eq!(first["reason"]["unsatisfied_constraints"], json!(["gpu:true"]));
     let message = first["reason"]["message"].as_str().unwrap();
     assert!(
-        message.contains("no active agent satisfies the condition `gpu:true` (1 agent in the cluster)"),
+        message.contains("no active agent satisfies the constraint `gpu:true` (1 agent in the cluster)"),
         "{message}"
     );
     let one = site.get("/v0/queue?task_id=b").await.json();

@@ -176,7 +176,7 @@ pub(crate) fn start(
                 () = token.cancelled() => break,
                 event = events.next() => {
                     let Some(event) = event else {
-                        tracing::info!("the scheduler has stopped, so jobs are no longer managed");
+                        tracing::info!("scheduler stopped; jobs are no longer managed");
                         break;
                     };
                     core.event(&event);
@@ -222,7 +222,7 @@ impl Core {
                     self.cleanup.forget.push(task.clone());
                 } else {
                     // Ended for clients, or of a job that nobody was promised.
-                    tracing::info!(%task, "a task that is not wanted any more is killed");
+                    tracing::info!(%task, "killing a task that no active job owns");
                     self.orphans.insert(task.clone());
                     self.demands.kill(task.clone());
                 }

@@ -18,12 +18,12 @@ impl Core {
                 self.apply_record(record);
             }
             Event::Registered { framework_id, .. } => {
-                tracing::info!(%framework_id, "the framework is registered");
+                tracing::info!(%framework_id, "framework registered");
             }
-            Event::Reregistered { .. } => tracing::info!("the framework is registered again"),
-            Event::Disconnected => tracing::info!("the cluster manager cannot be reached; jobs wait"),
+            Event::Reregistered { .. } => tracing::info!("framework re-registered"),
+            Event::Disconnected => tracing::info!("subscription lost; jobs stay pending"),
             // Statuses of its tasks follow by themselves.
-            Event::AgentLost(agent) => tracing::info!(%agent, "an agent was lost"),
+            Event::AgentLost(agent) => tracing::info!(%agent, "agent lost"),
             // Jobs have no executors of their own; and what nobody knows, the scheduler kills.
             Event::Message { .. } | Event::Unknown { .. } => {}
         }
@@ -119,7 +119,7 @@ impl Core {
             self.finish(&task, state, None);
         }
         for (task, limit) in late {
-            let message = format!("no agent had a place for it within {limit} s");
+            let message = format!("not launched within {limit} s (max_wait)");
             self.cancel(&task, JobState::Failed, message);
         }
         self.delete_expired(now).await;
@@ -142,7 +142,7 @@ impl Core {
             return;
         }
         if let Err(error) = self.repository.delete(&forgotten).await {
-            tracing::warn!(%error, "old jobs are stored_ids for longer, as the store does not let go of them");
+            tracing::warn!(%error, "deleting expired jobs from the store failed; retrying");
             forgotten.truncate(unconfirmed);
             self.unconfirmed = forgotten;
             return;

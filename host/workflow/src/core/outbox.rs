@@ -112,7 +112,7 @@ pub(super) async fn run_cleanup(
             // One that is not to be forgotten must not keep the others; it is tried again after the next restart.
             for task in forget {
                 if let Err(error) = scheduler.purge(vec![task.clone()]).await {
-                    tracing::warn!(%task, %error, "the record of an ended task stays");
+                    tracing::warn!(%task, %error, "purging a completed task failed; retried after the next restart");
                 }
             }
         }
@@ -132,7 +132,7 @@ where
     while !token.is_cancelled() {
         match demand().await {
             Ok(()) => return,
-            Err(error) => tracing::warn!(what, %error, "not done yet; it is tried again"),
+            Err(error) => tracing::warn!(what, %error, "write failed; retrying"),
         }
         let _ = token
             .run_until_cancelled(tokio::time::sleep(RETRY_INTERVAL))

@@ -95,7 +95,7 @@ impl Repository {
     pub(super) async fn next_term(&self) -> Result<u64> {
         let key = format!("{}/workflow-term", self.prefix);
         let failed = |source| Error::Store {
-            doing: "numbering this start",
+            doing: "counting this term",
             source,
         };
         let last: u64 = match self.store.get(&key).await.map_err(failed)? {

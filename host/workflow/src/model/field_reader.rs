@@ -87,7 +87,7 @@ impl<'a> Fields<'a> {
         self.read(names, |value| match value.as_str().map(str::trim) {
             Some(text) if has_nul(text) => Err(NUL.to_owned()),
             Some(text) if !text.is_empty() => Ok(text.to_owned()),
-            _ => Err(format!("is {value}; expected a text that is not empty")),
+            _ => Err(format!("is {value}; expected a non-empty string")),
         })
     }
 
@@ -131,10 +131,8 @@ impl<'a> Fields<'a> {
             return BTreeMap::new();
         };
         let Some(object) = value.as_object() else {
-            self.problems.add(
-                path,
-                format!("is {}; expected an object of names and texts", kind(value)),
-            );
+            self.problems
+                .add(path, format!("is {}; expected an object of strings", kind(value)));
             return BTreeMap::new();
         };
         let mut found = BTreeMap::new();
@@ -145,7 +143,7 @@ impl<'a> Fields<'a> {
                 }
                 Ok(_) => self.problems.add(
                     format!("{path}/{name}"),
-                    "is no name: it is empty, or has `=` or a NUL in it",
+                    "is not a valid name: it is empty, or contains `=` or NUL",
                 ),
                 Err(error) => self.problems.add(format!("{path}/{name}"), error),
             }
@@ -175,14 +173,14 @@ impl<'a> Fields<'a> {
 }
 
 /// What is wrong with a text that has a NUL character in it: the system ends arguments, variables and paths there.
-pub(super) const NUL: &str = "has a NUL character (\\u0000) in it; expected a text without one, as arguments, variables and \
-                              paths end at a NUL";
+pub(super) const NUL: &str = "contains a NUL character (\\u0000); expected a string without one: arguments, variables and paths \
+                              end at a NUL";
 
 pub(super) fn has_nul(text: &str) -> bool {
     text.contains('\0')
 }
 
-/// A text, a number or a truth value as an argument or a variable gets it.
+/// A text, a number or a boolean as an argument or a variable gets it.
 ///
 /// # Errors
 /// What is wrong with it. The value is not shown, as it may be a secret.
@@ -192,7 +190,7 @@ pub(super) fn scalar(value: &Value) -> Result<String, String> {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
         Value::Bool(flag) => Ok(flag.to_string()),
-        other => Err(format!("is {}; expected a text", kind(other))),
+        other => Err(format!("is {}; expected a string", kind(other))),
     }
 }
 
@@ -204,9 +202,9 @@ fn is_name(text: &str) -> bool {
 pub(super) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "a truth value",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }

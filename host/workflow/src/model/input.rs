@@ -61,14 +61,14 @@ pub(crate) fn read(body: &Map<String, Value>, defaults: &Defaults) -> Option<Res
             tracing::info!(
                 taken = pair[0],
                 left = pair[1],
-                "a job gives a field under both its names"
+                "a job sets a field under both of its names; the first name wins"
             );
         }
     }
     let id = fields.read(&["workflow_task_id", "airflow_task_id"], |value| {
         let text = value
             .as_str()
-            .ok_or_else(|| format!("is {}; expected a text", kind(value)))?;
+            .ok_or_else(|| format!("is {}; expected a string", kind(value)))?;
         JobId::parse(text)
     });
     let unique = fields.flag(&["unique"]).unwrap_or(false);
@@ -99,7 +99,7 @@ fn spec(fields: &mut Fields<'_>, executor_config: Map<String, Value>, defaults: 
     if !defaults.containers && command == Command::Args(Vec::new()) && fields.problems.is_empty() {
         fields.problems.add(
             "/command",
-            "is empty; expected a program, as this cluster runs no images that could have one",
+            "is empty; expected a program, because this cluster does not run images",
         );
     }
     Spec {
@@ -118,7 +118,7 @@ fn spec(fields: &mut Fields<'_>, executor_config: Map<String, Value>, defaults: 
             value
                 .as_str()
                 .map(str::to_owned)
-                .ok_or_else(|| format!("is {}; expected a text such as \"key:value\"", kind(value)))
+                .ok_or_else(|| format!("is {}; expected a string such as \"key:value\"", kind(value)))
         }),
         force_pull: fields.flag(&["force_pull"]).unwrap_or(true),
         network_mode: fields.text(&["network_mode"]),
@@ -144,7 +144,7 @@ fn command(fields: &mut Fields<'_>, defaults: &Defaults) -> Command {
     match value {
         Value::String(line) if line.trim().is_empty() => fields.problems.add(
             path,
-            "is an empty text; expected a command, or an empty list for the image's own",
+            "is an empty string; expected a command, or an empty list for the image's own command",
         ),
         Value::String(line) if has_nul(line) => fields.problems.add(path, NUL),
         Value::String(line) if defaults.command_shell => return Command::Shell(line.clone()),
@@ -157,7 +157,7 @@ fn command(fields: &mut Fields<'_>, defaults: &Defaults) -> Command {
         other => fields.problems.add(
             path,
             format!(
-                "is {}; expected a list of texts, or one text for a shell",
+                "is {}; expected a list of strings, or one string for a shell",
                 kind(other)
             ),
         ),
@@ -192,7 +192,7 @@ fn container_sock(fields: &mut Fields<'_>, defaults: &Defaults) -> bool {
     if asked && defaults.sock.is_none() {
         fields.problems.add(
             "/container_sock",
-            "asks for the container socket, and the configuration has no container_sock",
+            "requires the container socket, but container_sock is not configured",
         );
     }
     asked
@@ -206,7 +206,7 @@ fn request_key(value: &Value) -> Result<Arc<str>, String> {
         })
         .map(Arc::from)
         .ok_or_else(|| {
-            format!("expected a text of 1 to {MAX_REQUEST_KEY_BYTES} bytes without control characters")
+            format!("expected a string of 1 to {MAX_REQUEST_KEY_BYTES} bytes without control characters")
         })
 }
 

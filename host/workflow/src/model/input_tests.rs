@@ -149,7 +149,7 @@ fn mistakes_field_by_field() {
         (
             json!({"command": [], "volumes": ["x"]}),
             "/volumes(0)",
-            "expected a text such as",
+            "expected a string such as",
         ),
         (
             json!({"command": [], "container_type": "LXC"}),

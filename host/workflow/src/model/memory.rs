@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// What is expected, for messages.
 const EXPECTED: &str =
-    "expected a number of megabytes, or a text such as \"512m\", \"2g\", \"1.5G\", \"262144k\" or \"2048\"";
+    "expected a number of megabytes, or a string such as \"512m\", \"2g\", \"1.5G\", \"262144k\" or \"2048\"";
 
 /// Megabytes: a number or bare digits are megabytes, a text may end in `k`, `m` or `g` in any case, and a `b` may follow.
 /// Zero is an amount, as upstream.
@@ -20,7 +20,7 @@ pub(crate) fn megabytes(value: &Value) -> Result<f64, String> {
     match found {
         Some(amount) if amount.is_finite() && amount >= 0.0 => Ok(amount),
         Some(_) => Err(format!("{value} is negative or too large; {EXPECTED}")),
-        None => Err(format!("{value} is no amount of memory; {EXPECTED}")),
+        None => Err(format!("{value} is not an amount of memory; {EXPECTED}")),
     }
 }
 
@@ -79,15 +79,15 @@ mod tests {
     #[test]
     fn what_is_no_amount() {
         for (value, expected) in [
-            (json!(""), "no amount"),
-            (json!("m"), "no amount"),
-            (json!("12b"), "no amount"),
-            (json!("1t"), "no amount"),
-            (json!("inf"), "no amount"),
-            (json!("1e3m"), "no amount"),
-            (json!("much"), "no amount"),
-            (json!(true), "no amount"),
-            (json!([1]), "no amount"),
+            (json!(""), "not an amount"),
+            (json!("m"), "not an amount"),
+            (json!("12b"), "not an amount"),
+            (json!("1t"), "not an amount"),
+            (json!("inf"), "not an amount"),
+            (json!("1e3m"), "not an amount"),
+            (json!("much"), "not an amount"),
+            (json!(true), "not an amount"),
+            (json!([1]), "not an amount"),
             (json!(-1), "is negative"),
             (json!("-5m"), "is negative"),
         ] {

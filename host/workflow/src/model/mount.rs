@@ -19,7 +19,7 @@ pub(crate) struct Mount {
     pub(crate) read_only: bool,
 }
 
-const EXPECTED: &str = "expected a text such as \"/data:/mnt/data:ro\" or \"name:/mnt/data\", or an object with source, \
+const EXPECTED: &str = "expected a string such as \"/data:/mnt/data:ro\" or \"name:/mnt/data\", or an object with source, \
                         container_path, mode (RW or RO) and driver";
 
 impl Mount {
@@ -82,7 +82,7 @@ impl Mount {
         }
         if !target.starts_with('/') {
             return Err(format!(
-                "leads to {target:?}; expected an absolute path in the container"
+                "has the container path {target:?}; expected an absolute path"
             ));
         }
         Ok(Self {
@@ -154,7 +154,7 @@ mod tests {
     fn mistakes() {
         for (value, expected) in [
             (json!(1), "is a number"),
-            (json!("/data"), "expected a text such as"),
+            (json!("/data"), "expected a string such as"),
             (json!("/data:mnt"), "an absolute path"),
             (json!("/data:/mnt:rx"), "expected rw or ro"),
             (json!("/a:/b:ro:z"), "too many colons"),

@@ -101,7 +101,7 @@ mod tests {
         let any = ContainerPort::read(&json!(0)).unwrap();
         assert_eq!((any.container_port, any.host_port), (None, None));
         for (value, expected) in [
-            (json!("80"), "is a text"),
+            (json!("80"), "is a string"),
             (json!(70000), "0 to 65535"),
             (json!({"host_port": -1}), "0 to 65535"),
             (json!({"protocol": "sctp"}), "tcp or udp"),
