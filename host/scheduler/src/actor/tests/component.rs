@@ -176,7 +176,7 @@ async fn instances_of_a_lost_agent_find_places_on_the_others() {
 
 /// The component refuses by no condition; that is no fault, and the reason tells it.
 #[tokio::test]
-async fn an_agent_outside_the_home_region_is_explained_by_no_condition() {
+async fn an_agent_outside_the_home_region_is_explained_by_own_rule() {
     let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     install(dir.path());
     let plugins = transom_plugins::Config::new(dir.path())

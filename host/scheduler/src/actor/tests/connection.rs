@@ -36,7 +36,7 @@ async fn a_stream_that_ends_is_renewed_under_the_same_id_and_tasks_are_asked_abo
 #[tokio::test]
 async fn a_master_that_has_just_begun_is_asked_again_before_it_is_believed_to_know_nothing() {
     let mut rig = Rig::with_times(|times| {
-        times.ask = Backoff {
+        times.reconcile_retry = Backoff {
             base: Duration::from_secs(2),
             max: Duration::from_secs(2),
         };

@@ -102,7 +102,7 @@ async fn a_group_is_one_launch_under_a_default_executor_and_one_batch_of_intents
             (&json!(name), &json!("g"))
         );
         assert_eq!(
-            (&intent["host_ports"], &intent["note"]["of"]),
+            (&intent["host_ports"], &intent["metadata"]["of"]),
             (&ports, &json!(2))
         );
     }
@@ -117,7 +117,7 @@ async fn a_group_is_one_launch_under_a_default_executor_and_one_batch_of_intents
         ["g.0", "g.1", "t"].map(|id| format!("launched {id} TASK_STAGING"))
     );
     assert!(rig.scheduler.pending().is_empty());
-    assert_eq!(rig.record("g.1").unwrap().wanted().as_str(), "g");
+    assert_eq!(rig.record("g.1").unwrap().request_id().as_str(), "g");
 }
 
 #[tokio::test]

@@ -38,7 +38,7 @@ async fn intent_before_accept_and_update_before_acknowledge() {
         (&intent["phase"], &intent["state"]),
         (&json!("Intent"), &json!("TASK_STAGING"))
     );
-    assert_eq!(intent["note"]["host"], "host-a1");
+    assert_eq!(intent["metadata"]["host"], "host-a1");
     let info = &accept.body["accept"]["operations"][0]["launch"]["task_infos"][0];
     assert_eq!(
         (&info["task_id"]["value"], &info["agent_id"]["value"]),

@@ -163,7 +163,7 @@ fn times() -> Timeouts {
         reconnect: quick,
         store: quick,
         kill: quick,
-        ask: quick,
+        reconcile_retry: quick,
         matcher: Backoff {
             base: Duration::from_mins(10),
             max: Duration::from_mins(10),

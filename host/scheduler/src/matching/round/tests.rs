@@ -338,7 +338,7 @@ async fn run_specs_with_equal_conditions_share_what_was_refused() {
 
 /// The matcher's own rule is a reason too, but no condition's.
 #[tokio::test]
-async fn a_refusal_by_no_condition_is_told_apart() {
+async fn a_refusal_by_own_rule_is_told_apart() {
     let mut queue = Queue::default();
     let conditioned = RunSpec {
         constraints: vec![Condition::Expression("class-1".to_owned())],
