@@ -118,11 +118,11 @@ async fn survives(outage: Outage) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_is_killed_stops_launches_and_acknowledgements_until_it_is_back() {
+async fn launches_and_acknowledgements_pause_while_the_store_is_down() {
     survives(Outage::Killed).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_hangs_stops_launches_and_acknowledgements_until_it_goes_on() {
+async fn launches_and_acknowledgements_pause_while_the_store_hangs() {
     survives(Outage::Frozen).await;
 }

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn conditions_that_no_agent_satisfies() {
+    async fn evaluate_finds_constraints_that_no_agent_satisfies() {
         let agents = || vec![vec!["gpu:true", "rack:r1"], vec!["rack:r2"]];
         for (agents, conditions, fitting, unsatisfied) in [
             (agents(), vec!["rack:r1"], 1, vec![]),

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clusters_id_is_the_jobs_where_it_can_be() {
+    fn task_id_is_the_job_id_when_it_is_valid_and_free() {
         let run = ChangeSeq::before(3).next();
         let taken = |task: &TaskId| task.as_str() == "airflow.d1.taken";
         for (id, expected) in [
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_are_none() {
+    fn invalid_ids_are_rejected() {
         for (text, expected) in [
             ("", "is empty"),
             ("a\nb", "control characters"),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_a_later_term_are_greater() {
+    fn sequence_numbers_grow_from_term_to_term() {
         let old = ChangeSeq::before(1).next().next();
         assert!(ChangeSeq::before(2) > old);
         assert_eq!(old.to_string(), "1-2");

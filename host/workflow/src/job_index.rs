@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn each_job_is_told_once_with_its_last_state() {
+    fn feed_lists_each_job_once_with_its_last_state() {
         let index = JobIndex::new();
         index.put(view("a", "a", 1, JobState::Staging));
         index.put(view("b", "b", 2, JobState::Staging));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_run_takes_the_place_of_an_older_one() {
+    fn newer_run_replaces_an_older_one() {
         let index = JobIndex::new();
         let id = JobId::parse("a").unwrap();
         index.put(view("a", "a", 1, JobState::Finished));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_position_resets_the_change_feed() {
+    fn unknown_position_resets_the_feed() {
         let index = JobIndex::new();
         index.set_floor(ChangeSeq(4));
         index.put(view("a", "a", 5, JobState::Staging));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn changes_are_told_at_once() {
+    async fn changes_are_notified_immediately() {
         let index = JobIndex::new();
         let mut watch = index.watch();
         index.put(view("a", "a", 1, JobState::Staging));

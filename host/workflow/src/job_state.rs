@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_of_the_cluster_shows_as_one_of_nine() {
+    fn every_task_state_maps_to_one_of_nine() {
         let other = TaskState::Other("TASK_NEW".to_owned());
         let cases = [
             (TaskState::Staging, JobState::Staging),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn unreachable_shows_after_a_grace() {
+    fn unreachable_is_reported_after_the_grace_period() {
         let grace = Duration::from_mins(1);
         for (now, expected) in [
             (0, JobState::Running),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_on_the_wire() {
+    fn state_names_match_the_wire_format() {
         for state in [
             JobState::Staging,
             JobState::Starting,

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_in_words() {
+    fn explain_describes_each_reason() {
         let constraints = ["gpu:true".to_owned(), "rack:r1".to_owned()];
         for (reasons, code, expected) in [
             (Reasons::default(), "NoOffers", "not matched with any offer yet"),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_active_agent_does_is_told_whatever_is_on_offer() {
+    fn explain_reports_constraints_that_no_active_agent_satisfies() {
         let constraints = ["gpu:true".to_owned(), "rack:r1".to_owned()];
         let refused = reasons(&[(Reason::UnfulfilledConstraint, 3)], &[(0, 3)], None);
         let short = reasons(&[(Reason::InsufficientCpus, 3)], &[], None);

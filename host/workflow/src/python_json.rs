@@ -37,7 +37,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn blanks_stand_where_upstream_writes_them() {
+    fn output_has_spaces_like_upstream() {
         let value = json!({"hostname": "h1", "list": [1, {"a": null}, []]});
         assert_eq!(
             to_bytes(&value),

@@ -32,7 +32,7 @@ fn cases(kind: &str) -> Vec<Case> {
 }
 
 #[test]
-fn amounts_of_memory() {
+fn memory_amounts_match_the_recordings() {
     let cases = cases("memory");
     for case in &cases {
         // The recording writes a number as `2048(int)`.
@@ -50,7 +50,7 @@ fn amounts_of_memory() {
 }
 
 #[tokio::test]
-async fn answers() {
+async fn responses_match_the_recordings() {
     let cases = cases("http");
     for case in &cases {
         // The recording's grace for agents that are unreachable is none.

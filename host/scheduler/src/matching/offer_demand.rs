@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suppresses_when_idle_for_long_and_revives_when_hungry() {
+    fn suppress_is_sent_when_idle_and_revive_on_demand() {
         let start = Instant::now();
         let second = |n: u64| start + Duration::from_secs(n);
         let mut offer_demand = OfferDemand::new(Duration::from_secs(5));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_calls_offers_back_at_once_as_long_as_that_pays() {
+    fn new_tasks_revive_immediately_while_revives_lead_to_launches() {
         let start = Instant::now();
         let after = |ms: u64| start + Duration::from_millis(ms);
         let mut offer_demand = OfferDemand::new(Duration::from_millis(160));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_reach_the_master_is_asked_again() {
+    fn failed_revive_and_suppress_are_sent_again() {
         let start = Instant::now();
         let mut offer_demand = OfferDemand::new(Duration::ZERO);
         assert_eq!(offer_demand.next_call(false, start), Some(OfferCall::Suppress));

@@ -79,7 +79,7 @@ fn plainly(bins: &[OpenOffer], need: &Requirements, count: u32) -> CandidateScan
 
 /// The tables hold what the offers hold, also after some of it was taken.
 #[test]
-fn surveys_see_what_a_plain_look_sees() {
+fn scan_agrees_with_a_plain_scan() {
     let mut rng = StdRng::seed_from_u64(11);
     let (mut taken, mut refused) = (0, 0);
     for round in 0..400 {
@@ -102,7 +102,7 @@ fn surveys_see_what_a_plain_look_sees() {
 }
 
 #[test]
-fn a_shortlist_is_a_surveys_beginning() {
+fn shortlist_is_a_prefix_of_the_scan() {
     let mut rng = StdRng::seed_from_u64(12);
     let (mut complete, mut cut) = (0, 0);
     for round in 0..2000 {

@@ -66,7 +66,7 @@ pub(super) fn assert_room(
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table of cases")]
-fn room_is_what_the_scarcest_resource_allows() {
+fn room_is_limited_by_the_scarcest_resource() {
     use PortRequest::{Fixed, Random, Range};
     use Reason::{
         InsufficientCpus, InsufficientDisk, InsufficientGpus, InsufficientMemory, InsufficientPorts,
@@ -223,7 +223,7 @@ fn room_is_what_the_scarcest_resource_allows() {
 }
 
 #[test]
-fn roles_decide_what_may_be_used() {
+fn only_resources_of_accepted_roles_are_used() {
     let cpus = |amount| v1::Resource::scalar("cpus", amount);
     let mem = || v1::Resource::scalar("mem", 1000.0);
     let mixed = bin(vec![
@@ -273,7 +273,7 @@ fn roles_decide_what_may_be_used() {
 }
 
 #[test]
-fn what_is_taken_keeps_whose_it_is_and_uses_reserved_parts_first() {
+fn allocation_keeps_reservations_and_uses_reserved_resources_first() {
     let allocated = |mut resource: v1::Resource| {
         resource.allocation_info = Some(v1::AllocationInfo {
             role: Some("prod".into()),
@@ -320,7 +320,7 @@ fn what_is_taken_keeps_whose_it_is_and_uses_reserved_parts_first() {
 }
 
 #[test]
-fn special_resources_are_left_alone() {
+fn special_resources_are_not_used() {
     let cpus = || v1::Resource::scalar("cpus", 1.0);
     let special = [
         v1::Resource {
@@ -351,7 +351,7 @@ fn special_resources_are_left_alone() {
 }
 
 #[test]
-fn an_agent_in_maintenance_takes_nothing_new() {
+fn agent_in_maintenance_has_no_room() {
     let mut offer = offer("o", "a", 2.0, &[]);
     let window = |start, length: Option<i64>| v1::Unavailability {
         start: v1::TimeInfo { nanoseconds: start },
@@ -376,7 +376,7 @@ fn an_agent_in_maintenance_takes_nothing_new() {
 }
 
 #[test]
-fn a_survey_adds_up_offers_of_an_agent_and_counts_refusals() {
+fn scan_sums_the_offers_of_an_agent_and_counts_rejections() {
     let offers = Offers::new(vec![
         OpenOffer::new(&offer("o1", "a", 0.5, &[]), 1),
         OpenOffer::new(&offer("o2", "b", 0.2, &[]), 2),
@@ -389,7 +389,7 @@ fn a_survey_adds_up_offers_of_an_agent_and_counts_refusals() {
 }
 
 #[test]
-fn tasks_go_where_they_were_put_until_there_is_no_room() {
+fn assign_uses_the_chosen_agents_while_there_is_room() {
     let mut offers = Offers::new(vec![
         OpenOffer::new(&offer("o1", "a", 0.5, &[]), 1),
         OpenOffer::new(&offer("o3", "b", 9.0, &[]), 2),
@@ -417,7 +417,7 @@ fn tasks_go_where_they_were_put_until_there_is_no_room() {
 
 /// Every way in which a resource says whose it is, and who may use it.
 #[test]
-fn reservations_in_every_form() {
+fn reservations_of_every_format_are_matched_by_role() {
     let reservation = |kind: &str, role: &str| v1::ReservationInfo {
         r#type: Some(kind.to_owned()),
         role: Some(role.to_owned()),
@@ -503,7 +503,7 @@ fn reservations_in_every_form() {
 }
 
 #[test]
-fn a_group_takes_its_executors_and_all_its_members_shares() {
+fn group_is_allocated_its_executor_and_all_members() {
     let need = Requirements::of(&pair("/pod"), &["*".to_owned()]);
     let table = [
         ("two by CPU", 1.6, &[(7000, 7009)][..], Ok(2)),

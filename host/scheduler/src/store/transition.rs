@@ -179,7 +179,7 @@ mod tests {
     /// Every state after every other one. `L`: live, `T`: terminal, `.`: no change, `K`: an orphan
     /// to be killed, `e`: a repeated end.
     #[test]
-    fn every_state_after_every_other() {
+    fn apply_handles_every_state_after_every_other() {
         use TaskState::{
             Dropped, Error, Failed, Finished, Gone, GoneByOperator, Killed, Killing, Lost, Running, Staging,
             Starting, Unknown, Unreachable,
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_that_an_agent_is_away() {
+    fn agent_is_away_for_lost_and_draining_agents() {
         for (state, reason, away) in [
             (TaskState::Unreachable, None, true),
             (TaskState::Gone, None, true),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_uuid_is_a_duplicate_also_after_an_answer_without_one() {
+    fn same_uuid_is_a_duplicate_after_a_status_without_one() {
         let first = status(TaskState::Running, Some("a"));
         let running = changed(&record("t"), &first);
         assert_eq!(apply(&running, &first, at(9)), Step::Duplicate);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_uuid_counts_only_when_it_tells_something() {
+    fn status_without_uuid_counts_only_when_it_changes_something() {
         let running = changed(&record("t"), &status(TaskState::Running, Some("a")));
         assert_eq!(
             apply(&running, &status(TaskState::Running, None), at(9)),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_status_of_an_intent_counts_even_if_it_says_staging() {
+    fn first_status_of_an_intent_counts_even_if_staging() {
         let intent = record("t");
         assert_eq!(intent.phase, Phase::Intent);
         let staged = changed(&intent, &status(TaskState::Staging, None));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn results_stay_until_the_task_starts_anew() {
+    fn check_results_are_kept_until_the_task_restarts() {
         let http = |status_code| CheckStatusInfo {
             http: Some(CheckStatusHttp { status_code }),
             ..CheckStatusInfo::default()

@@ -154,7 +154,7 @@ mod tests {
     };
 
     #[test]
-    fn waits_double_up_to_the_maximum() {
+    fn backoff_doubles_up_to_the_maximum() {
         for (attempt, seconds) in [(0, 1), (1, 2), (3, 8), (5, 32), (6, 60), (40, 60), (u32::MAX, 60)] {
             assert_eq!(
                 BACKOFF.after(attempt),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_is_due_once_for_each_failure() {
+    fn retry_is_due_once_per_failure() {
         let now = Instant::now();
         let later = now + Duration::from_secs(1);
         let mut retry = Retry::new(BACKOFF);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_repeats_with_growing_waits_until_removed() {
+    fn schedule_repeats_with_backoff_until_removed() {
         let start = Instant::now();
         let (one, two) = (TaskId::from("1"), TaskId::from("2"));
         let mut schedule = Schedule::new(BACKOFF);

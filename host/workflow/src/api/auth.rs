@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn needs() {
+    fn requirement_depends_on_method_and_path() {
         for (method, path, expected) in [
             (Method::POST, "/v0/queue_command", Requirement::Either),
             (Method::GET, "/v0/task/x", Requirement::Either),

@@ -146,7 +146,7 @@ mod tests {
     use crate::model;
 
     #[test]
-    fn memory_is_told_with_a_unit() {
+    fn executor_config_has_memory_with_a_unit() {
         let defaults = Defaults {
             containers: false,
             ..Defaults::default()

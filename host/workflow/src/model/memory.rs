@@ -54,7 +54,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn amounts() {
+    fn valid_amounts_are_parsed() {
         for (value, expected) in [
             (json!("1g"), 1024.0),
             (json!("1.5G"), 1536.0),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amount() {
+    fn invalid_amounts_are_rejected() {
         for (value, expected) in [
             (json!(""), "not an amount"),
             (json!("m"), "not an amount"),

@@ -100,7 +100,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn forms() {
+    fn valid_mounts_are_parsed() {
         for (value, source, target, read_only, driver) in [
             (json!("/data:/mnt"), "/data", "/mnt", false, None),
             (json!("/data:/mnt:ro"), "/data", "/mnt", true, None),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes() {
+    fn invalid_mounts_are_rejected() {
         for (value, expected) in [
             (json!(1), "is a number"),
             (json!("/data"), "expected a string such as"),

@@ -86,7 +86,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn forms_and_mistakes() {
+    fn ports_are_parsed_and_invalid_ones_rejected() {
         let all = json!({"container_port": 80, "host_port": 31000, "protocol": "UDP", "name": "web"});
         let port = ContainerPort::read(&all).unwrap();
         assert_eq!(

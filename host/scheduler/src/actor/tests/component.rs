@@ -63,7 +63,7 @@ fn install(dir: &Path) {
 }
 
 #[tokio::test]
-async fn the_component_places_explains_and_is_waited_for() {
+async fn matcher_component_places_tasks_and_launches_wait_for_it() {
     let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     let config = transom_plugins::Config::new(dir.path());
     let plugins = config
@@ -126,7 +126,7 @@ async fn the_component_places_explains_and_is_waited_for() {
 
 /// Spread over all places, without a number: the place that is lost is not waited for.
 #[tokio::test]
-async fn instances_of_a_lost_agent_find_places_on_the_others() {
+async fn instances_of_a_lost_agent_are_placed_on_other_agents() {
     let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     install(dir.path());
     let plugins = transom_plugins::Config::new(dir.path())
@@ -176,7 +176,7 @@ async fn instances_of_a_lost_agent_find_places_on_the_others() {
 
 /// The component refuses by no condition; that is no fault, and the reason tells it.
 #[tokio::test]
-async fn an_agent_outside_the_home_region_is_explained_by_own_rule() {
+async fn agent_outside_the_home_region_is_reported_as_a_rule_of_the_matcher() {
     let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     install(dir.path());
     let plugins = transom_plugins::Config::new(dir.path())

@@ -13,7 +13,7 @@ use super::master::Master;
 use super::rig::Rig;
 
 #[tokio::test]
-async fn the_subscription_moves_with_the_leader() {
+async fn subscription_moves_to_the_new_leading_master() {
     let server = ZooKeeper::start().await;
     let masters = server.client().await;
     create_path(&masters, "/mesos", Acls::anyone_all()).await;

@@ -204,7 +204,7 @@ async fn place_plainly(
 /// Also with the shortest of shortlists: everything goes where it would go if the matcher were asked about all agents
 /// each time, with the same ports, and what remains waits for the same reasons.
 #[tokio::test]
-async fn places_and_reasons_are_those_of_a_plain_round() {
+async fn round_has_the_placements_and_reasons_of_a_full_scan() {
     let mut rng = StdRng::seed_from_u64(21);
     let (mut placed, mut waiting) = (0, 0);
     for case in 0..400 {
@@ -241,7 +241,7 @@ async fn places_and_reasons_are_those_of_a_plain_round() {
 /// Whatever the matcher prefers: nothing goes where it is refused, no offer is used beyond what is in it, and what
 /// remains has been refused everywhere.
 #[tokio::test]
-async fn nothing_is_overcommitted_or_placed_where_it_is_refused() {
+async fn round_never_overcommits_or_ignores_a_rejection() {
     let mut rng = StdRng::seed_from_u64(22);
     let mut placed = 0;
     for case in 0..400 {
@@ -304,7 +304,7 @@ fn batches(queue: &Queue) -> Vec<TaskBatch> {
 
 /// Ten run specs with equal conditions that only the last of many agents meets, which has room for all of them.
 #[tokio::test]
-async fn run_specs_with_equal_conditions_share_what_was_refused() {
+async fn run_specs_with_equal_constraints_share_rejections() {
     let mut queue = Queue::default();
     for n in 0..10 {
         let conditioned = RunSpec {
@@ -338,7 +338,7 @@ async fn run_specs_with_equal_conditions_share_what_was_refused() {
 
 /// The matcher's own rule is a reason too, but no condition's.
 #[tokio::test]
-async fn a_refusal_by_own_rule_is_told_apart() {
+async fn rejection_by_a_rule_of_the_matcher_is_reported_separately() {
     let mut queue = Queue::default();
     let conditioned = RunSpec {
         constraints: vec![Condition::Expression("class-1".to_owned())],
