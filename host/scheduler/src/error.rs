@@ -73,7 +73,7 @@ impl Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The text of an error and of all its sources, in one line.
-pub(crate) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -1,12 +1,13 @@
-//! Why the job cannot start, or has stopped.
+//! Why the service cannot start, or has stopped.
 
 use std::net::SocketAddr;
 
-/// What can go wrong with the job as a whole. What goes wrong with a request is answered to the request.
+/// Errors of the service. Errors of requests are in their responses.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nobody is asked for credentials, so it has to be said who may connect from other machines.
+    /// Without credentials, the trusted networks must be configured before other machines can
+    /// connect.
     #[error(
         "workflow: {0} is reachable from other machines without authentication; set [workflow] api_username and \
          api_password, or trusted_networks, or set listener to a loopback address such as 127.0.0.1"

@@ -1,11 +1,11 @@
-//! Why a job waits, in words. Pure.
+//! Why a job is pending, as a code, a sentence and the constraints concerned. Pure.
 
 use serde_json::{Value, json};
 use transom_scheduler::{Reason, Reasons};
 
 use crate::feasibility::ConstraintFit;
 
-/// One word for programs, a sentence for people, and the constraints that no active agent satisfies.
+/// A code for programs, a sentence for users, and the constraints that no active agent satisfies.
 #[derive(Debug, PartialEq)]
 pub(crate) struct PendingReason {
     pub(crate) code: &'static str,
@@ -14,13 +14,13 @@ pub(crate) struct PendingReason {
 }
 
 impl PendingReason {
-    /// As the queue shows it.
+    /// As in the response of the queue.
     pub(crate) fn to_json(&self) -> Value {
         json!({"code": self.code, "message": self.message, "unsatisfied_constraints": self.unsatisfied})
     }
 }
 
-/// A job that was not handed to the scheduler yet.
+/// A job that the scheduler does not know yet.
 pub(crate) fn unknown() -> PendingReason {
     PendingReason {
         code: Reason::NoOffers.as_str(),
@@ -29,8 +29,8 @@ pub(crate) fn unknown() -> PendingReason {
     }
 }
 
-/// What the last round found. `constraints`: those of the job, in the order in which they were asked. `fit`: how all active
-/// agents stand to them, where that is known.
+/// Explains the last round. `constraints`: those of the job, in the order of the call of the
+/// matcher. `fit`: how all active agents satisfy them, if known.
 pub(crate) fn explain(
     reasons: &Reasons,
     constraints: &[String],
@@ -45,14 +45,14 @@ pub(crate) fn explain(
             .filter(|(reason, _)| **reason != Reason::UnfulfilledConstraint)
             .map(|(reason, count)| sentence(*reason, *count, reasons.last_offers)),
     );
-    sentences.extend(refusals(reasons, constraints, &unsatisfied));
+    sentences.extend(rejections(reasons, constraints, &unsatisfied));
     sentences.extend(reasons.message.clone());
     if sentences.is_empty() {
         sentences.push("not matched with any offer yet".to_owned());
     }
     let last = reasons.last.iter().max_by_key(|(_, count)| **count);
     let last = last.map_or(Reason::NoOffers, |(reason, _)| *reason);
-    // What stands in the way of everything comes first, and then what no agent could do whatever it offers.
+    // Reasons that block everything come first, then constraints that no agent satisfies.
     let of_all = [
         Reason::Disconnected,
         Reason::MatcherUnavailable,
@@ -71,7 +71,7 @@ pub(crate) fn explain(
     }
 }
 
-/// What no active agent does.
+/// The constraints that no active agent satisfies.
 fn unsatisfied_everywhere(fit: &ConstraintFit) -> Vec<String> {
     let in_all = agents(fit.agents);
     if fit.unsatisfied.is_empty() {
@@ -86,20 +86,20 @@ fn unsatisfied_everywhere(fit: &ConstraintFit) -> Vec<String> {
     .collect()
 }
 
-/// What each condition refused, but for those of which it is said already.
-fn refusals(reasons: &Reasons, constraints: &[String], said: &[String]) -> Vec<String> {
+/// The rejections by each constraint, except for those that are reported already.
+fn rejections(reasons: &Reasons, constraints: &[String], reported: &[String]) -> Vec<String> {
     let named = |index: &u32| {
         constraints
             .get(*index as usize)
             .map_or_else(|| format!("number {index}"), |text| format!("`{text}`"))
     };
-    let mut told: Vec<String> = reasons
+    let mut rejections: Vec<String> = reasons
         .last_constraints
         .iter()
         .filter(|(index, _)| {
             constraints
                 .get(**index as usize)
-                .is_none_or(|condition| !said.contains(condition))
+                .is_none_or(|condition| !reported.contains(condition))
         })
         .map(|(index, refused)| {
             if reasons.last_offers > 0 && *refused >= reasons.last_offers {
@@ -116,9 +116,9 @@ fn refusals(reasons: &Reasons, constraints: &[String], said: &[String]) -> Vec<S
     let counted: u32 = reasons.last_constraints.values().sum();
     let all = reasons.last.get(&Reason::UnfulfilledConstraint).copied();
     if let Some(all) = all.filter(|all| *all > counted && reasons.message.is_none()) {
-        told.push(format!("{} rejected by the matcher", agents(all - counted)));
+        rejections.push(format!("{} rejected by the matcher", agents(all - counted)));
     }
-    told
+    rejections
 }
 
 fn sentence(reason: Reason, count: u32, offers: u32) -> String {

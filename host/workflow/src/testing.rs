@@ -32,7 +32,7 @@ use transom_scheduler::{
 use transom_store::{Standing, Store};
 use transom_web::Forwarder;
 
-use crate::dependencies::{Cluster, FileChunk, MatchSession, Matcher};
+use crate::dependencies::{AgentDirectory, FileChunk, MatchSession, Matcher};
 use crate::{Config, start};
 
 /// No wait in a test takes longer.
@@ -354,7 +354,7 @@ pub(crate) const BINARY: &[u8] = b"\xc3\xa4\xc3\xb6\xc3\xbc\xe2\x82\xac\xff\x00\
 pub(crate) struct OneAgent;
 
 #[async_trait]
-impl Cluster for OneAgent {
+impl AgentDirectory for OneAgent {
     async fn agents(&self) -> transom_cluster::Result<Vec<Agent>> {
         Ok(vec![Agent {
             handle: 0,

@@ -3,6 +3,7 @@
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use transom_plugins::CallError;
+use transom_scheduler::error_chain;
 use transom_web::ApiError;
 
 use crate::core::command::Refusal;
@@ -32,7 +33,10 @@ impl From<Refusal> for ApiError {
             }
             Refusal::Invalid(invalid) => invalid.into(),
             Refusal::Store(error) => {
-                tracing::error!(%error, "storing a change failed; nothing was changed");
+                tracing::error!(
+                    error = error_chain(&error),
+                    "storing a change failed; nothing was changed"
+                );
                 later("The change could not be stored; nothing was changed. Try again later.".to_owned())
             }
             Refusal::Plugin(error) => unanswered(&error),

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+use transom_scheduler::error_chain;
 
 use arc_swap::ArcSwap;
 use futures::{FutureExt, StreamExt, TryStreamExt};
@@ -88,8 +89,10 @@ impl Mirror {
                 Err(error) => error,
             };
             if !std::mem::replace(&mut self.said, true) {
-                let error: &dyn std::error::Error = &error;
-                tracing::warn!(error, "standby view is stale: the state store is unavailable");
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "standby view is stale: the state store is unavailable"
+                );
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -204,8 +207,10 @@ impl Kept {
             Ok(())
         };
         if let Err(error) = outcome {
-            let error: &dyn std::error::Error = &error;
-            tracing::warn!(error, "record skipped: it cannot be decoded");
+            tracing::warn!(
+                error = error_chain(&error),
+                "record skipped: it cannot be decoded"
+            );
         }
     }
 

@@ -16,6 +16,7 @@ mod write;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use transom_scheduler::error_chain;
 
 use arc_swap::ArcSwap;
 use futures::StreamExt;
@@ -335,7 +336,11 @@ impl Core {
                 self.repository.delete_app(&mut changes, id);
             }
             if let Err(error) = self.repository.commit(changes).await {
-                tracing::warn!(deployment = deployment_id, %error, "storing the end of a deployment failed; retrying");
+                tracing::warn!(
+                    deployment = deployment_id,
+                    error = error_chain(&error),
+                    "storing the end of a deployment failed; retrying"
+                );
                 return false;
             }
         }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use transom_scheduler::error_chain;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -65,13 +66,17 @@ pub(super) async fn run(
         if !release.is_empty() {
             let refused = insist(&token, "release", || scheduler.kill(release.clone(), None)).await;
             if let Err(error) = refused {
-                tracing::error!(%error, tasks = release.len(), "the scheduler rejected a kill");
+                tracing::error!(
+                    error = error_chain(&error),
+                    tasks = release.len(),
+                    "the scheduler rejected a kill"
+                );
             }
         }
         // One record that cannot be forgotten must not keep the others; it is tried again after the next restart.
         for task in forget {
             if let Err(error) = scheduler.purge(vec![task.clone()]).await {
-                tracing::warn!(%task, %error, "purging a completed task failed; retried after the next restart");
+                tracing::warn!(%task, error = error_chain(&error), "purging a completed task failed; retried after the next restart");
             }
         }
     }
@@ -88,7 +93,9 @@ async fn want_all(scheduler: &dyn SchedulerApi, token: &CancellationToken, tasks
             continue;
         };
         match batch.as_slice() {
-            [task] => tracing::error!(task = %task.id, %error, "the scheduler rejected a task"),
+            [task] => {
+                tracing::error!(task = %task.id, error = error_chain(&error), "the scheduler rejected a task")
+            }
             _ => batches.extend(batch.into_iter().map(|task| vec![task])),
         }
     }
@@ -107,7 +114,11 @@ where
         match demand().await {
             Ok(()) => return Ok(()),
             Err(error) if error.is_permanent() => return Err(error),
-            Err(error) => tracing::warn!(what, %error, "scheduler request failed; retrying"),
+            Err(error) => tracing::warn!(
+                what,
+                error = error_chain(&error),
+                "scheduler request failed; retrying"
+            ),
         }
         tokio::select! {
             () = token.cancelled() => {}

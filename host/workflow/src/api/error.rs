@@ -1,6 +1,7 @@
-//! The status and body of everything that is refused.
+//! Status and body of errors.
 
 use http::{HeaderValue, StatusCode, header};
+use transom_scheduler::error_chain;
 use transom_web::ApiError;
 
 use crate::core::command::Refusal;
@@ -20,8 +21,10 @@ impl From<Refusal> for ApiError {
             Refusal::NoJob(id) => Self::not_found(format!("Job '{id}' does not exist.")),
             Refusal::InvalidId(id) => Self::not_found(format!("Job '{id}' does not exist.")),
             Refusal::Store(error) => {
-                let error: &dyn std::error::Error = &*error;
-                tracing::error!(error, "storing a change failed; nothing was changed");
+                tracing::error!(
+                    error = error_chain(&*error),
+                    "storing a change failed; nothing was changed"
+                );
                 unavailable("The change could not be stored; nothing was changed. Try again later.")
             }
             Refusal::Stopped => {

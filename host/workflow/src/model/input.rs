@@ -1,6 +1,7 @@
-//! The body of `POST /v0/queue_command` (specification, part D, "Queue command body"), with what the operator adds to it.
+//! The body of `POST /v0/queue_command` (specification, part D, "Queue command body"), with the
+//! operator's additional fields.
 //!
-//! Fields that are not known are left aside, as upstream does: engines put notes of their own into `executor_config`.
+//! Unknown fields are ignored, as upstream does: engines put their own data into `executor_config`.
 
 use std::sync::Arc;
 
@@ -11,31 +12,31 @@ use super::{Command, ContainerPort, Containerizer, Key, Mount, Problems, Spec, m
 use crate::config::Defaults;
 use crate::ids::JobId;
 
-/// Ports that one job may ask for.
+/// Maximum ports of a job.
 const MAX_PORTS: usize = 64;
-/// Bytes of a request key, which is stored with its job.
+/// Maximum bytes of a request key, which is stored with its job.
 const MAX_REQUEST_KEY_BYTES: usize = 200;
 
-/// A body that was understood.
+/// A parsed body.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(
     clippy::struct_field_names,
     reason = "`request_key` is the field's name in the body"
 )]
 pub(crate) struct Request {
-    /// `None`: one is made up.
+    /// `None`: one is generated.
     pub(crate) id: Option<JobId>,
-    /// Refused when a job with this id lives.
+    /// Rejected while a job with this id is active.
     pub(crate) unique: bool,
-    /// Names the request itself: sent again after a lost answer, it queues nothing new.
+    /// Identifies the request: repeated after a lost response, it queues nothing new.
     pub(crate) request_key: Option<Arc<str>>,
     pub(crate) spec: Spec,
 }
 
-/// Reads a body. `None`: it has no command at all, which is answered with a text of its own.
+/// Parses a body. `None`: it has no command, which has its own error text.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All problems of the body.
 pub(crate) fn read(body: &Map<String, Value>, defaults: &Defaults) -> Option<Result<Request, Problems>> {
     let nothing = Map::new();
     let config = body.get("executor_config").and_then(Value::as_object);
@@ -106,7 +107,7 @@ fn spec(fields: &mut Fields<'_>, executor_config: Map<String, Value>, defaults: 
         command,
         image,
         containerizer: containerizer(fields),
-        // Zero is taken as it is, as upstream does; see `launch` for a job that asks for nothing at all.
+        // Zero is accepted, as upstream does; see `launch` for a job without any resources.
         cpus: fields.number(&["cpus"], 0.0).unwrap_or(defaults.cpus),
         mem: fields
             .read(&["mem_limit", "memlimit"], megabytes)
@@ -137,7 +138,7 @@ fn spec(fields: &mut Fields<'_>, executor_config: Map<String, Value>, defaults: 
 }
 
 fn command(fields: &mut Fields<'_>, defaults: &Defaults) -> Command {
-    // `null` is what the operator means by no command.
+    // The operator sends `null` for no command.
     let Some((path, value)) = fields.get(&["command"]) else {
         return Command::Args(Vec::new());
     };

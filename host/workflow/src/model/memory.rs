@@ -1,16 +1,16 @@
-//! `mem_limit`: how much memory a job asks for.
+//! `mem_limit`: the memory of a job.
 
 use serde_json::Value;
 
-/// What is expected, for messages.
+/// The expected format, for messages.
 const EXPECTED: &str =
     "expected a number of megabytes, or a string such as \"512m\", \"2g\", \"1.5G\", \"262144k\" or \"2048\"";
 
-/// Megabytes: a number or bare digits are megabytes, a text may end in `k`, `m` or `g` in any case, and a `b` may follow.
-/// Zero is an amount, as upstream.
+/// Megabytes: numbers and digits are megabytes; a string may end in `k`, `m` or `g` in any case,
+/// optionally followed by `b`. Zero is accepted, as upstream does.
 ///
 /// # Errors
-/// What is wrong, and what was expected.
+/// The problem and the expected format.
 pub(crate) fn megabytes(value: &Value) -> Result<f64, String> {
     let found = match value {
         Value::Number(number) => number.as_f64(),
@@ -38,7 +38,7 @@ fn of_text(text: &str) -> Option<f64> {
         _ => (text, 1.0),
     };
     let digits = digits.trim();
-    // What Rust reads as a number beyond digits (`inf`, `1e3`) is none here.
+    // Rust also parses `inf` and `1e3`, which are not accepted.
     let plain = digits
         .chars()
         .all(|char| char.is_ascii_digit() || matches!(char, '.' | '-'));

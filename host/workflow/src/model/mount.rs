@@ -5,12 +5,12 @@ use serde_json::Value;
 
 use super::field_reader::{NUL, has_nul, kind};
 
-/// A place of the host, or a named volume, in the container's file system.
+/// A host path or a named volume, mounted in the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mount {
     /// A path of the host (it begins with `/`), or the name of a volume.
     pub(crate) source: String,
-    /// Whose volume a named one is; `None`: the configured driver's.
+    /// The driver of a named volume; `None`: the configured one.
     #[serde(default)]
     pub(crate) driver: Option<String>,
     /// An absolute path.
@@ -28,7 +28,7 @@ impl Mount {
         self.source.starts_with('/')
     }
 
-    /// Reads `source:target[:mode]`, or an object as our own clients and those of the cluster manager write it.
+    /// Parses `source:target[:mode]`, or an object in the format of our clients or of Mesos.
     pub(super) fn read(value: &Value) -> Result<Self, String> {
         match value {
             Value::String(text) => Self::of_text(text),
