@@ -1,9 +1,9 @@
-//! How long after a change in ZooKeeper the subscriptions are with the new leader: the framework's, and the operator
-//! stream. Prints one JSON document. Run by `cargo xtask bench leader`; needs the Debian packages `zookeeper` and
-//! `default-jre-headless`.
+//! How long after a change in ZooKeeper the subscriptions are with the new leader: the framework's,
+//! and the operator stream. Prints one JSON document. Run by `cargo xtask bench leader`; needs the
+//! Debian packages `zookeeper` and `default-jre-headless`.
 //!
-//! Two masters take turns. A time begins before ZooKeeper is asked to delete the leader's registration, and ends when
-//! the new leader's SUBSCRIBED has been taken in.
+//! Two masters take turns. A time begins before ZooKeeper is asked to delete the leader's
+//! registration, and ends when the new leader's SUBSCRIBED has been taken in.
 
 #![allow(
     clippy::unwrap_used,

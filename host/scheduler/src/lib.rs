@@ -9,7 +9,7 @@
 //! # Promises
 //!
 //! * An intent is stored before its offer is accepted, so every launched task is known after a
-//!   restart. What became of an intent is reconciled with the master, never guessed; no intent is
+//!   restart. The outcome of an intent is reconciled with the master, never guessed; no intent is
 //!   accepted twice.
 //! * A status is stored before the service receives it and before it is acknowledged. A repeated
 //!   status (same `uuid`) is acknowledged again but not delivered again.

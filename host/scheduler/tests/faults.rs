@@ -1,6 +1,6 @@
-//! What goes wrong with clusters, one after the other, against a scheduler that keeps six tasks running: after each, every
-//! wanted task runs exactly once, nothing else runs, and the scheduler knows it. What ran is read from the agents'
-//! journals.
+//! What goes wrong with clusters, one after the other, against a scheduler that keeps six tasks
+//! running: after each, every wanted task runs exactly once, nothing else runs, and the scheduler
+//! knows it. What ran is read from the agents' journals.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -184,7 +184,8 @@ async fn restarted_or_replaced_masters_cost_no_task() {
             (now > subscriptions).then_some(()).ok_or(now.to_string())
         })
         .await;
-        // The answers to the questions that follow come within this time, before and after the agents are back.
+        // The answers to the questions that follow come within this time, before and after the
+        // agents are back.
         subject.job.work(Duration::from_secs(6)).await;
         subject.job.run_turn(name, &cluster).await;
         assert_eq!(
@@ -201,8 +202,8 @@ async fn restarted_or_replaced_masters_cost_no_task() {
     cluster.stop().await;
 }
 
-/// An agent that is away while a master without a registry restarts is forgotten, and its tasks are replaced. When it is
-/// back the master tells nobody; that there are too many is found by asking.
+/// An agent that is away while a master without a registry restarts is forgotten, and its tasks are
+/// replaced. When it is back the master tells nobody; that there are too many is found by asking.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_of_a_returning_agent_are_killed_when_replaced() {
     let (cluster, mut subject, _dir) = six(|config| config.registry = Registry::InMemory).await;

@@ -1,5 +1,4 @@
-//! What the service needs of the plugin host and the agents, as traits: the real implementations
-//! here, scripted ones in tests.
+//! The plugin host and the agents as traits: the real implementations here, scripted ones in tests.
 
 use std::fmt::Debug;
 

@@ -19,9 +19,9 @@ pub enum Error {
     /// The store could not be read or written at the start.
     #[error("workflow: state store failed while {doing}")]
     Store {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// What the store said.
+        /// The error of the store.
         #[source]
         source: transom_store::Error,
     },
@@ -32,7 +32,7 @@ pub enum Error {
     Record {
         /// The record's key.
         key: String,
-        /// What is wrong with it.
+        /// The decoding error.
         #[source]
         source: serde_json::Error,
     },

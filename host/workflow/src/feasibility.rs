@@ -215,8 +215,8 @@ mod tests {
 
     use super::*;
 
-    /// Agents by their attributes; a condition is met by one that has it, `X?:Y` by one that has Y and not X unless X is asked
-    /// for besides.
+    /// Agents by their attributes; a condition is met by one that has it, `X?:Y` by one that has Y
+    /// and not X unless X is asked for besides.
     #[derive(Debug)]
     struct Has(Vec<Vec<&'static str>>);
 
@@ -253,7 +253,7 @@ mod tests {
             (agents(), vec!["a:b", "rack:r1", "c:d"], 0, vec!["a:b", "c:d"]),
             // Each by some, both by none.
             (agents(), vec!["gpu:true", "rack:r2"], 0, vec![]),
-            // What one means depends on the others.
+            // The meaning of one depends on the others.
             (
                 agents(),
                 vec!["rack:r3", "gpu:true", "gpu:true?:cpu:true"],

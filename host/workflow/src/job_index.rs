@@ -57,7 +57,8 @@ pub(crate) struct Page {
     pub(crate) changes: Vec<Arc<View>>,
     /// Where the next page begins.
     pub(crate) next: ChangeSeq,
-    /// `since` lies beyond the last change, so it is of another store: the page begins with the first change again.
+    /// `since` lies beyond the last change, so it is of another store: the page begins with the
+    /// first change again.
     pub(crate) reset: bool,
 }
 
@@ -222,7 +223,7 @@ mod tests {
         index.put(view("a", "a.2", 2, JobState::Staging));
         assert_eq!(index.get(&id).unwrap().state, JobState::Staging);
         assert_eq!(told(&index.since(ChangeSeq(0), 10)), [("a", 2)]);
-        // What is left of the older one goes, and nothing else.
+        // Removing the older run keeps the newer one.
         index.remove(&id, &"a".into());
         assert_eq!(index.len(), 1);
         index.remove(&id, &"a.2".into());

@@ -128,7 +128,7 @@ mod tests {
                 expected,
                 "{state}"
             );
-            // What is final stays.
+            // A final state never changes.
             assert_eq!(
                 from_task_state(JobState::Killed, &state, at(0), at(0), grace),
                 JobState::Killed,

@@ -58,7 +58,7 @@ impl ActiveJobs {
     }
 }
 
-/// What the scheduler matches: jobs that are equal in this are matched together.
+/// The needs of a job as far as the scheduler matches them: equal jobs are matched together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Needs {
     /// CPUs, memory, disk and GPUs in thousandths.
@@ -243,8 +243,8 @@ fn command(spec: &Spec, defaults: &Defaults, placement: &Placement) -> CommandIn
         Command::Shell(line) => (true, Some(line.clone()), Vec::new()),
         Command::Args(args) => {
             let docker = defaults.containers && spec.containerizer == Containerizer::Docker;
-            // The docker containerizer puts `value` before the arguments; the cluster's own takes `value` as the
-            // program, and the arguments begin with its name.
+            // The docker containerizer puts `value` before the arguments; the cluster's own takes
+            // `value` as the program, and the arguments begin with its name.
             let arguments = args.iter().skip(usize::from(docker)).cloned().collect();
             (false, args.first().cloned(), arguments)
         }

@@ -24,7 +24,7 @@ use crate::{Config, Result};
 /// Capacity of the command queue of the core.
 const COMMANDS: usize = 4096;
 
-/// What only the leader has.
+/// Handles that only the leader has.
 #[derive(Debug)]
 pub(crate) struct LeaderHandles {
     pub(crate) core: mpsc::Sender<Command>,

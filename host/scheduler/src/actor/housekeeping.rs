@@ -1,4 +1,5 @@
-//! What is repeated until it is answered (kills, reconciliation), and REVIVE, SUPPRESS and DECLINE.
+//! Calls that are repeated until they are answered (kills, reconciliation), and REVIVE, SUPPRESS
+//! and DECLINE.
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -90,7 +90,8 @@ impl Actor {
     /// The offers that are left are declined next.
     fn end_pass(&mut self, cut: bool) {
         if self.pool.end_pass() || cut {
-            // The remainders of offers used in earlier rounds have not been matched with the tasks of later ones.
+            // The remainders of offers used in earlier rounds have not been matched with the tasks
+            // of later ones.
             self.offer_demand.request_revive();
         }
     }

@@ -25,7 +25,7 @@ pub(super) enum Launch {
     Group(Box<v1::ExecutorInfo>, Vec<v1::TaskInfo>),
 }
 
-/// What one offer is accepted for.
+/// The launches on one offer.
 #[derive(Default)]
 pub(super) struct Launches {
     pub(super) tasks: Vec<TaskId>,
@@ -76,7 +76,7 @@ pub(super) fn build(
     }
 }
 
-/// What all records of an instance have in common.
+/// The common data of all records of an instance.
 struct Intent<'a> {
     planned: &'a PlannedLaunch,
     place: &'a Arc<AgentLocation>,

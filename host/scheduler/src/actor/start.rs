@@ -31,7 +31,7 @@ use crate::{Events, Result, Scheduler, SubscriptionStatus};
 /// Capacity of the command queue.
 const COMMANDS: usize = 64;
 
-/// What a scheduler is built from: [`crate::Config`] with all defaults filled in.
+/// The parts of a scheduler: [`crate::Config`] with all defaults filled in.
 pub(crate) struct Dependencies {
     pub(crate) cluster: Client,
     pub(crate) framework: v1::FrameworkInfo,

@@ -15,12 +15,12 @@ pub enum Event {
     Registered {
         /// The id, already stored.
         framework_id: FrameworkId,
-        /// The leading master's host name and port, where told.
+        /// Host name and port of the leading master, if known.
         master: Option<String>,
     },
     /// Subscribed again under the id had before.
     Reregistered {
-        /// The leading master's host name and port, where told.
+        /// Host name and port of the leading master, if known.
         master: Option<String>,
     },
     /// The subscription ended; it is being renewed.
@@ -32,9 +32,9 @@ pub enum Event {
     Updated(Arc<TaskRecord>),
     /// An executor's message to the framework.
     Message {
-        /// Where it runs.
+        /// Its agent.
         agent: AgentId,
-        /// Who sent it.
+        /// The executor.
         executor: ExecutorId,
         /// Base64, as on the wire.
         data: String,

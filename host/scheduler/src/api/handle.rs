@@ -16,7 +16,7 @@ pub struct Scheduler {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What the actor publishes and the handles read.
+/// Published by the actor, read by the handles.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) commands: mpsc::Sender<Command>,

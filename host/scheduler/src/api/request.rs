@@ -1,4 +1,5 @@
-//! What a service requests: a task or a group of tasks, its run spec, and how its launch is built.
+//! The requests of a service: a task or a group of tasks, its run spec, and how its launch is
+//! built.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub struct TaskRequest {
     pub priority: i32,
 }
 
-/// What an instance needs and where it may run.
+/// The needs of an instance and where it may run.
 #[derive(Clone, Debug)]
 pub struct RunSpec {
     /// App or pod id, or an id of equal workflow jobs. Instances with the same id count as placed
@@ -54,14 +55,14 @@ pub struct RunSpec {
     /// Evaluated by the matcher. It is called even without any, because it knows the home region
     /// rule.
     pub constraints: Vec<matcher::Condition>,
-    /// Roles whose reservations may be used, `*` for unreserved resources. Empty: the framework's roles and
-    /// `*`.
+    /// Roles whose reservations may be used, `*` for unreserved resources. Empty: the framework's
+    /// roles and `*`.
     pub roles: Vec<String>,
-    /// What an instance is and how its launch is built.
+    /// A task or a group, with the builder of its launch.
     pub build: Build,
 }
 
-/// What an instance is.
+/// A single task or a group.
 #[derive(Clone, Debug)]
 pub enum Build {
     /// A single task.
@@ -103,7 +104,7 @@ pub struct Group {
     pub build: Arc<dyn BuildGroup>,
 }
 
-/// What one task of a group needs, in addition to the executor's needs.
+/// The needs of one task of a group, in addition to the executor's.
 #[derive(Clone, Debug, Default)]
 pub struct Member {
     /// Its name within the group; recorded with its task.
@@ -135,8 +136,8 @@ pub enum PortRequest {
 ///
 /// Called in the actor of the scheduler: it must not block and must not panic.
 pub trait BuildTask: Send + Sync + Debug {
-    /// Name, command, container, discovery, labels, check, health check and kill policy. The scheduler
-    /// overwrites `task_id`, `agent_id` and `resources`.
+    /// Name, command, container, discovery, labels, check, health check and kill policy. The
+    /// scheduler overwrites `task_id`, `agent_id` and `resources`.
     fn build(&self, placement: &Placement) -> v1::TaskInfo;
 
     /// The [`TaskRecord::metadata`] to store with the intent.
@@ -167,8 +168,8 @@ pub trait BuildGroup: Send + Sync + Debug {
     /// scheduler overwrites `type`, `framework_id` and `resources`.
     fn executor(&self, placement: &GroupPlacement) -> v1::ExecutorInfo;
 
-    /// Name, command, container, discovery, labels, check, health check and kill policy of a member. The
-    /// scheduler overwrites `task_id`, `agent_id` and `resources`.
+    /// Name, command, container, discovery, labels, check, health check and kill policy of a
+    /// member. The scheduler overwrites `task_id`, `agent_id` and `resources`.
     fn task(&self, placement: &GroupPlacement, member: usize) -> v1::TaskInfo;
 
     /// The [`TaskRecord::metadata`] of a member, stored with the intent.
@@ -195,7 +196,7 @@ pub struct GroupPlacement {
     pub members: Vec<MemberPlacement>,
 }
 
-/// What one member of a group was allocated.
+/// The allocation of one member of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberPlacement {
     /// Its task id.

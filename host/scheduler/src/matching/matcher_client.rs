@@ -88,14 +88,14 @@ impl MatcherClient {
         message
     }
 
-    /// Something may have changed for it: one that failed is asked again soon.
+    /// The matcher may have changed: ends the backoff after a failure.
     pub(crate) fn changed(&mut self) {
         if self.retry.is_failing() {
             self.retry.hasten(Instant::now());
         }
     }
 
-    /// It may be asked again: true once after each failure.
+    /// The backoff has passed: true once after each failure.
     pub(crate) fn take_due(&mut self, now: Instant) -> bool {
         self.retry.take_due(now)
     }

@@ -42,7 +42,7 @@ const SCALARS: [(&str, Reason); 4] = [
     ("gpus", Reason::InsufficientGpus),
 ];
 
-/// What one instance requires.
+/// The resources that one instance requires.
 #[derive(Clone, Debug)]
 pub(crate) struct Requirements {
     /// Each part gets its own resources: a single task, or a group's executor and then its members.
@@ -113,14 +113,14 @@ fn milli_units(amount: f64) -> u64 {
     (amount * 1000.0).round() as u64
 }
 
-/// What one instance is allocated.
+/// The resources allocated to one instance.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Allocation {
     /// One for each part of the requirements.
     pub(crate) parts: Vec<PartAllocation>,
 }
 
-/// What one part of an instance is allocated.
+/// The resources allocated to one part of an instance.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct PartAllocation {
     pub(crate) resources: Vec<v1::Resource>,

@@ -140,7 +140,7 @@ mod tests {
         let second = |n: u64| start + Duration::from_secs(n);
         let mut offer_demand = OfferDemand::new(Duration::from_secs(5));
         offer_demand.subscribed(start);
-        // Second, has_demand, something new to try, what is asked.
+        // Second, demand, new task, expected call.
         let table = [
             (0, true, false, None),
             (1, false, false, None),
@@ -177,7 +177,7 @@ mod tests {
         let mut offer_demand = OfferDemand::new(Duration::from_millis(160));
         offer_demand.subscribed(start);
         offer_demand.launched();
-        // One after the other, each of them launched: nobody waits for an interval.
+        // Each new task is launched: none waits for the interval.
         for ms in [1, 2, 3] {
             offer_demand.request_revive_now();
             assert_eq!(
@@ -192,7 +192,7 @@ mod tests {
             assert_eq!(offer_demand.next(), Some(after(ms + 160)));
             assert_eq!(offer_demand.next_call(false, after(ms)), None);
         }
-        // Nothing comes of them: each waits longer than the one before, up to the interval.
+        // No launches: the delay doubles up to the interval.
         let mut revived = Vec::new();
         for ms in 10..1000 {
             offer_demand.request_revive_now();
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(revived, [10, 20, 40, 80, 160, 320, 480, 640, 800, 960]);
         offer_demand.launched();
         assert_eq!(offer_demand.next_call(false, after(1000)), None);
-        // Places that others leave, and that are of no use to those who wait, do not slow down who is new.
+        // Revives for pending tasks do not delay those for new tasks.
         for ms in [2000, 2160, 2320] {
             offer_demand.request_revive();
             assert_eq!(

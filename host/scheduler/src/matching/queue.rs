@@ -67,7 +67,7 @@ impl Queued {
     }
 }
 
-/// What is kept of a run spec while any of its tasks is pending.
+/// Kept for a run spec while any of its tasks is pending.
 #[derive(Debug, Default)]
 struct SpecStats {
     tasks: usize,

@@ -10,7 +10,7 @@ use super::*;
 use crate::Reason;
 use crate::testing::{offer, spec};
 
-/// Some resources, of nobody, of `prod`, of `prod/web` or of somebody else.
+/// Some resources: unreserved, of `prod`, of `prod/web` or of another role.
 fn resources(rng: &mut StdRng) -> Vec<v1::Resource> {
     let count = rng.random_range(0..8);
     (0..count)

@@ -58,7 +58,7 @@ pub(super) fn assert_room(
     expected: Result<u32, Vec<Reason>>,
 ) {
     assert_eq!(room(bin, need, 100, 0), expected, "{case}");
-    // What room says is what can be taken.
+    // As many instances as `room` returned can be taken.
     let (mut bin, mut rng) = (bin.clone(), rng());
     let taken = std::iter::from_fn(|| bin.take(need, &mut rng)).take(101).count();
     assert_eq!(taken.min(100), expected.unwrap_or(0) as usize, "{case}: taken");
@@ -415,7 +415,7 @@ fn assign_uses_the_chosen_agents_while_there_is_room() {
     );
 }
 
-/// Every way in which a resource says whose it is, and who may use it.
+/// Every format of a reservation, and the roles that may use it.
 #[test]
 fn reservations_of_every_format_are_matched_by_role() {
     let reservation = |kind: &str, role: &str| v1::ReservationInfo {
@@ -430,7 +430,8 @@ fn reservations_of_every_format_are_matched_by_role() {
             ..resource
         }
     };
-    // Before reservations could be refined: a static one is a role, a dynamic one has more to tell besides.
+    // Before reservations could be refined: a static one is a role, a dynamic one has more to tell
+    // besides.
     let older = |role: &'static str, dynamic: bool| {
         move |resource: v1::Resource| v1::Resource {
             role: Some(role.to_owned()),
@@ -458,7 +459,7 @@ fn reservations_of_every_format_are_matched_by_role() {
         ("prod/web", Box::new(older("prod/web", false))),
         ("product", Box::new(newer(vec![reservation("STATIC", "product")]))),
     ];
-    // What a run spec accepts, and whose resources it may use.
+    // The roles of a run spec, and the resources it may use.
     let accepted = [
         (&["*"][..], &["*"][..]),
         (&["prod"], &["prod"]),
@@ -488,7 +489,7 @@ fn reservations_of_every_format_are_matched_by_role() {
             };
             assert_room(&format!("{roles:?} and {owner}"), &bin, &need, expected.clone());
             if expected.is_ok() {
-                // It is handed back with all that says whose it is.
+                // It is returned with its reservations.
                 let taken = bin.take(&need, &mut rng()).unwrap();
                 let expected = [
                     v1::Resource::scalar("cpus", 0.5),

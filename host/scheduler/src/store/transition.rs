@@ -255,7 +255,7 @@ mod tests {
             (TaskState::Killed, Some("REASON_EXECUTOR_TERMINATED"), false),
             (TaskState::Killed, None, false),
             (TaskState::Running, None, false),
-            // An offer that was no longer good says nothing of its agent.
+            // An invalid offer does not affect its agent.
             (TaskState::Dropped, Some("REASON_INVALID_OFFERS"), false),
         ] {
             let told = TaskStatus {

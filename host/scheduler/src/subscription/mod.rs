@@ -295,7 +295,7 @@ impl SubscriptionTask {
         Some(())
     }
 
-    /// The master sent ERROR and ends the subscription. Only its text tells the cases apart.
+    /// The master sent ERROR and ends the subscription. Only its text distinguishes the cases.
     async fn on_error_event(&self, message: &str, version: Option<u64>) -> SessionEnd {
         tracing::warn!(message, "the master rejected the subscription");
         if message.contains("Framework failed over") {

@@ -1,5 +1,6 @@
-//! A real scheduler on a real (mini)cluster, with the attribute matcher's component, and a job that keeps a number of
-//! instances running. What really ran is read from the agents' journals, never asked of the scheduler.
+//! A real scheduler on a real (mini)cluster, with the attribute matcher's component, and a job that
+//! keeps a number of instances running. What really ran is read from the agents' journals, never
+//! asked of the scheduler.
 
 #![allow(
     clippy::unwrap_used,
@@ -289,8 +290,8 @@ impl Subject {
     }
 }
 
-/// Keeps so many slots filled, as jobs do: one instance each, replaced when it has ended, is lost, or cannot be reached;
-/// an instance that is not its slot's any more is let go.
+/// Keeps so many slots filled, as jobs do: one instance each, replaced when it has ended, is lost,
+/// or cannot be reached; an instance that is not its slot's any more is let go.
 pub struct Job {
     scheduler: Scheduler,
     events: Events,
@@ -375,8 +376,8 @@ impl Job {
         }
     }
 
-    /// Works until what is wanted is exactly what runs, on the agents and in the scheduler's eyes, and stays so for a
-    /// moment.
+    /// Works until what is wanted is exactly what runs, on the agents and in the scheduler's eyes,
+    /// and stays so for a moment.
     pub async fn run_turn(&mut self, what: &str, cluster: &Cluster) {
         let end = Instant::now() + PATIENCE;
         let mut since = None;

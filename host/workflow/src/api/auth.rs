@@ -24,7 +24,7 @@ use super::{Api, plain};
 const TEXT: &str = "Unauthorized Access";
 const CHALLENGE: &str = "Basic realm=\"Authentication Required\"";
 
-/// What a request needs.
+/// The access requirement of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Requirement {
     /// Credentials, or a trusted network.

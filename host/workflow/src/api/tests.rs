@@ -57,7 +57,8 @@ async fn access_depends_on_credentials_and_network() {
                 (here, None, from_here),
                 (elsewhere, None, from_elsewhere),
                 (elsewhere, Some(WRONG), false),
-                // A trusted network excuses no wrong password. Without credentials to compare with there is none.
+                // A trusted network excuses no wrong password. Without credentials to compare with
+                // there is none.
                 (here, Some(WRONG), !configured && from_here),
                 (elsewhere, Some(KNOWN), configured),
                 (here, Some(KNOWN), configured || from_here),
@@ -289,7 +290,7 @@ async fn queue_lists_pending_jobs_with_their_reason() {
     assert_eq!((ids, &queue["count"]), (vec!["first", "a", "b"], &json!(3)));
     assert_eq!(queue["queue"][1]["priority"], 1);
     // All agents were looked at, on offer or not.
-    let deadline = tokio::time::Instant::now() + crate::testing::PATIENCE;
+    let deadline = tokio::time::Instant::now() + crate::testing::TEST_TIMEOUT;
     let first = loop {
         let queue = site.get("/v0/queue?task_id=a").await.json();
         if queue["queue"][0]["reason"]["unsatisfied_constraints"] != json!([]) {

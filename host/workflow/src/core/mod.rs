@@ -52,7 +52,7 @@ const MAX_COMPLETED: usize = 1_000_000;
 /// Maximum completed jobs deleted at a time.
 const MAX_EXPIRED_PER_TICK: usize = 5_000;
 
-/// What the core is built from.
+/// The parts of the core.
 pub(crate) struct Dependencies {
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
     pub(crate) events: BoxStream<'static, Event>,
@@ -310,8 +310,8 @@ impl Core {
             };
             let known = self.index.get(&id);
             let in_batch = ids.get(&id).copied();
-            // A request that is repeated after a lost response queues nothing new, even if its run has
-            // ended.
+            // A request that is repeated after a lost response queues nothing new, even if its run
+            // has ended.
             if let Some(key) = &request.request_key {
                 if let Some(index) = in_batch {
                     if records[index].request_key.as_ref() == Some(key) {

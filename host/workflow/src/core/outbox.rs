@@ -67,7 +67,8 @@ pub(super) async fn send_demands(
             continue;
         }
         retry_until_done(&token, "kill", || scheduler.kill(kill.clone(), None)).await;
-        // A launched task is in the snapshot by now: it is published before the scheduler takes the next request.
+        // A launched task is in the snapshot by now: it is published before the scheduler takes the
+        // next request.
         let tasks = scheduler.tasks();
         let gone: Vec<TaskId> = kill
             .into_iter()
@@ -80,7 +81,7 @@ pub(super) async fn send_demands(
     }
 }
 
-/// What is left to do for runs that have ended. Bounded by the number of jobs.
+/// Pending cleanup of runs that have ended. Bounded by the number of jobs.
 #[derive(Debug, Default)]
 pub(super) struct Cleanup {
     /// Stored first, so that the end of a run is stored before the scheduler's record is purged.
@@ -111,7 +112,8 @@ pub(super) async fn run_cleanup(
             return;
         }
         if !purge.is_empty() && scheduler.purge(purge.clone()).await.is_err() {
-            // One that cannot be purged must not block the others; it is retried after the next restart.
+            // One that cannot be purged must not block the others; it is retried after the next
+            // restart.
             for task in purge {
                 if let Err(error) = scheduler.purge(vec![task.clone()]).await {
                     tracing::warn!(%task, error = error_chain(&error), "purging a completed task failed; retried after the next restart");

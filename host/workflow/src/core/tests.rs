@@ -261,7 +261,7 @@ async fn completed_jobs_are_deleted_after_the_retention() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(crate::testing::PATIENCE, gone)
+    tokio::time::timeout(crate::testing::TEST_TIMEOUT, gone)
         .await
         .unwrap();
     assert!(site.store.scan("Airflow/jobs/").await.unwrap().is_empty());

@@ -8,7 +8,7 @@ use super::field_reader::kind;
 /// One port of the host for a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ContainerPort {
-    /// Where the program listens within a network of its own; `None`: where it is told to (`PORT0` and so on).
+    /// The port in the container's own network; `None`: the host port (`PORT0` and so on).
     #[serde(default)]
     pub(crate) container_port: Option<u16>,
     /// Exactly this one; `None`: any.

@@ -62,7 +62,7 @@ async fn task_unknown_is_reconciled_again_shortly_after_a_subscription() {
         };
         rig.master.call_where("RECONCILE", asked, about).await;
         rig.master.update("t1", "TASK_UNKNOWN", "");
-        // Nobody is told; the question is put again.
+        // No event; the task is reconciled again.
         rig.master.call_where("RECONCILE", asked + 1, about).await;
         assert_eq!(rig.record("t1").unwrap().state, TaskState::Running);
         if known {
@@ -74,7 +74,7 @@ async fn task_unknown_is_reconciled_again_shortly_after_a_subscription() {
     }
 }
 
-/// Explicitly what is known, implicitly what is not: at once, and again and again.
+/// Explicitly for known tasks, implicitly for unknown ones: immediately, and repeatedly.
 #[tokio::test]
 async fn tasks_are_reconciled_at_intervals() {
     let mut rig = Rig::with_times(|times| times.reconcile = Duration::from_millis(100)).await;
@@ -96,7 +96,8 @@ async fn tasks_are_reconciled_at_intervals() {
     }
 }
 
-/// What agents bring along that register later than we do is found soon, not at the next regular question.
+/// Orphaned tasks of agents that register later are found soon, not at the next regular
+/// reconciliation.
 #[tokio::test]
 async fn implicit_reconciliation_is_more_frequent_after_a_subscription() {
     let mut rig = Rig::new().await;
@@ -147,7 +148,8 @@ async fn subscription_without_heartbeats_is_renewed() {
     rig.master.rules(|rules| rules.heartbeat = Some(0.05));
     rig.master.hang_up_when_subscribed().await;
     assert_eq!(rig.heard().await, "reregistered");
-    // The first stream had usual heartbeats and was ended; the second one promises many and sends none.
+    // The first stream had usual heartbeats and was ended; the second one promises many and sends
+    // none.
     assert_eq!(rig.heard().await, "disconnected");
     assert_eq!(rig.heard().await, "reregistered");
     assert_eq!(rig.heard().await, "disconnected");
@@ -206,7 +208,7 @@ async fn scheduler_backs_off_when_another_one_takes_over() {
         rig.master.hang_up();
         assert_eq!(rig.heard().await, "disconnected");
         let subscribe = rig.master.call("SUBSCRIBE", n).await;
-        // The longest wait at once, jittered down to its half at most.
+        // The maximum backoff immediately, jittered down to its half at most.
         assert!(begun.elapsed() >= longest / 2, "{:?}", begun.elapsed());
         assert_eq!(
             subscribe.body["framework_id"]["value"], "F-1",

@@ -157,8 +157,8 @@ async fn end_of_a_backoff_sends_revive_and_launches() {
     assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
 }
 
-/// Something else waits all the time, so offers are never suppressed, and what was refused during the backoff stays
-/// refused until it is called back.
+/// Something else waits all the time, so offers are never suppressed, and what was refused during
+/// the backoff stays refused until it is called back.
 #[tokio::test]
 async fn end_of_a_backoff_sends_revive_while_other_tasks_are_pending() {
     let mut rig = registered().await;
@@ -172,7 +172,7 @@ async fn end_of_a_backoff_sends_revive_while_other_tasks_are_pending() {
     rig.scheduler.submit(vec![later.clone()]).await.unwrap();
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     rig.master.call("DECLINE", 1).await;
-    // What the demands themselves called back.
+    // Offers brought back by the requests themselves.
     let wanted = Instant::now();
     while Timestamp::now() + 100.milliseconds() < later.not_before.unwrap() {
         assert!(wanted.elapsed() < Duration::from_secs(20));
@@ -259,8 +259,8 @@ async fn launch_on_a_rescinded_offer_is_reported_as_dropped() {
     assert!(rig.master.calls("ACKNOWLEDGE").is_empty());
 }
 
-/// A slow matcher: commands are served between the rounds, and everything that waits is tried with all offers, also
-/// with those that come meanwhile.
+/// A slow matcher: commands are served between the rounds, and everything that waits is tried with
+/// all offers, also with those that come meanwhile.
 #[tokio::test]
 async fn long_matching_is_split_into_several_rounds() {
     let mut rig = registered().await;

@@ -1,5 +1,5 @@
-//! A subscription that follows the leader a real ZooKeeper names. Needs the Debian packages `zookeeper` and
-//! `default-jre-headless`, and fails without them.
+//! A subscription that follows the leader a real ZooKeeper names. Needs the Debian packages
+//! `zookeeper` and `default-jre-headless`, and fails without them.
 
 #[path = "../../../../cluster/tests/support/zookeeper.rs"]
 mod zookeeper;

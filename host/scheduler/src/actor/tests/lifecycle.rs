@@ -51,7 +51,7 @@ async fn intent_is_stored_before_accept_and_update_before_acknowledge() {
     assert_eq!(acknowledge.stored["tasks/t1"]["state"], "TASK_RUNNING");
     assert_eq!(acknowledge.body["acknowledge"]["uuid"], "run-t1");
 
-    // The same status again: acknowledged, not told. The next one is told.
+    // The same status again: acknowledged, not delivered. The next one is delivered.
     rig.master.update("t1", "TASK_RUNNING", "run-t1");
     rig.master.call("ACKNOWLEDGE", 2).await;
     rig.master.update("t1", "TASK_FINISHED", "end");
@@ -107,7 +107,7 @@ async fn restart_keeps_the_framework_id_and_launches_nothing_twice() {
         .map(|info| info["task_id"]["value"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(launched, ["t1", "t2"]);
-    // What runs counts for the conditions of its run spec, also on an agent that offers nothing now.
+    // Running tasks count for the constraints of their run spec, even on an agent without offers.
     let (task, fleet) = rig.script.asked.lock().unwrap().clone().unwrap();
     assert_eq!(
         task.placed
@@ -124,8 +124,8 @@ async fn restart_keeps_the_framework_id_and_launches_nothing_twice() {
 }
 
 impl Rig {
-    /// What the matcher was asked last: the agents of the fleet, those of placed instances, and those of instances that are
-    /// being ended.
+    /// What the matcher was asked last: the agents of the fleet, those of placed instances, and
+    /// those of instances that are being ended.
     fn asked(&self) -> (Vec<String>, Vec<String>, Vec<String>) {
         let (task, fleet) = self.script.asked.lock().unwrap().clone().unwrap();
         let id = |handle: &u32| fleet[handle].id.clone();
@@ -146,7 +146,7 @@ fn texts(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// A master tells of a lost agent by the statuses of its tasks, by a failure, or by both.
+/// A master reports a lost agent by the statuses of its tasks, by a failure, or by both.
 #[tokio::test]
 async fn lost_agent_and_its_instances_are_ignored_until_it_offers_again() {
     let failure = json!({"type": "FAILURE", "failure": {"agent_id": {"value": "a1"}}});
@@ -390,7 +390,7 @@ async fn kill_of_an_unknown_id_is_sent() {
     assert_eq!(rig.heard().await, "unknown orphan TASK_UNKNOWN");
 }
 
-/// Nobody but `other`, which nobody knows, is killed any more: several kills of that one go by without another.
+/// Only `other`, an unknown task, is still killed: several kills of it pass without any other.
 async fn kills_none_but(rig: &mut Rig, other: &str) {
     // A turn later, the kills that were sent are all there are.
     rig.submit(&Arc::new(spec("/app")), &[]).await;
@@ -452,7 +452,7 @@ async fn tasks_of_a_returning_agent_are_live_again() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     let started = rig.record("t1").unwrap().started_at;
-    // By the second question the master is believed to know what it says.
+    // The answer to the second reconciliation is trusted.
     rig.master.call("RECONCILE", 2).await;
     for away in ["TASK_UNREACHABLE", "TASK_LOST", "TASK_GONE", "TASK_UNKNOWN"] {
         rig.master.update("t1", away, "");

@@ -1,4 +1,4 @@
-//! A scheduler on a master, a store and a matcher that do what the test says.
+//! A scheduler with a scripted master, store and matcher.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use crate::matching::matcher::{Matcher, MatcherHost};
 use crate::subscription::retry::Backoff;
 use crate::{Event, Events, Metrics, RunSpec, Scheduler, TaskRecord, testing};
 
-/// A scheduler and everything around it. What is not stopped by the test ends with its runtime.
+/// A scheduler and its dependencies. Whatever the test does not stop ends with its runtime.
 pub(super) struct Rig {
     pub(super) master: Master,
     pub(super) store: Arc<Flaky>,
@@ -32,7 +32,7 @@ pub(super) struct Rig {
     dir: Arc<tempfile::TempDir>,
 }
 
-/// What the matcher does.
+/// The script of the matcher.
 #[derive(Default)]
 pub(super) struct Script {
     pub(super) missing: AtomicBool,
@@ -120,7 +120,7 @@ impl Matcher for Scripted {
     }
 }
 
-/// A store that can be told to fail.
+/// A store that fails on request.
 #[derive(Debug)]
 pub(super) struct Flaky {
     inner: Arc<dyn Store>,
@@ -197,7 +197,7 @@ fn parts(
 }
 
 impl Rig {
-    /// What a scheduler on this rig's master and store is made of.
+    /// The dependencies of a scheduler with this rig's master and store.
     pub(super) fn parts(&self) -> Dependencies {
         parts(
             self.master.address.to_string(),
@@ -248,7 +248,8 @@ impl Rig {
         Self::empty(Some(matchers), times()).await
     }
 
-    /// Started, with an empty store, a master that it is to find by that address, and a long wait between tries.
+    /// Started, with an empty store, a master that it is to find by that address, and a long wait
+    /// between tries.
     pub(super) async fn failure(masters: String, wait: Duration) -> Self {
         let (master, store, dir) = Self::around().await;
         let mut times = times();

@@ -1,4 +1,4 @@
-//! Who is served when, and what is told of those who wait.
+//! The order of pending tasks, and their reasons.
 
 use super::*;
 use crate::testing::{spec, wanted};
@@ -170,7 +170,7 @@ fn higher_priorities_come_first_and_equal_ones_in_submission_order() {
     let waiting = queue.snapshot(None, at(2));
     let order: String = waiting.iter().map(|waiting| waiting.task.as_str()).collect();
     assert_eq!(order, "72361548");
-    // What is wanted again with another priority keeps its place among those that have it.
+    // A task submitted again with another priority keeps its age among those of that priority.
     queue.push(of_priority("1", &a, 5), at(2));
     assert_eq!(served(&queue, 2), ["7", "1+3", "2+6", "5", "4", "8"]);
     queue.remove(&"1".into());

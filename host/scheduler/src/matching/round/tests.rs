@@ -1,4 +1,5 @@
-//! Rounds over random offers and wants, against a plain one that puts every batch to all offers at once.
+//! Rounds over random offers and wants, against a plain one that puts every batch to all offers at
+//! once.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use crate::matching::queue::Queue;
 use crate::subscription::retry::Backoff;
 use crate::testing::{offer, spec, wanted};
 
-/// Agents have a class each, their number's last digit by three; a rule of the matcher's own keeps everything away
-/// from agent 5.
+/// Agents have a class each, their number's last digit by three; a rule of the matcher's own keeps
+/// everything away from agent 5.
 #[derive(Clone, Default)]
 struct Classes {
     /// Goes to the class that has the fewest, and not to the first candidate that passes.
@@ -37,7 +38,8 @@ fn class(agent: u32) -> u32 {
     agent % 10 % 3
 }
 
-/// The conditions that the rules know: an agent of class 1, a class with nothing of ours, a host with nothing of ours.
+/// The conditions that the rules know: an agent of class 1, a class with nothing of ours, a host
+/// with nothing of ours.
 fn conditions(rng: &mut StdRng) -> Vec<Condition> {
     let all = ["class-1", "class-unique", "host-unique"].map(|text| Condition::Expression(text.to_owned()));
     all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect()
@@ -201,8 +203,9 @@ async fn place_plainly(
     Some(failure)
 }
 
-/// Also with the shortest of shortlists: everything goes where it would go if the matcher were asked about all agents
-/// each time, with the same ports, and what remains waits for the same reasons.
+/// Also with the shortest of shortlists: everything goes where it would go if the matcher were
+/// asked about all agents each time, with the same ports, and what remains waits for the same
+/// reasons.
 #[tokio::test]
 async fn round_has_the_placements_and_reasons_of_a_full_scan() {
     let mut rng = StdRng::seed_from_u64(21);
@@ -238,8 +241,8 @@ async fn round_has_the_placements_and_reasons_of_a_full_scan() {
     assert!(placed > 1000 && waiting > 1000, "{placed} and {waiting}");
 }
 
-/// Whatever the matcher prefers: nothing goes where it is refused, no offer is used beyond what is in it, and what
-/// remains has been refused everywhere.
+/// Whatever the matcher prefers: nothing goes where it is refused, no offer is used beyond what is
+/// in it, and what remains has been refused everywhere.
 #[tokio::test]
 async fn round_never_overcommits_or_ignores_a_rejection() {
     let mut rng = StdRng::seed_from_u64(22);
@@ -302,7 +305,8 @@ fn batches(queue: &Queue) -> Vec<TaskBatch> {
     queue.ready(Timestamp::UNIX_EPOCH)
 }
 
-/// Ten run specs with equal conditions that only the last of many agents meets, which has room for all of them.
+/// Ten run specs with equal conditions that only the last of many agents meets, which has room for
+/// all of them.
 #[tokio::test]
 async fn run_specs_with_equal_constraints_share_rejections() {
     let mut queue = Queue::default();
@@ -332,7 +336,7 @@ async fn run_specs_with_equal_constraints_share_rejections() {
     }
     let places = places(round);
     assert!(places.len() == 10 && places.iter().all(|assigned| assigned.agent == 2001));
-    // One shortlist in vain, all of them once, then nobody but the one.
+    // One shortlist without a match, all agents once, then only the one.
     assert_eq!(log.lock().unwrap().candidates, 16 + world.bins.len() + 10);
 }
 
