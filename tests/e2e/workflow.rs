@@ -21,7 +21,7 @@ use transom_tests::site::Cluster;
 use workflow_site::Workflow;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_from_queue_to_end() {
+async fn jobs_are_queued_launched_and_completed() {
     let workflow = Workflow::start().await;
     let argv = json!([
         "/bin/sh",
@@ -90,7 +90,7 @@ async fn jobs_from_queue_to_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_daemon_that_is_killed_loses_no_job_and_runs_none_twice() {
+async fn killed_daemon_loses_no_job_and_runs_none_twice() {
     let mut workflow = Workflow::start().await;
     // Three that fill all agents, three that wait for them, and one whose condition nobody meets.
     for number in 0..3 {
@@ -271,7 +271,7 @@ fn job_run_retries_until_its_timeout_when_the_daemon_is_unreachable() {
 
 /// The requests of the autoscaler for AWS, and the types that it decodes answers into.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_autoscaler_sees_what_waits() {
+async fn dags_lists_pending_tasks_for_autoscalers() {
     let workflow = Workflow::start().await;
     let key = json!({"dag_id": "d1", "task_id": "t1", "run_id": "manual__1", "try_number": 2});
     let config =
@@ -343,7 +343,7 @@ async fn an_autoscaler_sees_what_waits() {
 }
 
 #[test]
-fn a_configuration_that_lacks_several_things_says_so_at_once() {
+fn missing_settings_are_all_reported_together() {
     let dir = tempfile::tempdir().expect("a directory");
     let missing =
         "[workflow]\nauthenticate = true\napi_username = \"u\"\ndocker_volume_dag_name = \"dags\"\n";
@@ -364,7 +364,7 @@ fn a_configuration_that_lacks_several_things_says_so_at_once() {
 }
 
 #[test]
-fn the_engines_own_file_is_imported() {
+fn airflow_cfg_is_imported() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = "[mesos]\nmesos_ssl = False\nmaster = localhost:5050\ndocker_sock = /var/run/docker.sock\n\
                 mesos_attributes = [\"airflow:true\"]\napi_username = user\napi_password = hunter2\n";
@@ -385,7 +385,7 @@ fn the_engines_own_file_is_imported() {
 
 /// What `config import` prints is served as it is: with a store, and with the components.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_imported_configuration_is_served_as_it_is() {
+async fn imported_configuration_is_served_unchanged() {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(dir.path());
     let file = format!(
@@ -430,7 +430,7 @@ async fn an_imported_configuration_is_served_as_it_is() {
 
 /// Without a Redis nothing is served; what else there is, is said.
 #[test]
-fn a_daemon_without_a_redis_names_the_embedded_store() {
+fn daemon_without_redis_suggests_the_embedded_store() {
     let dir = tempfile::tempdir().expect("a directory");
     fs::create_dir(dir.path().join("plugins")).expect("made");
     // Nobody listens on a port that was just given back.
@@ -449,7 +449,7 @@ fn a_daemon_without_a_redis_names_the_embedded_store() {
 
 /// Zero is taken as it is, as the older provider does; the task gets the least that there is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_asks_for_nothing_runs() {
+async fn job_without_resources_runs() {
     let workflow = Workflow::start().await;
     for (id, body) in [
         ("no-memory", json!({"mem_limit": 0})),
@@ -469,7 +469,7 @@ async fn a_job_that_asks_for_nothing_runs() {
 
 /// A wrong password is noticed at once, also where none is needed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_password_is_refused_on_a_trusted_network() {
+async fn wrong_password_is_rejected_on_a_trusted_network() {
     let workflow = Workflow::start().await;
     let body = json!({"workflow_task_id": "a", "command": ["true"]});
     let queue = || {

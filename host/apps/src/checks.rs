@@ -217,7 +217,7 @@ impl Looks {
             .unwrap_or_else(|_| {
                 Err(Failure {
                     reason: Reason::TimedOut,
-                    message: format!("the probe gave no answer within {timeout:?}"),
+                    message: format!("the probe timed out after {timeout:?}"),
                 })
             });
         let outcome = if result.is_ok() { "ok" } else { "error" };

@@ -171,7 +171,7 @@ impl Metrics {
         );
         registry.register(
             "transom_apps_events_dropped",
-            "Events not sent, by reason: too-large, undecided (the events component fails on the event; once for each \
+            "Events not sent, by reason: too-large, undecided (the events component failed; counted once per \
              distinct query)",
             metrics.lost.clone(),
         );

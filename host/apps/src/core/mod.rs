@@ -47,7 +47,7 @@ use snapshot::{AppView, Snapshot};
 /// How often time alone makes a difference: instances that nobody hears from, and what the store did not take.
 const TICK: Duration = Duration::from_secs(1);
 /// How often an app is looked at before the core turns to something else; far more than any plan has steps.
-const MOST_PASSES: usize = 100;
+const MAX_PASSES: usize = 100;
 /// Demands on their way to the scheduler.
 const OUTBOX: usize = 1;
 
@@ -263,7 +263,7 @@ impl Core {
     /// Does what the app's deployment, or its definition, asks for now; goes on to the next step when one is done.
     async fn reconcile(&mut self, id: &AppId) {
         self.dirty.insert(id.clone());
-        for _ in 0..MOST_PASSES {
+        for _ in 0..MAX_PASSES {
             let running = self.deployments.get(id);
             let action = running
                 .and_then(Deployment::step)

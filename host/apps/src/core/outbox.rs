@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
     use crate::task::{LaunchSettings, run_spec};
-    use crate::testing::PATIENCE;
+    use crate::testing::TEST_TIMEOUT;
 
     /// Never takes the task `bad`, and once none at all, while it is away.
     #[derive(Debug, Default)]
@@ -222,7 +222,7 @@ mod tests {
         drop(sender);
         let scheduler: Arc<dyn SchedulerApi> = picky.clone();
         let running = run(scheduler, receiver, CancellationToken::new());
-        tokio::time::timeout(PATIENCE, running).await.unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, running).await.unwrap();
         let mut taken = picky.taken.lock().unwrap().clone();
         taken.sort();
         assert_eq!(taken, [TaskId::from("a"), TaskId::from("c")]);

@@ -159,7 +159,7 @@ fn each_invalid_field_has_an_error() {
         (
             json!({"command": [], "container_sock": true}),
             "/container_sock",
-            "no container_sock",
+            "container_sock is not configured",
         ),
         (
             json!({"command": [], "priority": 1.5}),
@@ -204,33 +204,37 @@ fn nul_character_is_rejected_with_its_field() {
         (
             json!({"command": ["a", "a\u{0}b"]}),
             "/command(1)",
-            "has a NUL character",
+            "contains a NUL character",
         ),
-        (json!({"command": "a\u{0}b"}), "/command", "has a NUL character"),
+        (
+            json!({"command": "a\u{0}b"}),
+            "/command",
+            "contains a NUL character",
+        ),
         (
             json!({"command": [], "environment": {"A": "secret\u{0}"}}),
             "/environment/A",
-            "has a NUL character",
+            "contains a NUL character",
         ),
         (
             json!({"command": [], "environment": {"A\u{0}": "b"}}),
             "/environment/A\u{0}",
-            "a NUL in it",
+            "contains `=` or NUL",
         ),
         (
             json!({"command": [], "labels": {"A": "b\u{0}"}}),
             "/labels/A",
-            "has a NUL character",
+            "contains a NUL character",
         ),
         (
             json!({"command": [], "user": "root\u{0}"}),
             "/user",
-            "has a NUL character",
+            "contains a NUL character",
         ),
         (
             json!({"command": [], "image": "a\u{0}"}),
             "/image",
-            "has a NUL character",
+            "contains a NUL character",
         ),
     ] {
         let problems = read_with(&body, &defaults()).unwrap_err();

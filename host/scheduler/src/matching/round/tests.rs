@@ -369,7 +369,7 @@ async fn rejection_by_a_rule_of_the_matcher_is_reported_separately() {
     assert_eq!(failure.constraints, BTreeMap::from([(0, 1)]));
     let message = failure.message.unwrap();
     assert!(
-        message.ends_with("region: 1") && message.contains("no condition"),
+        message.ends_with("region: 1") && message.contains("a rule of the matcher"),
         "{message}"
     );
 }
