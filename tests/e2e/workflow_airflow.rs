@@ -213,16 +213,14 @@ async fn users_of_airflow_see_what_becomes_of_their_tasks() {
 
     // A key that nothing reads is an error, and says what was meant.
     world.instance("typo", "failed").await;
-    let said = world.event("typo", "not handed over").await;
-    assert!(said.contains("no key 'cpu'; the nearest one is 'cpus'"), "{said}");
-    world
-        .log("typo", |lines| has(lines, "the nearest one is 'cpus'"))
-        .await;
+    let said = world.event("typo", "not queued").await;
+    assert!(said.contains("no key 'cpu'; did you mean 'cpus'"), "{said}");
+    world.log("typo", |lines| has(lines, "did you mean 'cpus'")).await;
 
     // The condition that no agent satisfies is in the task's events and in its log, while it waits.
-    let said = world.event("hopeless", "waiting for a place").await;
+    let said = world.event("hopeless", "pending").await;
     assert!(
-        said.contains("no active agent satisfies the condition `gpu:true`"),
+        said.contains("no active agent satisfies the constraint `gpu:true`"),
         "{said}"
     );
     world
@@ -247,12 +245,13 @@ async fn users_of_airflow_see_what_becomes_of_their_tasks() {
     // What finds no place is given up before its token is dead.
     world.instance("hopeless", "failed").await;
     let said = world.event("hopeless", "state mismatch").await;
-    let (_, rest) = said
-        .split_once("no agent had a place for it within ")
-        .expect(&said);
+    let (_, rest) = said.split_once("no agent not launched within ").expect(&said);
     let limit: f64 = rest.split(' ').next().unwrap().parse().expect(&said);
     assert!(0.0 < limit && limit <= 0.8 * TOKEN_LIFE, "{said}");
-    assert!(said.contains("It waited: no active agent satisfies"), "{said}");
+    assert!(
+        said.contains("Pending reason: no active agent satisfies"),
+        "{said}"
+    );
 
     // Each job was sent twice, as the first answer was lost, and launched once.
     let launches = world.site.cluster.launches();

@@ -127,7 +127,7 @@ async fn our_operator_runs_in_the_oldest_airflow_that_it_is_for() {
     for expected in [
         "finished in state TASK_FAILED",
         "Command exited with status 4",
-        "it waits:",
+        "pending:",
         "`gpu:true`",
     ] {
         assert!(text.contains(expected), "{expected}:\n{text}");

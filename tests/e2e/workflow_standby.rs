@@ -118,12 +118,12 @@ impl Daemon {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_go_on_under_another_daemon() {
+async fn jobs_continue_when_another_daemon_takes_over() {
     another_daemon(false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_within_tls() {
+async fn jobs_continue_when_another_daemon_takes_over_with_tls() {
     another_daemon(true).await;
 }
 

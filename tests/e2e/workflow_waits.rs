@@ -50,7 +50,7 @@ async fn waits_because(workflow: &Workflow, id: &str, wished: impl Fn(&Value) ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn higher_priorities_are_served_first() {
+async fn higher_priorities_are_launched_first() {
     let workflow = Workflow::start().await;
     fill(&workflow).await;
     for (id, priority) in [("low", -1), ("first", 0), ("high", 9), ("second", 0)] {
@@ -90,7 +90,7 @@ async fn higher_priorities_are_served_first() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn agents_that_are_full_are_not_said_to_lack_what_they_have() {
+async fn full_agents_still_satisfy_constraints() {
     let workflow = Workflow::start().await;
     fill(&workflow).await;
     for (id, attributes) in [
@@ -116,7 +116,7 @@ async fn agents_that_are_full_are_not_said_to_lack_what_they_have() {
     let both = waits_because(&workflow, "never-both", |reason| {
         reason["message"]
             .as_str()
-            .is_some_and(|text| text.contains("all conditions at once"))
+            .is_some_and(|text| text.contains("all constraints together"))
     })
     .await;
     assert_eq!(both["unsatisfied_constraints"], json!([]));
@@ -137,7 +137,7 @@ async fn agents_that_are_full_are_not_said_to_lack_what_they_have() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_text_is_read_in_parts_as_it_was_written() {
+async fn binary_output_is_read_in_chunks_unchanged() {
     let workflow = Workflow::start().await;
     // Characters of several bytes, and bytes that are none.
     let script = "printf 'gr\\303\\274\\303\\237e \\342\\202\\254 \\377\\000\\376 end'";
@@ -168,7 +168,7 @@ async fn what_is_no_text_is_read_in_parts_as_it_was_written() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_it_waited_for_is_said_when_it_is_given_up() {
+async fn job_run_reports_the_pending_reason_on_timeout() {
     let workflow = Workflow::start().await;
     let (success, output) = workflow.job_run(&["--startup-timeout", "2", "--cpus", "100", "--", "true"]);
     assert!(
@@ -199,7 +199,7 @@ async fn what_it_waited_for_is_said_when_it_is_given_up() {
         (status.success(), output)
     };
     assert!(
-        !success && output.contains("the framework is not registered with the cluster manager"),
+        !success && output.contains("the framework is not registered with the master"),
         "{output}"
     );
 }
@@ -257,7 +257,7 @@ fn request(stream: &TcpStream) -> String {
 }
 
 #[test]
-fn every_way_of_failing_is_an_exit_code_and_a_sentence() {
+fn job_run_failures_have_an_exit_code_and_a_message() {
     let dir = tempfile::tempdir().expect("a directory");
     let state = |state: &str| {
         let status = json!({"status": {"task_id": {"value": "x"}, "state": state, "message": "so it was"}});

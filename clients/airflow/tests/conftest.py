@@ -94,7 +94,11 @@ class StandIn:
         if path == "/v0/queue":
             [asked] = query.get("task_id", [None])
             if asked is not None:
-                no_room = {"code": "InsufficientCpus", "message": "no agent has room", "unsatisfied_constraints": []}
+                no_room = {
+                    "code": "InsufficientCpus",
+                    "message": "no agent has room",
+                    "unsatisfied_constraints": [],
+                }
                 return 200, {"queue": [{"reason": self.reasons.get(asked, no_room)}]}
             return 200, {
                 "queue": [

@@ -67,7 +67,7 @@ def told(daemon, *events):
         daemon.events.append({"task_id": task_id, "state": state, "message": "said", "number": number})
 
 
-def test_a_workload_reaches_the_daemon_whole_and_without_secrets(executor, daemon):
+def test_workload_is_queued_completely_and_without_secrets(executor, daemon):
     config = {"cpus": 2, "mem_limit": "1g", "attributes": ["a:b"], "environment": {"MINE": "1"}}
     workload = Workload(1, executor_config=config)
     hand_over(executor, workload)
@@ -100,7 +100,7 @@ def test_a_workload_reaches_the_daemon_whole_and_without_secrets(executor, daemo
     assert executor.get_event_buffer() == {workload.ti.key: (TaskInstanceState.QUEUED, "airflow.001")}
 
 
-def test_states_are_passed_on(executor, daemon):
+def test_states_are_reported_to_airflow(executor, daemon):
     loads = [Workload(number) for number in (1, 2, 3)]
     hand_over(executor, *loads)
     told(daemon, ("airflow.001", "TASK_RUNNING"), ("airflow.nobody", "TASK_FAILED"))
@@ -123,7 +123,7 @@ def test_states_are_passed_on(executor, daemon):
     assert executor.get_event_buffer() == {}
 
 
-def test_a_workload_that_is_refused_fails_and_one_that_finds_nobody_stays(executor, daemon):
+def test_rejected_workload_fails_and_unsent_one_stays_queued(executor, daemon):
     daemon.answers["POST"] = [(422, "bad cpus"), (200, "Ok")]
     bad, good = Workload(1), Workload(2)
     hand_over(executor, bad, good)
@@ -137,7 +137,7 @@ def test_a_workload_that_is_refused_fails_and_one_that_finds_nobody_stays(execut
     executor.sync()
 
 
-def test_a_workload_whose_answer_is_lost_is_handed_over_again_as_the_same_one(executor, daemon):
+def test_workload_is_sent_again_with_the_same_key_after_a_lost_response(executor, daemon):
     daemon.lost = ["POST"]
     workload = Workload(1)
     hand_over(executor, workload)
@@ -153,7 +153,7 @@ def test_a_workload_whose_answer_is_lost_is_handed_over_again_as_the_same_one(ex
     assert executor.event_buffer[workload.ti.key][0] == TaskInstanceState.RUNNING
 
 
-def test_an_earlier_hand_over_of_the_same_try_is_not_taken_for_this_one(executor, daemon):
+def test_earlier_run_of_the_same_try_is_not_mistaken_for_this_one(executor, daemon):
     # Airflow gives each hand-over an id of its own; the first one was deferred, and its process still ends.
     first, second = (Workload(1, external_executor_id=name) for name in ("one", "two"))
     hand_over(executor, first)
@@ -169,7 +169,7 @@ def test_an_earlier_hand_over_of_the_same_try_is_not_taken_for_this_one(executor
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_a_daemon_that_cannot_take_a_workload_now_gets_it_again(status, executor, daemon):
+def test_workload_is_sent_again_when_the_daemon_is_busy(status, executor, daemon):
     daemon.answers["POST"] = [(status, {"message": "later"}), (200, "Ok")]
     workload = Workload(1)
     hand_over(executor, workload)
@@ -178,7 +178,7 @@ def test_a_daemon_that_cannot_take_a_workload_now_gets_it_again(status, executor
     assert executor.running == {workload.ti.key}
 
 
-def test_no_job_waits_for_longer_than_its_token_is_good(executor, daemon):
+def test_max_wait_ends_before_the_token_expires(executor, daemon):
     now = time.time()
     for number, (life, most) in enumerate([(600.0, 480.0), (6000.0, 5880.0), (50.0, 40.0)]):
         workload = Workload(number)
@@ -200,7 +200,7 @@ def test_no_job_waits_for_longer_than_its_token_is_good(executor, daemon):
     assert len(daemon.asked("POST")) == asked and dead.ti.key in executor.queued_tasks
 
 
-def test_keys_of_executor_config_that_are_unknown_are_named_with_the_nearest(executor, daemon):
+def test_unknown_keys_of_executor_config_are_reported_with_the_nearest(executor, daemon):
     bad = Workload(1, executor_config={"cpu": 2, "memory_limit": "1g", "attributes": []})
     odd = Workload(2, executor_config={"environment": ["A=b"]})
     unsendable = Workload(3, executor_config={"labels": {"a": object()}})
@@ -208,16 +208,16 @@ def test_keys_of_executor_config_that_are_unknown_are_named_with_the_nearest(exe
     assert not daemon.asked("POST") and not executor.running and not executor.queued_tasks
     state, info = executor.event_buffer[bad.ti.key]
     assert state == TaskInstanceState.FAILED
-    assert "no key 'cpu'; the nearest one is 'cpus'" in info
-    assert "no key 'memory_limit'; the nearest one is 'mem_limit'" in info
+    assert "no key 'cpu'; did you mean 'cpus'" in info
+    assert "no key 'memory_limit'; did you mean 'mem_limit'" in info
     assert "'environment'" in executor.event_buffer[odd.ti.key][1]
     assert "JSON" in executor.event_buffer[unsendable.ti.key][1]
     [event, *_] = executor._task_event_logs
-    assert event.event == "not handed over" and "'cpus'" in event.extra
+    assert event.event == "not queued" and "'cpus'" in event.extra
 
 
-def test_what_a_task_waits_for_is_in_its_events_and_its_log_once(executor, daemon, monkeypatch, tmp_path):
-    monkeypatch.setattr("transom_airflow.executor.WHY_EVERY", 0.0)
+def test_pending_reason_is_in_the_tasks_events_and_log_once(executor, daemon, monkeypatch, tmp_path):
+    monkeypatch.setattr("transom_airflow.executor.REASON_INTERVAL", 0.0)
     monkeypatch.setenv("AIRFLOW__LOGGING__BASE_LOG_FOLDER", str(tmp_path))
     hand_over(executor, Workload(1), Workload(2))
     unsatisfied = {
@@ -226,24 +226,30 @@ def test_what_a_task_waits_for_is_in_its_events_and_its_log_once(executor, daemo
         "unsatisfied_constraints": ["gpu:true"],
     }
     # Of too little of something a note is made when it lasts.
-    short = {"code": "InsufficientCpus", "message": "not enough CPU on 3 of 3 offers", "unsatisfied_constraints": []}
-    daemon.reasons = {"airflow.001": unsatisfied, "airflow.002": {**short, "waited": 59.0}, "airflow.9": unsatisfied}
+    short = {
+        "code": "InsufficientCpus",
+        "message": "not enough CPU on 3 of 3 offers",
+        "unsatisfied_constraints": [],
+    }
+    daemon.reasons = {
+        "airflow.001": unsatisfied,
+        "airflow.002": {**short, "waited": 59.0},
+        "airflow.9": unsatisfied,
+    }
     executor.sync()
     executor.sync()
     events = [(log.event, log.extra) for log in executor._task_event_logs]
-    assert events == [("waiting for a place", unsatisfied["message"])]
+    assert events == [("pending", unsatisfied["message"])]
     daemon.reasons = {"airflow.001": unsatisfied, "airflow.002": {**short, "waited": 61.0}}
     executor.sync()
     assert [log.extra for log in executor._task_event_logs] == [unsatisfied["message"], short["message"]]
     lines = [json.loads(line) for line in (tmp_path / f"{Workload.log_path}.cluster.log").open()]
-    assert [line["event"] for line in lines] == [
-        f"waiting for a place: {why['message']}" for why in (unsatisfied, short)
-    ]
+    assert [line["event"] for line in lines] == [f"pending: {why['message']}" for why in (unsatisfied, short)]
     # What it waited for is said when it is given up.
     told(daemon, ("airflow.001", "TASK_FAILED"))
     executor.sync()
     [info] = [info for state, info in executor.event_buffer.values() if state == TaskInstanceState.FAILED]
-    assert info == "TASK_FAILED said. It waited: no active agent satisfies `gpu:true`"
+    assert info == "TASK_FAILED said. Pending reason: no active agent satisfies `gpu:true`"
 
 
 def test_events_are_kept_until_airflow_has_stored_them(executor, daemon):
@@ -271,7 +277,7 @@ def test_tasks_are_adopted_by_the_id_of_their_try(executor, daemon):
     assert executor.event_buffer[runs.key][0] == TaskInstanceState.SUCCESS
 
 
-def test_a_run_of_an_earlier_hand_over_is_not_adopted(executor, daemon):
+def test_run_with_another_request_key_is_not_adopted(executor, daemon):
     def answer(name):
         status = {"status": {"state": "TASK_FINISHED"}, "request_key": name}
         return 200, status
@@ -283,7 +289,7 @@ def test_a_run_of_an_earlier_hand_over_is_not_adopted(executor, daemon):
     assert executor.event_buffer == {same.key: (TaskInstanceState.SUCCESS, "TASK_FINISHED")}
 
 
-def test_a_task_is_not_run_twice_because_the_daemon_is_away(executor, daemon):
+def test_task_is_not_run_twice_when_the_daemon_is_unreachable(executor, daemon):
     url, executor.daemon.url = executor.daemon.url, "http://127.0.0.1:1"
     ti = Workload(1).ti
     assert executor.try_adopt_task_instances([ti]) == []
@@ -295,7 +301,7 @@ def test_a_task_is_not_run_twice_because_the_daemon_is_away(executor, daemon):
     assert executor.event_buffer[ti.key][0] == TaskInstanceState.FAILED
 
 
-def test_revoking_kills_and_forgets(executor, daemon):
+def test_revoke_kills_and_drops_the_task(executor, daemon):
     workload = Workload(1)
     hand_over(executor, workload)
     executor.revoke_task(ti=workload.ti)
@@ -307,7 +313,7 @@ def test_revoking_kills_and_forgets(executor, daemon):
     assert executor.get_event_buffer() == {}
 
 
-def test_logs(executor, daemon):
+def test_get_task_log_returns_the_output_or_the_error(executor, daemon):
     daemon.answers["GET"] = [(200, "hello\n"), (404, "none")]
     messages, logs = executor.get_task_log(Workload(1).ti, 1)
     assert logs == ["hello\n"] and "airflow.001" in messages[0]
@@ -315,7 +321,7 @@ def test_logs(executor, daemon):
     assert logs == [] and "404" in messages[0]
 
 
-def test_logs_are_read_by_an_executor_that_was_never_started(daemon):
+def test_get_task_log_works_without_start(daemon):
     daemon.answers["GET"] = [(200, "hello\n"), (503, {"message": "no leader"})]
     executor = ClusterExecutor()
     _, logs = executor.get_task_log(Workload(1).ti, 1)
@@ -324,7 +330,7 @@ def test_logs_are_read_by_an_executor_that_was_never_started(daemon):
     assert logs == [] and "no leader" in messages[0]
 
 
-def test_airflows_own_reader_of_logs_shows_what_a_running_container_writes(daemon, monkeypatch, tmp_path):
+def test_airflow_log_reader_shows_the_output_of_a_running_container(daemon, monkeypatch, tmp_path):
     from airflow.utils.log.file_task_handler import FileTaskHandler
 
     monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "transom_airflow.executor.ClusterExecutor")
@@ -345,8 +351,8 @@ def test_airflows_own_reader_of_logs_shows_what_a_running_container_writes(daemo
     assert any(event.startswith("Container of airflow.001: http") for event in events)
 
 
-def test_terminate_leaves_tasks_alone_and_end_waits_for_them(executor, daemon, monkeypatch):
-    monkeypatch.setattr("transom_airflow.executor.FAREWELL", 5.0)
+def test_terminate_leaves_tasks_running_and_end_waits_for_them(executor, daemon, monkeypatch):
+    monkeypatch.setattr("transom_airflow.executor.SHUTDOWN_TIMEOUT", 5.0)
     hand_over(executor, Workload(1))
     executor.terminate()
     assert not daemon.asked("DELETE")
@@ -355,7 +361,7 @@ def test_terminate_leaves_tasks_alone_and_end_waits_for_them(executor, daemon, m
     assert not executor.running
 
 
-def test_the_provider_is_described():
+def test_provider_info_is_valid():
     from importlib import import_module
 
     from transom_airflow.provider import get_provider_info
@@ -367,7 +373,7 @@ def test_the_provider_is_described():
     assert info["config"]["cluster"]["options"]["api_password"]["sensitive"]
 
 
-def test_the_installed_distribution_is_what_is_tested():
+def test_tests_use_the_installed_distribution():
     import transom_airflow
 
     assert "site-packages" in Path(transom_airflow.__file__).parts

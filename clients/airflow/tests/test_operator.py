@@ -40,7 +40,7 @@ def by_id(case):
 
 
 @pytest.mark.parametrize("case", [case for case in cases() if "json" in case["expect"]], ids=by_id)
-def test_recorded_bodies(case, daemon):
+def test_bodies_match_the_recordings(case, daemon):
     daemon.states("TASK_FINISHED")
     given = case["given"]
     operator(task_id=given["task_id"], image=given["image"], **case["input"]).execute({})
@@ -63,7 +63,7 @@ def answers(case):
 @pytest.mark.parametrize(
     "case", [case for case in cases() if isinstance(case["input"], dict) and answers(case)], ids=by_id
 )
-def test_recorded_reactions(case, daemon):
+def test_reactions_match_the_recordings(case, daemon):
     daemon.states(*answers(case))
     with pytest.raises(AirflowException) as raised:
         operator(**case["given"]).execute({})
@@ -84,7 +84,7 @@ def test_recorded_reactions(case, daemon):
         ("GET", (200, "[1]"), "Unable to read Mesos task airflow.d1.t1: "),
     ],
 )
-def test_errors_and_bad_documents_fail_at_once(method, answer, prefix, daemon):
+def test_errors_and_invalid_documents_fail_immediately(method, answer, prefix, daemon):
     daemon.answers[method] = [answer]
     with pytest.raises(AirflowException) as raised:
         operator().execute({})
@@ -92,7 +92,7 @@ def test_errors_and_bad_documents_fail_at_once(method, answer, prefix, daemon):
     assert len(daemon.asked("GET", "/v0/task/")) == (1 if method == "GET" else 0)
 
 
-def test_an_image_is_needed():
+def test_image_is_required():
     with pytest.raises(TypeError, match="missing keyword argument 'image'"):
         ClusterOperator(task_id="t1")
 
@@ -100,18 +100,18 @@ def test_an_image_is_needed():
 @pytest.mark.parametrize(
     "state", ["TASK_FAILED", "TASK_ERROR", "TASK_KILLED", "TASK_LOST", "TASK_UNREACHABLE", "TASK_GONE"]
 )
-def test_every_failing_state_fails(state, daemon):
+def test_failure_states_fail_the_task(state, daemon):
     daemon.states("TASK_STAGING", "TASK_STARTING", "TASK_RUNNING", state)
     with pytest.raises(AirflowException, match=f"finished in state {state}"):
         operator().execute({})
 
 
-def test_the_last_status_is_the_result(daemon):
+def test_execute_returns_the_last_status(daemon):
     daemon.states(None, "TASK_STAGING", "TASK_FINISHED")
     assert operator().execute({})["status"]["state"] == "TASK_FINISHED"
 
 
-def test_runs_have_ids_of_their_own(daemon):
+def test_each_try_has_its_own_id(daemon):
     daemon.states("TASK_FINISHED")
     for number in (1, 2):
         operator().execute({"ti": SimpleNamespace(id=f"00{number}")})
@@ -125,7 +125,7 @@ def test_runs_have_ids_of_their_own(daemon):
     assert path == "/v0/task/airflow.d1.t1.manual__2026-11-20T00%3A00%3A00%2B00%3A00.1.-1"
 
 
-def test_a_daemon_that_is_away_is_waited_for_until_the_limit():
+def test_execute_retries_an_unreachable_daemon_until_the_timeout():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -133,21 +133,21 @@ def test_a_daemon_that_is_away_is_waited_for_until_the_limit():
             operator(scheduler_url=url, startup_timeout=0.2).execute({})
 
 
-def test_a_daemon_that_goes_away_is_waited_for_until_the_limit(daemon):
+def test_poll_retries_an_unreachable_daemon_until_the_timeout(daemon):
     daemon.states("TASK_RUNNING")
     task = operator(startup_timeout=0.3)
     follow = Follow(Daemon(), "t", task.limits(time.time()))
-    assert follow.look() is None
+    assert follow.poll() is None
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         follow.daemon = Daemon(f"http://127.0.0.1:{free.getsockname()[1]}")
-        while (outcome := follow.look()) is None:
+        while (outcome := follow.poll()) is None:
             pass
     assert outcome["kill"]
-    assert outcome["error"].startswith("Timed out waiting for Mesos task t (the daemon at http://127.0.0.1:")
+    assert outcome["error"].startswith("Timed out waiting for Mesos task t (daemon http://127.0.0.1:")
 
 
-def test_a_request_whose_answer_is_lost_is_sent_again_as_the_same_one(daemon):
+def test_request_is_repeated_with_the_same_key_after_a_lost_response(daemon):
     daemon.lost = ["POST", "POST"]
     daemon.states("TASK_FINISHED")
     operator().execute({})
@@ -159,7 +159,7 @@ def test_a_request_whose_answer_is_lost_is_sent_again_as_the_same_one(daemon):
     assert daemon.asked("POST")[-1]["json"]["request_key"] != bodies[0]["request_key"]
 
 
-def test_a_job_that_is_there_already_is_the_own_one(daemon):
+def test_existing_job_with_the_same_key_is_followed(daemon):
     daemon.lost = ["POST"]
     daemon.answers["POST"] = [(409, {"message": "it is active"})]
     daemon.states("TASK_RUNNING", "TASK_FINISHED")
@@ -167,7 +167,7 @@ def test_a_job_that_is_there_already_is_the_own_one(daemon):
     assert len(daemon.asked("POST")) == 2 and not daemon.asked("DELETE")
 
 
-def test_a_leftover_with_the_same_id_is_not_taken_for_the_own_job(daemon, monkeypatch):
+def test_active_job_with_another_key_is_not_followed(daemon, monkeypatch):
     daemon.answers["POST"] = [(409, {"message": "it is active"}), (200, "Ok")]
     leftover = {"status": {"task_id": {"value": "t"}, "state": "TASK_RUNNING"}, "request_key": "another"}
     daemon.answers["GET"] = [
@@ -179,12 +179,12 @@ def test_a_leftover_with_the_same_id_is_not_taken_for_the_own_job(daemon, monkey
     # One that stays is waited for until the limit, and is not killed.
     daemon.answers["POST"] = [(409, {"message": "it is active"})]
     daemon.answers["GET"] = [(200, leftover)]
-    with pytest.raises(AirflowException, match="another request's job with this id is active"):
+    with pytest.raises(AirflowException, match="a job of another request with this id is active"):
         operator(startup_timeout=0.1).execute({})
     assert not daemon.asked("DELETE")
 
 
-def test_limits_travel_with_the_job():
+def test_timeouts_are_sent_with_the_job():
     def limits(**more):
         found = operator(**more).daemon_limits()
         return found.get("max_wait"), found.get("max_runtime")
@@ -196,7 +196,7 @@ def test_limits_travel_with_the_job():
     assert limits(startup_timeout=0) == (30.0, 30.0)
 
 
-def test_what_the_container_writes_is_in_the_tasks_log(daemon, monkeypatch):
+def test_container_output_is_copied_into_the_tasks_log(daemon, monkeypatch):
     lines = []
     output = Output(Daemon(), "t", lines.append)
     # A character and a line that are cut by the end of a part.
@@ -215,8 +215,8 @@ def test_what_the_container_writes_is_in_the_tasks_log(daemon, monkeypatch):
     assert lines[4:] == [" more"]
 
 
-def test_only_so_much_of_an_output_is_copied(daemon, monkeypatch):
-    monkeypatch.setattr("transom_airflow.output.LIMIT", 1 << 20)
+def test_copied_output_is_limited(daemon, monkeypatch):
+    monkeypatch.setattr("transom_airflow.output.MAX_COPIED", 1 << 20)
     daemon.written["stdout"] = b"x\n" * (1 << 20)
     lines = []
     Output(Daemon(), "t", lines.append).copy(last=True)
@@ -228,12 +228,12 @@ def test_only_so_much_of_an_output_is_copied(daemon, monkeypatch):
     # A line that does not end is not kept for ever.
     daemon.written["stdout"] = b"y" * 200_000
     pieces = []
-    monkeypatch.setattr("transom_airflow.daemon.PIECE", 50_000)
+    monkeypatch.setattr("transom_airflow.daemon.MAX_CHUNK", 50_000)
     Output(Daemon(), "t", pieces.append).copy()
     assert [len(piece) for piece in pieces] == [100_000, 100_000]
 
 
-def test_an_output_that_cannot_be_read_is_said_at_the_end_alone():
+def test_unreadable_output_is_reported_only_at_the_end():
     lines = []
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -241,10 +241,10 @@ def test_an_output_that_cannot_be_read_is_said_at_the_end_alone():
         output.copy()
         assert lines == []
         output.copy(last=True)
-    assert len(lines) == 2 and lines[0].startswith("The container's stdout cannot be read")
+    assert len(lines) == 2 and lines[0].startswith("Reading the container's stdout failed")
 
 
-def test_a_failure_says_what_failed_how_and_where_to_look(daemon, capsys):
+def test_failure_names_task_state_agent_and_log(daemon, capsys):
     daemon.written["stdout"] = b"the last words\n"
     failed = {
         "task_id": {"value": "t"},
@@ -265,7 +265,7 @@ def test_a_failure_says_what_failed_how_and_where_to_look(daemon, capsys):
     assert "the last words" not in capsys.readouterr().out
 
 
-def test_the_link_is_there_before_the_end(daemon):
+def test_log_link_is_set_before_the_end(daemon):
     pushed = {}
 
     class Ti:
@@ -282,8 +282,8 @@ def test_the_link_is_there_before_the_end(daemon):
     assert pushed == {link.xcom_key: f"{daemon.url}/v0/task/airflow.d1.t1.001/log"}
 
 
-def test_the_reason_of_waiting_is_in_the_tasks_log_once(daemon, capsys, monkeypatch):
-    monkeypatch.setattr("transom_airflow.follow.WHY_EVERY", 0.0)
+def test_pending_reason_is_in_the_tasks_log_once(daemon, capsys, monkeypatch):
+    monkeypatch.setattr("transom_airflow.follow.REASON_INTERVAL", 0.0)
     daemon.states("TASK_STAGING", "TASK_STAGING", "TASK_STAGING", "TASK_FINISHED")
     why = {
         "code": "UnfulfilledConstraint",
@@ -293,10 +293,10 @@ def test_the_reason_of_waiting_is_in_the_tasks_log_once(daemon, capsys, monkeypa
     daemon.reasons = {"airflow.d1.t1": why}
     operator().execute({})
     out = capsys.readouterr().out
-    assert out.count("airflow.d1.t1 waits: no active agent satisfies `gpu:true`") == 1
+    assert out.count("airflow.d1.t1 is pending: no active agent satisfies `gpu:true`") == 1
 
 
-def test_a_trigger_kills_the_container_of_a_task_that_was_marked(daemon):
+def test_trigger_kills_the_container_of_a_marked_task(daemon):
     arguments = {"task_id": "t", "limits": [0.0, None, None, None, None], "poll_interval": 0.01}
     # The daemon is away for a moment.
     daemon.lost = ["DELETE"]
@@ -307,7 +307,7 @@ def test_a_trigger_kills_the_container_of_a_task_that_was_marked(daemon):
     assert len(daemon.asked("DELETE")) == 3
 
 
-def test_the_triggerer_ends_the_container_of_a_task_that_somebody_marks_and_of_no_other(daemon):
+def test_triggerer_kills_only_the_container_of_the_marked_task(daemon):
     from airflow.jobs.triggerer_job_runner import TriggerRunner
 
     daemon.states("TASK_RUNNING")
@@ -335,7 +335,7 @@ def test_the_triggerer_ends_the_container_of_a_task_that_somebody_marks_and_of_n
     assert [it["path"] for it in daemon.asked("DELETE")] == ["/v0/task/t"]
 
 
-def test_a_kill_survives_the_triggerer_cancelling_the_trigger_again_and_again(daemon):
+def test_kill_continues_when_the_triggerer_cancels_repeatedly(daemon):
     from airflow.jobs.triggerer_job_runner import TriggerRunner
 
     daemon.states("TASK_RUNNING")
@@ -364,8 +364,8 @@ def test_a_kill_survives_the_triggerer_cancelling_the_trigger_again_and_again(da
     assert [it["path"] for it in daemon.asked("DELETE")] == ["/v0/task/t"] * 4
 
 
-def test_a_trigger_gives_up_killing_in_time(monkeypatch):
-    monkeypatch.setattr("transom_airflow.trigger.KILL_WITHIN", 0.2)
+def test_trigger_stops_killing_after_the_timeout(monkeypatch):
+    monkeypatch.setattr("transom_airflow.trigger.KILL_TIMEOUT", 0.2)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -373,14 +373,14 @@ def test_a_trigger_gives_up_killing_in_time(monkeypatch):
         asyncio.run(trigger.on_kill())
 
 
-def test_a_task_that_waits_too_long_is_killed_and_says_what_it_waits_for(daemon):
+def test_pending_task_is_killed_after_the_timeout_with_its_reason(daemon):
     daemon.states("TASK_STAGING")
-    with pytest.raises(AirflowException, match="it waits: no agent has room"):
+    with pytest.raises(AirflowException, match="pending: no agent has room"):
         operator(startup_timeout=None, waiting_timeout=0.1).execute({})
     assert daemon.asked("DELETE")[0]["path"] == "/v0/task/airflow.d1.t1"
 
 
-def test_without_any_time_nothing_is_looked_at(daemon):
+def test_zero_timeout_fails_without_a_request(daemon):
     daemon.states("TASK_FINISHED")
     with pytest.raises(AirflowException, match=r"^Timed out waiting for Mesos task airflow\.d1\.t1$"):
         operator(startup_timeout=0).execute({})
@@ -390,7 +390,7 @@ def test_without_any_time_nothing_is_looked_at(daemon):
     ]
 
 
-def test_limits():
+def test_limits_passed_depends_on_state_and_time():
     def passed(state, **more):
         limits = Limits(**{"begun": 0.0, "startup": None, "waiting": None, "running": None, **more})
         return limits.passed(state)
@@ -406,7 +406,7 @@ def test_limits():
     assert not passed("TASK_RUNNING", waiting=60.0)
 
 
-def test_on_kill_kills_and_survives_a_daemon_that_cannot(daemon):
+def test_on_kill_kills_and_only_logs_failures(daemon):
     killed = operator()
     killed._cluster_task = "airflow.d1.t1"
     killed.on_kill()
@@ -415,7 +415,7 @@ def test_on_kill_kills_and_survives_a_daemon_that_cannot(daemon):
     assert len(daemon.asked("DELETE")) == 2
 
 
-def test_deferred_it_waits_in_the_triggerer(daemon):
+def test_deferrable_operator_waits_in_the_triggerer(daemon):
     task = operator(deferrable=True)
     with pytest.raises(TaskDeferred) as deferred:
         task.execute({"ti": SimpleNamespace(id="001")})
@@ -436,7 +436,7 @@ def test_deferred_it_waits_in_the_triggerer(daemon):
         operator().execute_complete({}, event.payload)
 
 
-def test_credentials_and_the_section_of_the_other_name(daemon, monkeypatch):
+def test_credentials_are_read_from_either_section(daemon, monkeypatch):
     monkeypatch.delenv("AIRFLOW__CLUSTER__OPERATOR_API_URL")
     for key, value in {
         "OPERATOR_API_URL": daemon.url + "/",
@@ -452,7 +452,7 @@ def test_credentials_and_the_section_of_the_other_name(daemon, monkeypatch):
     assert link.get_link(task, ti_key=None) == f"{daemon.url}/v0/task/airflow.d1.t1/log"
 
 
-def test_a_status_is_looked_at_once_more_after_the_daemon_was_away(daemon):
+def test_status_is_requested_again_after_the_daemon_was_unreachable(daemon):
     class Flaky:
         def __init__(self, real):
             self.real, self.times = real, 0
@@ -467,5 +467,5 @@ def test_a_status_is_looked_at_once_more_after_the_daemon_was_away(daemon):
 
     daemon.states("TASK_FINISHED")
     follow = Follow(Flaky(Daemon()), "t", Limits(0.0, None, None, None))
-    assert follow.look() is None
-    assert follow.look()["error"] is None
+    assert follow.poll() is None
+    assert follow.poll()["error"] is None

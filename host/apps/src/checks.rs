@@ -217,7 +217,7 @@ impl Looks {
             .unwrap_or_else(|_| {
                 Err(Failure {
                     reason: Reason::TimedOut,
-                    message: format!("the probe gave no answer within {timeout:?}"),
+                    message: format!("the probe timed out after {timeout:?}"),
                 })
             });
         let outcome = if result.is_ok() { "ok" } else { "error" };
@@ -226,7 +226,7 @@ impl Looks {
             .get_or_create(&Labels { kind: name, outcome })
             .inc();
         if let Err(failure) = &result {
-            tracing::debug!(task = %self.record.id, reason = ?failure.reason, message = failure.message, "a check could not tell");
+            tracing::debug!(task = %self.record.id, reason = ?failure.reason, message = failure.message, "check failed without a result");
         }
         result
     }

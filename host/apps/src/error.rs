@@ -7,15 +7,15 @@ use std::net::SocketAddr;
 pub enum Error {
     /// Nobody is asked for credentials yet, so it has to be said who may connect from other machines.
     #[error(
-        "apps: {0} can be reached from other machines, and everybody there could start programs in the cluster; name the \
-         networks to be trusted in [apps] trusted_networks, or set [apps] listener to a loopback address such as 127.0.0.1"
+        "apps: {0} is reachable from other machines without authentication; set [apps] trusted_networks, or set [apps] \
+         listener to a loopback address such as 127.0.0.1"
     )]
     Exposed(SocketAddr),
     /// The port could not be bound, or serving it failed.
-    #[error("apps: the HTTP port cannot be served")]
+    #[error("apps: HTTP server failed")]
     Web(#[source] transom_web::Error),
     /// The store could not be read or written at the start.
-    #[error("apps: the store cannot be used: {doing}")]
+    #[error("apps: state store failed while {doing}")]
     Store {
         /// What was being done.
         doing: &'static str,
@@ -24,9 +24,7 @@ pub enum Error {
         source: transom_store::Error,
     },
     /// A record in the store cannot be read.
-    #[error(
-        "apps: the record {key} in the store cannot be read; it was written by another version or is damaged"
-    )]
+    #[error("apps: record {key} in the state store cannot be decoded; it is damaged or of another version")]
     Record {
         /// The record's key.
         key: String,

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use transom_scheduler::error_chain;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use http::HeaderName;
@@ -137,7 +138,7 @@ impl Bound {
         let stop = token.clone();
         tracker.spawn(async move {
             if let Err(error) = transom_web::serve(listener, router, Limits::default(), stop, grace).await {
-                tracing::error!(%error, "the apps port is not served any more");
+                tracing::error!(error = error_chain(&error), "HTTP server of the apps port failed");
             }
         });
         tracker.close();

@@ -44,7 +44,7 @@ use crate::seams::{Policies, View};
 use crate::{Apps, Config};
 
 /// No wait in a test takes longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A scheduler that launches what is wanted and kills what is released, at once, unless told not to.
 #[derive(Debug)]
@@ -471,8 +471,10 @@ impl World {
     /// Stops the job.
     pub(crate) async fn stop(self) -> (Arc<Cluster>, Arc<Components>, tempfile::TempDir) {
         self.token.cancel();
-        tokio::time::timeout(PATIENCE, self.apps.stopped()).await.unwrap();
-        tokio::time::timeout(PATIENCE, self.leading)
+        tokio::time::timeout(TEST_TIMEOUT, self.apps.stopped())
+            .await
+            .unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, self.leading)
             .await
             .unwrap()
             .unwrap();
@@ -495,7 +497,7 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: i
         }
     };
     assert!(
-        tokio::time::timeout(PATIENCE, waiting).await.is_ok(),
+        tokio::time::timeout(TEST_TIMEOUT, waiting).await.is_ok(),
         "it never came true that {what}"
     );
 }

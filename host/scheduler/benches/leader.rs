@@ -1,9 +1,9 @@
-//! How long after a change in ZooKeeper the subscriptions are with the new leader: the framework's, and the operator
-//! stream. Prints one JSON document. Run by `cargo xtask bench leader`; needs the Debian packages `zookeeper` and
-//! `default-jre-headless`.
+//! How long after a change in ZooKeeper the subscriptions are with the new leader: the framework's,
+//! and the operator stream. Prints one JSON document. Run by `cargo xtask bench leader`; needs the
+//! Debian packages `zookeeper` and `default-jre-headless`.
 //!
-//! Two masters take turns. A time begins before ZooKeeper is asked to delete the leader's registration, and ends when
-//! the new leader's SUBSCRIBED has been taken in.
+//! Two masters take turns. A time begins before ZooKeeper is asked to delete the leader's
+//! registration, and ends when the new leader's SUBSCRIBED has been taken in.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ use zookeeper_client::Acls;
 
 const MOVES: usize = 20;
 /// What is broken takes it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::main]
 async fn main() {
@@ -109,7 +109,7 @@ async fn main() {
 /// When the scheduler was subscribed next.
 async fn subscribed(events: &mut Events) -> Instant {
     loop {
-        let event = tokio::time::timeout(PATIENCE, events.next())
+        let event = tokio::time::timeout(EVENT_TIMEOUT, events.next())
             .await
             .expect("a subscription");
         if let Event::Registered { .. } | Event::Reregistered { .. } = event.expect("the scheduler runs") {
@@ -119,7 +119,7 @@ async fn subscribed(events: &mut Events) -> Instant {
 }
 
 async fn next(watched: &mut mpsc::Receiver<Instant>) -> Instant {
-    let next = tokio::time::timeout(PATIENCE, watched.recv()).await;
+    let next = tokio::time::timeout(EVENT_TIMEOUT, watched.recv()).await;
     next.expect("an operator stream").expect("it is watched")
 }
 

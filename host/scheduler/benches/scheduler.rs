@@ -1,9 +1,9 @@
-//! How long a round takes on a large cluster, with the attribute matcher as a component and with the same rules
-//! called natively; and how much memory known tasks take. Prints one JSON document. Run by
-//! `cargo xtask bench scheduler`.
+//! How long a round takes on a large cluster, with the attribute matcher as a component and with
+//! the same rules called natively; and how much memory known tasks take. Prints one JSON document.
+//! Run by `cargo xtask bench scheduler`.
 //!
-//! Both kinds of rules are measured in the same process, round by round in turn, so that their ratio holds where
-//! the times themselves depend on the machine and on what else it does.
+//! Both kinds of rules are measured in the same process, round by round in turn, so that their
+//! ratio holds where the times themselves depend on the machine and on what else it does.
 
 #![allow(
     clippy::unwrap_used,
@@ -39,8 +39,9 @@ const ROUNDS: usize = 7;
 const QUESTIONS: usize = 21;
 
 fn main() {
-    // One thread of the runtime's own, as the actor runs on one: what blocks on the runtime is woken from another thread, which
-    // takes longer than a question; and the rules that are called natively stay where they were made.
+    // One thread of the runtime's own, as the actor runs on one: what blocks on the runtime is
+    // woken from another thread, which takes longer than a question; and the rules that are called
+    // natively stay where they were made.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -283,8 +284,8 @@ fn ratio(one: Duration, other: Duration) -> f64 {
 }
 
 thread_local! {
-    /// The rules share patterns by `Rc` and so stay in the thread that made them, which is the one that runs the
-    /// rounds: nothing in a round of theirs waits.
+    /// The rules share patterns by `Rc` and so stay in the thread that made them, which is the one
+    /// that runs the rounds: nothing in a round of theirs waits.
     static AGENT_SET: RefCell<Option<Agents>> = const { RefCell::new(None) };
 }
 

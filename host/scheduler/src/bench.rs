@@ -1,4 +1,4 @@
-//! What the benchmark reaches of the inside (feature `bench`). No part of the interface.
+//! Access to internals for the benchmarks (feature `bench`). Not part of the interface.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -167,7 +167,8 @@ impl Site {
         }
     }
 
-    /// How long the matcher takes to evaluate all agents for one more instance. The error is the matcher's.
+    /// How long the matcher takes to evaluate all agents for one more instance. The error is the
+    /// matcher's.
     pub async fn evaluate(&mut self, spec: &RunSpec) -> std::result::Result<Duration, String> {
         let offers = Offers::new(self.bins.clone());
         let survey = offers.scan(&Requirements::of(spec, &["*".to_owned()]), 1, 0);

@@ -1,4 +1,4 @@
-//! How a scheduler is set up and started.
+//! Configures and starts a scheduler.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,38 +13,38 @@ use crate::matching::matcher::PluginMatchers;
 use crate::subscription::retry::Backoff;
 use crate::{Events, Metrics, Result, Scheduler};
 
-/// One framework's scheduler. [`Config::new`] fills in the usual times.
+/// The scheduler of one framework. [`Config::new`] sets the default times.
 #[derive(Clone)]
 pub struct Config {
     /// The cluster to subscribe to.
     pub cluster: Client,
-    /// Who subscribes. `id` is filled from the store and what the scheduler understands is added to
-    /// `capabilities`; `role` moves to `roles`; `checkpoint` left out becomes true and `failover_timeout`
+    /// The framework. `id` is read from the store and the supported `capabilities` are added;
+    /// `role` moves to `roles`; `checkpoint` defaults to true and `failover_timeout` to
     /// [`Config::FAILOVER`].
     pub framework: v1::FrameworkInfo,
-    /// Where framework id and task records live.
+    /// The store of the framework id and the task records.
     pub store: Arc<dyn Store>,
-    /// What their keys begin with, without a slash at the end. Two schedulers must not share one.
+    /// The prefix of their keys, without a trailing slash. Two schedulers must not share one.
     pub prefix: String,
-    /// The attribute matcher is one of these.
+    /// The plugin host, which has the matcher.
     pub plugins: Plugins,
-    /// How long a refused offer is not offered again, unless new demand revives it.
+    /// How long a declined offer is not offered again, unless it is revived.
     pub decline: Duration,
-    /// A launched task without any status for this long is asked about.
+    /// After this time a launched task without any status is reconciled.
     pub launch_timeout: Duration,
-    /// How often the states of all live tasks are asked for.
+    /// Interval of the explicit reconciliation of all live tasks.
     pub reconcile_interval: Duration,
-    /// Refused offers are called back at most this often, and offers are suppressed after this long without
-    /// demand.
+    /// Minimum interval of REVIVE for tasks that fit no offer, and the time without demand before
+    /// SUPPRESS.
     pub revive_interval: Duration,
 }
 
 impl Config {
-    /// How long the cluster keeps the tasks of a framework that is away: a week.
+    /// How long the master keeps the tasks of a framework that is away: a week.
     pub const FAILOVER: Duration = Duration::from_hours(24 * 7);
 
-    /// A configuration with the usual times: decline 120 s, launch timeout 300 s, reconciliation every 600 s,
-    /// revive at most every second.
+    /// A configuration with the default times: decline 120 s, launch timeout 300 s, reconciliation
+    /// every 600 s, revive at most every second.
     pub fn new(
         cluster: Client,
         framework: v1::FrameworkInfo,
@@ -65,8 +65,9 @@ impl Config {
         }
     }
 
-    /// Loads the records, then subscribes in the background and keeps at it until `token` is cancelled. The
-    /// handle's snapshots hold all stored records when this returns. Fails only if the store cannot be read.
+    /// Loads the records, then subscribes in the background, with retries, until `token` is
+    /// cancelled. The snapshots contain all stored records when this returns. Fails only if the
+    /// store cannot be read.
     pub async fn start(self, metrics: Metrics, token: CancellationToken) -> Result<(Scheduler, Events)> {
         let backoff = |base, max| Backoff {
             base: Duration::from_secs(base),
@@ -86,7 +87,7 @@ impl Config {
                 max: Duration::from_secs(10),
             },
             kill: backoff(5, 60),
-            ask: backoff(5, 300),
+            reconcile_retry: backoff(5, 300),
             matcher: backoff(1, 60),
             stall: Duration::from_secs(30),
         };

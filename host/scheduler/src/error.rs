@@ -1,69 +1,69 @@
-//! What can go wrong when a job talks to the scheduler.
+//! The errors of the scheduler's handle.
 
 use std::fmt::Write as _;
 
 use transom_cluster::TaskId;
 
-/// Everything this crate's calls can fail with.
+/// Errors of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The state store did not answer, or refused.
+    /// The state store failed.
     #[error("the state store failed while {doing}")]
     Store {
-        /// What was being done, as "loading tasks".
+        /// The operation, for example "loading tasks".
         doing: &'static str,
-        /// The store's own reason.
+        /// The error of the store.
         #[source]
         source: transom_store::Error,
     },
-    /// The state store gave no answer in time.
-    #[error("the state store gave no answer within {seconds} s while {doing}")]
-    StoreSilent {
-        /// What was being done, as "loading tasks".
+    /// The state store timed out.
+    #[error("the state store timed out after {seconds} s while {doing}")]
+    StoreTimeout {
+        /// The operation, for example "loading tasks".
         doing: &'static str,
-        /// How long it was given.
+        /// The timeout.
         seconds: u64,
     },
-    /// A stored record is not one that this version can read.
-    #[error("the record under key `{key}` cannot be read")]
+    /// A stored record cannot be decoded by this version.
+    #[error("record `{key}` in the state store cannot be decoded")]
     Record {
         /// Its key in the store.
         key: String,
-        /// Where and why.
+        /// The decoding error.
         #[source]
         source: serde_json::Error,
     },
-    /// A record could not be put into its stored form.
-    #[error("the record of task `{task}` cannot be written as JSON")]
+    /// A record cannot be encoded.
+    #[error("the record of task `{task}` cannot be encoded")]
     Encode {
-        /// Whose record.
+        /// The task.
         task: TaskId,
-        /// Why.
+        /// The encoding error.
         #[source]
         source: serde_json::Error,
     },
-    /// `forget` was asked for a task that still runs, or may.
-    #[error("task `{task}` is not terminal; release it and wait for its end before forgetting it")]
+    /// `purge` was called for a task that is not terminal.
+    #[error("task `{task}` is not terminal; kill it and wait for a terminal state before purging it")]
     NotTerminal {
-        /// Which.
+        /// The task.
         task: TaskId,
     },
-    /// A group that was wanted cannot be launched.
+    /// A submitted group cannot be launched.
     #[error("group `{group}` {wrong}")]
     BadGroup {
-        /// Which.
+        /// The group.
         group: TaskId,
-        /// What is wrong with it, as "has no members".
+        /// The problem, for example "has no members".
         wrong: &'static str,
     },
-    /// The scheduler has been stopped; no more work is taken.
+    /// The scheduler has stopped and takes no more requests.
     #[error("the scheduler has stopped")]
     Stopped,
 }
 
 impl Error {
-    /// Whether the same call would fail again, whatever happens meanwhile: it is the call itself that is wrong.
+    /// Whether the same call would always fail: the call itself is wrong.
     pub fn is_permanent(&self) -> bool {
         matches!(self, Self::BadGroup { .. } | Self::Encode { .. })
     }
@@ -73,7 +73,7 @@ impl Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The text of an error and of all its sources, in one line.
-pub(crate) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -1,50 +1,50 @@
-//! From wanted tasks to running ones: one actor per framework turns what a job wants into accepted offers,
-//! and what the cluster says into stored, ordered events.
+//! Launches tasks on a Mesos cluster: one actor per framework turns the task requests of a service
+//! into accepted offers, and the master's events into stored, ordered events.
 //!
-//! A job (apps, workflow, ...) holds a [`Scheduler`] and the one [`Events`]. It [`submit`](Scheduler::submit)s
-//! tasks, follows them by events, [`kill`](Scheduler::kill)s and finally [`purge`](Scheduler::purge)s
-//! them. Questions ([`Scheduler::tasks`], [`Scheduler::pending`], [`Scheduler::subscription`]) are answered
-//! from immutable snapshots and never wait.
+//! A service (apps, workflow) holds a [`Scheduler`] and the one [`Events`]. It
+//! [`submit`](Scheduler::submit)s tasks, follows their events, [`kill`](Scheduler::kill)s them and
+//! finally [`purge`](Scheduler::purge)s their records. [`Scheduler::tasks`], [`Scheduler::pending`]
+//! and [`Scheduler::subscription`] read immutable snapshots and never wait.
 //!
 //! # Promises
 //!
-//! * An intent is in the store before the offer is accepted, so no task of ours is ever launched that a
-//!   restart would not know. What became of an intent is asked of the cluster (reconciliation), never
-//!   guessed, and no intent is accepted twice.
-//! * A status is in the store before the job hears of it, and before it is acknowledged. A
-//!   repeated status (same `uuid`) is acknowledged again and not told again.
-//! * Events are never dropped: while the job takes none, none are read from the cluster.
-//! * The attribute matcher decides where a task may run. Without it nothing is launched, and
-//!   [`Scheduler::pending`] says so.
-//! * A task that should not be there (no record knows it, or its record says that it has ended) is killed until
-//!   it is there no more.
-//! * While the store is away nothing is launched and nothing acknowledged; both go on when it is back.
+//! * An intent is stored before its offer is accepted, so every launched task is known after a
+//!   restart. The outcome of an intent is reconciled with the master, never guessed; no intent is
+//!   accepted twice.
+//! * A status is stored before the service receives it and before it is acknowledged. A repeated
+//!   status (same `uuid`) is acknowledged again but not delivered again.
+//! * Events are never dropped: while the service reads none, none are read from the master.
+//! * Only the matcher decides where a task may run. Without it nothing is launched, and
+//!   [`Scheduler::pending`] reports that.
+//! * An orphaned task (not in the store, or completed according to its record) is killed until it
+//!   is gone.
+//! * While the store is unavailable nothing is launched or acknowledged; both continue afterwards.
 //!
 //! # Not here
 //!
-//! Whether a task should run again, backoff, health: the job's business. Demand is not stored: the job hands
-//! it over again after a restart.
+//! Restarts, backoff and health are up to the service. Requests are not stored: the service submits
+//! them again after a restart.
 //!
 //! # Statuses
 //!
-//! [`TaskRecord::status`] is the last status, merged: `healthy`, `check_status` and `container_status` of an
-//! earlier one stay when a later one has none (a `check_status` without a result counts as none), until the
-//! task reports `TASK_STARTING`, which begins it anew; `uuid` is that of the last status that had one.
-//! `TASK_UNKNOWN` counts as terminal. A task that the cluster had lost, forgotten or dropped and that reports
-//! again is live again, and killed again if it was released; a task that ended stays ended. The table of all
-//! states stands at the top of `transition.rs`.
+//! [`TaskRecord::status`] is the last status, merged: `healthy`, `check_status` and
+//! `container_status` are kept when a later status lacks them (a `check_status` without a result
+//! counts as missing) until the task reports `TASK_STARTING`; `uuid` is that of the last status
+//! that had one. `TASK_UNKNOWN` counts as terminal. A task that the master lost, forgot or dropped
+//! becomes live again when it reports, and is killed again if it was killed before; a task that
+//! ended stays ended. `store/transition.rs` has the table of all states.
 //!
 //! # Groups
 //!
-//! A [`TaskRequest`] whose [`RunSpec::build`] is [`Build::Group`] is several tasks on one agent under one default
-//! executor. They find their place together, their intents are stored in one batch, they are launched by one
-//! `LAUNCH_GROUP`, and a release of one is a release of all. Each has a record of its own, which names the
-//! group, and is told of by events of its own.
+//! A [`TaskRequest`] whose [`RunSpec::build`] is [`Build::Group`] is several tasks on one agent
+//! under one default executor. They are matched together, stored in one batch, launched by one
+//! `LAUNCH_GROUP` and killed together. Each has its own record, which names the group, and its own
+//! events.
 //!
 //! # Store
 //!
-//! `<prefix>/framework-id` holds the framework's id as text, `<prefix>/tasks/<task id>` a [`TaskRecord`] as
-//! JSON.
+//! `<prefix>/framework-id` holds the framework's id as text, `<prefix>/tasks/<task id>` a
+//! [`TaskRecord`] as JSON.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,
@@ -81,6 +81,6 @@ pub use api::request::{
 pub use api::scheduler_api::SchedulerApi;
 pub use api::service_handle::ServiceHandle;
 pub use config::Config;
-pub use error::{Error, Result};
+pub use error::{Error, Result, error_chain};
 pub use matching::agents::to_matcher_agent;
 pub use metrics::Metrics;

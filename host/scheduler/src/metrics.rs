@@ -1,4 +1,5 @@
-//! The crate's metrics. Names begin with `transom_scheduler_`; the label `framework` is the store prefix.
+//! The crate's metrics. Names begin with `transom_scheduler_`; the label `framework` is the store
+//! prefix.
 
 use std::borrow::Cow;
 
@@ -22,7 +23,8 @@ pub(crate) struct CallLabel {
     call: &'static str,
 }
 
-/// One framework's counters. Clones share them, so they continue when the scheduler is started again.
+/// One framework's counters. Clones share them, so they continue when the scheduler is started
+/// again.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     pub(crate) connected: Gauge,

@@ -1,4 +1,4 @@
-//! Things that many tests need.
+//! Fixtures for tests.
 
 use std::sync::Arc;
 
@@ -40,7 +40,8 @@ pub(crate) fn record(id: &str) -> TaskRecord {
     }
 }
 
-/// An offer of so many CPUs, 1000 MB each of memory and disk, and ports; attributes: `rack` = the agent's id.
+/// An offer of so many CPUs, 1000 MB each of memory and disk, and ports; attributes: `rack` = the
+/// agent's id.
 pub(crate) fn offer(id: &str, agent: &str, cpus: f64, ports: &[(u64, u64)]) -> v1::Offer {
     v1::Offer {
         id: id.into(),
@@ -134,8 +135,8 @@ impl BuildGroup for Pair {
     }
 }
 
-/// An executor of 0.1 CPU and 32 MB, `web` of 0.5 CPU, 100 MB and a port of 7000 to 7009, `helper` of 0.2 CPU
-/// and 50 MB.
+/// An executor of 0.1 CPU and 32 MB, `web` of 0.5 CPU, 100 MB and a port of 7000 to 7009, `helper`
+/// of 0.2 CPU and 50 MB.
 pub(crate) fn pair(id: &str) -> RunSpec {
     let web = Member {
         name: "web".to_owned(),

@@ -1,6 +1,6 @@
-//! What goes wrong with clusters, one after the other, against a scheduler that keeps six tasks running: after each, every
-//! wanted task runs exactly once, nothing else runs, and the scheduler knows it. What ran is read from the agents'
-//! journals.
+//! What goes wrong with clusters, one after the other, against a scheduler that keeps six tasks
+//! running: after each, every wanted task runs exactly once, nothing else runs, and the scheduler
+//! knows it. What ran is read from the agents' journals.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -49,7 +49,7 @@ enum Outcome {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_task_runs_once_whatever_befalls_agents_streams_and_updates() {
+async fn every_task_runs_once_despite_agent_stream_and_update_faults() {
     let (cluster, mut subject, _dir) = six(|_| ()).await;
     // Which one is seen when its turn comes: tasks move.
     let agent = |name: &str| fault(name, json!({"agent": "the busiest"}));
@@ -144,7 +144,7 @@ async fn every_task_runs_once_whatever_befalls_agents_streams_and_updates() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ends_whose_updates_are_lost_are_told_again_and_made_good() {
+async fn tasks_whose_final_update_was_lost_are_replaced() {
     let (cluster, mut subject, _dir) = six(|_| ()).await;
     cluster.fault(&fault("lose-updates", json!({"count": 3}))).await;
     for process in cluster.alive().iter().take(3) {
@@ -167,7 +167,7 @@ async fn ends_whose_updates_are_lost_are_told_again_and_made_good() {
 
 /// The agents register later than the scheduler does; until then the master knows no task.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn masters_that_restart_or_are_replaced_cost_no_task() {
+async fn restarted_or_replaced_masters_cost_no_task() {
     let (cluster, mut subject, _dir) = six(|config| config.reregister = Duration::from_millis(1_500)).await;
     let before = cluster.launches();
     for (name, registry, down, recovery) in [
@@ -184,7 +184,8 @@ async fn masters_that_restart_or_are_replaced_cost_no_task() {
             (now > subscriptions).then_some(()).ok_or(now.to_string())
         })
         .await;
-        // The answers to the questions that follow come within this time, before and after the agents are back.
+        // The answers to the questions that follow come within this time, before and after the
+        // agents are back.
         subject.job.work(Duration::from_secs(6)).await;
         subject.job.run_turn(name, &cluster).await;
         assert_eq!(
@@ -201,10 +202,10 @@ async fn masters_that_restart_or_are_replaced_cost_no_task() {
     cluster.stop().await;
 }
 
-/// An agent that is away while a master without a registry restarts is forgotten, and its tasks are replaced. When it is
-/// back the master tells nobody; that there are too many is found by asking.
+/// An agent that is away while a master without a registry restarts is forgotten, and its tasks are
+/// replaced. When it is back the master tells nobody; that there are too many is found by asking.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tasks_of_a_forgotten_agent_are_killed_when_it_is_back() {
+async fn tasks_of_a_returning_agent_are_killed_when_replaced() {
     let (cluster, mut subject, _dir) = six(|config| config.registry = Registry::InMemory).await;
     let before = cluster.alive();
     cluster
@@ -230,7 +231,7 @@ async fn tasks_of_a_forgotten_agent_are_killed_when_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn credentials_decide_whether_the_framework_is_let_in() {
+async fn framework_subscribes_only_with_valid_credentials() {
     let cluster = Cluster::start(|config| {
         config.credentials = vec![
             ("keeper".to_owned(), "right".to_owned()),

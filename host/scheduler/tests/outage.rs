@@ -1,5 +1,6 @@
-//! The store goes away while the scheduler runs, as a real Redis does: killed, or frozen. Nothing is launched and nothing
-//! acknowledged meanwhile, what was known last is still told, and everything goes on afterwards.
+//! The store goes away while the scheduler runs, as a real Redis does: killed, or frozen. Nothing
+//! is launched and nothing acknowledged meanwhile, what was known last is still told, and
+//! everything goes on afterwards.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
@@ -33,8 +34,8 @@ async fn store(server: &Server) -> std::sync::Arc<dyn transom_store::Store> {
     store
 }
 
-/// Ids of the framework's tasks that the master keeps because their last update is not acknowledged, and of those that
-/// it has done with.
+/// Ids of the framework's tasks that the master keeps because their last update is not
+/// acknowledged, and of those that it has done with.
 fn kept_and_done(state: &Value) -> (Vec<&str>, Vec<&str>) {
     let ids = |list: &'static str| {
         let tasks = state["frameworks"][0][list].as_array().unwrap().iter();
@@ -118,11 +119,11 @@ async fn survives(outage: Outage) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_is_killed_stops_launches_and_acknowledgements_until_it_is_back() {
+async fn launches_and_acknowledgements_pause_while_the_store_is_down() {
     survives(Outage::Killed).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_hangs_stops_launches_and_acknowledgements_until_it_goes_on() {
+async fn launches_and_acknowledgements_pause_while_the_store_hangs() {
     survives(Outage::Frozen).await;
 }

@@ -1,4 +1,4 @@
-//! How the job is set up.
+//! The configuration of the workflow service.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,47 +8,48 @@ use std::time::Duration;
 use ipnet::IpNet;
 use transom_web::{AllowedHost, Credentials, Origin};
 
-/// Settings of the job; all have defaults.
+/// Settings of the service; all have defaults.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Address of the HTTP port. One that other machines reach needs [`credentials`](Self::credentials) or
-    /// [`trusted_networks`](Self::trusted_networks) of its own.
+    /// Address of the HTTP port. An address other than loopback requires
+    /// [`credentials`](Self::credentials) or [`trusted_networks`](Self::trusted_networks).
     pub listener: IpAddr,
-    /// The HTTP port; 0 takes a free one.
+    /// The HTTP port; 0 selects a free one.
     pub port: u16,
-    /// The name under which other daemons reach this one.
+    /// The host name under which other daemons reach this one.
     pub hostname: String,
-    /// Certificate and key (PEM files) with which the port speaks TLS; `None`: it does not. Other daemons are to have one
-    /// that is the same or issued by a certificate in the same file.
+    /// Certificate and key (PEM files) of the port; `None`: no TLS. Other daemons need the same
+    /// certificate, or one issued by a certificate in the same file.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// Asked for on every path where they are set; `/v0/dags` needs them in any case.
+    /// Required on every path if set; `/v0/dags` always requires them.
     pub credentials: Option<Credentials>,
-    /// Networks whose requests may queue and look up without credentials; `None`: this machine.
+    /// Networks that may queue jobs and look them up without credentials; `None`: loopback.
     pub trusted_networks: Option<Vec<IpNet>>,
-    /// Host names by which clients reach the port, beside loopback, its address and [`hostname`](Self::hostname). Requests
-    /// for other names are refused.
+    /// Host names of the port, in addition to loopback, its address and
+    /// [`hostname`](Self::hostname). Requests for other names are rejected.
     pub allowed_hosts: Vec<AllowedHost>,
-    /// Other sites whose web pages may use the port.
+    /// Origins of other web sites that may use the port.
     pub allowed_origins: Vec<Origin>,
-    /// Prefix of the job's keys in the store, without a slash at its end; the scheduler's of the same framework.
+    /// Prefix of the keys in the store, without a trailing slash; the scheduler of the framework
+    /// has the same.
     pub prefix: String,
-    /// What jobs get that say nothing else.
+    /// Defaults of jobs.
     pub defaults: Defaults,
-    /// How long an agent may be unreachable before its jobs are.
+    /// How long an agent may be unreachable before its jobs become `TASK_UNREACHABLE`.
     pub unreachable_grace: Duration,
-    /// How long ended jobs are remembered.
+    /// How long completed jobs are kept.
     pub completed_retention: Duration,
-    /// Jobs that may wait and run at a time; more are refused.
+    /// Maximum number of active jobs; more are rejected.
     pub max_jobs: usize,
-    /// How long requests that are being answered may take when the daemon stops.
+    /// How long requests in progress may take during shutdown.
     pub grace: Duration,
 }
 
-/// What jobs get that say nothing else, and what all of them get.
+/// Defaults of jobs, and what all of them get.
 #[derive(Clone, PartialEq)]
 pub struct Defaults {
-    /// Whether jobs are run in containers. Where the cluster has none (the embedded one), their commands are run as
-    /// processes of its agents, and images are left aside.
+    /// Whether jobs run in containers. On a cluster without containers (the embedded one) commands
+    /// run as processes of its agents, and images are ignored.
     pub containers: bool,
     /// CPUs of a job.
     pub cpus: f64,
@@ -56,23 +57,23 @@ pub struct Defaults {
     pub mem: f64,
     /// Disk of a job in MB.
     pub disk: f64,
-    /// The image of a job that names none.
+    /// The default image.
     pub image: Option<String>,
-    /// Whether a command that is one text is run by the agent's shell instead of the image's.
+    /// Whether a command that is one string runs in the agent's shell instead of the image's.
     pub command_shell: bool,
     /// `HOST`, `BRIDGE`, `NONE`, or the name of a network.
     pub network_mode: String,
-    /// What every container finds in its environment; a job's own variables win.
+    /// Environment variables of every container; a job's own override them.
     pub environment: Vec<(String, String)>,
-    /// Volumes that every container gets: name and path within it.
+    /// Volumes of every container: name and path in the container.
     pub volumes: Vec<(String, String)>,
-    /// The driver of volumes that are named.
+    /// The driver of named volumes.
     pub volume_driver: Option<String>,
-    /// The container runtime's socket, for jobs that ask for it, and the group that may use it.
+    /// The container runtime's socket, for jobs that request it, and the group that may use it.
     pub sock: Option<String>,
     /// See `sock`.
     pub user_group_id: Option<String>,
-    /// Conditions of every job, beside its own.
+    /// Constraints of every job, in addition to its own.
     pub attributes: Vec<String>,
     /// A file that is fetched into every sandbox.
     pub fetch_uri: Option<String>,
@@ -80,7 +81,7 @@ pub struct Defaults {
     pub fetch_user: Option<String>,
 }
 
-/// Variables may hold secrets: only their names are shown.
+/// Variables may contain secrets: only their names are shown.
 impl fmt::Debug for Defaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.environment.iter().map(|(name, _)| name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! What the job needs of the plugins and the agents, as traits: the real ones here, scripted ones in tests.
+//! The plugin host and the agents as traits: the real implementations here, scripted ones in tests.
 
 use std::fmt::Debug;
 
@@ -10,19 +10,19 @@ use transom_plugins::{CallError, Plugins};
 
 use crate::feasibility::candidates;
 
-/// The attribute matcher's side: whether conditions can be understood.
+/// The matcher: checks the syntax of constraints and judges agents.
 #[async_trait]
 pub(crate) trait Matcher: Debug + Send + Sync {
     async fn check(&self, conditions: &[Constraint]) -> Result<Vec<ConstraintError>, CallError>;
 
-    /// Judges these agents, whose handles are their places in the list.
+    /// A session with these agents, whose handles are their indices.
     fn match_session(&self, agents: Vec<Agent>) -> Box<dyn MatchSession>;
 }
 
-/// The attribute matcher with some agents before it.
+/// The matcher with a fixed set of agents.
 #[async_trait]
 pub(crate) trait MatchSession: Send {
-    /// For each agent, whether the task may go there.
+    /// Whether the task may run on each agent.
     async fn judge(&mut self, task: &Task) -> Result<Vec<Verdict>, CallError>;
 }
 
@@ -34,7 +34,7 @@ impl Matcher for Plugins {
 
     fn match_session(&self, agents: Vec<Agent>) -> Box<dyn MatchSession> {
         let candidates = candidates(u32::try_from(agents.len()).unwrap_or(u32::MAX));
-        // No home region: the conditions alone are asked about.
+        // Without a home region only the constraints are judged.
         let mut agent_set = self.agent_set(None);
         agent_set.update(agents, Vec::new());
         Box::new(PluginMatchSession {
@@ -56,16 +56,16 @@ impl MatchSession for PluginMatchSession {
     }
 }
 
-/// The cluster's side beside the framework: its agents, and files in their sandboxes.
+/// The agents of the cluster, and files in their sandboxes.
 #[async_trait]
-pub(crate) trait Cluster: Debug + Send + Sync {
-    /// All agents that may be given tasks, as the matcher sees them: their handles are their places in the list.
+pub(crate) trait AgentDirectory: Debug + Send + Sync {
+    /// All agents that accept tasks; their handles are their indices.
     async fn agents(&self) -> transom_cluster::Result<Vec<Agent>>;
 
-    /// Host name and port of an agent that the master knows.
+    /// Host name and port of an agent.
     async fn agent(&self, id: &AgentId) -> transom_cluster::Result<Option<(String, u16)>>;
 
-    /// A part of a file in a task's sandbox. `offset`: `None` for the end.
+    /// A chunk of a file in a task's sandbox. `offset`: `None` for the end.
     async fn read(
         &self,
         agent: &(String, u16),
@@ -77,12 +77,12 @@ pub(crate) trait Cluster: Debug + Send + Sync {
     ) -> transom_cluster::Result<FileChunk>;
 }
 
-/// A part of a file, in bytes.
+/// A chunk of a file.
 #[derive(Debug)]
 pub(crate) struct FileChunk {
     pub(crate) data: Vec<u8>,
     pub(crate) offset: u64,
-    /// How long the whole file is.
+    /// Size of the whole file.
     pub(crate) size: u64,
 }
 
@@ -101,7 +101,7 @@ impl ClusterAdapter {
 }
 
 #[async_trait]
-impl Cluster for ClusterAdapter {
+impl AgentDirectory for ClusterAdapter {
     async fn agents(&self) -> transom_cluster::Result<Vec<Agent>> {
         let answer = self.client.get_agents().await?;
         let active = answer.agents.iter().filter(|agent| {
@@ -134,7 +134,7 @@ impl Cluster for ClusterAdapter {
         offset: Option<u64>,
         length: u64,
     ) -> transom_cluster::Result<FileChunk> {
-        // The executor of a task that is launched alone has the task's id.
+        // The executor of a task that is launched alone has the id of the task.
         let sandbox = transom_cluster::agent::sandbox(framework, &task.as_str().into());
         let path = format!("{sandbox}/{file}");
         let offset = match offset {

@@ -1,14 +1,15 @@
-//! Which conditions of waiting jobs no active agent satisfies.
+//! Which constraints of pending jobs no active agent satisfies.
 //!
-//! The scheduler knows agents by their offers; one that is full makes none, and may be just the one that a job waits for. So
-//! while jobs with conditions wait, the master is asked about all agents from time to time, aside from everything that
-//! launches, and the attribute matcher is asked about each sort of conditions. What was found is read from a snapshot.
-//!
-//! Where the master or the matcher gives no answer, nothing is said of agents that make no offers.
+//! The scheduler knows agents by their offers, but a full agent sends none and may be the one that
+//! a job needs. So while jobs with constraints are pending, all agents are periodically listed at
+//! the master, independently of launches, and the matcher judges each set of constraints. Readers
+//! get a snapshot of the result. If the master or the matcher fails, nothing is reported about
+//! agents without offers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
+use transom_scheduler::error_chain;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
@@ -17,32 +18,32 @@ use tokio_util::sync::CancellationToken;
 use transom_plugins::CallError;
 use transom_plugins::matcher::{Candidate, Constraint, Task, Verdict};
 
-use crate::dependencies::{Cluster, MatchSession, Matcher};
+use crate::dependencies::{AgentDirectory, MatchSession, Matcher};
 
-/// How old what is known of the agents may be.
+/// Maximum age of the list of agents.
 const MAX_SNAPSHOT_AGE: Duration = Duration::from_secs(10);
-/// For the master, or the matcher, to answer.
+/// Timeout of a request to the master or the matcher.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Sorts of conditions that are looked at.
+/// Maximum number of constraint sets that are evaluated.
 const MAX_CONSTRAINT_SETS: usize = 256;
-/// Conditions of a sort that are asked about one by one.
+/// Maximum number of constraints of a set that are judged one by one.
 const MAX_CONSTRAINTS: usize = 32;
 
-/// Distinct lists of conditions, each as the matcher is asked about it.
+/// Distinct lists of constraints.
 pub(crate) type ConstraintSets = Arc<[Vec<String>]>;
 
-/// How the active agents stand to one list of conditions.
+/// How the active agents satisfy one list of constraints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConstraintFit {
     /// Active agents.
     pub(crate) agents: u32,
-    /// Those that satisfy all conditions.
+    /// Agents that satisfy all constraints.
     pub(crate) fitting: u32,
-    /// The conditions that none satisfies.
+    /// The constraints that no agent satisfies.
     pub(crate) unsatisfied: Vec<String>,
 }
 
-/// What was found last, by conditions.
+/// The latest results, by constraints.
 #[derive(Debug, Default)]
 pub(crate) struct Feasibility(ArcSwap<HashMap<Vec<String>, ConstraintFit>>);
 
@@ -52,10 +53,11 @@ impl Feasibility {
     }
 }
 
-/// Looks until the token is cancelled: when `constraint_sets` change, and again when what is known has become old.
+/// Evaluates until the token is cancelled: when `constraint_sets` change, and when the list of
+/// agents is too old.
 pub(crate) async fn keep_current(
     feasibility: Arc<Feasibility>,
-    cluster: Arc<dyn Cluster>,
+    cluster: Arc<dyn AgentDirectory>,
     matcher: Arc<dyn Matcher>,
     mut constraint_sets: watch::Receiver<ConstraintSets>,
     token: CancellationToken,
@@ -87,14 +89,14 @@ pub(crate) async fn keep_current(
                     .is_ok()
             }
         };
-        // Without a core there is nothing to look for.
+        // The core has ended.
         if token.run_until_cancelled(changed).await != Some(true) {
             return;
         }
     }
 }
 
-/// Agents as they were, and what was found of them.
+/// A list of agents, and the results for it.
 struct AgentSnapshot {
     at: Instant,
     match_session: Box<dyn MatchSession>,
@@ -102,9 +104,9 @@ struct AgentSnapshot {
     found: HashMap<Vec<String>, ConstraintFit>,
 }
 
-/// Looks at what is not known yet. `None`: somebody did not answer.
+/// Evaluates the sets without a result. `None`: the master or the matcher failed.
 async fn refresh(
-    cluster: &dyn Cluster,
+    cluster: &dyn AgentDirectory,
     matcher: &dyn Matcher,
     known: Option<AgentSnapshot>,
     constraint_sets: &ConstraintSets,
@@ -128,7 +130,7 @@ async fn refresh(
         match fit {
             Ok(Ok(fit)) => drop(known.found.insert(constraints.clone(), fit)),
             Ok(Err(error)) => {
-                tracing::debug!(%error, "the matcher does not say which conditions no agent satisfies");
+                tracing::debug!(error = error_chain(&error), "evaluating constraints failed");
                 return None;
             }
             Err(_) => return None,
@@ -137,16 +139,16 @@ async fn refresh(
     Some(known)
 }
 
-/// All agents as they are now, and nothing found of them yet.
-async fn load_agents(cluster: &dyn Cluster, matcher: &dyn Matcher) -> Option<AgentSnapshot> {
+/// Lists the agents; without results yet.
+async fn load_agents(cluster: &dyn AgentDirectory, matcher: &dyn Matcher) -> Option<AgentSnapshot> {
     let agents = match timeout(REQUEST_TIMEOUT, cluster.agents()).await {
         Ok(Ok(agents)) => agents,
         Ok(Err(error)) => {
-            tracing::debug!(%error, "the master does not say which agents there are");
+            tracing::debug!(error = error_chain(&error), "listing agents at the master failed");
             return None;
         }
         Err(_) => {
-            tracing::debug!("the master did not say in time which agents there are");
+            tracing::debug!("listing agents at the master timed out");
             return None;
         }
     };
@@ -158,8 +160,8 @@ async fn load_agents(cluster: &dyn Cluster, matcher: &dyn Matcher) -> Option<Age
     })
 }
 
-/// Asks about all conditions together and, where no agent satisfies them, about each: first among all of them, for what
-/// one means may depend on the others.
+/// Judges all constraints together and, if no agent satisfies them, each one: as the first of the
+/// list, because its meaning may depend on the others.
 async fn evaluate(
     match_session: &mut dyn MatchSession,
     agents: u32,
@@ -202,7 +204,7 @@ fn question<'a>(conditions: impl Iterator<Item = &'a String>) -> Task {
     }
 }
 
-/// All agents, each with room for one.
+/// All agents, each with room for one instance.
 pub(crate) fn candidates(agents: u32) -> Vec<Candidate> {
     (0..agents)
         .map(|agent| Candidate { agent, capacity: 1 })
@@ -215,8 +217,8 @@ mod tests {
 
     use super::*;
 
-    /// Agents by their attributes; a condition is met by one that has it, `X?:Y` by one that has Y and not X unless X is asked
-    /// for besides.
+    /// Agents by their attributes; a condition is met by one that has it, `X?:Y` by one that has Y
+    /// and not X unless X is asked for besides.
     #[derive(Debug)]
     struct Has(Vec<Vec<&'static str>>);
 
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn conditions_that_no_agent_satisfies() {
+    async fn evaluate_finds_constraints_that_no_agent_satisfies() {
         let agents = || vec![vec!["gpu:true", "rack:r1"], vec!["rack:r2"]];
         for (agents, conditions, fitting, unsatisfied) in [
             (agents(), vec!["rack:r1"], 1, vec![]),
@@ -253,7 +255,7 @@ mod tests {
             (agents(), vec!["a:b", "rack:r1", "c:d"], 0, vec!["a:b", "c:d"]),
             // Each by some, both by none.
             (agents(), vec!["gpu:true", "rack:r2"], 0, vec![]),
-            // What one means depends on the others.
+            // The meaning of one depends on the others.
             (
                 agents(),
                 vec!["rack:r3", "gpu:true", "gpu:true?:cpu:true"],

@@ -1,4 +1,4 @@
-//! A job's own id, and the cluster's id of a run of it.
+//! The id of a job, and the Mesos task id of a run of it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use transom_cluster::TaskId;
 
-/// The longest id that a job may have, in bytes.
+/// Maximum length of a job id.
 const MAX_BYTES: usize = 512;
-/// What the cluster accepts is 255 bytes; the rest is for what tells runs apart.
+/// Mesos accepts 255 bytes; the rest is for the number of the run.
 const MAX_TASK_ID_PREFIX: usize = 200;
 
-/// What a client calls a job: any text that is not empty. Several runs may share it.
+/// A client's id of a job: any non-empty string. Several runs may share it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct JobId(Arc<str>);
 
 impl JobId {
     /// # Errors
-    /// What is wrong with the text.
+    /// The problem.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             Err("is empty; expected the job's id".to_owned())
@@ -36,8 +36,8 @@ impl JobId {
         &self.0
     }
 
-    /// The cluster's id of the run with this number: the job's own where it is one that the cluster takes and no run
-    /// that is remembered has it, else one with the number.
+    /// The Mesos task id of a run: the job id if it is valid and no stored run uses it, else with
+    /// the number of the run.
     pub(crate) fn task(&self, run: ChangeSeq, taken: impl Fn(&TaskId) -> bool) -> TaskId {
         let plain: String = self
             .0
@@ -64,24 +64,24 @@ impl fmt::Display for JobId {
     }
 }
 
-/// The place of a run or of a change among all of them: greater than every one before it, also after a restart.
+/// The sequence number of a run or a change: greater than all before it, also after a restart.
 ///
-/// Counted from the number of the term in which this daemon leads, so that no number has to be stored before it is used.
+/// The high bits count the terms of the leader, so no number has to be stored before it is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct ChangeSeq(pub(crate) u64);
 
-/// Bits of a [`ChangeSeq`] that are counted within a term. Numbers stay exact where a client reads them as floats for two
+/// Bits of a [`ChangeSeq`] that count within a term. Numbers stay exact as 64-bit floats for two
 /// million terms.
 const COUNTER_BITS: u32 = 32;
 
 impl ChangeSeq {
-    /// The last one before the first of a term.
+    /// The number before the first one of a term.
     pub(crate) fn before(term: u64) -> Self {
         Self(term << COUNTER_BITS)
     }
 
-    /// The one after this.
+    /// The next number.
     pub(crate) fn next(self) -> Self {
         Self(self.0 + 1)
     }
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clusters_id_is_the_jobs_where_it_can_be() {
+    fn task_id_is_the_job_id_when_it_is_valid_and_free() {
         let run = ChangeSeq::before(3).next();
         let taken = |task: &TaskId| task.as_str() == "airflow.d1.taken";
         for (id, expected) in [
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_are_none() {
+    fn invalid_ids_are_rejected() {
         for (text, expected) in [
             ("", "is empty"),
             ("a\nb", "control characters"),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_a_later_term_are_greater() {
+    fn sequence_numbers_grow_from_term_to_term() {
         let old = ChangeSeq::before(1).next().next();
         assert!(ChangeSeq::before(2) > old);
         assert_eq!(old.to_string(), "1-2");

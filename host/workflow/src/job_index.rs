@@ -1,8 +1,8 @@
-//! What readers see: the newest run of every job, and the changes in their order.
+//! The snapshot for readers: the newest run of every job, and the feed of changes in order.
 //!
-//! A look-up reads an immutable map that nobody waits for; a change replaces one of many maps, so that it costs the same
-//! with a hundred jobs and with a hundred thousand. The order of changes is under a lock for as long as it takes to copy
-//! a page of it.
+//! A look-up reads an immutable map and never waits; a change copies one of many maps, so its cost
+//! does not depend on the number of jobs. The feed is under a lock for as long as it takes to copy
+//! a page.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,26 +18,26 @@ use transom_cluster::TaskId;
 use crate::ids::{ChangeSeq, JobId};
 use crate::job_state::JobState;
 
-/// Maps; a change copies one of them.
+/// Number of maps; a change copies one of them.
 const SHARDS: usize = 1024;
 
-/// A job's newest run, as it is shown.
+/// A job's newest run, as clients see it.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) id: JobId,
-    /// The cluster's id of the run.
+    /// The Mesos task id of the run.
     pub(crate) task: TaskId,
     /// The key of the request that queued this run, if the client gave one.
     pub(crate) request_key: Option<Arc<str>>,
-    /// When, among all changes, the state came to be what it is.
+    /// The sequence number of the last change of state.
     pub(crate) changed: ChangeSeq,
     pub(crate) at: Timestamp,
     pub(crate) state: JobState,
-    /// What the cluster, or this daemon, says of the state.
+    /// The message of the last status, or of this daemon.
     pub(crate) message: Option<Arc<str>>,
-    /// What a look-up answers.
+    /// The response of a look-up.
     pub(crate) answer: Bytes,
-    /// Where its sandbox is: the agent's host and port. `None` before it was launched.
+    /// The agent with its sandbox: host and port. `None` before the launch.
     pub(crate) agent: Option<Arc<(String, u16)>>,
 }
 
@@ -50,14 +50,15 @@ pub(crate) struct JobIndex {
     last: watch::Sender<ChangeSeq>,
 }
 
-/// Changes after a moment.
+/// A page of changes.
 #[derive(Debug)]
 pub(crate) struct Page {
     /// At most one for each job.
     pub(crate) changes: Vec<Arc<View>>,
-    /// Where to go on.
+    /// Where the next page begins.
     pub(crate) next: ChangeSeq,
-    /// `since` lies beyond the last change, so it is of another store: the page begins with the first change again.
+    /// `since` lies beyond the last change, so it is of another store: the page begins with the
+    /// first change again.
     pub(crate) reset: bool,
 }
 
@@ -74,7 +75,7 @@ impl JobIndex {
         self.shard(id).load().get(id).cloned()
     }
 
-    /// Shows a run, in place of the one shown before.
+    /// Replaces the view of a job.
     pub(crate) fn put(&self, view: View) {
         let view = Arc::new(view);
         let id = view.id.clone();
@@ -90,7 +91,7 @@ impl JobIndex {
             .send_if_modified(|last| std::mem::replace(last, changed.max(*last)) < changed);
     }
 
-    /// Forgets a run, unless the job has a newer one.
+    /// Removes a run, unless the job has a newer one.
     pub(crate) fn remove(&self, id: &JobId, task: &TaskId) {
         let shown = self.get(id).is_some_and(|view| view.task == *task);
         if !shown {
@@ -102,7 +103,7 @@ impl JobIndex {
         }
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             shard.store(Arc::default());
@@ -111,7 +112,7 @@ impl JobIndex {
         change_feed.clear();
     }
 
-    /// Nothing comes to pass before this number: what was changed last may have been forgotten.
+    /// No change has a lower sequence number: the last change may have been deleted.
     pub(crate) fn set_floor(&self, number: ChangeSeq) {
         self.last.send_replace(number);
     }
@@ -135,12 +136,12 @@ impl JobIndex {
         Page { changes, next, reset }
     }
 
-    /// Tells of every change from now on.
+    /// Notifies of every change from now on.
     pub(crate) fn watch(&self) -> watch::Receiver<ChangeSeq> {
         self.last.subscribe()
     }
 
-    /// How many jobs are known.
+    /// The number of jobs.
     pub(crate) fn len(&self) -> usize {
         self.change_feed
             .read()
@@ -148,7 +149,7 @@ impl JobIndex {
             .len()
     }
 
-    /// Only the core changes anything, so nothing is lost between reading and writing.
+    /// Only the core writes, so nothing is lost between reading and writing.
     fn change(&self, id: &JobId, change: impl FnOnce(&mut Shard) -> Option<Arc<View>>) -> Option<Arc<View>> {
         let shard = self.shard(id);
         let mut next = Shard::clone(&shard.load());
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn each_job_is_told_once_with_its_last_state() {
+    fn feed_lists_each_job_once_with_its_last_state() {
         let index = JobIndex::new();
         index.put(view("a", "a", 1, JobState::Staging));
         index.put(view("b", "b", 2, JobState::Staging));
@@ -215,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_run_takes_the_place_of_an_older_one() {
+    fn newer_run_replaces_an_older_one() {
         let index = JobIndex::new();
         let id = JobId::parse("a").unwrap();
         index.put(view("a", "a", 1, JobState::Finished));
         index.put(view("a", "a.2", 2, JobState::Staging));
         assert_eq!(index.get(&id).unwrap().state, JobState::Staging);
         assert_eq!(told(&index.since(ChangeSeq(0), 10)), [("a", 2)]);
-        // What is left of the older one goes, and nothing else.
+        // Removing the older run keeps the newer one.
         index.remove(&id, &"a".into());
         assert_eq!(index.len(), 1);
         index.remove(&id, &"a.2".into());
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_position_resets_the_change_feed() {
+    fn unknown_position_resets_the_feed() {
         let index = JobIndex::new();
         index.set_floor(ChangeSeq(4));
         index.put(view("a", "a", 5, JobState::Staging));
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn changes_are_told_at_once() {
+    async fn changes_are_notified_immediately() {
         let index = JobIndex::new();
         let mut watch = index.watch();
         index.put(view("a", "a", 1, JobState::Staging));

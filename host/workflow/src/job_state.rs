@@ -1,4 +1,4 @@
-//! The states that clients see, and how they follow from what the cluster says. Pure.
+//! The states that clients see, derived from the task states of Mesos. Pure.
 
 use std::fmt;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) enum JobState {
 }
 
 impl JobState {
-    /// As clients read it.
+    /// The name on the wire.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Staging => "TASK_STAGING",
@@ -46,7 +46,7 @@ impl JobState {
         }
     }
 
-    /// A run in this state never shows another one.
+    /// A final state never changes.
     pub(crate) fn is_final(self) -> bool {
         !matches!(self, Self::Staging | Self::Starting | Self::Running)
     }
@@ -58,8 +58,8 @@ impl fmt::Display for JobState {
     }
 }
 
-/// What a run that showed `before` shows now. `since`: when the cluster's state was first this one; `grace`: how long
-/// an agent may be unreachable before its tasks are.
+/// The state of a run whose state was `before`. `since`: when the task got its present state;
+/// `grace`: how long an agent may be unreachable before its jobs are.
 pub(crate) fn from_task_state(
     before: JobState,
     state: &TaskState,
@@ -84,7 +84,7 @@ pub(crate) fn from_task_state(
         | TaskState::GoneByOperator
         | TaskState::Unknown => JobState::Lost,
         TaskState::Unreachable if is_over(since, now, grace) => JobState::Unreachable,
-        // It may be back in a moment; and a state that this version does not know says nothing of its end.
+        // The agent may return, and an unknown state is not known to be final.
         TaskState::Unreachable | TaskState::Other(_) => before,
     }
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_of_the_cluster_shows_as_one_of_nine() {
+    fn every_task_state_maps_to_one_of_nine() {
         let other = TaskState::Other("TASK_NEW".to_owned());
         let cases = [
             (TaskState::Staging, JobState::Staging),
@@ -128,7 +128,7 @@ mod tests {
                 expected,
                 "{state}"
             );
-            // What is final stays.
+            // A final state never changes.
             assert_eq!(
                 from_task_state(JobState::Killed, &state, at(0), at(0), grace),
                 JobState::Killed,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn unreachable_shows_after_a_grace() {
+    fn unreachable_is_reported_after_the_grace_period() {
         let grace = Duration::from_mins(1);
         for (now, expected) in [
             (0, JobState::Running),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_on_the_wire() {
+    fn state_names_match_the_wire_format() {
         for state in [
             JobState::Staging,
             JobState::Starting,

@@ -1,7 +1,7 @@
-//! How a job becomes a task of the cluster: command, container, environment, ports, labels.
+//! How a job becomes a Mesos task: command, container, environment, ports, labels.
 //!
-//! Jobs that need the same share one [`RunSpec`], so that any number of them is matched at once; which job a task is, is
-//! looked up in the [`ActiveJobs`] when its place is known.
+//! Jobs with equal needs share one [`RunSpec`], so that they are matched together; the job of a
+//! task is looked up in [`ActiveJobs`] when it is placed.
 
 mod container;
 
@@ -21,7 +21,7 @@ use crate::config::Defaults;
 use crate::ids::JobId;
 use crate::model::{Command, Containerizer, Spec};
 
-/// A job that has not ended, by what the cluster calls its run.
+/// A job that has not ended.
 #[derive(Debug)]
 pub(crate) struct ActiveJob {
     pub(crate) id: JobId,
@@ -29,7 +29,7 @@ pub(crate) struct ActiveJob {
     pub(crate) spec: Arc<Spec>,
 }
 
-/// All jobs that wait or run. The lock is held for a look-up at a time.
+/// All pending and running jobs by task id. The lock is held for one look-up.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveJobs(Mutex<HashMap<TaskId, Arc<ActiveJob>>>);
 
@@ -58,7 +58,7 @@ impl ActiveJobs {
     }
 }
 
-/// What a scheduler has to know to find a place: jobs that are equal in this are matched together.
+/// The needs of a job as far as the scheduler matches them: equal jobs are matched together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Needs {
     /// CPUs, memory, disk and GPUs in thousandths.
@@ -67,11 +67,11 @@ struct Needs {
     constraints: Vec<String>,
 }
 
-/// CPUs of a job that asks for nothing at all. Masters refuse tasks without resources, and this is the smallest part of a
-/// CPU that they offer.
+/// CPUs of a job without any resources. Masters reject tasks without resources; this is the
+/// smallest amount of CPU they offer.
 const MIN_CPUS: f64 = 0.01;
 
-/// CPUs, memory, disk and GPUs that a job is launched with.
+/// CPUs, memory, disk and GPUs of the task.
 fn amounts(spec: &Spec) -> [f64; 4] {
     let amounts = [spec.cpus, spec.mem, spec.disk, spec.gpus];
     let nothing = amounts.iter().all(|amount| (amount * 1000.0).round() <= 0.0) && spec.ports.is_empty();
@@ -91,7 +91,8 @@ impl Needs {
     }
 }
 
-/// A job's own constraints, then the configured ones: one list, so that `A?:B` sees all plain entries.
+/// A job's own constraints, then the configured ones, in one list, so that `A?:B` sees all other
+/// entries.
 pub(crate) fn constraints(spec: &Spec, defaults: &Defaults) -> Vec<String> {
     spec.attributes
         .iter()
@@ -100,18 +101,18 @@ pub(crate) fn constraints(spec: &Spec, defaults: &Defaults) -> Vec<String> {
         .collect()
 }
 
-/// Makes run specs, one for each sort of needs that any job has now.
+/// Creates one run spec for each set of needs.
 #[derive(Debug)]
 pub(crate) struct RunSpecCache {
     build: Arc<Build>,
     known: HashMap<Needs, Arc<RunSpec>>,
     sweep_at: usize,
     made: u64,
-    /// Sorts with constraints were made since this was asked for.
+    /// New constraints have appeared since the last check.
     constraints_changed: bool,
 }
 
-/// Below this it is not worth looking for sorts that nobody needs any more.
+/// Smaller caches are not swept.
 const MIN_SWEEP: usize = 256;
 
 impl RunSpecCache {
@@ -125,14 +126,14 @@ impl RunSpecCache {
         }
     }
 
-    /// Whether there are constraints that there were not when this was asked before.
+    /// Whether new constraints have appeared since the last call.
     pub(crate) fn take_constraints_changed(&mut self) -> bool {
         std::mem::take(&mut self.constraints_changed)
     }
 
-    /// The constraints of jobs that wait, each list once.
-    pub(crate) fn waiting_for(&self) -> BTreeSet<&Vec<String>> {
-        // Whoever waits has a part in the run spec: it goes when the job is launched.
+    /// The constraints of pending jobs, each list once.
+    pub(crate) fn pending_constraints(&self) -> BTreeSet<&Vec<String>> {
+        // A pending job holds a reference to its run spec until it is launched.
         let waits = |(_, spec): &(&Needs, &Arc<RunSpec>)| Arc::strong_count(spec) > 1;
         let with_conditions = |needs: &&Needs| !needs.constraints.is_empty();
         self.known
@@ -144,7 +145,7 @@ impl RunSpecCache {
             .collect()
     }
 
-    /// What a job is an instance of.
+    /// The run spec of a job.
     pub(crate) fn run_spec(&mut self, spec: &Spec) -> Arc<RunSpec> {
         if self.known.len() >= self.sweep_at {
             self.known.retain(|_, spec| Arc::strong_count(spec) > 1);
@@ -164,7 +165,7 @@ impl RunSpecCache {
         let made = Arc::new(RunSpec {
             id: format!("jobs-{}", self.made),
             version: String::new(),
-            // Expressions do not look at what is placed.
+            // Expressions do not depend on placed instances.
             instances: 1,
             cpus,
             mem,
@@ -193,8 +194,8 @@ pub(crate) struct Build {
 
 impl BuildTask for Build {
     fn build(&self, placement: &Placement) -> TaskInfo {
-        // A job leaves the book after it was released: a task without one is refused by the master, for it has no
-        // command, and is nobody's.
+        // A job is removed only after its task was killed, so a task without one is not needed; the
+        // master rejects it because it has no command.
         self.active
             .get(&placement.task)
             .map_or_else(TaskInfo::default, |job| task(&job, &self.defaults, placement))
@@ -229,7 +230,7 @@ fn task(job: &ActiveJob, defaults: &Defaults, placement: &Placement) -> TaskInfo
     }
 }
 
-/// As upstream calls it.
+/// The name that upstream uses.
 fn name(job: &ActiveJob) -> String {
     job.spec.key.as_ref().map_or_else(
         || job.id.to_string(),
@@ -242,8 +243,8 @@ fn command(spec: &Spec, defaults: &Defaults, placement: &Placement) -> CommandIn
         Command::Shell(line) => (true, Some(line.clone()), Vec::new()),
         Command::Args(args) => {
             let docker = defaults.containers && spec.containerizer == Containerizer::Docker;
-            // The docker containerizer puts `value` before the arguments; the cluster's own takes `value` as the
-            // program, and the arguments begin with its name.
+            // The docker containerizer puts `value` before the arguments; the cluster's own takes
+            // `value` as the program, and the arguments begin with its name.
             let arguments = args.iter().skip(usize::from(docker)).cloned().collect();
             (false, args.first().cloned(), arguments)
         }
@@ -260,7 +261,7 @@ fn command(spec: &Spec, defaults: &Defaults, placement: &Placement) -> CommandIn
             variables: environment(spec, defaults, placement),
         }),
         uris: uris.collect(),
-        // Within a container the job's user is the container's business.
+        // Inside a container the container's settings apply.
         user: if defaults.containers {
             defaults
                 .fetch_user
@@ -272,7 +273,7 @@ fn command(spec: &Spec, defaults: &Defaults, placement: &Placement) -> CommandIn
     }
 }
 
-/// Configured variables, those that tell of ports, and the job's own; the later one wins.
+/// Configured variables, those of ports, and the job's own; later ones override.
 fn environment(spec: &Spec, defaults: &Defaults, placement: &Placement) -> Vec<Variable> {
     let mut all: std::collections::BTreeMap<String, String> = defaults.environment.iter().cloned().collect();
     for (index, port) in placement.host_ports.iter().enumerate() {

@@ -52,7 +52,7 @@ fn launched(body: &Value) -> Value {
 }
 
 #[test]
-fn arguments_reach_the_container_as_they_are() {
+fn arguments_reach_the_container_unchanged() {
     let argv = [
         "python",
         "-c",
@@ -93,7 +93,7 @@ fn arguments_reach_the_container_as_they_are() {
 }
 
 #[test]
-fn the_containers_fields() {
+fn container_has_the_fields_of_the_job() {
     let task = launched(&json!({
         "command": ["true"], "image": "alpine:3.20", "force_pull": false, "network_mode": "bridge", "user": "1000:1000",
         "volumes": ["/data:/mnt:ro", "vol:/v"], "ports": [80, {"host_port": 31001, "protocol": "udp", "name": "dns"}],
@@ -147,7 +147,7 @@ fn the_containers_fields() {
 }
 
 #[test]
-fn networks() {
+fn network_modes_map_to_container_networks() {
     for (mode, docker, infos) in [
         (None, "HOST", json!(null)),
         (Some("host"), "HOST", json!(null)),
@@ -178,21 +178,21 @@ fn networks() {
 }
 
 #[test]
-fn a_container_gets_no_socket_and_no_rights_unasked() {
+fn container_gets_no_socket_or_group_by_default() {
     let task = launched(&json!({"command": ["true"]}));
     assert_eq!(task["container"]["docker"].get("parameters"), None);
     assert_eq!(task["container"]["docker"].get("privileged"), None);
 }
 
 #[test]
-fn a_task_of_a_dag_is_called_after_it() {
+fn task_of_a_dag_is_named_after_it() {
     let key = json!({"dag_id": "d", "task_id": "t", "run_id": "r", "try_number": 1});
     let task = launched(&json!({"command": ["true"], "airflow_key": key}));
     assert_eq!(task["name"], "d_t");
 }
 
 #[test]
-fn without_containers_commands_are_processes() {
+fn commands_run_as_processes_without_containers() {
     let defaults = Defaults {
         containers: false,
         ..defaults()
@@ -206,7 +206,7 @@ fn without_containers_commands_are_processes() {
 }
 
 #[test]
-fn jobs_with_equal_needs_are_matched_together() {
+fn jobs_with_equal_needs_share_a_run_spec() {
     let defaults = Arc::new(defaults());
     let mut run_specs = RunSpecCache::new(Arc::default(), Arc::clone(&defaults));
     let mut constraints = |body: Value| run_specs.run_spec(&spec(&body, &defaults));
@@ -224,7 +224,7 @@ fn jobs_with_equal_needs_are_matched_together() {
 }
 
 #[test]
-fn a_job_that_asks_for_nothing_gets_the_least_that_clusters_offer() {
+fn job_without_resources_gets_the_minimum_cpus() {
     let defaults = defaults();
     let mut run_specs = RunSpecCache::new(Arc::new(ActiveJobs::default()), Arc::new(defaults.clone()));
     for (body, expected) in [

@@ -1,36 +1,41 @@
-//! Job D: workflow. A workflow engine's tasks as containers on the cluster, each of which runs once (specification, part D).
+//! The workflow service: the tasks of a workflow engine as containers on the cluster, each of which
+//! runs once (specification, part D).
 //!
-//! [`Config::bind`] takes the port, [`Bound::start`] serves it and gives a [`Workflow`] handle and a [`Runner`]: the daemon that
-//! leads the framework runs the jobs with it, every other one passes requests on to the leader.
+//! [`Config::bind`] binds the port; [`Bound::start`] serves it and returns a [`Workflow`] handle
+//! and a [`Runner`], with which the leader runs the jobs. Other daemons forward requests to the
+//! leader.
 //!
-//! # How it is made
+//! # Code map
 //!
-//! * `model`: what a job is, and how a body becomes one. `state`: what clients see of the cluster's states. `launch`: how a job
-//!   becomes a task. `reason`: why one waits. All of it pure, with tables of cases as tests.
-//! * `survey`: which conditions no active agent satisfies, offered or not.
-//! * `core`: one actor that owns the jobs that have not ended. `index`: what readers see, which is changed and never waited for.
-//! * `runner`: leading and standing by. `api`: HTTP, a file for each resource. `seams`: the other sides as traits, so that
-//!   tests can script them.
+//! * `model`: jobs, and how they are parsed. `job_state`: the states that clients see. `launch`:
+//!   how a job becomes a task. `pending_reason`: why a job is pending. All of these are pure, with
+//!   tables of cases as tests.
+//! * `feasibility`: the constraints that no active agent satisfies, offered or not.
+//! * `core`: the actor that owns the active jobs. `job_index`: the snapshot for readers.
+//! * `runner`: leading and standing by. `api`: HTTP, one file for each resource. `dependencies`:
+//!   traits of other services, so that tests can script them.
 //!
 //! # Promises
 //!
-//! * A job is in the store before its request is answered. After a restart none is lost and none is run twice: what was
-//!   launched is the scheduler's to know, what waited is wanted again.
-//! * Each time an id is queued is a run of its own. A look-up shows the newest, and never what another one has shown.
-//! * A job shows one of nine states; once it shows a final one, that is its last. Ended jobs are remembered for a configured
-//!   time.
-//! * Where a job may run is the attribute matcher's decision alone.
-//! * The arguments of a command reach the program as they were sent. No secret and no socket is in a container that did
-//!   not ask for it.
+//! * A job is stored before its request is answered. After a restart none is lost and none runs
+//!   twice: the scheduler knows the launched ones, the pending ones are submitted again.
+//! * Queueing an id again creates a new run. A look-up returns the newest run, and never the state
+//!   of another one.
+//! * A job has one of nine states; a final state never changes. Completed jobs are kept for a
+//!   configured time.
+//! * Only the matcher decides where a job may run.
+//! * Arguments reach the program unchanged. A container has no secret and no socket that its job
+//!   did not request.
 //!
 //! # Not here
 //!
-//! When a task of a workflow is to run, and again after it failed: the workflow engine's business.
+//! When a task of a workflow runs, and whether it is retried, is up to the workflow engine.
 //!
-//! # How it fails
+//! # Failures
 //!
-//! Without the store requests are refused (503) and look-ups answered with the last known. Without a master jobs wait, and the
-//! queue says so. Without a leader requests wait for a while and are refused (502).
+//! Without the store requests are rejected (503) and look-ups return the last known state. Without
+//! a master jobs stay pending, and the queue reports that. Without a leader requests wait for an
+//! election and are then rejected (502).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

@@ -1,11 +1,11 @@
-//! Why a job waits, in words. Pure.
+//! Why a job is pending, as a code, a sentence and the constraints concerned. Pure.
 
 use serde_json::{Value, json};
 use transom_scheduler::{Reason, Reasons};
 
 use crate::feasibility::ConstraintFit;
 
-/// One word for programs, a sentence for people, and the constraints that no active agent satisfies.
+/// A code for programs, a sentence for users, and the constraints that no active agent satisfies.
 #[derive(Debug, PartialEq)]
 pub(crate) struct PendingReason {
     pub(crate) code: &'static str,
@@ -14,23 +14,23 @@ pub(crate) struct PendingReason {
 }
 
 impl PendingReason {
-    /// As the queue shows it.
+    /// As in the response of the queue.
     pub(crate) fn to_json(&self) -> Value {
         json!({"code": self.code, "message": self.message, "unsatisfied_constraints": self.unsatisfied})
     }
 }
 
-/// A job that was not handed to the scheduler yet.
+/// A job that the scheduler does not know yet.
 pub(crate) fn unknown() -> PendingReason {
     PendingReason {
         code: Reason::NoOffers.as_str(),
-        message: "it was queued a moment ago".to_owned(),
+        message: "queued a moment ago; not matched yet".to_owned(),
         unsatisfied: Vec::new(),
     }
 }
 
-/// What the last round found. `constraints`: those of the job, in the order in which they were asked. `fit`: how all active
-/// agents stand to them, where that is known.
+/// Explains the last round. `constraints`: those of the job, in the order of the call of the
+/// matcher. `fit`: how all active agents satisfy them, if known.
 pub(crate) fn explain(
     reasons: &Reasons,
     constraints: &[String],
@@ -45,14 +45,14 @@ pub(crate) fn explain(
             .filter(|(reason, _)| **reason != Reason::UnfulfilledConstraint)
             .map(|(reason, count)| sentence(*reason, *count, reasons.last_offers)),
     );
-    sentences.extend(refusals(reasons, constraints, &unsatisfied));
+    sentences.extend(rejections(reasons, constraints, &unsatisfied));
     sentences.extend(reasons.message.clone());
     if sentences.is_empty() {
-        sentences.push("no offer has been tried yet".to_owned());
+        sentences.push("not matched with any offer yet".to_owned());
     }
     let last = reasons.last.iter().max_by_key(|(_, count)| **count);
     let last = last.map_or(Reason::NoOffers, |(reason, _)| *reason);
-    // What stands in the way of everything comes first, and then what no agent could do whatever it offers.
+    // Reasons that block everything come first, then constraints that no agent satisfies.
     let of_all = [
         Reason::Disconnected,
         Reason::MatcherUnavailable,
@@ -71,76 +71,72 @@ pub(crate) fn explain(
     }
 }
 
-/// What no active agent does.
+/// The constraints that no active agent satisfies.
 fn unsatisfied_everywhere(fit: &ConstraintFit) -> Vec<String> {
     let in_all = agents(fit.agents);
     if fit.unsatisfied.is_empty() {
-        let together = format!("no active agent satisfies all constraints at once ({in_all} in the cluster)");
+        let together =
+            format!("no active agent satisfies all constraints together ({in_all} in the cluster)");
         return (fit.fitting == 0).then_some(together).into_iter().collect();
     }
     let each = fit.unsatisfied.iter();
     each.map(|condition| {
-        format!("no active agent satisfies the condition `{condition}` ({in_all} in the cluster)")
+        format!("no active agent satisfies the constraint `{condition}` ({in_all} in the cluster)")
     })
     .collect()
 }
 
-/// What each condition refused, but for those of which it is said already.
-fn refusals(reasons: &Reasons, constraints: &[String], said: &[String]) -> Vec<String> {
+/// The rejections by each constraint, except for those that are reported already.
+fn rejections(reasons: &Reasons, constraints: &[String], reported: &[String]) -> Vec<String> {
     let named = |index: &u32| {
         constraints
             .get(*index as usize)
             .map_or_else(|| format!("number {index}"), |text| format!("`{text}`"))
     };
-    let mut told: Vec<String> = reasons
+    let mut rejections: Vec<String> = reasons
         .last_constraints
         .iter()
         .filter(|(index, _)| {
             constraints
                 .get(**index as usize)
-                .is_none_or(|condition| !said.contains(condition))
+                .is_none_or(|condition| !reported.contains(condition))
         })
         .map(|(index, refused)| {
             if reasons.last_offers > 0 && *refused >= reasons.last_offers {
                 format!(
-                    "no agent on offer satisfies the condition {} ({} looked at)",
+                    "no offered agent satisfies the constraint {} ({} offered)",
                     named(index),
                     agents(reasons.last_offers)
                 )
             } else {
-                format!("{} refused by the condition {}", agents(*refused), named(index))
+                format!("{} rejected by the constraint {}", agents(*refused), named(index))
             }
         })
         .collect();
     let counted: u32 = reasons.last_constraints.values().sum();
     let all = reasons.last.get(&Reason::UnfulfilledConstraint).copied();
     if let Some(all) = all.filter(|all| *all > counted && reasons.message.is_none()) {
-        told.push(format!(
-            "{} refused by the attribute matcher",
-            agents(all - counted)
-        ));
+        rejections.push(format!("{} rejected by the matcher", agents(all - counted)));
     }
-    told
+    rejections
 }
 
 fn sentence(reason: Reason, count: u32, offers: u32) -> String {
     let short = |what: &str| format!("not enough {what} on {count} of {}", self::offers(offers));
     match reason {
-        Reason::UnfulfilledRole => format!("{} for another role", self::offers(count)),
+        Reason::UnfulfilledRole => format!("{} reserved for other roles", self::offers(count)),
         Reason::AgentMaintenance => format!("{} in maintenance", agents(count)),
-        Reason::UnfulfilledConstraint => format!("{} refused by constraints", agents(count)),
+        Reason::UnfulfilledConstraint => format!("{} rejected by constraints", agents(count)),
         Reason::InsufficientCpus => short("CPU"),
         Reason::InsufficientMemory => short("memory"),
         Reason::InsufficientDisk => short("disk"),
         Reason::InsufficientGpus => short("GPUs"),
         Reason::InsufficientPorts => short("ports"),
-        Reason::Backoff => "it is not to be launched yet".to_owned(),
-        Reason::NoOffers => "no agent has offered anything since it was queued".to_owned(),
-        Reason::Disconnected => {
-            "the framework is not registered with the cluster manager; the daemon keeps trying".to_owned()
-        }
-        Reason::MatcherUnavailable => "the attribute matcher cannot be asked".to_owned(),
-        Reason::StoreUnavailable => "the state store does not answer".to_owned(),
+        Reason::Backoff => "the launch is delayed by backoff".to_owned(),
+        Reason::NoOffers => "no offers received since the job was queued".to_owned(),
+        Reason::Disconnected => "the framework is not registered with the master; retrying".to_owned(),
+        Reason::MatcherUnavailable => "the matcher is unavailable".to_owned(),
+        Reason::StoreUnavailable => "the state store is unavailable".to_owned(),
         other => other.as_str().to_owned(),
     }
 }
@@ -174,19 +170,19 @@ mod tests {
     }
 
     #[test]
-    fn reasons_in_words() {
+    fn explain_describes_each_reason() {
         let constraints = ["gpu:true".to_owned(), "rack:r1".to_owned()];
         for (reasons, code, expected) in [
-            (Reasons::default(), "NoOffers", "no offer has been tried yet"),
+            (Reasons::default(), "NoOffers", "not matched with any offer yet"),
             (
                 reasons(&[(Reason::Disconnected, 1)], &[], None),
                 "Disconnected",
-                "the framework is not registered with the cluster manager; the daemon keeps trying",
+                "the framework is not registered with the master; retrying",
             ),
             (
                 reasons(&[(Reason::UnfulfilledConstraint, 3)], &[(0, 3)], None),
                 "UnfulfilledConstraint",
-                "no agent on offer satisfies the condition `gpu:true` (3 agents looked at)",
+                "no offered agent satisfies the constraint `gpu:true` (3 agents offered)",
             ),
             (
                 reasons(
@@ -195,7 +191,7 @@ mod tests {
                     None,
                 ),
                 "UnfulfilledConstraint",
-                "not enough CPU on 1 of 3 offers; 2 agents refused by the condition `rack:r1`",
+                "not enough CPU on 1 of 3 offers; 2 agents rejected by the constraint `rack:r1`",
             ),
             (
                 reasons(
@@ -204,12 +200,12 @@ mod tests {
                     Some("no plugin `attributes`"),
                 ),
                 "MatcherUnavailable",
-                "the attribute matcher cannot be asked; no plugin `attributes`",
+                "the matcher is unavailable; no plugin `attributes`",
             ),
             (
                 reasons(&[(Reason::UnfulfilledConstraint, 3)], &[(0, 1)], None),
                 "UnfulfilledConstraint",
-                "1 agent refused by the condition `gpu:true`; 2 agents refused by the attribute matcher",
+                "1 agent rejected by the constraint `gpu:true`; 2 agents rejected by the matcher",
             ),
         ] {
             let reason = explain(&reasons, &constraints, None);
@@ -219,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_active_agent_does_is_told_whatever_is_on_offer() {
+    fn explain_reports_constraints_that_no_active_agent_satisfies() {
         let constraints = ["gpu:true".to_owned(), "rack:r1".to_owned()];
         let refused = reasons(&[(Reason::UnfulfilledConstraint, 3)], &[(0, 3)], None);
         let short = reasons(&[(Reason::InsufficientCpus, 3)], &[], None);
@@ -231,7 +227,7 @@ mod tests {
                 0,
                 vec!["gpu:true"],
                 "UnfulfilledConstraint",
-                "no active agent satisfies the condition `gpu:true` (5 agents in the cluster)",
+                "no active agent satisfies the constraint `gpu:true` (5 agents in the cluster)",
             ),
             // Those that do offer nothing now: that is no condition's fault.
             (
@@ -239,7 +235,7 @@ mod tests {
                 1,
                 vec![],
                 "UnfulfilledConstraint",
-                "no agent on offer satisfies the condition `gpu:true` (3 agents looked at)",
+                "no offered agent satisfies the constraint `gpu:true` (3 agents offered)",
             ),
             // Those that do not might still lack other things.
             (
@@ -247,14 +243,14 @@ mod tests {
                 0,
                 vec!["rack:r1"],
                 "UnfulfilledConstraint",
-                "no active agent satisfies the condition `rack:r1` (5 agents in the cluster); not enough CPU on 3 of 3 offers",
+                "no active agent satisfies the constraint `rack:r1` (5 agents in the cluster); not enough CPU on 3 of 3 offers",
             ),
             (
                 &short,
                 0,
                 vec![],
                 "UnfulfilledConstraint",
-                "no active agent satisfies all constraints at once (5 agents in the cluster); not enough CPU on 3 of 3 offers",
+                "no active agent satisfies all constraints together (5 agents in the cluster); not enough CPU on 3 of 3 offers",
             ),
             (
                 &short,
@@ -268,8 +264,8 @@ mod tests {
                 0,
                 vec!["gpu:true"],
                 "Disconnected",
-                "no active agent satisfies the condition `gpu:true` (5 agents in the cluster); the framework is not \
-                 registered with the cluster manager; the daemon keeps trying",
+                "no active agent satisfies the constraint `gpu:true` (5 agents in the cluster); the framework is not \
+                 registered with the master; retrying",
             ),
         ] {
             let fit = ConstraintFit {

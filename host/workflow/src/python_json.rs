@@ -1,4 +1,4 @@
-//! JSON as upstream writes it: a blank after each comma and colon. Some clients compare bytes.
+//! JSON with the spaces that upstream writes after commas and colons. Some clients compare bytes.
 
 use std::io;
 
@@ -22,7 +22,7 @@ impl Formatter for Spaced {
     }
 }
 
-/// Writes a value that has text keys only, which cannot fail.
+/// Encodes a value with string keys, which cannot fail.
 pub(crate) fn to_bytes<T: Serialize>(value: &T) -> Bytes {
     let mut text = Vec::new();
     match value.serialize(&mut Serializer::with_formatter(&mut text, Spaced)) {
@@ -37,7 +37,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn blanks_stand_where_upstream_writes_them() {
+    fn output_has_spaces_like_upstream() {
         let value = json!({"hostname": "h1", "list": [1, {"a": null}, []]});
         assert_eq!(
             to_bytes(&value),

@@ -1,4 +1,4 @@
-//! Recorded cases of the program that this job replaces, replayed at ours: each says what was asked and what the answer is to be.
+//! Recorded cases of the replaced program, replayed: requests with the expected responses.
 
 use http::Method;
 use serde::Deserialize;
@@ -32,7 +32,7 @@ fn cases(kind: &str) -> Vec<Case> {
 }
 
 #[test]
-fn amounts_of_memory() {
+fn memory_amounts_match_the_recordings() {
     let cases = cases("memory");
     for case in &cases {
         // The recording writes a number as `2048(int)`.
@@ -50,10 +50,10 @@ fn amounts_of_memory() {
 }
 
 #[tokio::test]
-async fn answers() {
+async fn responses_match_the_recordings() {
     let cases = cases("http");
     for case in &cases {
-        // The recording's grace for agents that are unreachable is none.
+        // The recording has no grace period for unreachable agents.
         let site = Site::start_with(Config {
             credentials: Some(Credentials {
                 username: "user".to_owned(),
@@ -72,7 +72,7 @@ async fn answers() {
     assert_eq!(cases.len(), 7);
 }
 
-/// Queues a job and has the cluster say of it what the recording says.
+/// Queues a job and sends the recorded task states.
 async fn follow(site: &Site, id: &str, updates: &[Value]) {
     site.queue(json!({"airflow_task_id": id, "command": ["true"]}))
         .await;

@@ -1,4 +1,4 @@
-//! What a daemon does about the jobs: it leads, and runs them, or it stands by and passes requests on.
+//! Leading (running the jobs) and standing by (forwarding requests).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use transom_store::Store;
 
 use crate::core::command::Command;
 use crate::core::{self, Dependencies, Stored};
-use crate::dependencies::{Cluster, Matcher};
+use crate::dependencies::{AgentDirectory, Matcher};
 use crate::feasibility::{self, ConstraintSets, Feasibility};
 use crate::job_index::JobIndex;
 use crate::launch::ActiveJobs;
 use crate::metrics::Metrics;
 use crate::{Config, Result};
 
-/// Requests that may wait for the core.
+/// Capacity of the command queue of the core.
 const COMMANDS: usize = 4096;
 
-/// What a leading daemon has.
+/// Handles that only the leader has.
 #[derive(Debug)]
 pub(crate) struct LeaderHandles {
     pub(crate) core: mpsc::Sender<Command>,
@@ -32,7 +32,7 @@ pub(crate) struct LeaderHandles {
     pub(crate) feasibility: Arc<Feasibility>,
 }
 
-/// The one place from which the job is run.
+/// Runs the jobs while this daemon is the leader.
 #[derive(Debug)]
 pub struct Runner {
     pub(crate) config: Config,
@@ -40,24 +40,24 @@ pub struct Runner {
     pub(crate) active: Arc<ActiveJobs>,
     pub(crate) metrics: Metrics,
     pub(crate) matcher: Arc<dyn Matcher>,
-    pub(crate) cluster: Arc<dyn Cluster>,
+    pub(crate) cluster: Arc<dyn AgentDirectory>,
     pub(crate) lead: Arc<ArcSwapOption<LeaderHandles>>,
-    /// Told when `lead` changes.
+    /// Notified when `lead` changes.
     pub(crate) leader_changed: watch::Sender<()>,
 }
 
 impl Runner {
-    /// Nothing is to be done while another daemon leads: requests are passed on to it.
+    /// Does nothing while another daemon leads: requests are forwarded to it.
     pub async fn stand_by(&mut self) -> Infallible {
         std::future::pending().await
     }
 
-    /// Runs the jobs on a scheduler, until `token` is cancelled or the scheduler ends. `store`: what is written there must
-    /// be refused when somebody else leads.
+    /// Runs the jobs with a scheduler until `token` is cancelled or the scheduler ends. `store`
+    /// must reject writes when another daemon leads.
     ///
     /// # Errors
-    /// [`Error::Store`](crate::Error::Store) and [`Error::Record`](crate::Error::Record) when what was stored cannot be
-    /// read: nothing was begun.
+    /// [`Error::Store`](crate::Error::Store) and [`Error::Record`](crate::Error::Record) if the
+    /// stored jobs cannot be read: nothing was started.
     pub async fn lead(
         &mut self,
         scheduler: Scheduler,
@@ -80,7 +80,7 @@ impl Runner {
         token: CancellationToken,
     ) -> Result<()> {
         let stored = Stored::load(store, &self.config.prefix).await?;
-        // Everything of this turn ends with it.
+        // All tasks of this term end with this token.
         let token = token.child_token();
         let tracker = TaskTracker::new();
         let (commands_in, commands) = mpsc::channel(COMMANDS);

@@ -1,7 +1,8 @@
-//! Putting the job together, and the handle to it.
+//! Builds the service, and the handle to it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use transom_scheduler::error_chain;
 
 use arc_swap::ArcSwapOption;
 use axum::Router;
@@ -18,24 +19,24 @@ use transom_store::Standing;
 use transom_web::{Access, Certificate, Forwarder, Limits, Listener};
 
 use crate::api::{self, Api, Shared};
-use crate::dependencies::{Cluster, ClusterAdapter, Matcher};
+use crate::dependencies::{AgentDirectory, ClusterAdapter, Matcher};
 use crate::job_index::JobIndex;
 use crate::launch::ActiveJobs;
 use crate::metrics::Metrics;
 use crate::runner::Runner;
 use crate::{Config, Error, Result};
 
-/// Tells who passed a request on.
+/// Names the daemon that forwarded a request.
 pub(crate) const VIA: HeaderName = HeaderName::from_static("x-transom-workflow-via");
-/// What is spoken within TLS (ALPN).
+/// The ALPN protocol.
 const HTTP: &[u8] = b"http/1.1";
-/// Bytes of a body: a workload with everything that belongs to it is some kilobytes.
+/// Maximum bytes of a body; a workload has a few kilobytes.
 const MAX_BODY: usize = 1 << 20;
 
-/// The job, as others see it.
+/// The handle of the service.
 pub type Workflow = ServiceHandle;
 
-/// The job with its port taken: its address is known, nothing is served yet.
+/// The service with its port bound: the address is known, nothing is served yet.
 #[derive(Debug)]
 pub struct Bound {
     config: Config,
@@ -43,11 +44,11 @@ pub struct Bound {
 }
 
 impl Config {
-    /// Takes the port.
+    /// Binds the port.
     ///
     /// # Errors
-    /// [`Error::Exposed`] for a listener that other machines can reach when there are neither credentials nor networks
-    /// to be trusted, [`Error::Web`] when the port cannot be taken.
+    /// [`Error::Exposed`] for an address other than loopback without credentials and trusted
+    /// networks, [`Error::Web`] if the port cannot be bound.
     pub fn bind(self) -> Result<Bound> {
         let wished = SocketAddr::new(self.listener, self.port);
         let anybody = self.credentials.is_none() && self.trusted_networks.is_none();
@@ -61,7 +62,7 @@ impl Config {
         })
     }
 
-    /// Which host names and origins the port answers.
+    /// The host names and origins of the port.
     fn access(&self) -> Access {
         Access::new(
             "workflow",
@@ -71,7 +72,7 @@ impl Config {
         .named(&self.hostname)
     }
 
-    /// Whose requests may queue and look up without credentials.
+    /// Networks that may queue jobs and look them up without credentials.
     fn trusted(&self) -> Arc<[IpNet]> {
         match &self.trusted_networks {
             Some(networks) => networks.clone().into(),
@@ -87,21 +88,21 @@ fn this_machine() -> Vec<IpNet> {
 }
 
 impl Bound {
-    /// Host and port by which other daemons reach this one.
+    /// Host and port under which other daemons reach this one.
     pub fn advertised(&self) -> String {
         format!("{}:{}", self.config.hostname, self.listener.local_addr().port())
     }
 
-    /// Where it listens, with the port that it really has.
+    /// The bound address.
     pub fn addr(&self) -> SocketAddr {
         self.listener.local_addr()
     }
 
-    /// Serves the port until `token` is cancelled. What runs the jobs is the [`Runner`], which somebody has to
-    /// [stand by](Runner::stand_by) or [lead](Runner::lead) with. `standing` tells who leads.
+    /// Serves the port until `token` is cancelled. The caller has to [stand by](Runner::stand_by)
+    /// or [lead](Runner::lead) with the [`Runner`]. `standing` is the leadership.
     ///
     /// # Errors
-    /// [`Error::Web`] when the configured hostname is none, or the certificate cannot be used.
+    /// [`Error::Web`] if the configured hostname or the certificate is invalid.
     pub async fn start(
         self,
         plugins: Plugins,
@@ -123,7 +124,7 @@ impl Bound {
     pub(crate) async fn start_with(
         self,
         matcher: Arc<dyn Matcher>,
-        cluster: Arc<dyn Cluster>,
+        cluster: Arc<dyn AgentDirectory>,
         standing: watch::Receiver<Standing>,
         registry: &mut Registry,
         token: CancellationToken,
@@ -144,8 +145,8 @@ impl Bound {
         };
         if config.credentials.is_none() {
             tracing::info!(
-                "workflow: api_username and api_password are not set, so /v0/dags answers nobody and only trusted \
-                 networks may queue jobs"
+                "workflow: api_username and api_password are not set: /v0/dags rejects every request, and only \
+                 trusted networks may queue jobs"
             );
         }
         let (grace, access) = (config.grace, config.access());
@@ -168,7 +169,10 @@ impl Bound {
         let stop = token.clone();
         tracker.spawn(async move {
             if let Err(error) = transom_web::serve(listener, router, limits, stop, grace).await {
-                tracing::error!(%error, "the workflow port is not served any more");
+                tracing::error!(
+                    error = error_chain(&error),
+                    "HTTP server of the workflow port failed"
+                );
             }
         });
         tracker.close();
@@ -178,12 +182,12 @@ impl Bound {
     }
 }
 
-/// What answers requests, and what runs the jobs.
+/// The router and the runner.
 pub(crate) fn assemble(
     config: Config,
     forwarder: Forwarder,
     matcher: Arc<dyn Matcher>,
-    cluster: Arc<dyn Cluster>,
+    cluster: Arc<dyn AgentDirectory>,
     standing: &watch::Receiver<Standing>,
     registry: &mut Registry,
     stopping: CancellationToken,

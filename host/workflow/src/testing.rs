@@ -1,4 +1,5 @@
-//! Scripted sides for tests: a scheduler that does as the test says, a matcher that knows one rule, a cluster of one agent.
+//! Scripted dependencies for tests: a scheduler, a matcher with one rule, and a cluster of one
+//! agent.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -34,13 +35,13 @@ use transom_scheduler::{
 use transom_store::{Standing, Store};
 use transom_web::Forwarder;
 
-use crate::dependencies::{Cluster, FileChunk, MatchSession, Matcher};
+use crate::dependencies::{AgentDirectory, FileChunk, MatchSession, Matcher};
 use crate::{Config, start};
 
-/// No wait in a test takes longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Maximum wait in a test.
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A scheduler that launches when the test says so.
+/// A scheduler that launches on request of the test.
 #[derive(Debug)]
 pub(crate) struct Scripted {
     inner: Mutex<Inner>,
@@ -75,7 +76,7 @@ impl Scripted {
     }
 
     fn send(&self, event: Event) {
-        // The job may be down.
+        // The service may be stopped.
         let _ = self.events.lock().unwrap().send(event);
     }
 
@@ -90,7 +91,7 @@ impl Scripted {
                 changed.changed().await.unwrap();
             }
         };
-        let waited = tokio::time::timeout(PATIENCE, waiting).await;
+        let waited = tokio::time::timeout(TEST_TIMEOUT, waiting).await;
         waited.unwrap_or_else(|_| panic!("waited for {what}; {self:?}"))
     }
 
@@ -348,7 +349,8 @@ impl MatchSession for Attributes {
     }
 }
 
-/// What a job called `binary` wrote to stdout: characters that pages cut in two, and bytes that are none.
+/// What a job called `binary` wrote to stdout: characters that pages cut in two, and bytes that are
+/// none.
 pub(crate) const BINARY: &[u8] = b"\xc3\xa4\xc3\xb6\xc3\xbc\xe2\x82\xac\xff\x00\xfe\xf0\x9f\x98\x80 end\n";
 
 /// One agent, and what a task wrote there.
@@ -356,7 +358,7 @@ pub(crate) const BINARY: &[u8] = b"\xc3\xa4\xc3\xb6\xc3\xbc\xe2\x82\xac\xff\x00\
 pub(crate) struct OneAgent;
 
 #[async_trait]
-impl Cluster for OneAgent {
+impl AgentDirectory for OneAgent {
     async fn agents(&self) -> transom_cluster::Result<Vec<Agent>> {
         Ok(vec![Agent {
             handle: 0,
@@ -498,7 +500,7 @@ impl Site {
         }
         let peer = SocketAddr::from((peer, 1));
         request.extensions_mut().insert(ConnectInfo(peer));
-        let response = tokio::time::timeout(PATIENCE, self.router.clone().oneshot(request))
+        let response = tokio::time::timeout(TEST_TIMEOUT, self.router.clone().oneshot(request))
             .await
             .expect("an answer in time")
             .unwrap();
@@ -525,7 +527,7 @@ impl Site {
     /// Waits until a job shows a state.
     pub(crate) async fn until(&self, id: &str, state: &str) -> Value {
         let mut since = 0;
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TEST_TIMEOUT;
         loop {
             let seen = self.get(&format!("/v0/task/{id}")).await.json();
             if seen["status"]["state"] == state {

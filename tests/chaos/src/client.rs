@@ -11,8 +11,8 @@ use crate::model::Outcome;
 use crate::site::Site;
 use crate::spec::{Op, Slot, Spec};
 
-/// Longer than the daemon takes before it says that it took too long.
-const PATIENCE: Duration = Duration::from_secs(35);
+/// Longer than the daemon's own timeout.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(35);
 
 /// Sends a write to one of the daemons, whether it leads or not; what it was answered, and that in words.
 pub(crate) async fn write(site: &Site, run: &str, slot: Slot, op: &Op, force: bool) -> (Outcome, String) {
@@ -31,7 +31,7 @@ pub(crate) async fn write(site: &Site, run: &str, slot: Slot, op: &Op, force: bo
         Op::Scale(instances) => with(Method::PUT, &app).json(&json!({"instances": instances})),
         Op::Delete => with(Method::DELETE, &app),
     };
-    match request.timeout(PATIENCE).send().await {
+    match request.timeout(REQUEST_TIMEOUT).send().await {
         Ok(response) => answered(response).await,
         // Never sent.
         Err(error) if error.is_connect() => (Outcome::Refused, "no connection".to_owned()),
@@ -75,6 +75,6 @@ pub(crate) async fn definitions(
 
 /// GET of a JSON document.
 pub(crate) async fn get(site: &Site, url: &str) -> anyhow::Result<Value> {
-    let response = site.http.get(url).timeout(PATIENCE).send().await?;
+    let response = site.http.get(url).timeout(REQUEST_TIMEOUT).send().await?;
     Ok(response.error_for_status()?.json().await?)
 }

@@ -112,7 +112,7 @@ impl Kind {
 }
 
 impl Fault {
-    /// kill -9 of the daemon, and a start at once.
+    /// kill -9 of the daemon, and an immediate restart.
     pub(crate) fn crash() -> Self {
         Self {
             kind: Kind::KillDaemon,

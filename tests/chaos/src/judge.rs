@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_is_held_against_what_is_wanted() {
+    fn judge_compares_running_tasks_with_the_model() {
         let a = Slot(1).app();
         let spec = Spec {
             instances: 2,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn two_processes_of_a_task_are_seen() {
+    fn judge_reports_two_processes_of_a_task() {
         let dir = tempfile::tempdir().unwrap();
         let journals = Journals::new(dir.path());
         let one = process("/a", "t", 1);

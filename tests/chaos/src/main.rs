@@ -90,7 +90,7 @@ fn show(output: Output, report: &Report) -> anyhow::Result<()> {
         Output::Json => serde_json::to_string_pretty(report)? + "\n",
     };
     match std::io::stdout().write_all(text.as_bytes()) {
-        // Whoever read the output has seen enough, as `head` has.
+        // The reader of the output has closed it, for example `head`.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => written.context("cannot write the report"),
     }

@@ -15,7 +15,7 @@ pub(crate) enum Outcome {
     Acknowledged,
     /// 4xx: nothing has changed.
     Refused,
-    /// No answer, or one that says that it may still happen.
+    /// No response, or one that leaves the outcome open.
     Unanswered,
 }
 
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_narrow_and_silence_widens() {
+    fn model_is_narrowed_by_responses_and_widened_by_timeouts() {
         use Outcome::{Acknowledged, Refused, Unanswered};
         let create = || Op::Create(spec(1, 2));
         let change = || Op::Change(spec(2, 3));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_earlier_answers_exclude_is_told() {
+    fn model_reports_states_that_earlier_responses_exclude() {
         let mut model = Model::default();
         model
             .wrote(Slot(1), &Op::Create(spec(1, 2)), Outcome::Acknowledged)

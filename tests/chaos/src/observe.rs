@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_journal_is_read_on_from_line_to_line() {
+    fn journal_is_read_incrementally() {
         let dir = tempfile::tempdir().unwrap();
         let agent = dir.path().join("agents/one");
         fs::create_dir_all(&agent).unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_found_by_its_environment() {
+    fn process_is_found_by_its_environment() {
         use std::os::unix::process::CommandExt;
         let run = format!("test-{}", std::process::id());
         let mut child = std::process::Command::new("sleep")

@@ -30,7 +30,7 @@ pub struct Report {
     pub writes: Writes,
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u32>,
-    /// Times that the daemon ended without being told to, and was started again.
+    /// Times that the daemon ended unexpectedly and was restarted.
     pub unasked_ends: u32,
     /// The longest time in seconds from the end of the faults until everything was as wanted.
     pub slowest_recovery: f64,

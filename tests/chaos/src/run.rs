@@ -363,7 +363,7 @@ impl Chaos<'_> {
         self.breaches.push((invariant, what));
     }
 
-    /// What daemon and master say of it: for people who look for the cause, not for the judgement.
+    /// The views of daemon and master, for diagnosis only: they are not judged.
     async fn record_views(&self) {
         let urls = [
             (

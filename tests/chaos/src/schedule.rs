@@ -253,13 +253,13 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_alone_decides() {
+    fn schedule_depends_only_on_the_seed() {
         assert_eq!(told(7, 200), told(7, 200));
         assert_ne!(told(7, 200), told(8, 200));
     }
 
     #[test]
-    fn every_quiet_moment_wants_enough_tasks_and_not_many_more() {
+    fn schedule_keeps_the_number_of_tasks_in_bounds_when_quiet() {
         for seed in 0..20 {
             let mut schedule = Schedule::new(seed, menu());
             let mut quiet = 0;
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_writes_to_each_app_once_and_disturbs_each_subject_once() {
+    fn step_changes_each_app_and_each_subject_once() {
         let mut schedule = Schedule::new(1, menu());
         for _ in 0..500 {
             let Step::Act(act) = schedule.next() else { continue };

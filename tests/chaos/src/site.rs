@@ -36,7 +36,7 @@ const TASK_PORTS: u16 = 1_500;
 const PORTS: u16 = TASK_PORTS + 6;
 /// Seconds: shorter than a daemon may be frozen, so that a leader wakes up after its time.
 const LEASE: u32 = 2;
-/// The name that the daemon registers with unless it is told otherwise.
+/// The default framework name of the daemon.
 const FRAMEWORK: &str = "marathon";
 /// Seconds: short, so that agents that fail are given up by the cluster and come back after that.
 const AGENT_TIMEOUT: u32 = 4;
@@ -47,7 +47,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// All programs; stopped, with their tasks, when dropped.
 #[derive(Debug)]
 pub(crate) struct Site {
-    // Fields are dropped in this order: first who asks for tasks, then who runs them.
+    // Fields are dropped in this order: the daemons before the cluster.
     daemons: Vec<Daemon>,
     redis: Mutex<Option<Program>>,
     cluster: Option<Program>,
@@ -166,7 +166,7 @@ impl Site {
         &self.daemons[number % self.daemons.len()]
     }
 
-    /// Waits for the daemon that says it leads.
+    /// Waits for a daemon that reports to be the leader.
     pub(crate) async fn leader(&self) -> anyhow::Result<usize> {
         let deadline = Instant::now() + START;
         loop {
@@ -344,7 +344,7 @@ impl Site {
         }
     }
 
-    /// Ends all in order: the daemons, then the cluster with its tasks. The error says who did not end by itself.
+    /// Stops the daemons, then the cluster with its tasks. The error names those that did not stop.
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
         for daemon in &self.daemons {
             stop(daemon).await?;
@@ -416,7 +416,7 @@ async fn master_address(log: &Path, cluster: &mut Program) -> anyhow::Result<Soc
     bail!("the cluster does not say where its master is")
 }
 
-/// The first of a range of ports nobody uses now, below those that the system hands out.
+/// The first of a range of free ports, below the ephemeral ports of the system.
 fn free_ports() -> anyhow::Result<u16> {
     let mut random = rand::rng();
     for _ in 0..200 {

@@ -4,11 +4,11 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-/// The variable by which this run's tasks are told from all other processes.
+/// The variable that identifies the tasks of this run.
 pub(crate) const RUN: &str = "CHAOS_RUN";
-/// The variable that says which app a task belongs to.
+/// The variable with the app of a task.
 pub(crate) const APP: &str = "CHAOS_APP";
-/// The variable that says which content of the definition a task was launched from.
+/// The variable with the content of the definition that a task was launched from.
 pub(crate) const REVISION: &str = "CHAOS_REVISION";
 
 /// One of the apps of the run, by number.
@@ -71,7 +71,7 @@ impl Spec {
         })
     }
 
-    /// Reads it back from a definition that was shown. The error says what does not fit.
+    /// Parses a definition from a response. The error names the mismatch.
     pub(crate) fn read(slot: Slot, run: &str, shown: &Value) -> Result<Self, String> {
         let number = |value: &Value, name: &str| {
             value
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_definition_is_read_back_as_it_was_posted() {
+    fn definition_is_parsed_as_it_was_posted() {
         for (ports, surge) in [(0, true), (2, false)] {
             let spec = Spec {
                 instances: 3,

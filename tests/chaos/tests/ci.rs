@@ -6,7 +6,7 @@ use std::time::Duration;
 use transom_chaos::{Options, Store, run};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_must_hold_holds_for_a_minute_of_chaos() {
+async fn invariants_hold_for_a_minute_of_chaos() {
     let options = Options {
         seed: 20_180_101,
         time: Duration::from_mins(1),

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_of_a_build_are_told_apart_from_those_that_count() {
+    fn build_differences_are_reported_separately() {
         let recorded = json!({"version_info": {"version": "1.11.0", "build_user": ""}, "leader": "m"});
         let live = json!({"version_info": {"version": "1.11.0", "git_sha": "0fcd", "build_user": 5}});
         let found = compared(&recorded, &live);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_starting_task_of_a_group_may_have_its_process_already() {
+    fn starting_task_of_a_group_may_have_a_process() {
         let update = |state: &str, parent: bool, more: Value| {
             let mut container = more;
             container["container_id"] = if parent {

@@ -112,7 +112,7 @@ impl Framework {
         Ok(())
     }
 
-    /// The update that tells this task's state, even when it came before others that were awaited first.
+    /// The update with this task's state, even if it arrived before others that were awaited first.
     pub(crate) async fn update(&mut self, task: &str, state: &str) -> Result<Value, Error> {
         let seen = self
             .events
@@ -153,7 +153,7 @@ impl Framework {
         Ok(())
     }
 
-    /// Asks for offers anew and gives the first that comes.
+    /// Revives offers and returns the first one.
     pub(crate) async fn offer(&mut self) -> Result<Value, Error> {
         self.step_aside().await?;
         self.call(&json!({"type": "REVIVE"})).await?;
@@ -176,7 +176,7 @@ impl Framework {
         self.home.clone_from(&other.home);
     }
 
-    /// True when the master ends the stream, whatever it says before.
+    /// True when the master ends the stream, regardless of earlier events.
     pub(crate) async fn ends(&mut self) -> Result<(), Error> {
         let end = Instant::now() + EVENT;
         while let Some(event) = self
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recorded_requests_are_made_to_fit() {
+    fn recorded_requests_are_adapted_to_the_cluster() {
         let recorded = json!({"accept": {"offer_ids": [{"value": "old"}], "operations": [{"launch": {"task_infos": [
             {"agent_id": {"value": "S9"}, "resources": [{"name": "ports", "ranges": {"range": [{"begin": 31001, "end": 31001}]}}]},
         ]}}]}});

@@ -4,7 +4,7 @@
 //! What is compared: the status line, the headers that matter (Content-Type, Allow, WWW-Authenticate, whether there
 //! is a Mesos-Stream-Id), the keys and kinds of JSON values at every depth, the text of errors with ids left out.
 //! What is not: values, and what depends on the site; [`compare::SITE_KEYS`] and [`compare::OPTIONAL_KEYS`] list it.
-//! Differences in [`compare::BUILD_KEYS`] are told apart from those that count.
+//! Differences in [`compare::BUILD_KEYS`] are reported separately.
 //!
 //! The master needs at least one agent with about two processors, 1 GB and a few hundred ports free, and should be
 //! fresh: other frameworks' tasks, also those of an earlier run, stand in the same documents and are compared too.

@@ -99,7 +99,7 @@ async fn compare_update(
     Ok(())
 }
 
-/// The update of the first stream that told this.
+/// The update of the first stream with this state.
 fn recorded_update(run: &Run, task: &str, state: &str) -> Result<Option<Value>, Error> {
     let events = run.recordings.events(ALPHA)?;
     Ok(events.into_iter().find(|event| {
@@ -122,7 +122,7 @@ async fn groups(run: &mut Run, alpha: &mut Framework) -> Result<(), Error> {
     Ok(())
 }
 
-/// A framework without capabilities beside the first.
+/// A second framework, without capabilities.
 async fn with_two_frameworks(run: &mut Run, beta: &mut Framework) -> Result<(), Error> {
     let offer = beta.offered().await?;
     let recorded = run.recordings.json("1-main/05-offer-legacy.json")?;
@@ -477,7 +477,7 @@ async fn failover(run: &mut Run, mut old: Framework, subscribe: &Value) -> Resul
     Ok(third)
 }
 
-/// A master notices a closed stream when it does; nothing else tells.
+/// Waits until the master has noticed a closed stream.
 async fn wait_until_disconnected(run: &Run, call: &Request) -> Result<(), Error> {
     let end = Instant::now() + Duration::from_secs(10);
     while client::exchange(run.master, call).await?.head.code() == 202 {

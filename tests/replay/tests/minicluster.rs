@@ -39,20 +39,20 @@ async fn replay_against(agents: usize) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_minicluster_answers_as_recorded() {
+async fn minicluster_answers_as_recorded() {
     // The recordings have one agent.
     let failures = replay_against(1).await;
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn so_it_does_with_three_agents() {
+async fn minicluster_with_three_agents_answers_as_recorded() {
     let failures = replay_against(3).await;
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[tokio::test]
-async fn a_master_that_is_not_there_is_an_error() {
+async fn unreachable_master_is_an_error() {
     // A port that was just free.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr: SocketAddr = listener.local_addr().unwrap();

@@ -21,7 +21,7 @@ pub(crate) async fn clean_up(site: &mut Site) -> Vec<String> {
     site.deadline = Instant::now() + TIDY;
     // Where the principal may not tear frameworks down, this is what ends their tasks.
     if tokio::time::timeout(TIDY, site.tidy()).await.is_err() {
-        site.progress.line("the daemon does not delete its apps in time");
+        site.progress.line("deleting the apps timed out");
     }
     // Before its framework is torn down, or it would register another one.
     if let Some(daemon) = site.daemon.take()

@@ -123,7 +123,7 @@ impl Daemon {
             daemon.check_running()?;
             ensure!(
                 Instant::now() < deadline,
-                "the daemon does not listen in time: {}",
+                "the daemon did not listen in time: {}",
                 daemon.last_lines()
             );
             tokio::time::sleep(POLL).await;

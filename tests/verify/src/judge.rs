@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn launches_that_nobody_asked_for_are_reported() {
+    fn unrequested_launches_are_reported() {
         let fine = [task("a", "TASK_RUNNING", &[]), task("b", "TASK_KILLED", &[])];
         assert_eq!(launched(2, &fine), Ok(()));
         let error = launched(1, &fine).unwrap_err();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_of_an_app_are_told_from_those_of_one_with_a_longer_name() {
+    fn tasks_of_an_app_with_a_longer_name_are_not_counted() {
         let tasks = [
             task("kill.x", "", &[]),
             task("kill-moving.x", "", &[]),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn line_of_an_output_is_told_from_the_command_that_prints_it() {
+    fn output_line_is_distinguished_from_its_command() {
         assert_eq!(lines("sh -c 'echo began x'\nbegan x\n", "began x"), 1);
     }
 }

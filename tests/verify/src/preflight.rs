@@ -1,4 +1,4 @@
-//! What has to be so before a run can begin. Every error says what is wrong and what to do.
+//! Preconditions of a run. Every error names the problem and the remedy.
 
 use anyhow::{Context, bail, ensure};
 use reqwest::StatusCode;
@@ -34,7 +34,7 @@ pub(crate) fn this_machine(stories: &[Name]) -> anyhow::Result<()> {
 pub(crate) async fn cluster(master: &Master, options: &Options) -> anyhow::Result<String> {
     let given = &options.master;
     let version = master.version().await.with_context(|| {
-        format!("--master {given} does not answer as a master does: expected host and port of a Mesos master, which listens on port 5050 by default")
+        format!("--master {given} does not answer like a Mesos master: expected host and port of a Mesos master, which listens on port 5050 by default")
     })?;
     ensure!(
         is_supported(&version),
@@ -62,11 +62,11 @@ fn is_supported(version: &str) -> bool {
     }
 }
 
-/// What an error status of the master means for who started the run.
+/// The message for an error status of the master.
 fn refused(error: Error, options: &Options) -> anyhow::Error {
     let hint = match (error.status(), &options.credentials) {
         (Some(StatusCode::UNAUTHORIZED), None) => {
-            "the master asks for credentials: give --user and --password".to_owned()
+            "the master requires credentials: set --user and --password".to_owned()
         }
         (Some(StatusCode::UNAUTHORIZED), Some((user, _))) => {
             format!("the master does not accept the credentials of user {user}")
@@ -80,7 +80,7 @@ fn refused(error: Error, options: &Options) -> anyhow::Error {
             "no master leads, or the leader has not recovered yet: try again when /redirect of a master names the leader"
                 .to_owned()
         }
-        _ => "the master cannot be asked".to_owned(),
+        _ => "the request to the master failed".to_owned(),
     };
     anyhow::Error::from(error).context(hint)
 }

@@ -22,7 +22,7 @@ use crate::stories::{self, Name};
 /// How long the daemon may take to start and register.
 const START: Duration = Duration::from_mins(2);
 /// A story's waits end with its limit; this is for what it does between them.
-const GRACE: Duration = Duration::from_secs(45);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Verifies the daemon against a master. A story that does not hold is in the report; an error means that the run could not
 /// begin.
@@ -108,8 +108,8 @@ async fn tell(site: &mut Site, name: Name) -> Verdict {
             record(site, name).await
         }
     };
-    site.deadline = Instant::now() + GRACE;
-    if tokio::time::timeout(GRACE, site.tidy()).await.is_err() {
+    site.deadline = Instant::now() + CLEANUP_TIMEOUT;
+    if tokio::time::timeout(CLEANUP_TIMEOUT, site.tidy()).await.is_err() {
         site.progress(name.as_str(), "what it left could not be removed in time");
     }
     Verdict {
@@ -127,7 +127,7 @@ async fn tell(site: &mut Site, name: Name) -> Verdict {
 }
 
 async fn with_limit(site: &mut Site, name: Name) -> anyhow::Result<()> {
-    let limit = site.options.limit + GRACE;
+    let limit = site.options.limit + CLEANUP_TIMEOUT;
     match tokio::time::timeout(limit, stories::run(site, name)).await {
         Ok(result) => result,
         Err(_) => Err(anyhow!("it did not end within {} s", limit.as_secs())),

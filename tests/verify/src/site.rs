@@ -290,7 +290,7 @@ impl Site {
         }
     }
 
-    /// Why an app has too few tasks, as far as the daemon says.
+    /// Why an app has too few tasks, according to the daemon.
     async fn why_none(&self, app: &str) -> String {
         let Ok(url) = self.apps("/v2/queue") else {
             return String::new();

@@ -311,7 +311,7 @@ fn master_that_cannot_be_used_is_refused_with_the_reason() {
     let start = |answers| master_with(answers).to_string();
 
     let other = start(vec![]);
-    refused(&other, &[], "does not answer as a master does");
+    refused(&other, &[], "does not answer like a Mesos master");
     refused(
         &start(vec![version("1.5.2")]),
         &[],

@@ -1,9 +1,8 @@
 """Airflow's tasks as containers on the cluster (Airflow 3.0 and later).
 
-The daemon keeps the queue, finds places and remembers states. This class hands workloads over and passes
-on what becomes of them. A task is known to the daemon by the id of its try, so a new scheduler finds it.
-Within a try Airflow may hand a task over several times (it was deferred, or revoked while it waited): each
-of these hand-overs has a request key of its own, so that none is taken for another.
+The daemon queues, places and tracks jobs. This class queues workloads there and reports their states to
+Airflow. The id of a job is the id of the task's try, so a new scheduler finds it. Within a try Airflow may
+queue a task several times (it was deferred, or revoked while pending): each time has its own request key.
 """
 
 from __future__ import annotations
@@ -24,32 +23,32 @@ from airflow.configuration import conf
 from airflow.executors.base_executor import BaseExecutor
 from airflow.utils.state import TaskInstanceState
 
-from .daemon import AWAY, FINISHED, LIVE, Daemon, detail, status_of
+from .daemon import FINISHED, LIVE, UNREACHABLE, Daemon, detail, status_of
 
 if TYPE_CHECKING:
     from airflow.executors import workloads
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.taskinstancekey import TaskInstanceKey
 
-#: Seconds that an ending scheduler waits for its tasks.
-FAREWELL = 30.0
-#: Seconds between two looks at what waiting tasks wait for, and after which any reason is worth a note:
-#: a condition that no agent satisfies is worth one at once.
-WHY_EVERY = 10.0
-WHY_AFTER = 60.0
-#: Waiting jobs that are asked about at once.
-MOST_WAITING = 10_000
-#: Of a token's life, the part in which the container has to start; in seconds, at most.
-TO_START, MOST_TO_START = 0.2, 120.0
-#: Answers after which a workload is handed over again: the daemon is full, or has no leader or store now.
-TRY_LATER = (429, 502, 503, 504)
-#: Settings of a task's process that are no secrets.
-PASSED_ON = (
+#: Seconds that a stopping scheduler waits for its tasks.
+SHUTDOWN_TIMEOUT = 30.0
+#: Seconds between two requests for the reasons of pending tasks, and after which any reason is reported:
+#: an unsatisfied constraint is reported immediately.
+REASON_INTERVAL = 10.0
+REASON_DELAY = 60.0
+#: Maximum pending jobs per request.
+MAX_PENDING = 10_000
+#: The part of a token's lifetime reserved for the start of the container, and its maximum in seconds.
+START_SHARE, MAX_START_SECONDS = 0.2, 120.0
+#: Status codes after which a workload is queued again: the queue is full, or leader or store is missing.
+RETRY_STATUS = (429, 502, 503, 504)
+#: Settings, none of them secret, that are passed to a task's process.
+PASSED_SETTINGS = (
     ("core", "execution_api_server_url"),
     ("logging", "logging_level"),
     ("logging", "log_filename_template"),
 )
-#: What `executor_config` may have: fields of a job, and the two notes that autoscalers read.
+#: The valid keys of `executor_config`: fields of a job, and the two that autoscalers read.
 CONFIG_KEYS = (
     "architecture",
     "attributes",
@@ -77,32 +76,32 @@ CONFIG_KEYS = (
 
 
 def job_id(ti: Any) -> str:
-    """What the daemon calls a try of a task."""
+    """The job id of a try of a task."""
     return f"airflow.{ti.id}"
 
 
 def check_config(config: Any) -> dict[str, Any]:
-    """A task's `executor_config`; a `ValueError` names every key that is unknown, and the nearest one."""
+    """A task's `executor_config`; a `ValueError` names every unknown key, and the most similar valid one."""
     if config is None:
         return {}
     if not isinstance(config, dict):
-        raise ValueError(f"executor_config is of the type {type(config).__name__}; expected a dict")
+        raise ValueError(f"executor_config is a {type(config).__name__}; expected a dict")
     problems = []
     for key in config:
         if key not in CONFIG_KEYS:
             [nearest] = difflib.get_close_matches(str(key), CONFIG_KEYS, 1, 0.0)
-            problems.append(f"executor_config has no key {key!r}; the nearest one is {nearest!r}")
+            problems.append(f"executor_config has no key {key!r}; did you mean {nearest!r}?")
     if not isinstance(config.get("environment") or {}, dict):
-        problems.append("executor_config['environment'] is no dict of names and texts")
+        problems.append("executor_config['environment'] is not a dict of strings")
     if problems:
         raise ValueError("; ".join(problems))
     return dict(config)
 
 
 def pending_limit(token: str) -> float:
-    """Seconds that a job with this workload token may wait for a place.
+    """Maximum seconds that a job with this workload token may be pending.
 
-    The token has to be good when the container has started. It says when it ends: with Airflow 3.3
+    The token has to be valid when the container has started. It contains its expiry: with Airflow 3.3
     `[scheduler] task_queued_timeout` after the task was queued.
     """
     life = left = conf.getfloat("scheduler", "task_queued_timeout", fallback=600.0)
@@ -112,58 +111,58 @@ def pending_limit(token: str) -> float:
         left = float(claims["exp"]) - time.time()
         life = float(claims["exp"]) - float(claims.get("iat", time.time()))
     except (LookupError, ValueError, TypeError):
-        pass  # Not a token that says when it ends.
-    return float(left - min(life * TO_START, MOST_TO_START))
+        pass  # A token without an expiry.
+    return float(left - min(life * START_SHARE, MAX_START_SECONDS))
 
 
 @dataclass
 class _Job:
-    """A job that was handed over and has not ended."""
+    """A queued job that has not ended."""
 
     key: TaskInstanceKey
-    #: What Airflow keeps as the try's `external_executor_id`.
+    #: Stored by Airflow as the try's `external_executor_id`.
     info: str
     #: The task's log file, below the folder of logs.
     log_path: str | None = None
-    #: It has a place.
-    placed: bool = False
-    #: The reason that was noted last, without its counts, and its message.
+    #: It was launched.
+    launched: bool = False
+    #: The last reported reason without its counts, and its message.
     reason: Any = None
-    why: str | None = None
+    reason_message: str | None = None
 
 
 class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
-    """Runs each workload in a container of its own."""
+    """Runs each workload in its own container."""
 
     is_local = False
     is_production = True
     serve_logs = False
-    #: Airflow stores an id of each hand-over before it happens; it is the request key.
+    #: Airflow stores an id before it queues a workload; it is the request key.
     pre_assigns_external_executor_id: ClassVar[bool] = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Airflow's API server makes one only to read logs, and never starts it."""
+        """Airflow's API server creates an executor only to read logs, and never starts it."""
         super().__init__(*args, **kwargs)
         self._cursor: int | None = None
         self._jobs: dict[str, _Job] = {}
-        # Adopted while the daemon was away: id to the request key, where Airflow has it.
-        self._unsure: dict[str, str | None] = {}
+        # Adopted while the daemon was unreachable: id to the request key, if Airflow has it.
+        self._unconfirmed: dict[str, str | None] = {}
         self._blocked: set[TaskInstanceKey] = set()
-        self._away = False
-        self._ask_why_at = 0.0
-        # Events that Airflow has not stored yet: it drops its own references to them before it does.
+        self._unreachable = False
+        self._next_reasons_at = 0.0
+        # Events that Airflow has not stored yet; it drops its own references before it does.
         self._unsaved: list[Any] = []
 
     def start(self) -> None:
-        """Nothing is asked of the daemon yet: it may still be on its way."""
+        """Sends no request: the daemon may still be starting."""
 
     @cached_property
     def daemon(self) -> Daemon:
-        """The scheduler's own client."""
+        """The client of the scheduler process."""
         return Daemon()
 
-    def _place(self) -> int:
-        """Where to go on among the daemon's events. Known before any task is, so that no state is missed."""
+    def _position(self) -> int:
+        """The position in the event feed, read before any task is queued so that no state is missed."""
         if self._cursor is None:
             self._cursor = int(self.daemon.events("last")["next"])
         return self._cursor
@@ -175,21 +174,21 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             try:
                 body = self.body(workload)
                 if body["max_wait"] <= 0:
-                    self._block(key, f"{task_id} is too late for its token; Airflow queues it again")
+                    self._block(key, f"{task_id} has a token that expires too soon; Airflow queues it again")
                     continue
-                self._place()
+                self._position()
                 if not self.daemon.queue(body):
-                    self._block(key, f"{task_id} waits for the end of an earlier run of the same try")
+                    self._block(key, f"{task_id} waits until an earlier run of the same try has ended")
                     continue
-            except AWAY as error:
-                # It stays queued here, and is handed over again.
-                self._say_away(error)
+            except UNREACHABLE as error:
+                # It stays queued here and is sent again.
+                self._warn_unreachable(error)
                 return
             except requests.HTTPError as error:
-                if status_of(error) in TRY_LATER:
-                    self._say_away(error)
+                if status_of(error) in RETRY_STATUS:
+                    self._warn_unreachable(error)
                     return
-                self._refuse(workload, f"the daemon refused the task ({error}): {detail(error)}")
+                self._refuse(workload, f"the daemon rejected the task ({error}): {detail(error)}")
                 continue
             except (requests.RequestException, ValueError, TypeError) as error:
                 self._refuse(workload, str(error))
@@ -199,28 +198,28 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             self.running.add(key)
             info = getattr(workload.ti, "external_executor_id", None) or task_id
             self._jobs[task_id] = _Job(key, info, getattr(workload, "log_path", None))
-            # It counts as one of those that run: its place is the daemon's to find.
+            # It counts as running: the daemon places it.
             self.change_state(key, TaskInstanceState.QUEUED, info, remove_running=False)
 
     def _block(self, key: TaskInstanceKey, message: str) -> None:
-        """Leaves a workload queued here."""
+        """Keeps a workload queued here."""
         if key not in self._blocked:
             self._blocked.add(key)
             self.log.warning("%s", message)
 
     def _refuse(self, workload: Any, message: str) -> None:
-        """Fails a task that cannot be handed over."""
+        """Fails a task that cannot be queued."""
         key = workload.ti.key
         self.queued_tasks.pop(key, None)
         self._blocked.discard(key)
-        self._note(key, getattr(workload, "log_path", None), "not handed over", message, "error")
+        self._note(key, getattr(workload, "log_path", None), "not queued", message, "error")
         self.fail(key, info=message)
 
     def body(self, workload: Any) -> dict[str, Any]:
-        """What the daemon is asked to run: the workload as one argument, and no secret of this process."""
+        """The job of a workload, with the workload as one argument and no secret of this process."""
         ti = workload.ti
         environment = {}
-        for section, name in PASSED_ON:
+        for section, name in PASSED_SETTINGS:
             value = conf.get(section, name, fallback=None)
             if value:
                 environment[f"AIRFLOW__{section.upper()}__{name.upper()}"] = value
@@ -233,7 +232,7 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         body = {
             "airflow_task_id": job_id(ti),
             "unique": True,
-            # The same whenever this workload is handed over, and no other one's.
+            # Unique per workload, and the same whenever it is sent.
             "request_key": getattr(ti, "external_executor_id", None)
             or hashlib.sha256(as_json.encode()).hexdigest(),
             "airflow_key": {
@@ -262,64 +261,64 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
         return body
 
     def sync(self) -> None:
-        """Passes on what has changed."""
+        """Reports changed states to Airflow."""
         self._unsaved = list(self._task_event_logs)
         try:
-            self._look_up_unsure()
+            self._check_unconfirmed()
             while True:
-                page = self.daemon.events(self._place())
+                page = self.daemon.events(self._position())
                 for event in page["events"]:
-                    self._told(event["task_id"], event["state"], event.get("message", ""))
+                    self._on_state(event["task_id"], event["state"], event.get("message", ""))
                 self._cursor = page["next"]
                 if not page["events"]:
                     break
-            self._note_reasons()
+            self._report_reasons()
         except (requests.RequestException, ValueError, LookupError) as error:
-            self._say_away(error)
+            self._warn_unreachable(error)
         else:
-            self._away = False
+            self._unreachable = False
 
-    def _told(self, task_id: str, state: str, message: str) -> None:
+    def _on_state(self, task_id: str, state: str, message: str) -> None:
         job = self._jobs.get(task_id)
         if job is None:
             return
         if state in LIVE:
-            job.placed |= state != "TASK_STAGING"
+            job.launched |= state != "TASK_STAGING"
             if state == "TASK_RUNNING":
                 self.running_state(job.key, job.info)
             return
         del self._jobs[task_id]
-        self._unsure.pop(task_id, None)
+        self._unconfirmed.pop(task_id, None)
         info = f"{state} {message}".strip()
         if state == FINISHED:
             self.success(job.key, info=info)
         else:
-            if job.placed:
+            if job.launched:
                 info += f". Output of its container: {self.daemon.log_url(task_id)}"
-            elif job.why:
-                info += f". It waited: {job.why}"
+            elif job.reason_message:
+                info += f". Pending reason: {job.reason_message}"
             self.fail(job.key, info=info)
 
-    def _note_reasons(self) -> None:
-        """Notes why tasks wait, once for each reason."""
-        waiting = {task_id: job for task_id, job in self._jobs.items() if not job.placed}
+    def _report_reasons(self) -> None:
+        """Reports why tasks are pending, once for each reason."""
+        pending = {task_id: job for task_id, job in self._jobs.items() if not job.launched}
         now = time.monotonic()
-        if not waiting or now < self._ask_why_at:
+        if not pending or now < self._next_reasons_at:
             return
-        self._ask_why_at = now + WHY_EVERY
-        for entry in self.daemon.waiting(MOST_WAITING):
-            job = waiting.get(entry["task_id"])
+        self._next_reasons_at = now + REASON_INTERVAL
+        for entry in self.daemon.pending(MAX_PENDING):
+            job = pending.get(entry["task_id"])
             if job is None:
                 continue
             why = entry["reason"]
-            # The message has counts in it, which change all the time.
+            # The message contains counts that change all the time.
             reason = (why["code"], tuple(why["unsatisfied_constraints"]))
-            if reason != job.reason and (why["unsatisfied_constraints"] or entry["waited"] >= WHY_AFTER):
-                job.reason, job.why = reason, why["message"]
-                self._note(job.key, job.log_path, "waiting for a place", why["message"], "warning")
+            if reason != job.reason and (why["unsatisfied_constraints"] or entry["waited"] >= REASON_DELAY):
+                job.reason, job.reason_message = reason, why["message"]
+                self._note(job.key, job.log_path, "pending", why["message"], "warning")
 
     def _note(self, key: TaskInstanceKey, log_path: str | None, event: str, message: str, level: str) -> None:
-        """Writes into the task's events and, where this scheduler shares the folder of logs, its log."""
+        """Adds to the task's events and, if this scheduler shares the log folder, to its log."""
         self.log.warning("%s: %s: %s", key, event, message)
         self.log_task_event(event=event, extra=message, ti_key=key)
         self._unsaved.extend(self._task_event_logs)
@@ -332,61 +331,61 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             "logger": __name__,
         }
         try:
-            # Here, as Airflow 2 imports this module for a list of executors and has no such function.
+            # Imported here: Airflow 2 imports this module to list executors and has no such function.
             from airflow.sdk.log import init_log_file  # noqa: PLC0415
 
-            # Beside the file of the task's own process: Airflow shows all that begin with its name.
+            # Next to the file of the task's process: Airflow shows all files that begin with its name.
             with init_log_file(f"{log_path}.cluster.log").open("a", encoding="utf-8") as log:
                 log.write(json.dumps(line) + "\n")
         except OSError as error:
-            self.log.debug("The log of %s cannot be written here: %s", key, error)
+            self.log.debug("Writing the log of %s failed: %s", key, error)
 
     def try_adopt_task_instances(self, tis: Sequence[TaskInstance]) -> Sequence[TaskInstance]:
-        """Takes up the tasks that the daemon knows; returns the others, which are to be run again."""
-        strangers = []
+        """Adopts the tasks that the daemon has; returns the others, which Airflow runs again."""
+        not_adopted = []
         for ti in tis:
             task_id = job_id(ti)
             external = getattr(ti, "external_executor_id", None)
-            # Before Airflow 3.3 it is the job's id, as this executor said.
+            # Before Airflow 3.3 it is the job id that this executor reported.
             request_key = None if external == task_id else external
             self._jobs[task_id] = _Job(ti.key, external or task_id)
             self.running.add(ti.key)
             try:
-                self._place()
+                self._position()
                 status = self.daemon.task(task_id)
             except (requests.RequestException, ValueError) as error:
-                # A task that may well run is not run a second time: it is looked up when the daemon is back.
-                self._say_away(error)
-                self._unsure[task_id] = request_key
+                # It may be running, so it must not run again: it is looked up when the daemon is back.
+                self._warn_unreachable(error)
+                self._unconfirmed[task_id] = request_key
                 continue
             if _is_of(status, request_key):
-                self._told_status(task_id, status)
+                self._on_status(task_id, status)
             else:
                 del self._jobs[task_id]
                 self.running.discard(ti.key)
-                strangers.append(ti)
-        return strangers
+                not_adopted.append(ti)
+        return not_adopted
 
-    def _told_status(self, task_id: str, status: Any) -> None:
-        """What a look-up says, as if it were an event."""
-        told = status["status"]
-        self._told(task_id, told["state"], told.get("message", ""))
+    def _on_status(self, task_id: str, status: Any) -> None:
+        """Handles the status of a look-up like an event."""
+        current = status["status"]
+        self._on_state(task_id, current["state"], current.get("message", ""))
 
-    def _look_up_unsure(self) -> None:
-        for task_id, request_key in list(self._unsure.items()):
-            self._place()
+    def _check_unconfirmed(self) -> None:
+        for task_id, request_key in list(self._unconfirmed.items()):
+            self._position()
             status = self.daemon.task(task_id)
             if _is_of(status, request_key):
-                self._told_status(task_id, status)
+                self._on_status(task_id, status)
             else:
-                self._told(task_id, "TASK_LOST", "the daemon does not know this task")
-            self._unsure.pop(task_id, None)
+                self._on_state(task_id, "TASK_LOST", "the daemon has no such task")
+            self._unconfirmed.pop(task_id, None)
 
     def revoke_task(self, *, ti: TaskInstance) -> None:
-        """Ends a task that has been queued for too long, and forgets it."""
+        """Kills a task that has been queued for too long, and drops it."""
         task_id = job_id(ti)
         self._jobs.pop(task_id, None)
-        self._unsure.pop(task_id, None)
+        self._unconfirmed.pop(task_id, None)
         self._blocked.discard(ti.key)
         self.queued_tasks.pop(ti.key, None)
         self.running.discard(ti.key)
@@ -394,41 +393,41 @@ class ClusterExecutor(BaseExecutor):  # type: ignore[misc]
             self.daemon.kill(task_id)
         except requests.RequestException as error:
             if status_of(error) != requests.codes.not_found:
-                self.log.warning("%s was revoked and may not have been killed: %s", task_id, error)
+                self.log.warning("%s was revoked, but killing it failed: %s", task_id, error)
 
     def get_task_log(self, ti: TaskInstance, try_number: int) -> tuple[list[str], list[str]]:
-        """What the container wrote. Asked by the API server, from several threads."""
+        """The output of the container. The API server calls this from several threads."""
         task_id = job_id(ti)
         daemon = Daemon()
         try:
             return [f"Container of {task_id}: {daemon.log_url(task_id)}"], [daemon.log(task_id)]
         except requests.RequestException as error:
-            told = detail(error)
-            return [f"The log of {task_id} cannot be read: {error}" + (f" ({told})" if told else "")], []
+            text = detail(error)
+            return [f"Reading the log of {task_id} failed: {error}" + (f" ({text})" if text else "")], []
 
     def end(self) -> None:
-        """Waits a while for what runs. It goes on without a scheduler, and the next one adopts it."""
-        deadline = time.monotonic() + FAREWELL
+        """Waits for running tasks, up to a timeout. The next scheduler adopts those that are left."""
+        deadline = time.monotonic() + SHUTDOWN_TIMEOUT
         while self._jobs and time.monotonic() < deadline:
             self.sync()
             time.sleep(1.0)
 
     def terminate(self) -> None:
-        """Tasks live in the cluster, and the next scheduler adopts them."""
+        """Leaves tasks running in the cluster; the next scheduler adopts them."""
 
-    def _say_away(self, error: Exception) -> None:
-        if not self._away:
-            self.log.warning("The daemon at %s cannot be reached; trying again: %s", self.daemon.url, error)
-        self._away = True
+    def _warn_unreachable(self, error: Exception) -> None:
+        if not self._unreachable:
+            self.log.warning("Daemon %s unreachable; retrying: %s", self.daemon.url, error)
+        self._unreachable = True
 
     def debug_dump(self) -> None:
-        """What is known of tasks, for the scheduler's log."""
+        """Logs the known tasks."""
         super().debug_dump()
         self.log.info("tasks in the cluster: %s", sorted(self._jobs))
 
 
 def _is_of(status: dict[str, Any] | None, request_key: str | None) -> bool:
-    """Whether this is the run that was queued with the key; one of the two may not be known."""
+    """Whether this run was queued with the key; one of the two may be unknown."""
     if status is None:
         return False
     queued_with = status.get("request_key")

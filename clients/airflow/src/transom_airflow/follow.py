@@ -1,4 +1,4 @@
-"""A queued task, followed to its end."""
+"""Follows a queued job to its end."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import requests
 
-from .daemon import AWAY, FINISHED, LIVE, Daemon
+from .daemon import FINISHED, LIVE, UNREACHABLE, Daemon
 from .output import Output
 
-#: Seconds between two questions why a job waits.
-WHY_EVERY = 10.0
+#: Seconds between two requests for the reason of a pending job.
+REASON_INTERVAL = 10.0
 
 
 class Limits:
-    """When a task has to have begun and ended. Plain values, so that a trigger can take them along."""
+    """The timeouts of a task. Plain values, so that a trigger can be serialized with them."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Limits:
         )
 
     def passed(self, state: str | None) -> bool:
-        """Whether a task that is in this state now has overrun a limit."""
+        """Whether a task that is now in this state has exceeded a timeout."""
         now = time.time()
         if state == "TASK_RUNNING" and self.since is None:
             self.since = now
@@ -46,8 +46,8 @@ class Limits:
             return True
         return self.since is None and self.waiting is not None and now - self.begun >= self.waiting
 
-    def over_at_once(self) -> bool:
-        """Whether there is no time to look at all."""
+    def over_immediately(self) -> bool:
+        """Whether the timeout is zero."""
         return self.startup is not None and self.startup <= 0 and self.running is None
 
     def values(self) -> list[float | None]:
@@ -56,10 +56,10 @@ class Limits:
 
 
 class Follow:
-    """A task on its way to its end, one look at a time.
+    """Polls a job until it ends.
 
-    `log` gets every new state, the reason for which the task waits, and, with `output`, what the
-    container writes.
+    `log` gets every new state, the reason while the job is pending, and, with `output`, the output of the
+    container.
     """
 
     def __init__(
@@ -73,19 +73,19 @@ class Follow:
         self.daemon, self.task_id, self.limits, self.output = daemon, task_id, limits, output
         self.log = log or getLogger(__name__)
         self._state: str | None = None
-        self._why: Any = None
-        self._ask_why_at = time.monotonic() + WHY_EVERY
+        self._reason: Any = None
+        self._next_reason_at = time.monotonic() + REASON_INTERVAL
 
-    def look(self) -> dict[str, Any] | None:
-        """`None` while it goes on, else what became of it: `task_id`, `status`, `error`, `kill`, `read`."""
-        if self.limits.over_at_once():
+    def poll(self) -> dict[str, Any] | None:
+        """`None` while the job is active, else its outcome: `task_id`, `status`, `error`, `kill`, `read`."""
+        if self.limits.over_immediately():
             return self._outcome(error=f"Timed out waiting for Mesos task {self.task_id}", kill=True)
-        state, away = None, None
+        state, unreachable = None, None
         try:
             status = self.daemon.task(self.task_id) or {}
             state = status.get("status", {}).get("state")
-        except AWAY as error:
-            away = error  # It keeps polling until its limit.
+        except UNREACHABLE as error:
+            unreachable = error  # It keeps polling until its timeout.
             self._state = None
         except (requests.RequestException, ValueError, AttributeError) as error:
             return self._outcome(error=f"Unable to read Mesos task {self.task_id}: {error}")
@@ -96,37 +96,37 @@ class Follow:
             if state is not None and state not in LIVE:
                 return self._outcome(error=self._failure(state, status["status"]))
         if self.limits.passed(state):
-            why = self.daemon.why(self.task_id) if state == "TASK_STAGING" else None
-            because = f" (it waits: {why['message']})" if why else ""
-            if away is not None:
-                because = f" (the daemon at {self.daemon.url} cannot be reached: {away})"
+            why = self.daemon.pending_reason(self.task_id) if state == "TASK_STAGING" else None
+            because = f" (pending: {why['message']})" if why else ""
+            if unreachable is not None:
+                because = f" (daemon {self.daemon.url} unreachable: {unreachable})"
             return self._outcome(error=f"Timed out waiting for Mesos task {self.task_id}{because}", kill=True)
         return None
 
     def _note(self, state: str | None, status: dict[str, Any]) -> None:
-        """Writes down what is new."""
+        """Logs what is new."""
         if state is not None and state != self._state:
             agent = (status["status"].get("agent_id") or {}).get("value")
             self.log.info("%s is in %s%s", self.task_id, state, f" on agent {agent}" if agent else "")
         self._state = state
-        if state == "TASK_STAGING" and time.monotonic() >= self._ask_why_at:
-            self._ask_why_at = time.monotonic() + WHY_EVERY
-            why = self.daemon.why(self.task_id)
-            # Its message counts agents and changes all the time.
+        if state == "TASK_STAGING" and time.monotonic() >= self._next_reason_at:
+            self._next_reason_at = time.monotonic() + REASON_INTERVAL
+            why = self.daemon.pending_reason(self.task_id)
+            # Its message contains counts that change all the time.
             kind = why and (why.get("code"), why.get("unsatisfied_constraints"))
-            if why and kind != self._why:
-                self._why = kind
-                self.log.warning("%s waits: %s", self.task_id, why["message"])
+            if why and kind != self._reason:
+                self._reason = kind
+                self.log.warning("%s is pending: %s", self.task_id, why["message"])
         elif state == "TASK_RUNNING" and self.output is not None:
             self.output.copy()
 
     def _failure(self, state: str, status: dict[str, Any]) -> str:
-        """What failed, how it ended and where to look, in a sentence."""
-        said = status.get("message") or status.get("reason") or "the cluster gave no reason"
+        """The failed task, its state, the reason, the agent and its log in one sentence."""
+        reason = status.get("message") or status.get("reason") or "the cluster gave no reason"
         agent = (status.get("agent_id") or {}).get("value")
         place = f" on agent {agent}" if agent else ""
         log = f". Its output: {self.daemon.log_url(self.task_id)}" if agent else ""
-        return f"Mesos task {self.task_id} finished in state {state}: {said}{place}{log}"
+        return f"Mesos task {self.task_id} finished in state {state}: {reason}{place}{log}"
 
     def _outcome(self, status: Any = None, error: str | None = None, kill: bool = False) -> dict[str, Any]:
         if self.output is not None and self._state not in (None, "TASK_STAGING"):

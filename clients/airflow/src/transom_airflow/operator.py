@@ -1,4 +1,4 @@
-"""One container as a task of a DAG (Airflow 2.10 and later)."""
+"""An operator that runs one container as a task of a DAG (Airflow 2.10 and later)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import requests
 
-from .daemon import AWAY, Daemon, detail
+from .daemon import UNREACHABLE, Daemon, detail
 from .follow import Follow, Limits
 from .output import Output
 
@@ -25,22 +25,22 @@ except ImportError:  # Airflow 2
 
     KEPT = XCom
 
-#: Where Airflow 2 keeps a try's link for its web server.
+#: The XCom key under which Airflow 2 stores a try's link for its web server.
 LINK = "cluster_log"
-#: Seconds by which the daemon's limits for a job are longer than this operator's own: they end the job
-#: if the operator is gone by then.
+#: Seconds by which the daemon's timeouts for a job exceed those of this operator: they end the job if the
+#: operator is gone by then.
 MARGIN = 30.0
 
 
 class LogLink(BaseOperatorLink):  # type: ignore[misc]
-    """Leads to what the container wrote."""
+    """Link to the output of the container."""
 
     name = "Container log"
-    #: Where Airflow 3 keeps a try's link for its API server.
+    #: The XCom key under which Airflow 3 stores a try's link for its API server.
     xcom_key = "_link_LogLink"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """The address, once the task was queued."""
+        """The address, once the task is queued."""
         url = getattr(operator, "log_url", None)
         if url is None and KEPT is not None:
             url = KEPT.get_value(ti_key=ti_key, key=LINK)
@@ -51,23 +51,23 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
     """Runs one container on the cluster and waits for its end.
 
     :param image: the container's image
-    :param command: one text for a shell, or a list of arguments that reach the container as they are
-    :param cpus: how many
-    :param mem_limit: as ``512m`` or ``2g``, or megabytes; ``memlimit`` is the same
+    :param command: one string for a shell, or a list of arguments that reach the container unchanged
+    :param cpus: number of CPUs
+    :param mem_limit: ``512m``, ``2g`` or a number of megabytes; alias ``memlimit``
     :param disk: megabytes
-    :param environment: variables of the container
-    :param attributes: conditions on agents, as ``gpu:true``
-    :param force_pull: pull the image again
+    :param environment: environment variables of the container
+    :param attributes: constraints on agents, for example ``gpu:true``
+    :param force_pull: pull the image even if the agent has it
     :param network_mode: ``host``, ``bridge``, ``none`` or a network's name
-    :param user: who to be within the container
-    :param volumes: as ``/data:/mnt/data:ro``
-    :param scheduler_url: the daemon's address; ``airflow_scheduler_url`` is the same
-    :param poll_interval: seconds between two looks
-    :param startup_timeout: seconds until the task has to have ended; with ``running_timeout``, to have begun
-    :param waiting_timeout: seconds until it has to have begun
-    :param running_timeout: seconds that it may run
+    :param user: user inside the container
+    :param volumes: for example ``/data:/mnt/data:ro``
+    :param scheduler_url: the daemon's address; alias ``airflow_scheduler_url``
+    :param poll_interval: seconds between status requests
+    :param startup_timeout: maximum seconds until the end; with ``running_timeout``, until the start
+    :param waiting_timeout: maximum seconds until the start
+    :param running_timeout: maximum seconds running
     :param deferrable: wait in the triggerer instead of in a worker
-    :param container_logs: copy what the container writes into the task's log
+    :param container_logs: copy the container's output into the task's log
     """
 
     template_fields: Sequence[str] = (
@@ -157,13 +157,13 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
         output = Output(daemon, task_id, self.log.info) if self.container_logs else None
         follow = Follow(daemon, task_id, self.limits(begun), self.log, output)
         while True:
-            outcome = follow.look()
+            outcome = follow.poll()
             if outcome is not None:
                 return self.concluded(outcome)
             time.sleep(self.poll_interval)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
-        """The triggerer has seen the end. What it could not copy of the output is copied here."""
+        """Called after the trigger fired. Copies the output that the triggerer did not."""
         self._cluster_task = event["task_id"]
         daemon = Daemon(self.scheduler_url)
         self.log_url = daemon.log_url(event["task_id"])
@@ -172,24 +172,24 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
         return self.concluded(event)
 
     def _show_link(self, context: Any) -> None:
-        """Keeps the link at once: Airflow 3 itself does so when the task ends."""
+        """Stores the link immediately: Airflow 3 itself does so only when the task ends."""
         push = getattr((context or {}).get("ti"), "xcom_push", None)
         if push is not None:
             push(key=LINK if KEPT is not None else LogLink.xcom_key, value=self.log_url)
 
     def on_kill(self) -> None:
-        """Ends the container. A daemon that cannot do that is only reported."""
+        """Kills the container. A failure is only logged."""
         if self._cluster_task is None:
             return
         try:
             Daemon(self.scheduler_url).kill(self._cluster_task)
         except requests.RequestException as error:
             self.log.warning(
-                "The cluster task %s was not killed and may go on: %s", self._cluster_task, error
+                "Killing cluster task %s failed; it may still run: %s", self._cluster_task, error
             )
 
     def job_id(self, context: Any) -> str:
-        """An id of this try alone, so that no try shows another one's state."""
+        """A unique id of this try, so that no try shows the state of another."""
         base = f"airflow.{self.dag_id}.{self.task_id}"
         ti = (context or {}).get("ti")
         if ti is None:
@@ -198,7 +198,7 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
         return f"{base}.{own}"
 
     def priority(self, context: Any) -> int | None:
-        """The weight of this try, or the task's own where a try has none (Airflow 3)."""
+        """The priority weight of this try, or of the task if a try has none (Airflow 3)."""
         ti = (context or {}).get("ti")
         if ti is None:
             return None
@@ -206,7 +206,7 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
         return int(self.priority_weight if weight is None else weight)
 
     def body(self, task_id: str, priority: int | None = None) -> dict[str, Any]:
-        """What the daemon is asked to run."""
+        """The job to queue."""
         command = self.command
         if command is None:
             arguments = []
@@ -217,7 +217,7 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
         body: dict[str, Any] = {
             "airflow_task_id": task_id,
             "unique": True,
-            # The same in every attempt to send this body, and another one in each call.
+            # The same in every attempt to send this body, and different in each call.
             "request_key": uuid.uuid4().hex,
             "container_type": "DOCKER",
             "command": arguments,
@@ -237,7 +237,7 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
         return body
 
     def daemon_limits(self) -> dict[str, float]:
-        """Limits of waiting and running that hold without this operator."""
+        """Timeouts that the daemon enforces without this operator."""
         whole = self.execution_timeout.total_seconds() if self.execution_timeout else None
         running = self.startup_timeout if self.running_timeout is None else self.running_timeout
         found = {}
@@ -251,35 +251,37 @@ class ClusterOperator(BaseOperator):  # type: ignore[misc]
         return found
 
     def limits(self, begun: float) -> Limits:
-        """When what has to have happened."""
+        """The timeouts of this operator."""
         return Limits(begun, self.startup_timeout, self.waiting_timeout, self.running_timeout)
 
     def _queue(self, daemon: Daemon, body: dict[str, Any], begun: float) -> None:
         task_id, limits, warned = body["airflow_task_id"], self.limits(begun), False
         while True:
-            # What `on_kill` ends: the job may be there although no answer came.
+            # `on_kill` kills it: the job may be queued although no response arrived.
             self._cluster_task = task_id
             try:
                 if daemon.queue(body):
                     return
                 self._cluster_task = None
-                obstacle = f"another request's job with this id is active, see {daemon.url}/v0/task/{task_id}"
-            except AWAY as error:
-                obstacle = f"the daemon at {daemon.url} cannot be reached: {error}"
+                obstacle = (
+                    f"a job of another request with this id is active: see {daemon.url}/v0/task/{task_id}"
+                )
+            except UNREACHABLE as error:
+                obstacle = f"daemon {daemon.url} unreachable: {error}"
             except requests.RequestException as error:
-                told = detail(error)
-                told = f" ({told})" if told else ""
-                raise AirflowException(f"Unable to queue Mesos task {task_id}: {error}{told}") from error
+                text = detail(error)
+                text = f" ({text})" if text else ""
+                raise AirflowException(f"Unable to queue Mesos task {task_id}: {error}{text}") from error
             if limits.passed(None):
                 self.on_kill()
                 raise AirflowException(f"Timed out waiting for Mesos task {task_id} ({obstacle})")
             if not warned:
                 warned = True
-                self.log.warning("%s is not queued yet, trying again: %s", task_id, obstacle)
+                self.log.warning("%s not queued; retrying: %s", task_id, obstacle)
             time.sleep(self.poll_interval)
 
     def concluded(self, outcome: dict[str, Any]) -> Any:
-        """Returns the last status of a task that finished, and fails for every other outcome."""
+        """Returns the last status of a finished task, and raises for every other outcome."""
         if outcome.get("kill"):
             self.on_kill()
         if outcome["error"] is not None:

@@ -1,4 +1,4 @@
-"""What Airflow is told about this distribution."""
+"""Metadata of this distribution for Airflow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _option(description: str, example: str, **more: Any) -> dict[str, Any]:
         "type": "string",
         "version_added": __version__,
         "example": example,
-        # None of them has a default here: it would count as set, and hide what stands in [mesos].
+        # No defaults here: they would count as set, and hide the values in [mesos].
         "default": None,
         **more,
     }
@@ -29,20 +29,22 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "transom-airflow",
         "name": "Transom",
-        "description": "Tasks as containers on a cluster, through a Transom daemon.",
+        "description": "Runs tasks as containers on a Mesos cluster through a Transom daemon.",
         "versions": [__version__],
         "executors": ["transom_airflow.executor.ClusterExecutor"],
         "extra-links": ["transom_airflow.operator.LogLink"],
         "cli": ["transom_airflow.provider.get_cli_commands"],
         "config": {
             "cluster": {
-                "description": "Where the Transom daemon is. The section may be called [mesos] as well.",
+                "description": "Address and credentials of the Transom daemon; [mesos] is an alias.",
                 "options": {
                     "operator_api_url": _option(
-                        "Address of the daemon's workflow port; http://localhost:11000 unless set.",
+                        "Address of the daemon's workflow port. Default: http://localhost:11000.",
                         "http://transom.internal:11000",
                     ),
-                    "api_username": _option("The daemon's api_username, where it asks for one.", "airflow"),
+                    "api_username": _option(
+                        "The daemon's api_username, if it requires credentials.", "airflow"
+                    ),
                     "api_password": _option("The daemon's api_password.", "secret", sensitive=True),
                 },
             }

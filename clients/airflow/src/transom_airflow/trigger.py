@@ -1,4 +1,4 @@
-"""Waits for a task in the triggerer."""
+"""A trigger that waits for a job in the triggerer."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 import requests
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from .daemon import AWAY, Daemon
+from .daemon import UNREACHABLE, Daemon
 from .follow import Follow, Limits
 from .output import Output
 
-#: Seconds in which a container is tried to be killed; the triggerer gives a trigger 30 for that.
-KILL_WITHIN = 25.0
+#: Seconds for retries of a kill; the triggerer allows a trigger 30.
+KILL_TIMEOUT = 25.0
 
 
 class ClusterTrigger(BaseTrigger):  # type: ignore[misc]
-    """Fires when a task has ended, or has overrun a limit."""
+    """Fires when a job has ended or exceeded a timeout."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class ClusterTrigger(BaseTrigger):  # type: ignore[misc]
         self.container_logs = container_logs
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """How the triggerer makes it anew."""
+        """The class and the arguments with which the triggerer recreates it."""
         return (
             "transom_airflow.trigger.ClusterTrigger",
             {
@@ -51,12 +51,12 @@ class ClusterTrigger(BaseTrigger):  # type: ignore[misc]
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Looks until there is an outcome."""
+        """Polls until there is an outcome."""
         daemon = Daemon(self.url)
         output = Output(daemon, self.job, self.log.info) if self.container_logs else None
         follow = Follow(daemon, self.job, self.limits, self.log, output)
         while True:
-            outcome = await asyncio.to_thread(follow.look)
+            outcome = await asyncio.to_thread(follow.poll)
             if outcome is not None:
                 yield TriggerEvent(outcome)
                 return
@@ -65,28 +65,28 @@ class ClusterTrigger(BaseTrigger):  # type: ignore[misc]
     async def on_kill(self) -> None:
         """Kills the container of a task that was marked or cleared (Airflow 3.3 and later).
 
-        Older triggerers do not call this: the limits that the daemon got with the job end it there.
+        Older triggerers do not call this: the timeouts of the job in the daemon end it there.
         """
-        # The triggerer cancels this coroutine again every second until it returns. A dedicated thread goes
-        # on regardless, and does not queue for the pool that all triggers share.
+        # The triggerer cancels this coroutine every second until it returns. A dedicated thread continues
+        # regardless, and does not wait for the pool that all triggers share.
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kill")
         killed = executor.submit(contextvars.copy_context().run, self._kill)
         executor.shutdown(wait=False)
         await asyncio.wait([asyncio.wrap_future(killed)])
 
     def _kill(self) -> None:
-        """Sends the kill until the daemon answers or the time is over, and logs how that ended."""
-        deadline = time.monotonic() + KILL_WITHIN
+        """Retries the kill until the daemon answers or the timeout has passed, and logs the result."""
+        deadline = time.monotonic() + KILL_TIMEOUT
         while True:
             try:
                 Daemon(self.url).kill(self.job)
-            except AWAY as error:
+            except UNREACHABLE as error:
                 if time.monotonic() + self.poll_interval < deadline:
                     time.sleep(self.poll_interval)
                     continue
-                self.log.warning("The cluster task %s was not killed and may go on: %s", self.job, error)
+                self.log.warning("Killing cluster task %s failed; it may still run: %s", self.job, error)
             except requests.RequestException as error:
-                self.log.warning("The cluster task %s was not killed and may go on: %s", self.job, error)
+                self.log.warning("Killing cluster task %s failed; it may still run: %s", self.job, error)
             else:
-                self.log.info("The cluster task %s was killed", self.job)
+                self.log.info("Cluster task %s killed", self.job)
             return

@@ -25,7 +25,7 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Answer {
     let selector = selector.map_err(|wrong| {
         ApiError::new(
             StatusCode::UNPROCESSABLE_ENTITY,
-            format!("the label selector is wrong: {wrong}"),
+            format!("invalid label selector: {wrong}"),
         )
     })?;
     let snapshot = api.snapshot();
@@ -99,7 +99,7 @@ pub(super) async fn get(State(api): State<Api>, Path(path): Path<String>, query:
             let version = text.parse().map_err(|_| {
                 ApiError::new(
                     StatusCode::UNPROCESSABLE_ENTITY,
-                    format!("{text} is no version; expected a time such as 2015-09-29T15:59:51.164Z"),
+                    format!("{text} is not a version; expected a time such as 2015-09-29T15:59:51.164Z"),
                 )
             })?;
             let app = view.versions.iter().find(|app| app.version == version);
@@ -315,6 +315,6 @@ fn view<'a>(snapshot: &'a Snapshot, id: &AppId) -> Result<&'a AppView, ApiError>
 fn no_such_method() -> ApiError {
     ApiError::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        "This method is not possible on this path",
+        "This method is not allowed on this path",
     )
 }

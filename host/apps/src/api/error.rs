@@ -3,6 +3,7 @@
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use transom_plugins::CallError;
+use transom_scheduler::error_chain;
 use transom_web::ApiError;
 
 use crate::core::command::Refusal;
@@ -32,13 +33,18 @@ impl From<Refusal> for ApiError {
             }
             Refusal::Invalid(invalid) => invalid.into(),
             Refusal::Store(error) => {
-                tracing::error!(%error, "a change could not be stored");
-                later("The change could not be stored, so nothing was changed. Try again later.".to_owned())
+                tracing::error!(
+                    error = error_chain(&error),
+                    "storing a change failed; nothing was changed"
+                );
+                later("The change could not be stored; nothing was changed. Try again later.".to_owned())
             }
             Refusal::Plugin(error) => unanswered(&error),
-            Refusal::Stopped => later("This daemon is stopping, or has just ceased to lead.".to_owned()),
+            Refusal::Stopped => {
+                later("This daemon is stopping, or is no longer the leader. Try again later.".to_owned())
+            }
             Refusal::TimedOut => {
-                later("The change took too long; it may still happen. Look before trying again.".to_owned())
+                later("The change timed out and may still be applied. Check before you try again.".to_owned())
             }
         }
     }

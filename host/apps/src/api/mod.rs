@@ -41,7 +41,7 @@ use crate::runner::LeaderHandles;
 use crate::seams::Policies;
 
 /// How long a request waits for the core, which may wait for the store.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CORE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What handlers work with. Cheap to clone.
 #[derive(Clone)]
@@ -80,7 +80,7 @@ impl Api {
 
     /// Asks the core.
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
-        ask(&self.lead()?.core, PATIENCE, command).await
+        ask(&self.lead()?.core, CORE_TIMEOUT, command).await
     }
 
     /// Host and port of the daemon that leads, when there is one.

@@ -17,7 +17,7 @@ use transom_web::{ApiError, Unforwarded};
 use super::{Api, Original, error};
 
 /// How long a request waits for somebody to lead: long enough for a lease of the usual length to run out.
-const ELECTION: Duration = Duration::from_secs(10);
+const ELECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a write that was passed on waits until it is shown here too.
 const SYNC: Duration = Duration::from_secs(2);
 
@@ -57,7 +57,7 @@ fn answered_here(method: &Method, path: &str) -> bool {
 
 /// Streams stay with the daemon that makes the events.
 async fn redirect(api: &Api, request: Request, next: Next) -> Result<Response, ApiError> {
-    let leader = match leader(api, Instant::now() + ELECTION, None).await? {
+    let leader = match leader(api, Instant::now() + ELECTION_TIMEOUT, None).await? {
         Leader::Here => return Ok(next.run(request).await),
         Leader::At(leader) => leader,
     };
@@ -66,7 +66,7 @@ async fn redirect(api: &Api, request: Request, next: Next) -> Result<Response, A
 }
 
 async fn carry_out(api: &Api, request: Request, next: Next) -> Result<Response, ApiError> {
-    let end = Instant::now() + ELECTION;
+    let end = Instant::now() + ELECTION_TIMEOUT;
     let reads = request.method() == Method::GET || request.method() == Method::HEAD;
     let mut next_leader = leader(api, end, None).await?;
     if let Leader::Here = next_leader {
@@ -161,7 +161,7 @@ async fn shown(api: &Api) {
         }
     };
     if timeout(SYNC, sync).await.is_err() {
-        tracing::info!("a change that was passed on to the leader is not shown here yet");
+        tracing::info!("a change forwarded to the leader is not visible here yet");
     }
 }
 

@@ -718,7 +718,7 @@ async fn errors_have_upstream_s_shapes() {
             "/v2/apps?label=(",
             None,
             422,
-            "the label selector is wrong: a label or value was expected before '('",
+            "invalid label selector: a label or value was expected before '('",
         ),
     ] {
         let answer = world.call(method, path, body).await;

@@ -27,7 +27,7 @@ const PAUSES: [Duration; 3] = [
 /// An event that the component failed on is put to it once more after this pause, and so is the empty question.
 const ONCE_MORE: Duration = Duration::from_millis(100);
 /// No component is waited for longer, whatever its own limits are.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DECISION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One group.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl Group {
                     if replaced.is_none() {
                         tracing::warn!(
                             kind = event.kind,
-                            "the events component's replacement is no JSON object; the event is dropped"
+                            "event dropped: the replacement by the events component is not a JSON object"
                         );
                         continue;
                     }
@@ -165,10 +165,10 @@ impl Group {
             Err(Unanswered::Gone(reason)) => Err(reason),
             Err(Unanswered::Fault(_)) if events.is_empty() => self.stands().await.map(|()| Vec::new()),
             Err(Unanswered::Fault(_)) => {
-                let each = tokio::time::timeout(PATIENCE, self.one_by_one(&events, metrics));
+                let each = tokio::time::timeout(DECISION_TIMEOUT, self.one_by_one(&events, metrics));
                 each.await.unwrap_or_else(|_| {
                     Err(format!(
-                        "the events component failed on {} events and did not decide them one by one within {PATIENCE:?}",
+                        "the events component failed on {} events; deciding them one by one timed out after {DECISION_TIMEOUT:?}",
                         events.len()
                     ))
                 })
@@ -183,7 +183,7 @@ impl Group {
                 tracing::warn!(
                     kind = event.kind,
                     sequence = event.sequence,
-                    "the events component replaced an event by {bytes} bytes, at most {MAX_EVENT} are sent; the event is dropped"
+                    "event dropped: the replacement by the events component has {bytes} bytes, the limit is {MAX_EVENT}"
                 );
                 metrics.lost(Lost::TooLarge);
                 *decision = Decision::Drop;
@@ -207,7 +207,7 @@ impl Group {
                         kind = event.kind,
                         sequence = event.sequence,
                         subject = event.subject,
-                        "an event is dropped, the events component fails on it: {reason}"
+                        "event dropped: the events component failed: {reason}"
                     );
                     metrics.lost(Lost::Undecided);
                     decisions.push(Decision::Drop);
@@ -247,7 +247,7 @@ impl Group {
         let gone = |reason: String| Err(Unanswered::Gone(reason));
         let mut pauses = PAUSES.into_iter();
         loop {
-            let error = match tokio::time::timeout(PATIENCE, self.view.decide(events)).await {
+            let error = match tokio::time::timeout(DECISION_TIMEOUT, self.view.decide(events)).await {
                 Ok(Ok(decisions)) if decisions.len() == events.len() => return Ok(decisions),
                 Ok(Ok(decisions)) => {
                     return gone(format!(
@@ -257,7 +257,7 @@ impl Group {
                     ));
                 }
                 Ok(Err(OpenError::Refused(text))) => {
-                    return gone(format!("the query is refused now: {text}"));
+                    return gone(format!("the query is rejected now: {text}"));
                 }
                 Ok(Err(OpenError::Call(error))) => match error {
                     CallError::Missing { .. } | CallError::Stopped => return gone(error.to_string()),
@@ -268,7 +268,11 @@ impl Group {
                     | CallError::Malformed { .. } => return Err(Unanswered::Fault(error.to_string())),
                     CallError::Busy { .. } | CallError::Disabled { .. } => error.to_string(),
                 },
-                Err(_) => return gone(format!("the events component gave no answer within {PATIENCE:?}")),
+                Err(_) => {
+                    return gone(format!(
+                        "the events component timed out after {DECISION_TIMEOUT:?}"
+                    ));
+                }
             };
             let Some(pause) = pauses.next() else {
                 return gone(error);

@@ -171,7 +171,7 @@ impl Metrics {
         );
         registry.register(
             "transom_apps_events_dropped",
-            "Events not sent, by reason: too-large, undecided (the events component fails on the event; once for each \
+            "Events not sent, by reason: too-large, undecided (the events component failed; counted once per \
              distinct query)",
             metrics.lost.clone(),
         );
@@ -250,7 +250,7 @@ impl Bus {
                 tracing::warn!(
                     kind,
                     subject,
-                    "an event has {bytes} bytes, at most {MAX_EVENT} are sent; event_too_large_event takes its place"
+                    "event of {bytes} bytes exceeds the limit of {MAX_EVENT}; event_too_large_event sent instead"
                 );
                 self.publish(shapes::too_large(kind, subject, bytes));
             }
@@ -278,7 +278,7 @@ impl Bus {
                 change = changes.recv() => match change {
                     Ok(change) => self.publish(shapes::plugin(&change)),
                     Err(RecvError::Lagged(missed)) => {
-                        tracing::warn!(missed, "what happened to plugins is not told on the event stream");
+                        tracing::warn!(missed, "plugin changes lagged; some are missing on the event stream");
                     }
                     Err(RecvError::Closed) => return,
                 },
@@ -361,7 +361,7 @@ impl Bus {
         }
         let closed = group.close_all(reason);
         self.shared.metrics.closed.inc_by(closed as u64);
-        tracing::warn!(streams = closed, reason, "event streams were closed");
+        tracing::warn!(streams = closed, reason, "event streams closed");
     }
 
     /// Returns the groups for which too much waits now.

@@ -77,7 +77,7 @@ pub(crate) fn too_large(kind: &'static str, subject: Option<String>, bytes: usiz
         "subject": subject,
         "bytes": bytes,
         "maxBytes": MAX_EVENT,
-        "reason": format!("the {kind} has {bytes} bytes, at most {MAX_EVENT} are sent"),
+        "reason": format!("the {kind} has {bytes} bytes, the limit is {MAX_EVENT}"),
     });
     let mut draft = Draft::new("event_too_large_event", None, body);
     draft.subject = subject;

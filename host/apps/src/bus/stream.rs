@@ -15,9 +15,9 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 use super::{Bus, Listener, StreamKey, frame};
 
 /// Events that may wait for a subscriber; one more closes its stream.
-pub(crate) const MOST_WAITING: usize = 1024;
+pub(crate) const MAX_QUEUED_EVENTS: usize = 1024;
 /// The same in bytes.
-pub(crate) const MOST_WAITING_BYTES: usize = 16 << 20;
+pub(crate) const MAX_QUEUED_BYTES: usize = 16 << 20;
 /// How often an empty line shows that the stream lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -53,15 +53,15 @@ impl Subscriber {
         let waiting = self.shared.waiting.fetch_add(events, Ordering::AcqRel);
         let waiting_bytes = self.shared.bytes.fetch_add(bytes, Ordering::AcqRel);
         // What comes at once may be more than that when nothing waited: it is as good as taken.
-        if waiting > 0 && waiting + events > MOST_WAITING {
+        if waiting > 0 && waiting + events > MAX_QUEUED_EVENTS {
             self.close(&format!(
-                "this client reads too slowly: more than {MOST_WAITING} events wait for it"
+                "slow client: more than {MAX_QUEUED_EVENTS} events are queued"
             ));
             return false;
         }
-        if waiting > 0 && waiting_bytes + bytes > MOST_WAITING_BYTES {
+        if waiting > 0 && waiting_bytes + bytes > MAX_QUEUED_BYTES {
             self.close(&format!(
-                "this client reads too slowly: more than {MOST_WAITING_BYTES} bytes of events wait for it"
+                "slow client: more than {MAX_QUEUED_BYTES} bytes of events are queued"
             ));
             return false;
         }
@@ -86,7 +86,7 @@ pub(super) fn open(
     key: StreamKey,
     listener: Listener,
 ) -> (Subscriber, Subscription) {
-    let (queue, chunks) = mpsc::channel(MOST_WAITING);
+    let (queue, chunks) = mpsc::channel(MAX_QUEUED_EVENTS);
     let shared = Arc::new(Shared::default());
     let mut keep_alive = tokio::time::interval_at(Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
     keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -8,7 +8,7 @@ use futures::StreamExt;
 use serde_json::json;
 
 use super::*;
-use crate::testing::{Components, PATIENCE, until};
+use crate::testing::{Components, TEST_TIMEOUT, until};
 
 fn bus(components: &Arc<Components>) -> Bus {
     let policies: Arc<dyn Policies> = components.clone();
@@ -51,7 +51,7 @@ fn draft(number: usize) -> Draft {
 }
 
 async fn next(subscription: &mut Subscription) -> Option<Bytes> {
-    tokio::time::timeout(PATIENCE, subscription.next())
+    tokio::time::timeout(TEST_TIMEOUT, subscription.next())
         .await
         .expect("nothing comes")
         .map(Result::unwrap)
@@ -164,11 +164,11 @@ async fn who_reads_too_slowly_is_told_and_closed() {
     }
     let frames = text.matches("event: ").count();
     assert!(
-        (2..=stream::MOST_WAITING + 256).contains(&frames),
+        (2..=stream::MAX_QUEUED_EVENTS + 256).contains(&frames),
         "{frames} were kept for it"
     );
     assert!(
-        text.ends_with("\r\n\r\n") && text.contains(": this client reads too slowly"),
+        text.ends_with("\r\n\r\n") && text.contains(": slow client"),
         "it is told why"
     );
     assert!(heard >= 1500, "nobody else suffers");
@@ -406,7 +406,7 @@ async fn who_leaves_many_bytes_waiting_is_closed_and_others_are_not() {
     let mut other = bus.attach(other, listener()).await.unwrap();
     frames(&mut other, 1).await;
     let text = "x".repeat(MAX_EVENT / 2);
-    for _ in 0..2 * stream::MOST_WAITING_BYTES / text.len() {
+    for _ in 0..2 * stream::MAX_QUEUED_BYTES / text.len() {
         bus.publish(draft_with(&text));
         frames(&mut other, 1).await;
     }
@@ -417,9 +417,9 @@ async fn who_leaves_many_bytes_waiting_is_closed_and_others_are_not() {
         bytes += chunk.len();
         last = chunk;
     }
-    assert!(bytes <= stream::MOST_WAITING_BYTES + (1 << 20), "{bytes}");
+    assert!(bytes <= stream::MAX_QUEUED_BYTES + (1 << 20), "{bytes}");
     let last = std::str::from_utf8(&last).unwrap();
-    assert!(last.contains("bytes of events wait for it"), "{last}");
+    assert!(last.contains("bytes of events are queued"), "{last}");
 }
 
 /// What a subscriber of `query` gets of the kinds `published`, after its own arrival.
@@ -446,7 +446,7 @@ async fn received(query: &[&str], light: bool, published: &[&'static str]) -> Ve
     // The group may still be at its last batch; stopping waits for it and ends the stream.
     bus.shared.token.cancel();
     bus.shared.tracker.close();
-    tokio::time::timeout(PATIENCE, bus.shared.tracker.wait())
+    tokio::time::timeout(TEST_TIMEOUT, bus.shared.tracker.wait())
         .await
         .unwrap();
     let text: Vec<Bytes> = stream.map(Result::unwrap).collect().await;

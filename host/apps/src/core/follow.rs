@@ -38,7 +38,7 @@ impl Core {
                 ));
             }
             // The statuses of its tasks follow by themselves.
-            Event::AgentLost(agent) => tracing::info!(%agent, "an agent was lost"),
+            Event::AgentLost(agent) => tracing::info!(%agent, "agent lost"),
             Event::Unknown { status } => self.unknown(&status),
         }
     }
@@ -164,7 +164,7 @@ impl Core {
             self.bus
                 .publish(shapes::unknown_terminated(name, app.as_ref(), condition));
         } else {
-            tracing::warn!(task = %status.task_id, "a task of this framework that nothing is known of is killed");
+            tracing::warn!(task = %status.task_id, "killing an orphaned task");
             self.demands.release(status.task_id.clone());
         }
     }
@@ -204,7 +204,7 @@ impl Core {
             // What was found last stays; why there is nothing newer stands beside it.
             Look::Failed(failure) => {
                 if known.failure.as_ref().map(|known| known.reason) != Some(failure.reason) {
-                    tracing::warn!(app = %app, task = %known.task(), reason = ?failure.reason, message = failure.message, "a check has no result");
+                    tracing::warn!(app = %app, task = %known.task(), reason = ?failure.reason, message = failure.message, "check failed without a result");
                 }
                 known.failure = Some(failure);
             }
@@ -239,7 +239,7 @@ impl Core {
 
     fn give_up(&mut self, app: &AppId, instance: &InstanceId, due: Overdue) {
         if due == Overdue::Forget {
-            tracing::info!(%instance, "nobody heard from this instance for too long: it is forgotten");
+            tracing::info!(%instance, "instance unreachable for longer than expungeAfterSeconds; expunged");
             self.decommission(app, instance);
             if let Some(state) = self.apps.get_mut(app) {
                 state.instances.remove(instance);

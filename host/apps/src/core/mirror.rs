@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
+use transom_scheduler::error_chain;
 
 use arc_swap::ArcSwap;
 use futures::{FutureExt, StreamExt, TryStreamExt};
@@ -88,10 +89,9 @@ impl Mirror {
                 Err(error) => error,
             };
             if !std::mem::replace(&mut self.said, true) {
-                let error: &dyn std::error::Error = &error;
                 tracing::warn!(
-                    error,
-                    "what is shown is not kept up to date before the store answers again"
+                    error = error_chain(&error),
+                    "standby view is stale: the state store is unavailable"
                 );
             }
             tokio::time::sleep(PAUSE).await;
@@ -107,7 +107,7 @@ impl Mirror {
         let mut watch = self.store.watch(&self.prefix).await.map_err(failed)?;
         self.load().await?;
         if std::mem::take(&mut self.said) {
-            tracing::info!("what is shown is up to date again");
+            tracing::info!("standby view is up to date again");
         }
         loop {
             let mut waiting = Vec::new();
@@ -207,8 +207,10 @@ impl Kept {
             Ok(())
         };
         if let Err(error) = outcome {
-            let error: &dyn std::error::Error = &error;
-            tracing::warn!(error, "a record is not shown");
+            tracing::warn!(
+                error = error_chain(&error),
+                "record skipped: it cannot be decoded"
+            );
         }
     }
 

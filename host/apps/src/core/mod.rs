@@ -16,6 +16,7 @@ mod write;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use transom_scheduler::error_chain;
 
 use arc_swap::ArcSwap;
 use futures::StreamExt;
@@ -46,7 +47,7 @@ use snapshot::{AppView, Snapshot};
 /// How often time alone makes a difference: instances that nobody hears from, and what the store did not take.
 const TICK: Duration = Duration::from_secs(1);
 /// How often an app is looked at before the core turns to something else; far more than any plan has steps.
-const MOST_PASSES: usize = 100;
+const MAX_PASSES: usize = 100;
 /// Demands on their way to the scheduler.
 const OUTBOX: usize = 1;
 
@@ -203,7 +204,7 @@ pub(crate) fn start(
                 Some(command) = commands.recv() => core.command(command).await,
                 event = events.next() => match event {
                     Some(event) => core.event(event).await,
-                    None => return tracing::info!("the scheduler has stopped, so apps are no longer managed"),
+                    None => return tracing::info!("scheduler stopped; apps are no longer managed"),
                 },
                 Some(report) = reports.recv() => core.report(report),
                 Ok(permit) = outbox.reserve(), if !core.demands.is_empty() => permit.send(std::mem::take(&mut core.demands)),
@@ -262,7 +263,7 @@ impl Core {
     /// Does what the app's deployment, or its definition, asks for now; goes on to the next step when one is done.
     async fn reconcile(&mut self, id: &AppId) {
         self.dirty.insert(id.clone());
-        for _ in 0..MOST_PASSES {
+        for _ in 0..MAX_PASSES {
             let running = self.deployments.get(id);
             let action = running
                 .and_then(Deployment::step)
@@ -285,7 +286,7 @@ impl Core {
                 return;
             }
         }
-        tracing::warn!(app = %id, "this app's instances do not come to rest");
+        tracing::warn!(app = %id, "app does not converge: too many steps in one pass");
     }
 
     /// Ends and starts instances.
@@ -335,7 +336,11 @@ impl Core {
                 self.repository.delete_app(&mut changes, id);
             }
             if let Err(error) = self.repository.commit(changes).await {
-                tracing::warn!(deployment = deployment_id, %error, "the end of a deployment cannot be stored yet");
+                tracing::warn!(
+                    deployment = deployment_id,
+                    error = error_chain(&error),
+                    "storing the end of a deployment failed; retrying"
+                );
                 return false;
             }
         }

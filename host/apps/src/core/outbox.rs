@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use transom_scheduler::error_chain;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -65,13 +66,17 @@ pub(super) async fn run(
         if !release.is_empty() {
             let refused = insist(&token, "release", || scheduler.kill(release.clone(), None)).await;
             if let Err(error) = refused {
-                tracing::error!(%error, tasks = release.len(), "the scheduler will not end these tasks");
+                tracing::error!(
+                    error = error_chain(&error),
+                    tasks = release.len(),
+                    "the scheduler rejected a kill"
+                );
             }
         }
         // One record that cannot be forgotten must not keep the others; it is tried again after the next restart.
         for task in forget {
             if let Err(error) = scheduler.purge(vec![task.clone()]).await {
-                tracing::warn!(%task, %error, "the record of an ended task stays");
+                tracing::warn!(%task, error = error_chain(&error), "purging a completed task failed; retried after the next restart");
             }
         }
     }
@@ -88,7 +93,9 @@ async fn want_all(scheduler: &dyn SchedulerApi, token: &CancellationToken, tasks
             continue;
         };
         match batch.as_slice() {
-            [task] => tracing::error!(task = %task.id, %error, "the scheduler will not launch this task"),
+            [task] => {
+                tracing::error!(task = %task.id, error = error_chain(&error), "the scheduler rejected a task")
+            }
             _ => batches.extend(batch.into_iter().map(|task| vec![task])),
         }
     }
@@ -107,7 +114,11 @@ where
         match demand().await {
             Ok(()) => return Ok(()),
             Err(error) if error.is_permanent() => return Err(error),
-            Err(error) => tracing::warn!(what, %error, "the scheduler did not take a demand; it is repeated"),
+            Err(error) => tracing::warn!(
+                what,
+                error = error_chain(&error),
+                "scheduler request failed; retrying"
+            ),
         }
         tokio::select! {
             () = token.cancelled() => {}
@@ -128,7 +139,7 @@ mod tests {
 
     use super::*;
     use crate::task::{LaunchSettings, run_spec};
-    use crate::testing::PATIENCE;
+    use crate::testing::TEST_TIMEOUT;
 
     /// Never takes the task `bad`, and once none at all, while it is away.
     #[derive(Debug, Default)]
@@ -148,7 +159,7 @@ mod tests {
                 });
             }
             if std::mem::take(&mut *self.away.lock().unwrap()) {
-                return Err(Error::StoreSilent {
+                return Err(Error::StoreTimeout {
                     doing: "testing",
                     seconds: 1,
                 });
@@ -211,7 +222,7 @@ mod tests {
         drop(sender);
         let scheduler: Arc<dyn SchedulerApi> = picky.clone();
         let running = run(scheduler, receiver, CancellationToken::new());
-        tokio::time::timeout(PATIENCE, running).await.unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, running).await.unwrap();
         let mut taken = picky.taken.lock().unwrap().clone();
         taken.sort();
         assert_eq!(taken, [TaskId::from("a"), TaskId::from("c")]);

@@ -16,7 +16,7 @@ use crate::model::App;
 use crate::{Error, Result};
 
 /// Definitions that are remembered of each app, the present one included.
-pub(super) const MOST_VERSIONS: usize = 25;
+pub(super) const MAX_VERSIONS: usize = 25;
 
 /// An app as it is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]

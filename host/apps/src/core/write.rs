@@ -7,7 +7,7 @@ use transom_cluster::TaskId;
 use uuid::Uuid;
 
 use super::command::{Change, Command, Killed, Origin, Refusal, Which, Written};
-use super::persist::{AppRecord, Changes, MOST_VERSIONS};
+use super::persist::{AppRecord, Changes, MAX_VERSIONS};
 use super::{AppState, Core};
 use crate::bus::shapes;
 use crate::condition::Condition;
@@ -154,10 +154,7 @@ impl Core {
             record,
             deployment,
         } = prepared;
-        self.cancelled(
-            &id,
-            "The deployment was cancelled by a later one that was forced.",
-        );
+        self.cancelled(&id, "The deployment was cancelled by a forced deployment.");
         let (created, version) = (present.is_none(), deployment.version);
         let shown = self
             .take_over(&id, record, present.as_ref())
@@ -360,7 +357,7 @@ impl Core {
         if versions.last().is_none_or(|last| last.version != app.version) {
             versions.push(Arc::clone(&app));
         }
-        let excess = versions.len().saturating_sub(MOST_VERSIONS);
+        let excess = versions.len().saturating_sub(MAX_VERSIONS);
         versions.drain(..excess);
         let last_failure = present.and_then(|record| record.last_failure.clone());
         Some(AppRecord {

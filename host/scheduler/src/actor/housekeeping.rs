@@ -1,5 +1,5 @@
-//! What is repeated until it is answered: kills, questions about tasks; and what the master is told about our
-//! offer_demand for offers.
+//! Calls that are repeated until they are answered (kills, reconciliation), and REVIVE, SUPPRESS
+//! and DECLINE.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::error::error_chain;
 use crate::matching::offer_demand::OfferCall;
 
 impl Actor {
-    /// Kills what is due; each comes due again until its task is terminal.
+    /// Sends the kills that are due; each is repeated until its task is terminal.
     pub(super) async fn send_kills(&mut self, caller: &Caller) {
         let mut kills = Vec::new();
         for task in self.kills.take_due(Instant::now()) {
@@ -38,20 +38,20 @@ impl Actor {
         for (task, outcome) in outcomes {
             if let Err(error) = outcome {
                 self.metrics.call_failed("KILL");
-                tracing::warn!(%task, error = error_chain(&error), "not killed yet; trying again");
+                tracing::warn!(%task, error = error_chain(&error), "KILL failed; retrying");
             }
         }
     }
 
-    /// Asks about tasks in doubt, and from time to time about all live ones and, implicitly, about any that the
-    /// cluster knows and we do not. The latter more often in the time after a subscription.
-    pub(super) async fn ask(&mut self, caller: &Caller) {
+    /// Reconciles unconfirmed tasks, periodically all live tasks, and implicitly every task that
+    /// the master knows; the latter more often shortly after a subscription.
+    pub(super) async fn send_reconcile(&mut self, caller: &Caller) {
         let now = Instant::now();
         let any = now >= self.next_reconcile;
         if any {
             let since = Timestamp::now().duration_since(self.subscription.since);
             let subscribed_for = Duration::try_from(since).unwrap_or_default();
-            let next = self.times.next_question(subscribed_for);
+            let next = self.times.next_reconcile_in(subscribed_for);
             self.next_reconcile = now + next;
             if next == self.times.reconcile {
                 self.reconcile_all(now);
@@ -76,14 +76,11 @@ impl Actor {
         };
         for error in [explicit, implicit].into_iter().filter_map(Result::err) {
             self.metrics.call_failed("RECONCILE");
-            tracing::warn!(
-                error = error_chain(&error),
-                "could not ask about tasks; trying again"
-            );
+            tracing::warn!(error = error_chain(&error), "RECONCILE failed; retrying");
         }
     }
 
-    /// All live tasks are to be asked about, and agents that nothing was heard of for long are forgotten.
+    /// Schedules all live tasks for reconciliation, and drops agents that were not seen for long.
     pub(super) fn reconcile_all(&mut self, now: Instant) {
         let records = self.ledger.records();
         let live = || records.values().filter(|record| !record.is_terminal());
@@ -95,8 +92,8 @@ impl Actor {
         }
     }
 
-    /// An agent is away: it is no place for tasks until it offers something again, and those that were to be spread over it too
-    /// have other places to go to.
+    /// An agent is lost: no task is matched with it until it offers again, and tasks that are
+    /// spread over it may go elsewhere.
     pub(super) fn agent_lost(&mut self, agent: &AgentId) {
         if let Some(handle) = self.agents.lost(agent) {
             self.pool.remove_agent(handle);
@@ -104,7 +101,7 @@ impl Actor {
         }
     }
 
-    /// Takes offers in; what agents they show is news for the matcher.
+    /// Takes offers in and updates the agents they describe.
     pub(super) fn take_offers(&mut self, offers: &[v1::Offer]) {
         let now = Instant::now();
         self.metrics.offers.inc_by(offers.len() as u64);
@@ -112,12 +109,12 @@ impl Actor {
             if let Some(agent) = self.agents.offered(offer, now) {
                 self.pool.add(offer, agent);
             } else {
-                tracing::error!(offer = %offer.id, "no agent number is left; restart the daemon");
+                tracing::error!(offer = %offer.id, "out of agent handles; restart the daemon");
             }
         }
     }
 
-    /// Declines what no round used, so that others may have it, and asks for more or for no more.
+    /// Declines unused offers and sends REVIVE or SUPPRESS.
     pub(super) async fn answer_offers(&mut self, caller: &Caller) {
         let now = Instant::now();
         let has_demand = self.queue.has_ready(Timestamp::now());
@@ -132,27 +129,26 @@ impl Actor {
                 .await
             {
                 self.metrics.call_failed("DECLINE");
-                tracing::debug!(error = error_chain(&error), "offers not declined");
+                tracing::debug!(
+                    error = error_chain(&error),
+                    "DECLINE failed; the offers expire at the master"
+                );
             }
         }
         if self.matcher.take_due(now) {
             self.offer_demand.request_revive();
         }
-        let Some(ask) = self.offer_demand.ask(has_demand, now) else {
+        let Some(call) = self.offer_demand.next_call(has_demand, now) else {
             return;
         };
-        let (name, outcome) = match ask {
+        let (name, outcome) = match call {
             OfferCall::Revive => ("REVIVE", caller.revive().await),
             OfferCall::Suppress => ("SUPPRESS", caller.suppress().await),
         };
         if let Err(error) = outcome {
-            self.offer_demand.failed(ask);
+            self.offer_demand.failed(call);
             self.metrics.call_failed(name);
-            tracing::debug!(
-                call = name,
-                error = error_chain(&error),
-                "the master did not take it"
-            );
+            tracing::debug!(call = name, error = error_chain(&error), "call failed; retrying");
         }
     }
 }

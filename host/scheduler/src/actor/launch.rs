@@ -1,4 +1,4 @@
-//! Launching: a round is made, intents are stored, offers accepted.
+//! Launching: runs a matching round, stores the intents, accepts the offers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,16 +18,17 @@ use crate::matching::round::{PlacedInstances, PlannedLaunch, Round};
 use crate::store::ledger::{BATCH, conflict};
 use crate::{Event, Phase, Reason, RunSpec, TaskRecord};
 
-/// How long one round may go on before the actor sees to something else.
+/// Time limit of one round; then the actor does its other work.
 const ROUND: Duration = Duration::from_millis(250);
 
-/// How long offers may be kept while what waits is put to them. In an emergency only: if the matcher is slow, the
-/// other frameworks should not have to wait for it too.
+/// How long offers may be kept over several rounds. Only reached if the matcher is slow: other
+/// frameworks should not wait for it too.
 const PASS: Duration = Duration::from_secs(10);
 
 impl Actor {
-    /// Matches what is ready with all offers, and launches what fits. What one round has no time for is left to the
-    /// next one, which comes as soon as the actor has seen to everything else.
+    /// Matches the pending tasks that are ready with all offers and launches what fits. Tasks that
+    /// one round has no time for are left to the next one, which follows as soon as the actor has
+    /// done its other work.
     pub(super) async fn match_and_launch(&mut self, caller: &Caller) {
         let (now, begun) = (Timestamp::now(), Instant::now());
         if self.pool.is_empty() {
@@ -43,11 +44,11 @@ impl Actor {
             return;
         }
         self.pending_changed = true;
-        if self.store_retry.waits(begun) {
+        if self.store_retry.is_backing_off(begun) {
             self.note_all(
                 &batches,
                 Reason::StoreUnavailable,
-                "the state store does not answer",
+                "the state store is unavailable",
             );
             self.end_pass(false);
             return;
@@ -86,16 +87,17 @@ impl Actor {
         }
     }
 
-    /// Offers that are still there are declined next.
+    /// The offers that are left are declined next.
     fn end_pass(&mut self, cut: bool) {
         if self.pool.end_pass() || cut {
-            // What was left of the offers that earlier rounds used has not been put to those that were tried later.
+            // The remainders of offers used in earlier rounds have not been matched with the tasks
+            // of later ones.
             self.offer_demand.request_revive();
         }
     }
 
-    /// Where the instances of each run spec are now. One that is unreachable is nowhere, and
-    /// a group is one instance.
+    /// Where the instances of each run spec are now. An unreachable one counts nowhere; a group is
+    /// one instance.
     fn placed(&mut self, batches: &[TaskBatch]) -> HashMap<String, PlacedInstances> {
         let now = Instant::now();
         let mut placed: HashMap<String, PlacedInstances> = HashMap::new();
@@ -145,7 +147,7 @@ impl Actor {
         }
     }
 
-    /// Stores the intents, then accepts the offers. What the store does not take stays in the queue.
+    /// Stores the intents, then accepts the offers. Tasks whose intent is not stored stay pending.
     async fn launch(&mut self, caller: &Caller, planned: Vec<PlannedLaunch>, now: Timestamp) {
         let mut by_offer: BTreeMap<OfferId, Vec<BuiltInstance>> = BTreeMap::new();
         for planned in planned {
@@ -176,7 +178,7 @@ impl Actor {
         }
     }
 
-    /// Accepts offers for intents that are stored.
+    /// Accepts offers for stored intents.
     async fn accept(
         &mut self,
         caller: &Caller,
@@ -187,7 +189,7 @@ impl Actor {
             .remove_all(&accepts.iter().map(|(offer, _)| offer.clone()).collect());
         let answered_by = Instant::now() + self.times.launch;
         for intent in intents {
-            self.queue.remove(intent.wanted());
+            self.queue.remove(intent.request_id());
             self.reconcile_schedule.at(intent.id.clone(), answered_by);
         }
         let filters = v1::Filters::refuse(self.times.decline);
@@ -205,16 +207,16 @@ impl Actor {
             match outcome {
                 Ok(()) => self.launched(&tasks),
                 Err(error) => {
-                    // Allocation or not: the cluster knows, and is asked.
+                    // The master may have accepted them: reconcile.
                     self.metrics.call_failed("ACCEPT");
                     tracing::warn!(
                         tasks = tasks.len(),
                         error = error_chain(&error),
-                        "ACCEPT failed; asking about its tasks"
+                        "ACCEPT failed; reconciling its tasks"
                     );
                     for task in tasks {
                         self.reconcile_schedule
-                            .at(task, Instant::now() + self.times.ask.base);
+                            .at(task, Instant::now() + self.times.reconcile_retry.base);
                     }
                 }
             }
@@ -239,22 +241,22 @@ impl Actor {
         }
     }
 
-    /// Nothing was accepted. What turns out to have a record already is that record's, and no longer wanted.
+    /// Nothing was accepted. A task that turns out to be in the store already is no longer pending.
     async fn intents_refused(&mut self, error: &crate::Error, intents: &[Arc<TaskRecord>]) {
         self.store_failed(error);
         if conflict(error) {
             for intent in intents {
                 match self.ledger.reload(&intent.id).await {
                     Ok(Some(record)) => {
-                        tracing::error!(task = %record.id, "not launched: the store has a record of it already");
-                        self.queue.remove(intent.wanted());
+                        tracing::error!(task = %record.id, "launch skipped: the task is already in the store");
+                        self.queue.remove(intent.request_id());
                         self.reconcile_schedule.at(record.id.clone(), Instant::now());
                     }
                     Ok(None) => {}
                     Err(error) => {
                         tracing::warn!(
                             error = error_chain(&error),
-                            "the conflicting record cannot be read"
+                            "reading the conflicting task record failed"
                         );
                     }
                 }
@@ -262,7 +264,7 @@ impl Actor {
         }
         let waiting = intents
             .iter()
-            .filter(|intent| self.queue.get(intent.wanted()).is_some());
+            .filter(|intent| self.queue.get(intent.request_id()).is_some());
         let specs: BTreeSet<String> = waiting.map(|intent| intent.run_spec.clone()).collect();
         for spec in specs {
             let reasons = BTreeMap::from([(Reason::StoreUnavailable, 1)]);

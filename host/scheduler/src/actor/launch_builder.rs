@@ -1,4 +1,4 @@
-//! From a plan to what is stored and what is sent: records and launches.
+//! Builds the records to store and the launches to send from a plan.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     TaskRecord,
 };
 
-/// One instance, ready to be stored and sent.
+/// One instance, ready to be stored and launched.
 pub(super) struct BuiltInstance {
     pub(super) records: Vec<TaskRecord>,
     pub(super) launch: Launch,
@@ -25,7 +25,7 @@ pub(super) enum Launch {
     Group(Box<v1::ExecutorInfo>, Vec<v1::TaskInfo>),
 }
 
-/// What one offer is accepted for.
+/// The launches on one offer.
 #[derive(Default)]
 pub(super) struct Launches {
     pub(super) tasks: Vec<TaskId>,
@@ -54,8 +54,8 @@ impl Launches {
     }
 }
 
-/// Asks the job for the launch. `None` only if the agent was forgotten meanwhile, which a round does not do, or
-/// if there are fewer shares than parts, which a need does not allow.
+/// Builds one instance. `None` only if the agent is gone (a round does not remove agents) or if
+/// there are fewer allocations than parts (requirements prevent that).
 pub(super) fn build(
     planned: &PlannedLaunch,
     agents: &Agents,
@@ -76,7 +76,7 @@ pub(super) fn build(
     }
 }
 
-/// What all records of an instance have in common.
+/// The common data of all records of an instance.
 struct Intent<'a> {
     planned: &'a PlannedLaunch,
     place: &'a Arc<AgentLocation>,

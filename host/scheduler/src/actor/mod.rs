@@ -1,14 +1,14 @@
-//! The actor: the one owner of queue, offers, agents and records.
+//! The actor: the only owner of the queue, the offers, the agents and the task records.
 //!
-//! It works in turns. A turn takes in what is there (commands, news of the cluster, a change of the matcher,
-//! the passing of time) and then settles: statuses are stored, told and acknowledged ([`updates`]), kills and
-//! questions that are due are sent ([`housekeeping`]), what waits is matched, for no longer than a round may take,
-//! and launched ([`launch`]), offers left over are declined, and at last snapshots and events go out. Calls to
-//! store, master and matcher are made one after the other within the turn (independent ones side by side); each
-//! has a deadline of its own.
+//! It works in turns. A turn takes what has arrived (commands, events of the subscription, a change
+//! of the matcher, a timer) and then: stores, delivers and acknowledges statuses ([`updates`]),
+//! sends kills and reconciliations that are due ([`housekeeping`]), matches pending tasks for at
+//! most one round and launches them ([`launch`]), declines unused offers, and publishes snapshots
+//! and events. Calls to store, master and matcher run one after the other within a turn
+//! (independent ones concurrently), each with a deadline.
 //!
-//! Commands are served in every turn, also while the job takes no events; so a job may call the handle from
-//! where it reads its events.
+//! Every turn serves commands, even while the service reads no events, so a service may call the
+//! handle from its event loop.
 
 mod housekeeping;
 mod launch;
@@ -47,13 +47,14 @@ use crate::{Build, Error, Event, Reason, Result, SubscriptionStatus, TaskRecord,
 
 pub(crate) use start::Dependencies;
 
-/// How many events may wait for the job, and how many more in the actor before it reads no further news.
+/// Capacity of the event queue to the service, and of the overflow in the actor beyond which no
+/// further events are read from the master.
 const QUEUE: usize = 256;
 
-/// Calls made side by side.
+/// Calls to the master that run concurrently.
 const MAX_CONCURRENT_CALLS: usize = 8;
 
-/// All the times that matter.
+/// Timeouts, intervals and backoffs.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeouts {
     pub(crate) decline: Duration,
@@ -63,33 +64,33 @@ pub(crate) struct Timeouts {
     pub(crate) reconnect: Backoff,
     pub(crate) store: Backoff,
     pub(crate) kill: Backoff,
-    pub(crate) ask: Backoff,
+    pub(crate) reconcile_retry: Backoff,
     pub(crate) matcher: Backoff,
-    /// After this long without the job taking an event it is said in the log.
+    /// How long the service may read no events before this is logged.
     pub(crate) stall: Duration,
 }
 
 impl Timeouts {
-    /// For so long after a subscription a master is not believed that knows nothing of a task: less than passes
-    /// between the first question and the second.
-    fn patience(&self) -> Duration {
-        self.ask.base / 2
+    /// How long after a subscription `TASK_UNKNOWN` is not trusted; less than the time between the
+    /// first two reconciliations.
+    fn unknown_grace(&self) -> Duration {
+        self.reconcile_retry.base / 2
     }
 
-    /// From one question for everything the cluster knows to the next: soon at first, as agents may register
-    /// later than we do and bring along what should not be there; then rarely.
-    fn next_question(&self, subscribed_for: Duration) -> Duration {
-        subscribed_for.max(self.ask.base).min(self.reconcile)
+    /// Time until the next implicit reconciliation: short at first, because agents may re-register
+    /// after us and bring orphaned tasks, then the configured interval.
+    fn next_reconcile_in(&self, subscribed_for: Duration) -> Duration {
+        subscribed_for.max(self.reconcile_retry.base).min(self.reconcile)
     }
 }
 
-/// What came from the cluster and is to be told to the job in the same order.
+/// Received from the master, delivered to the service in the same order.
 enum Inbound {
     Status(Box<v1::TaskStatus>),
     Notify(Event),
 }
 
-/// A task to be killed that no record knows, or whose record says that it has ended.
+/// A task to be killed that is not in the store or is completed according to its record.
 #[derive(Debug, Default)]
 struct Orphan {
     agent: Option<AgentId>,
@@ -97,7 +98,7 @@ struct Orphan {
 }
 
 struct Actor {
-    /// What a run spec without roles accepts.
+    /// The roles that a run spec without roles accepts.
     roles: Vec<String>,
     times: Timeouts,
     metrics: Metrics,
@@ -105,7 +106,7 @@ struct Actor {
     commands: mpsc::Receiver<Command>,
     subscription_events: mpsc::Receiver<SubscriptionEvent>,
     events: mpsc::Sender<Event>,
-    /// Events that do not fit into the queue to the job.
+    /// Events that do not fit into the queue to the service.
     outbox: VecDeque<Event>,
     stalled_since: Option<Instant>,
     inbound: Vec<Inbound>,
@@ -121,7 +122,7 @@ struct Actor {
     store_retry: Retry,
     kills: Schedule,
     orphans: BTreeMap<TaskId, Orphan>,
-    /// Live tasks whose state is in doubt: to be asked about.
+    /// Live tasks whose state is unconfirmed; they are reconciled.
     reconcile_schedule: Schedule,
     next_reconcile: Instant,
     caller: Option<Caller>,
@@ -142,14 +143,14 @@ impl Actor {
                 biased;
                 () = token.cancelled() => break,
                 Some(command) = self.commands.recv() => self.take_commands(command).await,
-                // Room for an event: delivered when the next turn settles.
+                // There is room for an event; the next turn delivers it.
                 _ = events.reserve(), if !self.outbox.is_empty() => {}
                 Some(event) = self.subscription_events.recv(), if reads_cluster => self.take_subscription_events(event),
                 () = self.matchers.changed() => self.matcher.changed(),
                 () = tokio::time::sleep_until(wake) => {}
             }
         }
-        // The counters outlive this scheduler.
+        // The metrics outlive this scheduler.
         for gauge in [
             &self.metrics.connected,
             &self.metrics.pending_tasks,
@@ -159,16 +160,16 @@ impl Actor {
         }
     }
 
-    /// Does all that can be done now.
+    /// Does everything that is due.
     async fn run_turn(&mut self) {
         if self.store_retry.take_due(Instant::now()) {
-            // A launch may be what finds out whether the store is back.
+            // A launch may be the write that finds the store available again.
             self.offer_demand.request_revive();
         }
         self.save().await;
         if let Some(caller) = self.caller.clone() {
             self.send_kills(&caller).await;
-            self.ask(&caller).await;
+            self.send_reconcile(&caller).await;
             self.match_and_launch(&caller).await;
         }
         self.publish();
@@ -178,8 +179,8 @@ impl Actor {
         }
     }
 
-    /// When there will be something to do by itself. Everything that was due has been done, so all of these
-    /// lie ahead, unless offers have been kept for another round.
+    /// When the next timer is due. Everything due so far has been done, so this lies in the future
+    /// unless offers are kept for another round.
     fn wake(&self) -> Instant {
         let now = Instant::now();
         if self.caller.is_some() && !self.pool.is_empty() {
@@ -206,7 +207,7 @@ impl Actor {
             .unwrap_or(now + Duration::from_hours(1))
     }
 
-    /// One piece of news, and what else is there already, so that a burst is settled in one turn.
+    /// Takes this event and all others that have arrived, so that one turn handles a burst.
     fn take_subscription_events(&mut self, first: SubscriptionEvent) {
         self.subscription_event(first);
         for _ in 1..QUEUE {
@@ -253,7 +254,7 @@ impl Actor {
             | ClusterEvent::Subscribed(_)
             | ClusterEvent::Error(_)
             | ClusterEvent::Heartbeat => {}
-            ClusterEvent::Unknown(kind) => tracing::debug!(kind, "an event this version does not know"),
+            ClusterEvent::Unknown(kind) => tracing::debug!(kind, "unknown event type ignored"),
         }
     }
 
@@ -264,7 +265,7 @@ impl Actor {
         self.matcher.replace(self.matchers.agent_set(up.home_region));
         self.agents.mark_all_changed();
         self.caller = Some(up.caller);
-        // In the turn that follows all live tasks are asked about, and whatever else the cluster knows.
+        // The next turn reconciles all live tasks explicitly, and everything else implicitly.
         self.reconcile_all(now);
         self.next_reconcile = now;
         let framework_id = up.framework_id;
@@ -302,7 +303,7 @@ impl Actor {
         self.pending_changed = true;
     }
 
-    /// All that are there: a turn may take long.
+    /// Takes all commands that have arrived: a turn may be long.
     async fn take_commands(&mut self, first: Command) {
         self.command(first).await;
         for _ in 1..QUEUE {
@@ -314,7 +315,7 @@ impl Actor {
     }
 
     async fn command(&mut self, command: Command) {
-        // A handle that no longer waits for its answer is no reason not to do it.
+        // The command is carried out even if its sender no longer waits for the reply.
         match command {
             Command::Submit(tasks, reply) => {
                 let outcome = self.submit(tasks);
@@ -339,7 +340,7 @@ impl Actor {
         for (wanted, members) in tasks.into_iter().zip(members) {
             let known = members.iter().any(|task| self.ledger.get(task).is_some());
             if known || self.ledger.group(&wanted.id).is_some() {
-                tracing::debug!(task = %wanted.id, "wanted, but there is a record of it already");
+                tracing::debug!(task = %wanted.id, "submitted task is already in the store; ignored");
             } else {
                 self.queue.push(wanted, now);
             }
@@ -349,7 +350,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Lets go of a task and of those that were launched with it, or of a group.
+    /// Kills a task and those launched with it, or a group; drops what is pending.
     fn kill(&mut self, id: &TaskId, grace: Option<Duration>) {
         if self.queue.remove(id).is_some() {
             self.pending_changed = true;
@@ -377,7 +378,7 @@ impl Actor {
         if transition::has_ended(&record.state) {
             return;
         }
-        // A terminal task that is not known to have ended is marked too, for the case that it comes back.
+        // A terminal task that may not have ended is marked too, in case it reports again.
         if !record.is_terminal() {
             self.kills.at(task, now);
         }
@@ -412,7 +413,7 @@ impl Actor {
         self.metrics.store_failures.inc();
         tracing::warn!(
             error = error_chain(error),
-            "the store does not take what is to be stored; trying again"
+            "write to the state store failed; retrying"
         );
         self.store_retry.failed(Instant::now());
         self.pending_changed = true;
@@ -420,14 +421,14 @@ impl Actor {
 
     fn store_succeeded(&mut self) {
         if self.store_retry.is_failing() {
-            tracing::info!("the store takes what is to be stored again");
+            tracing::info!("writes to the state store succeed again");
             self.store_retry.succeeded();
             self.pending_changed = true;
             self.offer_demand.request_revive();
         }
     }
 
-    /// Readers see everything that an event tells of before the job hears of it.
+    /// Publishes what events report before the service receives them.
     fn publish_state(&mut self) {
         if !Arc::ptr_eq(&self.shared.tasks.load(), self.ledger.records()) {
             self.metrics.tasks.set(count(self.ledger.records().len()));
@@ -440,12 +441,12 @@ impl Actor {
         }
     }
 
-    /// The same, and what waits.
+    /// The same, and the pending tasks.
     fn publish(&mut self) {
         self.publish_state();
         let now = Timestamp::now();
         if self.next_ready.is_some_and(|at| at <= now) {
-            // A backoff has ended, and that is demand: what was refused meanwhile is wanted back.
+            // A backoff has ended, so offers declined meanwhile are needed again.
             self.offer_demand.request_revive();
         }
         let next_ready = self.queue.next_ready(now);
@@ -458,7 +459,7 @@ impl Actor {
         }
     }
 
-    /// Why nothing at all can be launched now, whatever is on offer.
+    /// Why nothing can be launched now, regardless of the offers.
     fn blocked_by(&self) -> Option<Reason> {
         if !self.subscription.connected {
             return Some(Reason::Disconnected);
@@ -466,7 +467,7 @@ impl Actor {
         self.store_retry.is_failing().then_some(Reason::StoreUnavailable)
     }
 
-    /// Hands over as many events as the job's queue takes.
+    /// Delivers as many events as the queue to the service takes.
     fn deliver(&mut self) {
         while let Some(event) = self.outbox.pop_front() {
             match self.events.try_send(event) {
@@ -476,7 +477,7 @@ impl Actor {
                     self.warn_if_stalled();
                     return;
                 }
-                // Nobody will ever read them.
+                // The receiver is gone.
                 Err(mpsc::error::TrySendError::Closed(_)) => self.outbox.clear(),
             }
         }
@@ -490,13 +491,13 @@ impl Actor {
             self.metrics.event_backpressure.inc();
             tracing::error!(
                 waiting = self.outbox.len() + QUEUE,
-                "the job has taken no event for long; nothing more is read from the cluster until it does"
+                "event backpressure: the service has not read its events; reading from the master is paused until it does"
             );
         }
     }
 }
 
-/// The ids of the tasks that are wanted.
+/// The ids of the tasks of a request.
 fn members(wanted: &TaskRequest) -> Result<Vec<TaskId>> {
     let Build::Group(group) = &wanted.spec.build else {
         return Ok(vec![wanted.id.clone()]);

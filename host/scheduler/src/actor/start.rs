@@ -1,4 +1,4 @@
-//! Putting the actor and its subscription together.
+//! Builds the actor and its subscription.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use crate::subscription::retry::{Retry, Schedule};
 use crate::subscription::{self, SubscriptionTask};
 use crate::{Events, Result, Scheduler, SubscriptionStatus};
 
-/// Demands that may wait for the actor.
+/// Capacity of the command queue.
 const COMMANDS: usize = 64;
 
-/// What a scheduler is made of; [`crate::Config`] with everything decided.
+/// The parts of a scheduler: [`crate::Config`] with all defaults filled in.
 pub(crate) struct Dependencies {
     pub(crate) cluster: Client,
     pub(crate) framework: v1::FrameworkInfo,
@@ -55,7 +55,7 @@ impl Dependencies {
         Ok((scheduler, events))
     }
 
-    /// Everything in its place, nothing running.
+    /// Builds everything without running it.
     pub(super) async fn assemble(
         self,
         metrics: Metrics,
@@ -117,7 +117,7 @@ impl Dependencies {
             store_retry: Retry::new(times.store),
             kills: Schedule::new(times.kill),
             orphans: BTreeMap::new(),
-            reconcile_schedule: Schedule::new(times.ask),
+            reconcile_schedule: Schedule::new(times.reconcile_retry),
             next_reconcile: now,
             caller: None,
             subscription,
@@ -130,7 +130,7 @@ impl Dependencies {
 }
 
 impl Actor {
-    /// Takes up what the records say was begun before.
+    /// Continues what the stored records show as begun.
     fn resume(&mut self, now: Instant) {
         for record in self
             .ledger

@@ -1,4 +1,4 @@
-//! Statuses: stored, then told and acknowledged.
+//! Status updates: stored, then delivered and acknowledged.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,26 +14,28 @@ use crate::error::error_chain;
 use crate::store::transition::{self, Step};
 use crate::{Event, Phase, TaskRecord};
 
-/// What a batch of statuses comes to.
+/// The effects of a batch of statuses.
 #[derive(Default)]
 struct Outcome {
     changed: HashMap<TaskId, Arc<TaskRecord>>,
     events: Vec<Event>,
-    /// Of tasks that should not be there: no record knows them, or it says that they have ended.
+    /// Statuses of orphaned tasks.
     orphans: Vec<v1::TaskStatus>,
-    /// Released tasks whose agent is back, and which it may only now be possible to kill.
+    /// Killed tasks whose agent is back, so that a kill may only work now.
     returned: Vec<TaskId>,
-    /// Tasks of which the master knows nothing, perhaps only because it has just begun: asked about again.
+    /// Tasks reported as `TASK_UNKNOWN` shortly after a subscription: reconciled again.
     unconfirmed_unknown: HashSet<TaskId>,
     duplicates: u64,
     unknown: u64,
 }
 
 impl Actor {
-    /// Stores what came in and what is dirty to the store. When the store fails everything stays as it was, to
-    /// be tried again.
+    /// Stores the received statuses and the dirty records. If the store fails everything stays as
+    /// it was and is retried.
     pub(super) async fn save(&mut self) {
-        if (self.inbound.is_empty() && !self.ledger.is_dirty()) || self.store_retry.waits(Instant::now()) {
+        if (self.inbound.is_empty() && !self.ledger.is_dirty())
+            || self.store_retry.is_backing_off(Instant::now())
+        {
             return;
         }
         let outcome = self.apply_inbound(Timestamp::now());
@@ -65,13 +67,13 @@ impl Actor {
         }
         let statuses = self.statuses_taken(&outcome.unconfirmed_unknown);
         self.outbox.extend(outcome.events);
-        // It is stored, so it may be told; the master, which is answered next, may take its time.
+        // It is stored, so it may be delivered before the acknowledgement, which may be slow.
         self.publish_state();
         self.deliver();
         self.acknowledge(&statuses).await;
     }
 
-    /// Applies the statuses to copies of the records, in order.
+    /// Applies the statuses, in order, to copies of the records.
     fn apply_inbound(&self, now: Timestamp) -> Outcome {
         let mut outcome = Outcome::default();
         for inbound in &self.inbound {
@@ -103,7 +105,7 @@ impl Actor {
                 Step::Unchanged => {}
                 Step::AlreadyTerminal => outcome.orphans.push(v1::TaskStatus::clone(status)),
                 Step::Changed(next) => {
-                    // The cluster took a launch of which ACCEPT's own answer did not tell.
+                    // The launch was accepted although ACCEPT itself failed.
                     let launched = record.phase == Phase::Intent && next.phase == Phase::Launched;
                     if next.killing
                         && record.state == TaskState::Unreachable
@@ -123,26 +125,27 @@ impl Actor {
         outcome
     }
 
-    /// Whether "unknown" may only mean that the master has just begun and its agents have not registered again:
-    /// believed at once, it would make the job start a second instance of what runs.
+    /// Whether `TASK_UNKNOWN` may only mean that the master has just started and its agents have
+    /// not re-registered. Trusting it would make the service start a second instance of a running
+    /// task.
     fn is_unconfirmed_unknown(&self, record: &TaskRecord, status: &v1::TaskStatus, now: Timestamp) -> bool {
         status.state == TaskState::Unknown
             && !record.is_terminal()
             && now.duration_since(self.subscription.since)
-                < SignedDuration::try_from(self.times.patience()).unwrap_or(SignedDuration::MAX)
+                < SignedDuration::try_from(self.times.unknown_grace()).unwrap_or(SignedDuration::MAX)
     }
 
-    /// What a changed record means for kills and for those that wait.
+    /// The effects of a changed record on kills and pending tasks.
     fn after_change(&mut self, record: &TaskRecord) {
         if transition::agent_is_away(record) {
             self.agent_lost(&record.agent.id);
         }
         if record.is_terminal() {
             self.kills.remove(&record.id);
-            // The place it leaves, or the condition it no longer stands against, may be what others wait for.
+            // Pending tasks may need its resources, or be blocked by it through a constraint.
             self.offer_demand.request_revive();
         } else if record.state == TaskState::Unreachable {
-            // It stands against no condition any more.
+            // It no longer counts for constraints.
             self.offer_demand.request_revive();
         }
         if !record.is_terminal() && record.killing && !self.kills.contains(&record.id) {
@@ -150,8 +153,8 @@ impl Actor {
         }
     }
 
-    /// Empties the inbound queue: every status in it has been dealt with, so its task is no longer in doubt, but
-    /// for those of which nothing has been learnt.
+    /// Empties the inbound queue. The tasks of its statuses need no reconciliation any more, except
+    /// those in `unconfirmed`.
     fn statuses_taken(&mut self, unconfirmed: &HashSet<TaskId>) -> Vec<v1::TaskStatus> {
         let inbound = std::mem::take(&mut self.inbound);
         let statuses: Vec<_> = inbound
@@ -170,8 +173,8 @@ impl Actor {
         statuses
     }
 
-    /// A task that should not be there: killed as long as it can be. That it is there no more, or cannot be
-    /// reached, ends that; if it comes back it reports again.
+    /// Kills an orphaned task as long as it can be killed. If it is gone or unreachable the kills
+    /// stop; should it come back it reports again.
     fn handle_orphan(&mut self, status: &v1::TaskStatus) {
         let task = &status.task_id;
         if !transition::can_be_killed(&status.state) {
@@ -183,12 +186,12 @@ impl Actor {
         let orphan = self.orphans.entry(task.clone()).or_default();
         orphan.agent = status.agent_id.clone().or(orphan.agent.take());
         if !self.kills.contains(task) {
-            tracing::warn!(%task, state = %status.state, "a task that should not be there is killed");
+            tracing::warn!(%task, state = %status.state, "killing an orphaned task");
             self.kills.at(task.clone(), Instant::now());
         }
     }
 
-    /// What does not reach the master comes again by itself.
+    /// The master repeats a status whose acknowledgement is lost.
     async fn acknowledge(&mut self, statuses: &[v1::TaskStatus]) {
         let Some(caller) = self.caller.clone() else { return };
         let mut calls = Vec::with_capacity(statuses.len());
@@ -203,7 +206,7 @@ impl Actor {
         for (status, outcome) in outcomes {
             if let Err(error) = outcome {
                 self.metrics.call_failed("ACKNOWLEDGE");
-                tracing::debug!(task = %status.task_id, error = error_chain(&error), "not acknowledged");
+                tracing::debug!(task = %status.task_id, error = error_chain(&error), "ACKNOWLEDGE failed; the master sends the update again");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What the scheduler tells its job.
+//! The events that a service receives.
 
 use std::sync::Arc;
 
@@ -7,50 +7,50 @@ use transom_cluster::{AgentId, ExecutorId, FrameworkId, v1};
 
 use crate::TaskRecord;
 
-/// One thing that happened. Everything an event tells is in the snapshots ([`crate::Scheduler::tasks`])
-/// before the event arrives.
+/// One event. The snapshots ([`crate::Scheduler::tasks`]) contain everything it reports before it
+/// is delivered.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The cluster gave this framework a (new) id.
     Registered {
         /// The id, already stored.
         framework_id: FrameworkId,
-        /// The leading master's host name and port, where told.
+        /// Host name and port of the leading master, if known.
         master: Option<String>,
     },
     /// Subscribed again under the id had before.
     Reregistered {
-        /// The leading master's host name and port, where told.
+        /// Host name and port of the leading master, if known.
         master: Option<String>,
     },
     /// The subscription ended; it is being renewed.
     Disconnected,
-    /// The cluster took the launch: the intent was stored, the offer accepted. Comes again after a restart if
-    /// no status had come before it.
+    /// The master accepted the launch. Sent again after a restart if no status had arrived before
+    /// it.
     Launched(Arc<TaskRecord>),
-    /// A changed status, stored and acknowledged.
+    /// A changed status. It is stored; the acknowledgement follows.
     Updated(Arc<TaskRecord>),
     /// An executor's message to the framework.
     Message {
-        /// Where it runs.
+        /// Its agent.
         agent: AgentId,
-        /// Who sent it.
+        /// The executor.
         executor: ExecutorId,
         /// Base64, as on the wire.
         data: String,
     },
-    /// The agent is gone or unreachable; its tasks' statuses follow by themselves.
+    /// The agent is gone or unreachable; the statuses of its tasks follow.
     AgentLost(AgentId),
-    /// A status of a task that no record knows: it was forgotten, after it had ended or while the cluster knew
-    /// nothing of it. If it is there it is killed, and need not be released for that.
+    /// A status of a task that is not in the store: it was purged. A live one is killed without a
+    /// request of the service.
     Unknown {
         /// The status as it came, already acknowledged.
         status: Box<v1::TaskStatus>,
     },
 }
 
-/// The job's end of the event queue. Nothing is dropped: while the job takes no events, no further ones are
-/// read from the cluster.
+/// The service's end of the event queue. Nothing is dropped: while the service reads no events,
+/// none are read from the master.
 #[derive(Debug)]
 pub struct Events {
     pub(crate) receiver: mpsc::Receiver<Event>,

@@ -1,4 +1,4 @@
-//! The handle that jobs hold: questions are answered from snapshots, demands go to the actor.
+//! The handle of a service: reads come from snapshots, requests go to the actor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use transom_cluster::TaskId;
 
 use crate::{Error, PendingTask, Result, SubscriptionStatus, TaskRequest, Tasks};
 
-/// A job's handle to its scheduler. Clones are cheap and speak to the same actor.
+/// A service's handle to its scheduler. Clones are cheap and share the actor.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What the actor publishes and the handles read.
+/// Published by the actor, read by the handles.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) commands: mpsc::Sender<Command>,
@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     pub(crate) tracker: TaskTracker,
 }
 
-/// A demand and where its answer goes.
+/// A request and where its reply goes.
 #[derive(Debug)]
 pub(crate) enum Command {
     Submit(Vec<TaskRequest>, Reply),
@@ -37,43 +37,44 @@ pub(crate) enum Command {
 pub(crate) type Reply = oneshot::Sender<Result<()>>;
 
 impl Scheduler {
-    /// Queues tasks for launch, in memory only: the job keeps what it wants and hands it over again after a
-    /// restart. A task that has a record is not launched again, nor is a group of which any task has one; one
-    /// that waits already gets the new specification. [`Error::BadGroup`]: nothing was queued.
+    /// Queues tasks for launch, in memory only: the service submits them again after a restart. A
+    /// task that is in the store is not launched again, nor is a group of which any task is; a
+    /// pending one gets the new specification. On [`Error::BadGroup`] nothing was queued.
     pub async fn submit(&self, tasks: Vec<TaskRequest>) -> Result<()> {
         self.request(|reply| Command::Submit(tasks, reply)).await
     }
 
-    /// Lets tasks go: those that wait are dropped, those that were launched are killed, with repetition,
-    /// until they are terminal. `grace`: how long a task may take to end by itself; `None`: its own kill
-    /// policy. Ids that no record knows are killed too. A group goes as a whole: by its own id or, once it was
-    /// launched, by any member's.
+    /// Drops pending tasks and kills launched ones, repeatedly, until they are terminal. `grace`:
+    /// the kill grace period; `None`: the kill policy of the task. Ids that are not in the store
+    /// are killed too. A group is killed as a whole: by its own id or, once launched, by the id of
+    /// any member.
     pub async fn kill(&self, tasks: Vec<TaskId>, grace: Option<Duration>) -> Result<()> {
         self.request(|reply| Command::Kill(tasks, grace, reply)).await
     }
 
-    /// Takes terminal records out of the store, for the id of a group all of its. [`Error::NotTerminal`] if one is not, and then none is taken;
-    /// unknown ids are ignored.
+    /// Deletes the records of terminal tasks; the id of a group stands for all of its tasks.
+    /// [`Error::NotTerminal`] if one is not terminal, and then none is deleted; unknown ids are
+    /// ignored.
     pub async fn purge(&self, tasks: Vec<TaskId>) -> Result<()> {
         self.request(|reply| Command::Purge(tasks, reply)).await
     }
 
-    /// All records, terminal ones included until they are forgotten.
+    /// All records, including terminal ones until they are purged.
     pub fn tasks(&self) -> Arc<Tasks> {
         self.shared.tasks.load_full()
     }
 
-    /// What has no place yet, in the order in which it is served, and why.
+    /// The pending tasks in the order in which they are matched, and why they are pending.
     pub fn pending(&self) -> Vec<PendingTask> {
         self.shared.pending.load().as_ref().clone()
     }
 
-    /// How the subscription stands.
+    /// The state of the subscription.
     pub fn subscription(&self) -> SubscriptionStatus {
         self.shared.subscription.load().as_ref().clone()
     }
 
-    /// Returns when the token given at the start was cancelled and everything has ended.
+    /// Returns when everything has ended after the token given at the start was cancelled.
     pub async fn stopped(&self) {
         self.shared.tracker.wait().await;
     }

@@ -1,4 +1,4 @@
-//! What services use of the scheduler: the handle, its requests, snapshots and events.
+//! The interface for services: the handle, requests, snapshots and events.
 
 pub(crate) mod event;
 pub(crate) mod handle;

@@ -1,4 +1,4 @@
-//! What can be asked of the scheduler at any time: what waits and why, and how the connection stands.
+//! Snapshots for readers: pending tasks with their reasons, and the subscription.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use transom_cluster::{FrameworkId, TaskId};
 
-/// A wanted task that has no place yet.
+/// A requested task that is not launched yet.
 #[derive(Clone, Debug)]
 pub struct PendingTask {
     /// Which task.
@@ -16,40 +16,41 @@ pub struct PendingTask {
     pub run_spec: String,
     /// [`RunSpec::version`](crate::RunSpec::version).
     pub version: String,
-    /// Since when it has been wanted.
+    /// When it was submitted.
     pub since: Timestamp,
-    /// Not to be launched before; `None` when that was never asked.
+    /// Earliest launch; `None`: immediately.
     pub not_before: Option<Timestamp>,
     /// Why, shared by all tasks of the run spec.
     pub reasons: Arc<Reasons>,
 }
 
-/// Why a run spec's tasks wait. An offer that fails for several reasons counts once for each of them.
+/// Why a run spec's tasks are pending. An offer that fails for several reasons counts once for
+/// each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Reasons {
-    /// The last round: how often each reason was met. `Backoff`, `NoOffers`, `Disconnected`,
-    /// `MatcherUnavailable` and `StoreUnavailable` stand for the round itself and count 1.
+    /// The last round: how often each reason occurred. `Backoff`, `NoOffers`, `Disconnected`,
+    /// `MatcherUnavailable` and `StoreUnavailable` apply to the round itself and count 1.
     pub last: BTreeMap<Reason, u32>,
-    /// Offers looked at in the last round.
+    /// Offers matched in the last round.
     pub last_offers: u32,
-    /// The last round: how many agents each condition refused, by its index in
-    /// [`RunSpec::constraints`](crate::RunSpec::constraints). A refusal by a rule of the matcher's own is in none of
-    /// these, but in `message`.
+    /// The last round: how many agents each constraint rejected, by its index in
+    /// [`RunSpec::constraints`](crate::RunSpec::constraints). Rejections by a rule of the matcher
+    /// itself are only in `message`.
     pub last_constraints: BTreeMap<u32, u32>,
-    /// What more there is to say of the last round: the matcher's own error, or how many agents it refused by no
-    /// condition.
+    /// Details of the last round: the error of the matcher, or how many agents a rule of the
+    /// matcher itself rejected.
     pub message: Option<String>,
-    /// The sum of all rounds since the first of these tasks was wanted.
+    /// The sum of all rounds since the first of these tasks was submitted.
     pub total: BTreeMap<Reason, u64>,
-    /// Offers looked at since then.
+    /// Offers matched since then.
     pub total_offers: u64,
-    /// Offers looked at since then in which no task of this run spec was launched.
+    /// Offers matched since then in which no task of this run spec was launched.
     pub total_refused_offers: u64,
     /// Rounds in which these tasks were matched.
     pub rounds: u64,
 }
 
-/// Why an offer was refused, or why there was nothing to try.
+/// Why an offer was rejected, or why there was nothing to match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[non_exhaustive]
 pub enum Reason {
@@ -57,7 +58,7 @@ pub enum Reason {
     UnfulfilledRole,
     /// The agent is in a maintenance window.
     AgentMaintenance,
-    /// A condition, or the matcher's own rules, refused the agent.
+    /// A constraint, or a rule of the matcher itself, rejected the agent.
     UnfulfilledConstraint,
     /// Too few CPUs.
     InsufficientCpus,
@@ -67,17 +68,17 @@ pub enum Reason {
     InsufficientDisk,
     /// Too few GPUs.
     InsufficientGpus,
-    /// Too few ports, or a fixed one is not on offer.
+    /// Too few ports, or a fixed port is not offered.
     InsufficientPorts,
-    /// Its `not_before` has not come.
+    /// Its `not_before` lies in the future.
     Backoff,
-    /// No offer has been there to be tried yet.
+    /// No offer has been matched yet.
     NoOffers,
-    /// There is no subscription to the cluster.
+    /// Not subscribed to the master.
     Disconnected,
-    /// The attribute matcher is missing or failed; nothing is launched without it.
+    /// The matcher is missing or failed; nothing is launched without it.
     MatcherUnavailable,
-    /// The state store does not take the intent; nothing is launched without it.
+    /// The state store did not accept the intent; nothing is launched without it.
     StoreUnavailable,
 }
 
@@ -102,15 +103,15 @@ impl Reason {
     }
 }
 
-/// How the subscription stands.
+/// The state of the subscription to the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubscriptionStatus {
-    /// The framework's id, from the store or from the cluster.
+    /// The framework's id, from the store or the master.
     pub framework_id: Option<FrameworkId>,
     /// Subscribed now.
     pub connected: bool,
-    /// The leading master's host name and port, of the present or the last subscription.
+    /// Host name and port of the leading master, of the current or the last subscription.
     pub master: Option<String>,
-    /// Since when `connected` is as it is.
+    /// When `connected` last changed.
     pub since: Timestamp,
 }

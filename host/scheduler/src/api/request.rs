@@ -1,5 +1,5 @@
-//! What a job asks for: a task or a group of tasks, the specification it is an instance of, and how its launch
-//! is built.
+//! The requests of a service: a task or a group of tasks, its run spec, and how its launch is
+//! built.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -11,37 +11,38 @@ use transom_plugins::matcher;
 
 use crate::TaskRecord;
 
-/// One task, or one group of tasks, that shall run once. Its id is never used a second time.
+/// One task, or one group of tasks, to be run once. Its id is never used again.
 #[derive(Clone, Debug)]
 pub struct TaskRequest {
-    /// The cluster's task id, unique within the framework for ever. Of a group: its own id, which names it in
-    /// [`kill`](crate::Scheduler::kill), [`purge`](crate::Scheduler::purge), [`PendingTask`](crate::PendingTask)
-    /// and [`TaskRecord::group`], but never the cluster; its members' ids are [`BuildGroup::task_id`]'s.
+    /// The Mesos task id, unique within the framework forever. For a group: its own id, which
+    /// identifies it in [`kill`](crate::Scheduler::kill), [`purge`](crate::Scheduler::purge),
+    /// [`PendingTask`](crate::PendingTask) and [`TaskRecord::group`], but is never sent to the
+    /// master; the ids of its members come from [`BuildGroup::task_id`].
     pub id: TaskId,
-    /// What it is an instance of. Wants that share the `Arc` are matched together, with one question to the
+    /// Its run spec. Requests that share the `Arc` are matched together, with one call of the
     /// matcher.
     pub spec: Arc<RunSpec>,
-    /// No launch before this moment (a job's backoff); `None`: at once.
+    /// Earliest launch (the service's backoff); `None`: immediately.
     pub not_before: Option<Timestamp>,
-    /// Offers are put to those with the highest one first, and to those of one priority in the order in which they
-    /// were wanted. It slows lower ones down and keeps none of them waiting for ever: those that have waited for a
-    /// minute are first, by age alone, in one pass over the offers in four.
+    /// Higher priorities are matched first, and requests of one priority in the order of their
+    /// submission. Lower ones do not starve: requests pending for a minute are matched first,
+    /// oldest first, in one of four passes over the offers.
     pub priority: i32,
 }
 
-/// What an instance needs and where it may go.
+/// The needs of an instance and where it may run.
 #[derive(Clone, Debug)]
 pub struct RunSpec {
-    /// App or pod id, or the workflow task's id. Instances with the same id count as placed for each other's
-    /// conditions.
+    /// App or pod id, or an id of equal workflow jobs. Instances with the same id count as placed
+    /// for each other's constraints.
     pub id: String,
-    /// The job's version of the specification; recorded with each task, compared only by
+    /// The service's version of the specification; recorded with each task, compared only by
     /// [`BuildTask::counts_as_placed`].
     pub version: String,
-    /// Instances wanted in all, for conditions that spread.
+    /// Total instances requested, for constraints that spread.
     pub instances: u32,
-    /// CPUs, to a thousandth. This, the other amounts and the ports are a single task's; of a group they are
-    /// its executor's own, beside what its members take.
+    /// CPUs, to a thousandth. For a single task this, the other amounts and the ports are the
+    /// task's; for a group they are its executor's, in addition to those of its members.
     pub cpus: f64,
     /// Memory in MB.
     pub mem: f64,
@@ -49,19 +50,19 @@ pub struct RunSpec {
     pub disk: f64,
     /// GPUs.
     pub gpus: f64,
-    /// Host ports, in the order in which [`Placement::host_ports`] answers.
+    /// Host ports, in the order of [`Placement::host_ports`].
     pub ports: Vec<PortRequest>,
-    /// Asked of the attribute matcher. Even without any, the matcher is asked (it knows the home region
-    /// rule).
+    /// Evaluated by the matcher. It is called even without any, because it knows the home region
+    /// rule.
     pub constraints: Vec<matcher::Constraint>,
-    /// Roles whose reservations may be used, `*` for unreserved resources. Empty: the framework's roles and
-    /// `*`.
+    /// Roles whose reservations may be used, `*` for unreserved resources. Empty: the framework's
+    /// roles and `*`.
     pub roles: Vec<String>,
-    /// What an instance is, and who composes its launch once the place is known.
+    /// A task or a group, with the builder of its launch.
     pub build: Build,
 }
 
-/// What an instance is.
+/// A single task or a group.
 #[derive(Clone, Debug)]
 pub enum Build {
     /// A single task.
@@ -77,7 +78,7 @@ impl<T: BuildTask + 'static> From<Arc<T>> for Build {
 }
 
 impl Build {
-    /// Who composes it, if it is a single task.
+    /// The builder of a single task.
     pub fn task(&self) -> Option<&Arc<dyn BuildTask>> {
         match self {
             Self::Task(build) => Some(build),
@@ -93,17 +94,17 @@ impl Build {
     }
 }
 
-/// Tasks that are launched together or not at all, on one agent, under one default executor. The cluster ends
-/// all of them when one fails or is killed.
+/// Tasks that are launched together or not at all, on one agent, under one default executor. Mesos
+/// ends all of them when one fails or is killed.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// One or more.
     pub members: Vec<Member>,
-    /// Composes their launch.
+    /// Builds their launch.
     pub build: Arc<dyn BuildGroup>,
 }
 
-/// What one task of a group needs, beside what the executor takes.
+/// The needs of one task of a group, in addition to the executor's.
 #[derive(Clone, Debug, Default)]
 pub struct Member {
     /// Its name within the group; recorded with its task.
@@ -123,55 +124,55 @@ pub struct Member {
 /// One host port of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PortRequest {
-    /// Any port of those on offer.
+    /// Any offered port.
     Random,
-    /// Exactly this one.
+    /// Exactly this port.
     Fixed(u16),
-    /// Any one from first to last, both included. One whose last comes before its first is never on offer.
+    /// Any port from first to last, inclusive. A reversed range never matches.
     Range(u16, u16),
 }
 
-/// How a job turns a placement into a task.
+/// Builds a task for a placement.
 ///
-/// Called from the scheduler's actor: it must not block and must not panic.
+/// Called in the actor of the scheduler: it must not block and must not panic.
 pub trait BuildTask: Send + Sync + Debug {
-    /// Name, command, container, discovery, labels, check, health check and kill policy. The scheduler
-    /// overwrites `task_id`, `agent_id` and `resources`.
+    /// Name, command, container, discovery, labels, check, health check and kill policy. The
+    /// scheduler overwrites `task_id`, `agent_id` and `resources`.
     fn build(&self, placement: &Placement) -> v1::TaskInfo;
 
-    /// What the job wants to find in [`TaskRecord::metadata`]; stored with the intent.
+    /// The [`TaskRecord::metadata`] to store with the intent.
     fn metadata(&self, _placement: &Placement) -> serde_json::Value {
         serde_json::Value::Null
     }
 
-    /// Whether a live task of the same run spec id counts as placed for the conditions. By default all do; a
-    /// job that replaces instances answers `false` for those of an older configuration, so that `UNIQUE` does
-    /// not lock an upgrade.
+    /// Whether a live task of the same run spec id counts as placed for constraints. By default all
+    /// do; a service that replaces instances returns `false` for those of an older configuration,
+    /// so that `UNIQUE` does not block an upgrade.
     fn counts_as_placed(&self, _record: &TaskRecord) -> bool {
         true
     }
 }
 
-/// How a job turns a placement into a group of tasks. Members are counted from 0, in the order of
+/// Builds a group of tasks for a placement. Members are counted from 0, in the order of
 /// [`Group::members`].
 ///
-/// Called from the scheduler's actor: it must not block and must not panic.
+/// Called in the actor of the scheduler: it must not block and must not panic.
 pub trait BuildGroup: Send + Sync + Debug {
-    /// The cluster's task id of a member: the same for each call, and no other task's. By default the group's
-    /// id, a dot and the member's number.
+    /// The Mesos task id of a member: the same for each call, and unique. By default the group's
+    /// id, a dot and the member's index.
     fn task_id(&self, group: &TaskId, member: usize) -> TaskId {
         TaskId::from(format!("{group}.{member}"))
     }
 
-    /// Container, labels, grace period and the id, for which the group's own id is taken when it is empty. The
+    /// Container, labels, grace period and the id; the group's own id is used when it is empty. The
     /// scheduler overwrites `type`, `framework_id` and `resources`.
     fn executor(&self, placement: &GroupPlacement) -> v1::ExecutorInfo;
 
-    /// Name, command, container, discovery, labels, check, health check and kill policy of a member. The
-    /// scheduler overwrites `task_id`, `agent_id` and `resources`.
+    /// Name, command, container, discovery, labels, check, health check and kill policy of a
+    /// member. The scheduler overwrites `task_id`, `agent_id` and `resources`.
     fn task(&self, placement: &GroupPlacement, member: usize) -> v1::TaskInfo;
 
-    /// What the job wants to find in the [`TaskRecord::metadata`] of a member; stored with the intent.
+    /// The [`TaskRecord::metadata`] of a member, stored with the intent.
     fn metadata(&self, _placement: &GroupPlacement, _member: usize) -> serde_json::Value {
         serde_json::Value::Null
     }
@@ -182,7 +183,7 @@ pub trait BuildGroup: Send + Sync + Debug {
     }
 }
 
-/// Where one group goes.
+/// Where a group runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupPlacement {
     /// Which group: [`TaskRequest::id`].
@@ -195,7 +196,7 @@ pub struct GroupPlacement {
     pub members: Vec<MemberPlacement>,
 }
 
-/// What one member of a group was given.
+/// The allocation of one member of a group.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemberPlacement {
     /// Its task id.
@@ -215,7 +216,7 @@ pub struct InGroup {
     pub member: String,
 }
 
-/// Where one task goes.
+/// Where a task runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
     /// Which task.
@@ -226,12 +227,12 @@ pub struct Placement {
     pub host_ports: Vec<u16>,
 }
 
-/// An agent as a task's record remembers it.
+/// An agent as stored with a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentLocation {
     /// The cluster's id for the agent.
     pub id: AgentId,
-    /// The host name it offers under.
+    /// Its host name in offers.
     pub hostname: String,
     /// Its fault domain's region.
     #[serde(default)]
@@ -239,7 +240,7 @@ pub struct AgentLocation {
     /// Its fault domain's zone.
     #[serde(default)]
     pub zone: Option<String>,
-    /// The agent's own HTTP address (host or IP, port), where offers tell it.
+    /// The agent's HTTP address (host or IP, port), if offers include it.
     #[serde(default)]
     pub endpoint: Option<(String, u16)>,
 }

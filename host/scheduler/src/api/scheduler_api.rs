@@ -1,4 +1,4 @@
-//! What jobs need of a scheduler, so that their tests can do without one.
+//! The scheduler as a trait, so that the tests of services can script one.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use transom_cluster::TaskId;
 
 use crate::{PendingTask, Result, Scheduler, SubscriptionStatus, TaskRequest, Tasks};
 
-/// A scheduler, as jobs use it. Theirs is [`Scheduler`]; tests of theirs have scripted ones.
+/// Implemented by [`Scheduler`] and by scripted schedulers in tests.
 #[async_trait]
 pub trait SchedulerApi: Debug + Send + Sync {
     /// See [`Scheduler::submit`].

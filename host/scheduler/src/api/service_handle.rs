@@ -1,4 +1,5 @@
-//! A job that is served on a port and run by whoever leads, as the rest of the daemon sees it.
+//! The handle of a service that listens on a port and is run by the leader, for the rest of the
+//! daemon.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,10 +12,10 @@ use transom_store::Standing;
 
 use crate::SubscriptionStatus;
 
-/// How the job's framework stands; `None` while this daemon does not lead.
+/// The subscription of the framework; `None` while this daemon is not the leader.
 type Look = dyn Fn() -> Option<SubscriptionStatus> + Send + Sync;
 
-/// A handle. Cheap to clone.
+/// Cheap to clone.
 #[derive(Clone)]
 pub struct ServiceHandle {
     addr: SocketAddr,
@@ -25,9 +26,9 @@ pub struct ServiceHandle {
 }
 
 impl ServiceHandle {
-    /// A job at `addr`. `look` gives the connection of the scheduler that this daemon leads with, if it does; `standing` tells
-    /// who leads; what `tracker` follows has ended when the port is no longer served, some time after `token` was
-    /// cancelled.
+    /// A service at `addr`. `look` returns the subscription of the scheduler if this daemon is the
+    /// leader; `standing` is the leadership; `tracker` has finished when the port is closed, some
+    /// time after `token` was cancelled.
     pub fn new(
         addr: SocketAddr,
         look: impl Fn() -> Option<SubscriptionStatus> + Send + Sync + 'static,
@@ -44,13 +45,13 @@ impl ServiceHandle {
         }
     }
 
-    /// Where the HTTP port really listens.
+    /// The address of the HTTP port.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Whether requests can be answered and carried out: by this daemon, when it leads and its framework is subscribed,
-    /// or by another one that is known to lead.
+    /// Whether requests can be served: by this daemon if it is the leader and its framework is
+    /// subscribed, or by another leader.
     pub fn ready(&self) -> bool {
         if self.token.is_cancelled() {
             return false;
@@ -61,12 +62,12 @@ impl ServiceHandle {
         }
     }
 
-    /// How the framework's subscription stands; `None` while this daemon does not lead.
+    /// The subscription of the framework; `None` while this daemon is not the leader.
     pub fn subscription(&self) -> Option<SubscriptionStatus> {
         (self.look)()
     }
 
-    /// Returns when the port is no longer served; cancel the token given at the start first.
+    /// Returns when the port is closed; cancel the token given at the start first.
     pub async fn stopped(&self) {
         self.tracker.wait().await;
     }
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_ready_when_requests_can_be_carried_out_somewhere() {
+    fn a_service_is_ready_when_a_leader_can_serve_requests() {
         let connection = |connected| SubscriptionStatus {
             framework_id: None,
             connected,
@@ -104,16 +105,16 @@ mod tests {
             (Some(true), Standing::Here, true, false),
             (None, elsewhere(), true, false),
         ] {
-            let told = format!("{own:?} {standing:?} stopping: {stopping}");
+            let case = format!("{own:?} {standing:?} stopping: {stopping}");
             let token = CancellationToken::new();
             let (_standing, seen) = watch::channel(standing);
             let look = move || own.map(connection);
             let addr = SocketAddr::from(([127, 0, 0, 1], 1));
-            let job = ServiceHandle::new(addr, look, seen, TaskTracker::new(), token.clone());
+            let service = ServiceHandle::new(addr, look, seen, TaskTracker::new(), token.clone());
             if stopping {
                 token.cancel();
             }
-            assert_eq!(job.ready(), ready, "{told}");
+            assert_eq!(service.ready(), ready, "{case}");
         }
     }
 }

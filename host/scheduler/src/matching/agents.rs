@@ -1,4 +1,4 @@
-//! The agents as the matcher knows them: each has a number, given once and never to another one.
+//! The agents as the matcher knows them: each has a handle, which is never reused.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use transom_plugins::matcher::{Agent, Attribute, AttributeValue};
 
 use crate::{AgentLocation, TaskRecord};
 
-/// An agent that neither offers nor runs anything of ours is forgotten after this time.
-const FORGET: Duration = Duration::from_mins(10);
+/// An agent that neither offers nor runs our tasks for this long is dropped.
+const AGENT_RETENTION: Duration = Duration::from_mins(10);
 
-/// What is known of an agent.
+/// An agent.
 #[derive(Debug)]
 struct AgentEntry {
     handle: u32,
     place: Arc<AgentLocation>,
     attributes: Arc<[v1::Attribute]>,
-    /// Last seen offering something.
+    /// The last offer.
     seen: Instant,
 }
 
-/// All agents that were offered or run something of ours.
+/// All agents that have sent offers or run our tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Agents {
     by_id: HashMap<AgentId, AgentEntry>,
@@ -34,8 +34,7 @@ pub(crate) struct Agents {
 }
 
 impl Agents {
-    /// An agent as an offer shows it. `None` when the numbers have run out, after four thousand million
-    /// agents.
+    /// An agent as described by an offer. `None` when the handles are exhausted, after 2^32 agents.
     pub(crate) fn offered(&mut self, offer: &v1::Offer, now: Instant) -> Option<u32> {
         let place = location_of(offer);
         if let Some(known) = self.by_id.get_mut(&place.id)
@@ -48,7 +47,7 @@ impl Agents {
         self.learn(Arc::new(place), offer.attributes.as_slice().into(), now)
     }
 
-    /// An agent as the record of a task remembers it; what an offer has shown since is not overwritten.
+    /// An agent as described by the record of a task; newer data from an offer is kept.
     pub(crate) fn remembered(&mut self, record: &TaskRecord, now: Instant) -> Option<u32> {
         if let Some(known) = self.by_id.get(&record.agent.id) {
             return Some(known.handle);
@@ -82,24 +81,25 @@ impl Agents {
         Some(handle)
     }
 
-    /// Place and attributes, as a record keeps them.
+    /// Location and attributes, as stored in records.
     pub(crate) fn get(&self, handle: u32) -> Option<(&Arc<AgentLocation>, &Arc<[v1::Attribute]>)> {
         let known = self.by_id.get(self.by_handle.get(&handle)?)?;
         Some((&known.place, &known.attributes))
     }
 
-    /// Forgets an agent that is away, until it offers something again: what it has is no place for a task, and where tasks are
-    /// spread over all places it must not be one of them. Its number, if it was known.
+    /// Drops a lost agent until it offers again: no task is matched with it, and constraints that
+    /// spread tasks must not count it. Returns its handle if it was known.
     pub(crate) fn lost(&mut self, id: &AgentId) -> Option<u32> {
         let handle = self.by_id.get(id).map(|known| known.handle);
         self.remove(id);
         handle
     }
 
-    /// Forgets agents that have offered nothing for a while and are not `in_use`.
+    /// Drops agents that have not offered for a while and are not `in_use`.
     pub(crate) fn sweep(&mut self, now: Instant, in_use: impl Fn(&AgentId) -> bool) {
-        let stale =
-            |(id, known): &(&AgentId, &AgentEntry)| now.duration_since(known.seen) >= FORGET && !in_use(id);
+        let stale = |(id, known): &(&AgentId, &AgentEntry)| {
+            now.duration_since(known.seen) >= AGENT_RETENTION && !in_use(id)
+        };
         let stale: Vec<AgentId> = self
             .by_id
             .iter()
@@ -120,7 +120,7 @@ impl Agents {
         }
     }
 
-    /// What the matcher does not know yet: changed agents and handles that are gone.
+    /// Changes for the matcher: changed agents, and the handles of dropped ones.
     pub(crate) fn take_changes(&mut self) -> (Vec<Agent>, Vec<u32>) {
         let changed = std::mem::take(&mut self.changed);
         let agent = |handle: u32| {
@@ -131,14 +131,14 @@ impl Agents {
         (changed, std::mem::take(&mut self.gone).into_iter().collect())
     }
 
-    /// Makes everything news again, for a matcher that knows nothing.
+    /// Marks all agents as changed, for a new matcher.
     pub(crate) fn mark_all_changed(&mut self) {
         self.gone.clear();
         self.changed = self.by_handle.keys().copied().collect();
     }
 }
 
-/// The agent's place as an offer shows it.
+/// The location of the agent of an offer.
 fn location_of(offer: &v1::Offer) -> AgentLocation {
     let (region, zone) = fault_domain(offer.domain.as_ref());
     let endpoint = offer.url.as_ref().and_then(|url| {
@@ -162,8 +162,8 @@ fn fault_domain(domain: Option<&v1::DomainInfo>) -> (Option<String>, Option<Stri
         .unzip()
 }
 
-/// An agent as the matcher sees it, offered or not, by what the master says of it. `handle`: any number that no other one
-/// in the same fleet has.
+/// Converts an agent of the master to the form of the matcher. `handle`: any number that is unique
+/// in the agent_set.
 pub fn to_matcher_agent(handle: u32, info: &v1::AgentInfo) -> Agent {
     let (region, zone) = fault_domain(info.domain.as_ref());
     Agent {
@@ -189,7 +189,7 @@ fn describe(handle: u32, place: &AgentLocation, attributes: &[v1::Attribute]) ->
     }
 }
 
-/// An attribute whose value is missing or of an unknown kind says nothing.
+/// An attribute whose value is missing or of an unknown type is ignored.
 fn attribute(attribute: &v1::Attribute) -> Option<Attribute> {
     let value = match attribute.r#type {
         v1::ValueType::Text => AttributeValue::Text(attribute.text.as_ref()?.value.clone()),
@@ -213,7 +213,7 @@ mod tests {
     use crate::testing::{offer, record};
 
     #[test]
-    fn a_handle_stays_and_is_never_given_again() {
+    fn agent_keeps_its_handle_and_handles_are_not_reused() {
         let now = Instant::now();
         let mut agents = Agents::default();
         let mut one = offer("o1", "a1", 1.0, &[]);
@@ -237,7 +237,7 @@ mod tests {
             AttributeValue::Text("r9".to_owned())
         );
 
-        agents.sweep(now + FORGET, |id| id.as_str() == "a2");
+        agents.sweep(now + AGENT_RETENTION, |id| id.as_str() == "a2");
         assert_eq!(agents.take_changes(), (vec![], vec![0]));
         assert_eq!(agents.get(0), None);
         assert_eq!(agents.offered(&one, now), Some(2));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_brings_its_agent_along_but_an_offer_knows_better() {
+    fn offers_override_the_agent_of_a_record() {
         let now = Instant::now();
         let mut agents = Agents::default();
         let mut remembered = record("t");
@@ -269,14 +269,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_agent_is_known_again_when_it_offers() {
+    fn lost_agent_gets_a_new_handle_when_it_offers_again() {
         let now = Instant::now();
         let mut agents = Agents::default();
         let offer = offer("o", "a1", 1.0, &[]);
         assert_eq!(agents.offered(&offer, now), Some(0));
         agents.take_changes();
         assert_eq!(agents.lost(&"a2".into()), None);
-        assert_eq!(agents.take_changes(), (vec![], vec![]), "nobody knew it");
+        assert_eq!(agents.take_changes(), (vec![], vec![]), "it was unknown");
         assert_eq!(agents.lost(&"a1".into()), Some(0));
         assert_eq!(agents.take_changes(), (vec![], vec![0]));
         assert_eq!(agents.offered(&offer, now), Some(1));
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn places_and_values_are_read_from_the_offer() {
+    fn location_and_attributes_are_read_from_the_offer() {
         let offer: v1::Offer = serde_json::from_value(serde_json::json!({
             "id": {"value": "o"}, "framework_id": {"value": "f"}, "agent_id": {"value": "a"}, "hostname": "h",
             "url": {"scheme": "http", "path": "/slave(1)", "address": {"hostname": "h", "ip": "127.0.0.1", "port": 5051}},

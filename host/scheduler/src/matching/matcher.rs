@@ -1,11 +1,11 @@
-//! Who is asked where a task may run. The real one is the plugin; tests bring their own.
+//! The matcher as traits: implemented by the plugin host, and scripted in tests.
 
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 use transom_plugins::matcher::{Agent, AgentSet, Candidate, Task, Verdict};
 use transom_plugins::{CallError, Change, Plugins};
 
-/// The questions the actor asks; see [`AgentSet`].
+/// The calls of the actor; see [`AgentSet`].
 #[async_trait]
 pub(crate) trait Matcher: Send {
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>);
@@ -18,13 +18,13 @@ pub(crate) trait Matcher: Send {
     ) -> Result<Vec<u32>, CallError>;
 }
 
-/// Where matchers come from, and when to try again after one failed.
+/// Creates matchers, and reports when to retry after a failure.
 #[async_trait]
 pub(crate) trait MatcherHost: Send {
     /// A matcher with an empty agent set. `home_region`: the master's own.
     fn agent_set(&self, home_region: Option<String>) -> Box<dyn Matcher>;
 
-    /// Returns when something may have changed for the matcher. Cancel-safe.
+    /// Returns when the matcher may have changed. Cancel-safe.
     async fn changed(&mut self);
 }
 
@@ -68,7 +68,7 @@ impl MatcherHost for PluginMatchers {
     }
 
     async fn changed(&mut self) {
-        // Any change is worth a try, missed ones too. A host that has stopped changes no more.
+        // Any change is worth a retry, also a missed one. A stopped host sends no more changes.
         if let Err(broadcast::error::RecvError::Closed) = self.changes.recv().await {
             std::future::pending::<()>().await;
         }

@@ -1,5 +1,4 @@
-//! The matcher as the actor asks it: one that failed is left alone for a while, and what it failed with is the
-//! answer meanwhile.
+//! Calls the matcher. After a failure it backs off and returns the same error meanwhile.
 
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
@@ -9,7 +8,7 @@ use crate::error::error_chain;
 use crate::matching::matcher::Matcher;
 use crate::subscription::retry::{Backoff, Retry};
 
-/// The matcher in use. The errors of its questions are texts to show.
+/// The matcher in use. Its errors are texts for users.
 pub(crate) struct MatcherClient {
     matcher: Box<dyn Matcher>,
     retry: Retry,
@@ -27,7 +26,7 @@ impl MatcherClient {
         }
     }
 
-    /// Another matcher, which knows no agents yet.
+    /// Uses another matcher, which knows no agents yet.
     pub(crate) fn replace(&mut self, matcher: Box<dyn Matcher>) {
         self.matcher = matcher;
     }
@@ -36,8 +35,8 @@ impl MatcherClient {
         self.matcher.update(changed, gone);
     }
 
-    /// Agents for up to `count` further instances. To be followed by [`MatcherClient::succeeded`] or
-    /// [`MatcherClient::rejected_choice`].
+    /// Agents for up to `count` more instances. The caller reports the result with
+    /// [`MatcherClient::succeeded`] or [`MatcherClient::rejected_choice`].
     pub(crate) async fn place(
         &mut self,
         task: &Task,
@@ -49,7 +48,7 @@ impl MatcherClient {
         chosen.map_err(|error| self.failed(error_chain(&error)))
     }
 
-    /// Whether one more instance may go to each of the candidates.
+    /// Whether one more instance may run on each of the candidates.
     pub(crate) async fn judge(
         &mut self,
         task: &Task,
@@ -60,15 +59,15 @@ impl MatcherClient {
         verdicts.map_err(|error| self.failed(error_chain(&error)))
     }
 
-    /// One that failed lately is not asked.
+    /// The last error, during the backoff.
     fn backing_off(&self) -> Result<(), String> {
         match &self.error {
-            Some(error) if self.retry.waits(Instant::now()) => Err(error.clone()),
+            Some(error) if self.retry.is_backing_off(Instant::now()) => Err(error.clone()),
             _ => Ok(()),
         }
     }
 
-    /// Its choice was good.
+    /// Its choice was used.
     pub(crate) fn succeeded(&mut self) {
         self.retry.succeeded();
         self.error = None;
@@ -77,29 +76,26 @@ impl MatcherClient {
     /// Its choice named an agent without room.
     pub(crate) fn rejected_choice(&mut self, agent: u32) -> String {
         self.failed(format!(
-            "the attribute matcher chose agent {agent}, which has no room: its answer cannot be used"
+            "the matcher chose agent {agent}, whose offers have no room for the task; choice rejected"
         ))
     }
 
     fn failed(&mut self, message: String) -> String {
         self.failures.inc();
-        tracing::warn!(
-            error = message,
-            "the attribute matcher gave no answer; nothing is launched without it"
-        );
+        tracing::warn!(error = message, "matcher call failed; launches paused, retrying");
         self.retry.failed(Instant::now());
         self.error = Some(message.clone());
         message
     }
 
-    /// Something may have changed for it: one that failed is asked again soon.
+    /// The matcher may have changed: ends the backoff after a failure.
     pub(crate) fn changed(&mut self) {
         if self.retry.is_failing() {
             self.retry.hasten(Instant::now());
         }
     }
 
-    /// It may be asked again: true once after each failure.
+    /// The backoff has passed: true once after each failure.
     pub(crate) fn take_due(&mut self, now: Instant) -> bool {
         self.retry.take_due(now)
     }

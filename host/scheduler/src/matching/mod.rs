@@ -1,15 +1,14 @@
-//! What fits where: pure arithmetic over offers. Which agents may be used at all is the matcher's answer and
-//! comes in as agent handles.
+//! Matching tasks with offers. The arithmetic here is pure; which agents are allowed at all is
+//! decided by the matcher and given as agent handles.
 //!
-//! Amounts are counted in thousandths, as the cluster manager does, so that ten tasks of 0.1 CPU fit into 1
-//! CPU.
+//! Amounts are counted in thousandths, as in Mesos, so that ten tasks of 0.1 CPU fit into 1 CPU.
 //!
 //! # Roles and reservations
 //!
-//! A resource may be used when it is unreserved and the run spec accepts `*`, or reserved (statically or
-//! dynamically, in the newer or the older form) for a role that the run spec accepts or for one above it
-//! (`eng` for `eng/web`): the cluster manager offers those too. What is used is handed back as it was offered,
-//! with its reservations and their labels. Reserved parts are used up before unreserved ones.
+//! A resource may be used when it is unreserved and the run spec accepts `*`, or reserved
+//! (statically or dynamically, in the old or the new format) for an accepted role or an ancestor of
+//! it (`eng` for `eng/web`): Mesos offers those too. Resources are returned as offered, with
+//! reservations and labels. Reserved resources are used before unreserved ones.
 
 pub(crate) mod agents;
 pub(crate) mod matcher;
@@ -35,7 +34,7 @@ pub(crate) use offers::{CandidateScan, Offers};
 
 use crate::{Build, PortRequest, Reason, RunSpec};
 
-/// The resources that have amounts, and the reason for which one of them is lacking.
+/// The scalar resources, and the reason when one is insufficient.
 const SCALARS: [(&str, Reason); 4] = [
     ("cpus", Reason::InsufficientCpus),
     ("mem", Reason::InsufficientMemory),
@@ -43,14 +42,14 @@ const SCALARS: [(&str, Reason); 4] = [
     ("gpus", Reason::InsufficientGpus),
 ];
 
-/// What one instance takes.
+/// The resources that one instance requires.
 #[derive(Clone, Debug)]
 pub(crate) struct Requirements {
-    /// Each gets resources of its own: a task alone, or a group's executor and then its members.
+    /// Each part gets its own resources: a single task, or a group's executor and then its members.
     parts: Vec<Part>,
     /// All parts' amounts, in thousandths.
     total: [u64; SCALARS.len()],
-    /// All parts' ports.
+    /// The ports of all parts.
     port_requests: ports::PortRequests,
     roles: Vec<String>,
 }
@@ -63,7 +62,7 @@ struct Part {
 }
 
 impl Requirements {
-    /// `default_roles`: what a spec without roles accepts.
+    /// `default_roles`: the roles that a spec without roles accepts.
     pub(crate) fn of(spec: &RunSpec, default_roles: &[String]) -> Self {
         let roles = if spec.roles.is_empty() {
             default_roles
@@ -109,19 +108,19 @@ impl Requirements {
     }
 }
 
-/// Negative amounts and what is no number count as nothing.
+/// In thousandths. Negative amounts and NaN count as zero.
 fn milli_units(amount: f64) -> u64 {
     (amount * 1000.0).round() as u64
 }
 
-/// What one instance gets.
+/// The resources allocated to one instance.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Allocation {
-    /// For each part of the need.
+    /// One for each part of the requirements.
     pub(crate) parts: Vec<PartAllocation>,
 }
 
-/// What one part of an instance gets.
+/// The resources allocated to one part of an instance.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct PartAllocation {
     pub(crate) resources: Vec<v1::Resource>,
@@ -129,7 +128,7 @@ pub(crate) struct PartAllocation {
     pub(crate) host_ports: Vec<u16>,
 }
 
-/// One instance's place.
+/// One instance, assigned to an offer.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Assignment {
     pub(crate) id: TaskId,

@@ -7,20 +7,20 @@ use transom_cluster::{OfferId, v1};
 
 use crate::matching::OpenOffer;
 
-/// The outstanding offers, in the order in which they came. Those that come while a pass over the others is under way
-/// are kept for the next one.
+/// The outstanding offers in the order of arrival. Offers that arrive during a pass over the others
+/// are kept for the next pass.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     offers: Vec<OpenOffer>,
     next_pass: Vec<OpenOffer>,
-    /// Not to be put to anything, only to be declined.
+    /// To be declined without being matched.
     to_decline: Vec<OfferId>,
-    /// Since when a pass goes on that could not be made in one round.
+    /// Start of a pass that takes several rounds.
     pass_since: Option<Instant>,
 }
 
 impl Pool {
-    /// Takes an offer in; `agent` is its agent's handle.
+    /// Adds an offer; `agent` is the handle of its agent.
     pub(crate) fn add(&mut self, offer: &v1::Offer, agent: u32) {
         let offers = if self.pass_since.is_some() {
             &mut self.next_pass
@@ -30,7 +30,7 @@ impl Pool {
         offers.push(OpenOffer::new(offer, agent));
     }
 
-    /// An offer that is no longer good, or was used.
+    /// Removes an offer that was rescinded or used.
     pub(crate) fn remove(&mut self, offer: &OfferId) {
         for offers in [&mut self.offers, &mut self.next_pass] {
             offers.retain(|open| open.id != *offer);
@@ -38,7 +38,7 @@ impl Pool {
         self.to_decline.retain(|to_decline| to_decline != offer);
     }
 
-    /// Nothing is to be launched on this agent: what it offered is to be declined, should it be good still.
+    /// Moves the offers of a lost agent to those that are declined.
     pub(crate) fn remove_agent(&mut self, agent: u32) {
         for offers in [&mut self.offers, &mut self.next_pass] {
             let away = offers.extract_if(.., |offer| offer.agent == agent);
@@ -50,22 +50,23 @@ impl Pool {
         self.offers.retain(|open| !offers.contains(&open.id));
     }
 
-    /// There is more to do with these offers, in another round.
+    /// The pass continues in another round.
     pub(crate) fn keep(&mut self, now: Instant) {
         self.pass_since.get_or_insert(now);
     }
 
-    /// Since when a pass has been under way; `None` before its first round and after its last one.
+    /// When the pass started; `None` before its first and after its last round.
     pub(crate) fn pass_since(&self) -> Option<Instant> {
         self.pass_since
     }
 
-    /// Nothing more is to be done with these offers. Whether that took several rounds.
+    /// Ends the pass. Returns whether it took several rounds.
     pub(crate) fn end_pass(&mut self) -> bool {
         self.pass_since.take().is_some()
     }
 
-    /// Takes out what a pass has left over; the answer is to be declined. Those that came meanwhile are next.
+    /// Removes the unused offers of the pass, to be declined. Offers that arrived meanwhile are
+    /// next.
     pub(crate) fn take(&mut self) -> Vec<OfferId> {
         let tried = std::mem::replace(&mut self.offers, std::mem::take(&mut self.next_pass));
         let to_decline = self.to_decline.drain(..);
@@ -106,7 +107,7 @@ mod tests {
         pool.remove_agent(1);
         let tried: Vec<&str> = pool.offers().iter().map(|offer| offer.id.as_str()).collect();
         assert_eq!(tried, ["o2"]);
-        // The master has taken one back by itself.
+        // The master rescinded one.
         pool.remove(&"o3".into());
         assert!(pool.end_pass());
         let declined: Vec<String> = pool.take().iter().map(ToString::to_string).collect();

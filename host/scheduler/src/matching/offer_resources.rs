@@ -1,4 +1,4 @@
-//! One offer while it is being divided up.
+//! The resources of one offer while a round allocates them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::ports::{Free, Span, count, overlap};
 use super::{Allocation, PartAllocation, Requirements, SCALARS, milli_units};
 use crate::Reason;
 
-/// An offer and what is left of it.
+/// An offer and its remaining resources.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenOffer {
     pub(crate) id: OfferId,
@@ -37,8 +37,8 @@ impl Totals {
     }
 }
 
-/// What is left of one resource of an offer. The resource itself says whose it is and is handed back with the
-/// amount taken.
+/// The remainder of one resource of an offer. The resource carries its role and is returned with
+/// the allocated amount.
 #[derive(Clone, Debug)]
 struct OfferedResource {
     resource: Arc<v1::Resource>,
@@ -55,8 +55,8 @@ enum Remainder {
 }
 
 impl OpenOffer {
-    /// Leaves out what a plain task must not use: revocable and shared resources, volumes and special disks,
-    /// resource providers'; and what no task asks for.
+    /// Skips what a task must not use (revocable and shared resources, volumes, special disks,
+    /// resource providers) and unknown resources.
     pub(crate) fn new(offer: &v1::Offer, agent: u32) -> Self {
         let plain = |resource: &&v1::Resource| {
             resource.revocable.is_none()
@@ -70,7 +70,7 @@ impl OpenOffer {
             .filter(plain)
             .filter_map(OfferedResource::new)
             .collect();
-        // Reserved resources are used up first: nobody else can have them.
+        // Reserved resources are used first: no other framework can use them.
         resources_left.sort_by_key(|resource_left| &*resource_left.role == "*");
         let maintenance = offer.unavailability.as_ref().map(|window| {
             let start = window.start.nanoseconds;
@@ -88,7 +88,7 @@ impl OpenOffer {
         }
     }
 
-    /// What is left, by role.
+    /// The remaining resources by role.
     pub(super) fn totals(&self) -> Vec<(&Arc<str>, Totals)> {
         let mut totals: Vec<(&Arc<str>, Totals)> = Vec::with_capacity(1);
         for resource_left in &self.resources_left {
@@ -108,8 +108,8 @@ impl OpenOffer {
         totals
     }
 
-    /// How many instances fit, at most `limit`; when none does `refuse` is told why. `now`: nanoseconds since
-    /// 1970.
+    /// How many instances fit, at most `limit`; if none does, `refuse` gets the reasons. `now`:
+    /// nanoseconds since 1970.
     pub(super) fn room(&self, need: &Requirements, limit: u32, now: i64, refuse: impl FnMut(Reason)) -> u32 {
         let totals = self.totals().into_iter();
         let usable = totals
@@ -118,7 +118,7 @@ impl OpenOffer {
         self.room_of(usable.reduce(Totals::plus), need, limit, now, refuse)
     }
 
-    /// The same. `usable`: what is left of the roles that the need accepts; `None` if there is nothing of theirs.
+    /// The same. `usable`: the remainders of the accepted roles; `None` if there are none.
     pub(super) fn room_of(
         &self,
         usable: Option<Totals>,
@@ -159,7 +159,7 @@ impl OpenOffer {
         if lacking { 0 } else { room.min(ports) as u32 }
     }
 
-    /// Whether any of these ports may be used.
+    /// Whether any of these ports is usable.
     fn has_port(&self, need: &Requirements, wished: Span) -> bool {
         self.resources_left
             .iter()
@@ -172,7 +172,7 @@ impl OpenOffer {
             })
     }
 
-    /// The ports that may be used.
+    /// The usable ports.
     fn free(&self, need: &Requirements) -> Free {
         if need.port_requests.is_empty() {
             return Free(Vec::new());
@@ -185,7 +185,7 @@ impl OpenOffer {
         Free(free.collect())
     }
 
-    /// Takes one instance's share out; `None`, with nothing taken, when it does not fit.
+    /// Allocates one instance; `None`, and nothing allocated, if it does not fit.
     pub(super) fn take(&mut self, need: &Requirements, rng: &mut impl Rng) -> Option<Allocation> {
         if self.room(need, 1, i64::MIN, |_| ()) == 0 {
             return None;
@@ -292,8 +292,8 @@ impl OfferedResource {
     }
 }
 
-/// For whom a resource is set aside: the innermost reservation, or in the older form the role; `*` for
-/// nobody.
+/// The role that a resource is reserved for: of the innermost reservation, or the old `role`; `*`
+/// if unreserved.
 fn role_of(resource: &v1::Resource) -> Arc<str> {
     let reserved = resource
         .reservations

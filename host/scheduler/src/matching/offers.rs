@@ -1,7 +1,7 @@
-//! All offers of a round, and who has room in them.
+//! The offers of a round, and which have room.
 //!
-//! A round asks about every run spec that waits, so what is left in the offers is added up beforehand and kept in
-//! one piece: going over thousands of offers is then plain arithmetic on memory that lies side by side.
+//! A round matches every run spec that is pending, so remaining resources are summed once and kept
+//! in contiguous tables: scanning thousands of offers is then plain arithmetic.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,33 +15,33 @@ use super::offer_resources::Totals;
 use super::{Assignment, OpenOffer, Requirements};
 use crate::Reason;
 
-/// Which agents have room for instances, and why the other offers have none.
+/// The agents with room for instances, and why the other offers have none.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct CandidateScan {
-    /// Agent handle and how many instances fit there, at most the number asked about; the emptiest first.
+    /// Agent handle and how many instances fit, at most the requested number; most room first.
     pub(crate) candidates: Vec<(u32, u32)>,
     pub(crate) refused: BTreeMap<Reason, u32>,
 }
 
-/// The first candidates of a survey, found without a look at all offers.
+/// The first candidates of a scan, found without scanning all offers.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Shortlist {
     pub(crate) candidates: Vec<(u32, u32)>,
-    /// There are no others.
+    /// There are no other candidates.
     pub(crate) complete: bool,
 }
 
 /// All offers of a round.
 #[derive(Debug)]
 pub(crate) struct Offers {
-    /// An agent's offers stand together, in the order in which they came.
+    /// Grouped by agent, in the order of arrival.
     offers: Vec<OpenOffer>,
     /// The agents, by handle.
     agents: Vec<Agent>,
-    /// The roles that there are.
+    /// All roles of the offers.
     roles: Vec<Arc<str>>,
     sums: Vec<RoleTotals>,
-    /// Where each offer's sums begin, and where the last one's end.
+    /// Where each offer's totals begin in `sums`, and where the last one's end.
     first_sums: Vec<usize>,
 }
 
@@ -51,7 +51,7 @@ struct Agent {
     offers: Range<usize>,
 }
 
-/// What is left in one offer of one role.
+/// The remaining resources of one offer and role.
 #[derive(Debug)]
 struct RoleTotals {
     /// Index into the roles.
@@ -59,8 +59,8 @@ struct RoleTotals {
     totals: Totals,
 }
 
-/// A need, and which of the roles it may use.
-struct Asked<'a> {
+/// Requirements, and which roles they may use.
+struct MatchQuery<'a> {
     need: &'a Requirements,
     accepted: Vec<bool>,
     count: u32,
@@ -106,26 +106,26 @@ impl Offers {
         &self.offers
     }
 
-    /// How many agents there are; each has a place among them, that stays.
+    /// The number of agents. Each has a stable index.
     pub(crate) fn agents(&self) -> usize {
         self.agents.len()
     }
 
-    /// An agent's place.
+    /// The index of an agent.
     pub(crate) fn index_of_agent(&self, handle: u32) -> Option<usize> {
         self.agents
             .binary_search_by_key(&handle, |agent| agent.handle)
             .ok()
     }
 
-    /// Looks at all offers for up to `count` instances. `now`: nanoseconds since 1970.
+    /// Scans all offers for up to `count` instances. `now`: nanoseconds since 1970.
     pub(crate) fn scan(&self, need: &Requirements, count: u32, now: i64) -> CandidateScan {
-        let asked = self.asked(need, count, now);
+        let query = self.query(need, count, now);
         let mut candidates = Vec::new();
         let mut refused = BTreeMap::new();
         for agent in &self.agents {
             let mut refuse = |reason| *refused.entry(reason).or_default() += 1;
-            let room = self.room(agent, &asked, &mut refuse);
+            let room = self.room(agent, &query, &mut refuse);
             if room > 0 {
                 candidates.push((agent.handle, room));
             }
@@ -134,7 +134,7 @@ impl Offers {
         CandidateScan { candidates, refused }
     }
 
-    /// The first `most` candidates of the same survey, without agents whose place is to be passed over.
+    /// The first `most` candidates of the same scan, without the agents that `pass_over` skips.
     pub(crate) fn shortlist(
         &self,
         need: &Requirements,
@@ -143,8 +143,8 @@ impl Offers {
         most: usize,
         pass_over: impl Fn(usize) -> bool,
     ) -> Shortlist {
-        let asked = self.asked(need, count, now);
-        // With room for all of them: nobody comes before these, so enough of them are all that is looked for.
+        let query = self.query(need, count, now);
+        // Agents with room for all instances come first, so enough of them end the search.
         let mut candidates = Vec::new();
         let mut others = Vec::new();
         let mut complete = true;
@@ -157,7 +157,7 @@ impl Offers {
                 complete = false;
                 continue;
             }
-            match self.room(agent, &asked, &mut |_| ()) {
+            match self.room(agent, &query, &mut |_| ()) {
                 0 => {}
                 room if room == count => candidates.push((agent.handle, room)),
                 room => others.push((agent.handle, room)),
@@ -170,9 +170,9 @@ impl Offers {
         Shortlist { candidates, complete }
     }
 
-    fn asked<'a>(&self, need: &'a Requirements, count: u32, now: i64) -> Asked<'a> {
+    fn query<'a>(&self, need: &'a Requirements, count: u32, now: i64) -> MatchQuery<'a> {
         let accepted = self.roles.iter().map(|role| need.accepts(role)).collect();
-        Asked {
+        MatchQuery {
             need,
             accepted,
             count,
@@ -180,22 +180,22 @@ impl Offers {
         }
     }
 
-    /// How many instances fit into an agent's offers. Each offer without room is told of.
-    fn room(&self, agent: &Agent, asked: &Asked<'_>, refuse: &mut impl FnMut(Reason)) -> u32 {
+    /// How many instances fit into the offers of an agent. `refuse` gets the reasons of each offer
+    /// without room.
+    fn room(&self, agent: &Agent, query: &MatchQuery<'_>, refuse: &mut impl FnMut(Reason)) -> u32 {
         let mut room = 0_u32;
         for at in agent.offers.clone() {
             let sums = &self.sums[self.first_sums[at]..self.first_sums[at + 1]];
-            let usable = sums.iter().filter(|sum| asked.accepted[sum.role]);
+            let usable = sums.iter().filter(|sum| query.accepted[sum.role]);
             let usable = usable.map(|sum| sum.totals).reduce(Totals::plus);
-            let fits = self.offers[at].room_of(usable, asked.need, asked.count, asked.now, &mut *refuse);
-            room = room.saturating_add(fits).min(asked.count);
+            let fits = self.offers[at].room_of(usable, query.need, query.count, query.now, &mut *refuse);
+            room = room.saturating_add(fits).min(query.count);
         }
         room
     }
 
-    /// Gives the instances, in order, their shares at the chosen agents. Fails with the handle of an agent that
-    /// has no room (any more): then the choice was not one of the candidates'. What was assigned before stays
-    /// taken.
+    /// Allocates resources of the chosen agents to the instances, in order. Returns the handle of
+    /// an agent without room, which was not one of the candidates; earlier assignments stay.
     pub(crate) fn assign(
         &mut self,
         need: &Requirements,
@@ -226,7 +226,7 @@ impl Offers {
         (assigned, None)
     }
 
-    /// Adds up anew what is left in an offer. Its roles stay, and their order.
+    /// Recomputes the totals of an offer. Its roles and their order stay.
     fn add_up(&mut self, at: usize) {
         let sums = &mut self.sums[self.first_sums[at]..self.first_sums[at + 1]];
         for (sum, (_, totals)) in sums.iter_mut().zip(self.offers[at].totals()) {
@@ -235,7 +235,7 @@ impl Offers {
     }
 }
 
-/// The emptiest first.
+/// Most room first.
 fn order((agent, room): (u32, u32)) -> (Reverse<u32>, u32) {
     (Reverse(room), agent)
 }

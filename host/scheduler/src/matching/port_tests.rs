@@ -11,7 +11,7 @@ use crate::Reason;
 use crate::testing::offer;
 
 #[test]
-fn random_ports_are_all_used_and_never_twice() {
+fn random_ports_are_each_used_once() {
     let need = need(|s| (s.cpus, s.mem, s.ports) = (0.0, 0.0, vec![PortRequest::Random; 2]));
     let mut bin = OpenOffer::new(&offer("o", "a", 1.0, &[(0, 2), (7, 9), (65_534, 70_000)]), 0);
     let mut rng = rng();
@@ -29,7 +29,7 @@ fn random_ports_are_all_used_and_never_twice() {
 }
 
 #[test]
-fn reserved_ports_go_first_and_stay_with_their_reservation() {
+fn reserved_ports_are_used_first_and_keep_their_reservation() {
     let mut bin = bin(vec![
         v1::Resource::ranges("ports", &[(1, 2)]),
         reserved(v1::Resource::ranges("ports", &[(8, 9)]), "prod"),
@@ -57,7 +57,7 @@ fn reserved_ports_go_first_and_stay_with_their_reservation() {
 
 /// Against a search through all ways: an instance gets its ports if and only if there is a way.
 #[test]
-fn ports_are_found_whenever_there_is_a_way() {
+fn ports_are_assigned_whenever_an_assignment_exists() {
     fn possible(requests: &[PortRequest], free: &BTreeSet<u16>) -> bool {
         let Some((request, rest)) = requests.split_first() else {
             return true;

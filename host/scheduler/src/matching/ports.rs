@@ -1,35 +1,35 @@
-//! Host ports: which of the free ones an instance gets.
+//! Host ports: which free ports an instance gets.
 //!
-//! Requests that are bound to certain ports go first, the one whose range ends first before the others, each to
-//! the lowest free port it may have: so an instance gets its ports whenever there is a way to give them all
-//! out. A range that no other request of the instance touches, and ports without any wish, are drawn at random,
-//! so that a port that was just left is not taken up again at once. Reserved ports go before unreserved ones:
-//! nobody else can have them.
+//! Requests for certain ports come first, those whose range ends first before the others, each
+//! getting the lowest free port it may have: an instance gets its ports whenever any assignment
+//! exists. A range that no other request of the instance overlaps, and requests for any port, are
+//! drawn at random, so that a port just released is not reused immediately. Reserved ports come
+//! before unreserved ones: no other framework can use them.
 //!
-//! Ports without a wish stay out of the instance's ranges as long as there are others. How many instances fit
-//! does therefore not depend on what is drawn.
+//! Requests for any port avoid the instance's ranges as long as possible, so how many instances fit
+//! does not depend on the draw.
 
 use rand::Rng;
 
 use crate::PortRequest;
 
-/// From first to last, both included.
+/// First and last port, inclusive.
 pub(super) type Span = (u16, u16);
 
-/// The ports that one instance port_requests.
+/// The ports that one instance requests.
 #[derive(Clone, Debug)]
 pub(super) struct PortRequests {
     requests: usize,
-    /// Those that are bound to certain ports, in the order in which they are served.
+    /// The requests for certain ports, in the order in which they are served.
     bound: Vec<Bound>,
 }
 
 #[derive(Clone, Debug)]
 struct Bound {
-    /// Which request it is.
+    /// Index of the request.
     request: usize,
     span: Span,
-    /// No other bound request wants any of these ports.
+    /// No other bound request overlaps it.
     alone: bool,
 }
 
@@ -61,18 +61,18 @@ impl PortRequests {
         }
     }
 
-    /// No port is wished.
+    /// No port is requested.
     pub(super) fn is_empty(&self) -> bool {
         self.requests == 0
     }
 
-    /// Those of requests that are bound to certain ports.
+    /// The spans of requests for certain ports.
     pub(super) fn spans(&self) -> impl Iterator<Item = Span> + '_ {
         self.bound.iter().map(|bound| bound.span)
     }
 
-    /// How many instances find their ports, at most `limit`. `total`: how many ports are free; which ones they
-    /// are matters only to requests that are bound to some.
+    /// How many instances get their ports, at most `limit`. `total`: the number of free ports;
+    /// which ones matters only to requests for certain ports.
     pub(super) fn room(&self, total: u64, limit: u64, free: impl FnOnce() -> Free) -> u64 {
         let most = total
             .checked_div(self.requests as u64)
@@ -86,8 +86,8 @@ impl PortRequests {
             .count() as u64
     }
 
-    /// One instance's ports, in the order of the requests, each with the stock it comes from. `None` when they
-    /// cannot all be had; then `free` is good for nothing any more.
+    /// The ports of one instance, in the order of the requests, each with the index of its
+    /// resource. `None` if not all are available; `free` is then invalid.
     pub(super) fn take(&self, free: &mut Free, draw: &mut impl Draw) -> Option<Vec<(usize, u16)>> {
         let mut given = vec![None; self.requests];
         for bound in &self.bound {
@@ -107,7 +107,7 @@ impl PortRequests {
     }
 }
 
-/// How one of several ports that are equally good is chosen.
+/// Chooses one of several equally good ports.
 pub(super) trait Draw {
     /// One of `0..count`.
     fn draw(&mut self, count: u32) -> u32;
@@ -128,7 +128,7 @@ impl Draw for Lowest {
     }
 }
 
-/// Ports that may be used, by the stock they belong to; reserved stocks first.
+/// Usable ports by resource; reserved resources first.
 #[derive(Clone, Debug)]
 pub(super) struct Free(pub(super) Vec<(usize, Vec<Span>)>);
 
@@ -164,7 +164,7 @@ impl Free {
         })
     }
 
-    /// Any of the ports that `part` leaves of each span, of the first stock that has one.
+    /// Any of the ports that `part` leaves of each span, in the first resource that has one.
     fn drawn(&self, draw: &mut impl Draw, part: impl Fn(Span) -> Vec<Span>) -> Option<(usize, u16)> {
         self.0.iter().find_map(|(stock, spans)| {
             let parts: Vec<Span> = spans.iter().flat_map(|span| part(*span)).collect();
@@ -192,7 +192,7 @@ impl Free {
     }
 }
 
-/// How many ports these are.
+/// The number of ports.
 pub(super) fn count(spans: &[Span]) -> u64 {
     spans.iter().map(|span| u64::from(length(*span))).sum()
 }
@@ -206,7 +206,7 @@ pub(super) fn overlap(one: Span, other: Span) -> Option<Span> {
     (both.0 <= both.1).then_some(both)
 }
 
-/// What is left of a span.
+/// The rest of a span.
 fn without(span: Span, hole: Span) -> impl Iterator<Item = Span> {
     let (below, above) = match overlap(span, hole) {
         None => (Some(span), None),

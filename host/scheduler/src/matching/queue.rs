@@ -1,12 +1,12 @@
-//! What is wanted and has no place yet, in the order in which it is served, and why it waits.
+//! The pending tasks, in the order in which they are matched, and why they are pending.
 //!
-//! All that waits is put to the same offers, in one pass. A pass may take several rounds, and what is wanted meanwhile
-//! belongs to it too. One that was cut short is followed by one that begins where it was cut, so that nobody waits for
-//! ever behind others who find no place.
+//! All of them are matched with the same offers in one pass, which may take several rounds and
+//! includes tasks submitted meanwhile. After a pass that was cut short the next one continues at
+//! the cut, so that tasks behind others that do not fit are not starved.
 //!
-//! Higher priorities are served first, and those of one priority in the order in which they were wanted. So that nobody
-//! waits for ever behind a stream of higher ones either, those who have waited for [`STARVATION_AGE`] are first in one pass in
-//! [`AGING_PASS_INTERVAL`], by age alone.
+//! Higher priorities are matched first, and one priority in the order of submission. Against
+//! starvation, tasks pending for [`STARVATION_AGE`] are first, oldest first, in one of
+//! [`AGING_PASS_INTERVAL`] passes.
 
 #[cfg(test)]
 mod tests;
@@ -21,12 +21,12 @@ use transom_cluster::TaskId;
 
 use crate::{PendingTask, Reason, Reasons, RunSpec, TaskRequest};
 
-/// Passes that launched something, of which one goes by age if somebody needs it.
+/// One of this many passes with launches goes by age if a task is starved.
 const AGING_PASS_INTERVAL: u32 = 4;
-/// How long one of a lower priority waits before that.
+/// A task of a lower priority counts as starved after this time.
 const STARVATION_AGE: Duration = Duration::from_mins(1);
 
-/// A place in the queue; what comes first is the least.
+/// A position in the queue; the least is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct QueuePosition {
     priority: Reverse<i32>,
@@ -37,24 +37,25 @@ struct QueuePosition {
 struct Queued {
     wanted: TaskRequest,
     since: Timestamp,
-    turn: QueuePosition,
-    /// The last pass in which a place was looked for.
+    position: QueuePosition,
+    /// The last pass that matched it.
     last_pass: u64,
 }
 
-/// The queue. Tasks that share a specification and a priority are served together, at the turn of the first.
+/// The queue. Tasks that share a specification and a priority are matched together, at the position
+/// of the first.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     tasks: HashMap<TaskId, Queued>,
-    turns: BTreeMap<QueuePosition, TaskId>,
+    order: BTreeMap<QueuePosition, TaskId>,
     next: u64,
     /// Counted from 1.
     pass: u64,
-    /// Whose turn it was when the last round was cut short.
+    /// The position at which the last round was cut short.
     cut_at: Option<QueuePosition>,
-    /// This pass goes by age alone.
+    /// This pass goes by age.
     oldest_first: bool,
-    /// Passes that launched something since the last one by age that did.
+    /// Passes with launches since the last one by age.
     passes_by_priority: u32,
     specs: HashMap<String, SpecStats>,
 }
@@ -66,7 +67,7 @@ impl Queued {
     }
 }
 
-/// What is kept of a run spec while any of its tasks waits.
+/// Kept for a run spec while any of its tasks is pending.
 #[derive(Debug, Default)]
 struct SpecStats {
     tasks: usize,
@@ -74,19 +75,19 @@ struct SpecStats {
     reasons: Option<Arc<Reasons>>,
 }
 
-/// Instances of one run spec, to be placed together.
+/// Instances of one run spec that are matched together.
 #[derive(Debug)]
 pub(crate) struct TaskBatch {
     pub(crate) spec: Arc<RunSpec>,
-    /// What is wanted: tasks, or groups.
+    /// Requested tasks or groups.
     pub(crate) ids: Vec<TaskId>,
-    /// The first one's.
-    turn: QueuePosition,
-    /// A place has been looked for before, in another pass, for one of them.
+    /// The first task's position.
+    position: QueuePosition,
+    /// One of them was matched in an earlier pass.
     tried: bool,
 }
 
-/// How one run spec fared in a round.
+/// Why tasks of a run spec were not placed in a round.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct MatchFailure {
     pub(crate) reasons: BTreeMap<Reason, u32>,
@@ -97,7 +98,7 @@ pub(crate) struct MatchFailure {
 }
 
 impl Queue {
-    /// Adds a task, or replaces what is wanted of one that waits.
+    /// Adds a task, or replaces the request of a pending one.
     pub(crate) fn push(&mut self, wanted: TaskRequest, now: Timestamp) {
         let id = wanted.id.clone();
         self.specs.entry(wanted.spec.id.clone()).or_default().tasks += 1;
@@ -105,23 +106,23 @@ impl Queue {
         if let Some(queued) = self.tasks.get_mut(&id) {
             let before = std::mem::replace(&mut queued.wanted, wanted);
             queued.last_pass = 0;
-            self.turns.remove(&queued.turn);
-            queued.turn.priority = priority;
-            self.turns.insert(queued.turn, id);
-            self.let_go(&before.spec.id);
+            self.order.remove(&queued.position);
+            queued.position.priority = priority;
+            self.order.insert(queued.position, id);
+            self.release_spec(&before.spec.id);
             return;
         }
-        let turn = QueuePosition {
+        let position = QueuePosition {
             priority,
             number: self.next,
         };
-        self.turns.insert(turn, id.clone());
+        self.order.insert(position, id.clone());
         self.tasks.insert(
             id,
             Queued {
                 wanted,
                 since: now,
-                turn,
+                position,
                 last_pass: 0,
             },
         );
@@ -130,12 +131,12 @@ impl Queue {
 
     pub(crate) fn remove(&mut self, task: &TaskId) -> Option<TaskRequest> {
         let queued = self.tasks.remove(task)?;
-        self.turns.remove(&queued.turn);
-        self.let_go(&queued.wanted.spec.id);
+        self.order.remove(&queued.position);
+        self.release_spec(&queued.wanted.spec.id);
         Some(queued.wanted)
     }
 
-    fn let_go(&mut self, run_spec: &str) {
+    fn release_spec(&mut self, run_spec: &str) {
         if let Some(known) = self.specs.get_mut(run_spec) {
             known.tasks -= 1;
             if known.tasks == 0 {
@@ -152,21 +153,24 @@ impl Queue {
         self.tasks.len()
     }
 
-    /// There are other offers.
+    /// A pass over other offers begins.
     pub(crate) fn begin_pass(&mut self, now: Timestamp) {
         self.pass += 1;
         self.oldest_first = self.passes_by_priority + 1 >= AGING_PASS_INTERVAL && self.has_starved(now);
     }
 
-    /// Whether somebody waits for long, and others go before who need not have come before.
+    /// Whether a task is starved behind others of a higher priority.
     fn has_starved(&self, now: Timestamp) -> bool {
-        let first = self.turns.first_key_value().map(|(turn, _)| turn.priority);
-        let last = self.turns.last_key_value().map(|(turn, _)| turn.priority);
-        let starved = |queued: &Queued| Some(queued.turn.priority) != first && queued.is_starved(now);
+        let first = self
+            .order
+            .first_key_value()
+            .map(|(position, _)| position.priority);
+        let last = self.order.last_key_value().map(|(position, _)| position.priority);
+        let starved = |queued: &Queued| Some(queued.position.priority) != first && queued.is_starved(now);
         first != last && self.tasks.values().any(starved)
     }
 
-    /// Something was launched in this pass.
+    /// This pass launched something.
     pub(crate) fn launched(&mut self) {
         self.passes_by_priority = if self.oldest_first {
             0
@@ -175,13 +179,13 @@ impl Queue {
         };
     }
 
-    /// Whoever is tried next, also if it is in another pass, it begins with this batch; with the first one if there is
-    /// none.
+    /// The next round begins with this batch, also if it is in another pass; with the first one for
+    /// `None`.
     pub(crate) fn go_on_with(&mut self, batch: Option<&TaskBatch>) {
-        self.cut_at = batch.map(|batch| batch.turn);
+        self.cut_at = batch.map(|batch| batch.position);
     }
 
-    /// A place was looked for.
+    /// The batch was matched.
     pub(crate) fn tried(&mut self, batch: &TaskBatch) {
         for id in &batch.ids {
             if let Some(queued) = self.tasks.get_mut(id) {
@@ -190,7 +194,7 @@ impl Queue {
         }
     }
 
-    /// Those that may be launched now and have not been tried in this pass.
+    /// The tasks that are ready and were not matched in this pass.
     pub(crate) fn ready(&self, now: Timestamp) -> Vec<TaskBatch> {
         let mut batches: Vec<TaskBatch> = Vec::new();
         let mut known: HashMap<(*const RunSpec, Option<Reverse<i32>>), usize> = HashMap::new();
@@ -203,12 +207,12 @@ impl Queue {
         {
             let spec = &queued.wanted.spec;
             let aged = self.oldest_first && queued.is_starved(now);
-            let class = (!aged).then_some(queued.turn.priority);
+            let class = (!aged).then_some(queued.position.priority);
             let at = *known.entry((Arc::as_ptr(spec), class)).or_insert_with(|| {
                 batches.push(TaskBatch {
                     spec: Arc::clone(spec),
                     ids: Vec::new(),
-                    turn: queued.turn,
+                    position: queued.position,
                     tried: false,
                 });
                 batches.len() - 1
@@ -220,13 +224,14 @@ impl Queue {
         batches
     }
 
-    /// Puts those first that the last round had no time for, but for the ones of a higher priority that are new.
+    /// Moves the batches that the last round had no time for to the front, behind new ones of a
+    /// higher priority.
     fn go_on(&self, batches: &mut [TaskBatch]) {
         let Some(cut) = self.cut_at.filter(|_| !self.oldest_first) else {
             return;
         };
-        let before_the_cut = batches.partition_point(|batch| batch.turn < cut);
-        let is_urgent = |batch: &TaskBatch| !batch.tried && batch.turn.priority < cut.priority;
+        let before_the_cut = batches.partition_point(|batch| batch.position < cut);
+        let is_urgent = |batch: &TaskBatch| !batch.tried && batch.position.priority < cut.priority;
         // Stable, so that each part stays in order.
         batches[..before_the_cut].sort_by_key(|batch| !is_urgent(batch));
         let urgent = batches[..before_the_cut].partition_point(is_urgent);
@@ -246,7 +251,7 @@ impl Queue {
             .min()
     }
 
-    /// Notes how a run spec's tasks fared.
+    /// Records why a run spec's tasks were not placed.
     pub(crate) fn note(&mut self, run_spec: &str, failure: MatchFailure) {
         let Some(known) = self.specs.get_mut(run_spec) else {
             return;
@@ -264,13 +269,13 @@ impl Queue {
         reasons.message = failure.message;
     }
 
-    /// Everything that waits, for readers; `standing` is what keeps all of it from being launched now.
-    pub(crate) fn snapshot(&self, standing: Option<Reason>, now: Timestamp) -> Vec<PendingTask> {
+    /// All pending tasks, for readers; `blocked_by` is what blocks all of them.
+    pub(crate) fn snapshot(&self, blocked_by: Option<Reason>, now: Timestamp) -> Vec<PendingTask> {
         let mut shared: HashMap<(&str, Option<Reason>), Arc<Reasons>> = HashMap::new();
         let mut waiting = Vec::with_capacity(self.tasks.len());
         for queued in self.in_turn() {
             let spec = &queued.wanted.spec;
-            let over = standing.or_else(|| self.overriding(queued, now));
+            let over = blocked_by.or_else(|| self.overriding(queued, now));
             let reasons = shared
                 .entry((&spec.id, over))
                 .or_insert_with(|| self.reasons_with(&spec.id, over));
@@ -286,7 +291,7 @@ impl Queue {
         waiting
     }
 
-    /// What stands above the last round's findings at this moment.
+    /// A reason that overrides those of the last round.
     fn overriding(&self, queued: &Queued, now: Timestamp) -> Option<Reason> {
         if !is_ready(&queued.wanted, now) {
             Some(Reason::Backoff)
@@ -310,21 +315,22 @@ impl Queue {
         })
     }
 
-    /// As they are served in this pass. If it goes by age: first those who have waited for long, the others as always.
+    /// The tasks in the order of this pass. By age: starved tasks first, oldest first, then the
+    /// others by priority.
     fn in_order(&self, now: Timestamp) -> Vec<&Queued> {
         let mut all: Vec<&Queued> = self.in_turn().collect();
         if self.oldest_first {
-            // Stable: the others stay as they stood.
+            // A stable sort keeps the order of the others.
             all.sort_by_key(|queued| {
                 let aged = queued.is_starved(now);
-                (!aged, if aged { queued.turn.number } else { 0 })
+                (!aged, if aged { queued.position.number } else { 0 })
             });
         }
         all
     }
 
     fn in_turn(&self) -> impl Iterator<Item = &Queued> {
-        self.turns.values().filter_map(|task| self.tasks.get(task))
+        self.order.values().filter_map(|task| self.tasks.get(task))
     }
 }
 

@@ -1,17 +1,18 @@
-//! A round: what waits is put to the offers, the matcher is asked, and what has found a place is planned.
-//! Nothing is stored or sent here.
+//! A round: matches pending tasks with the offers, calls the matcher and plans launches. Nothing is
+//! stored or sent here.
 //!
-//! # Who is asked about
+//! # Shortlists
 //!
-//! On a large cluster nearly every run spec finds its places among a few agents, so the matcher is first asked about
-//! a shortlist: the first of those with room, in the order in which all of them would be put to it. Only when that
-//! does not do is it asked to judge all the others too, and what it lets pass is the second shortlist. So a run spec
-//! that remains without a place has had all offers looked at, and its reasons speak of all of them. What a matcher
-//! prefers among candidates (as one that spreads instances) it finds among some hundreds of them.
+//! On a large cluster nearly every run spec is placed among a few agents, so the matcher is first
+//! called with a shortlist: the first agents with room, in the order of a full scan. Only if that
+//! is not enough does the matcher judge all others, and those it allows are the second shortlist.
+//! So all offers have been evaluated for a run spec that stays pending, and its reasons cover all
+//! of them. A matcher that prefers some candidates (for example, to spread instances) chooses among
+//! some hundreds of them.
 //!
-//! What the matcher refused is kept for the round: further run specs with equal conditions are not put to those agents
-//! first. That is a guess that saves questions (a matcher may go by the run spec's id too) and decides nothing: each run
-//! spec's places are the matcher's answer to its own question, and each one's reasons are too.
+//! Rejections are cached for the round: run specs with equal constraints are not matched with those
+//! agents first. This only saves calls, since a matcher may use the run spec id too: every
+//! placement and every reason is the matcher's answer for that run spec.
 
 #[cfg(test)]
 mod tests;
@@ -29,15 +30,15 @@ use crate::matching::queue::{MatchFailure, TaskBatch};
 use crate::matching::{Assignment, CandidateScan, Offers, OpenOffer, Requirements};
 use crate::{Reason, RunSpec};
 
-/// How many agents the matcher is asked about first, if no more instances than that are wanted.
+/// Agents in the first call of the matcher, unless more instances are requested.
 const SHORTLIST: usize = 512;
 
 /// One round's working state.
 pub(crate) struct Round {
     offers: Offers,
-    /// Where instances are, by run spec id; grows as the round places.
+    /// Where instances run, by run spec id; grows during the round.
     placed: HashMap<String, PlacedInstances>,
-    /// What a run spec without roles accepts.
+    /// The roles that a run spec without roles accepts.
     roles: Vec<String>,
     planned: Vec<PlannedLaunch>,
     refused: Refused,
@@ -46,38 +47,38 @@ pub(crate) struct Round {
     now: i64,
 }
 
-/// Where the instances of a run spec are.
+/// Where the instances of a run spec run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PlacedInstances {
-    /// Handles of the agents that run one; of an agent with two, twice.
+    /// Handles of their agents; an agent with two instances is listed twice.
     pub(crate) agents: Vec<u32>,
-    /// Those of them whose instance is being ended.
+    /// Those agents whose instance is being killed.
     pub(crate) ending: Vec<u32>,
 }
 
-/// An instance that has found its place.
+/// An instance with its assignment.
 pub(crate) struct PlannedLaunch {
     pub(crate) spec: Arc<RunSpec>,
     pub(crate) assigned: Assignment,
 }
 
-/// The agents that conditions refused, by their place among the offers' agents.
+/// The agents that constraints rejected, by the index of the agent in the offers.
 type Refused = HashMap<Vec<Constraint>, Vec<bool>>;
 
-/// What the matcher says of all candidates of a survey.
+/// The verdicts on all candidates of a scan.
 struct Judged {
     survey: CandidateScan,
     verdicts: Vec<Verdict>,
 }
 
-/// A batch while places are looked for.
+/// The search for placements of one batch.
 struct Search<'a> {
     spec: &'a Arc<RunSpec>,
     need: Requirements,
-    /// How many instances there are. Offers are always looked at for all of them, so that candidates stand in the same
-    /// order each time.
+    /// The number of instances. Offers are always scanned for all of them, so that the order of
+    /// candidates is stable.
     count: u32,
-    /// Those without a place.
+    /// Instances that are not placed.
     ids: &'a [TaskId],
 }
 
@@ -99,12 +100,12 @@ impl Round {
         }
     }
 
-    /// What has found a place.
+    /// The planned launches.
     pub(crate) fn into_planned(self) -> Vec<PlannedLaunch> {
         self.planned
     }
 
-    /// Finds places for one batch, and why those that remain have none: `None` if none remain.
+    /// Places one batch. Returns why the remaining instances are not placed; `None` if none remain.
     pub(crate) async fn place(
         &mut self,
         batch: &TaskBatch,
@@ -147,8 +148,8 @@ impl Round {
         Some(failure)
     }
 
-    /// Looks for places, at first where they are likely. What was judged on the way is handed back if it still
-    /// holds. The error is what to show.
+    /// Searches for placements, starting with the shortlist. Returns the verdicts if they are still
+    /// valid; the error is a text for users.
     async fn search(
         &mut self,
         search: &mut Search<'_>,
@@ -174,7 +175,7 @@ impl Round {
         Ok(None)
     }
 
-    /// Asks the matcher and divides up the offers. The error is what to show.
+    /// Calls the matcher and allocates resources. The error is a text for users.
     async fn choose(
         &mut self,
         search: &mut Search<'_>,
@@ -207,7 +208,7 @@ impl Round {
         Ok(())
     }
 
-    /// Looks at all offers, and has the matcher judge those with room.
+    /// Scans all offers and lets the matcher judge those with room.
     async fn judge(&mut self, search: &Search<'_>, matcher: &mut MatcherClient) -> Result<Judged, String> {
         let survey = self.offers.scan(&search.need, search.count, self.now);
         if survey.candidates.is_empty() {
@@ -218,7 +219,7 @@ impl Round {
         let verdicts = matcher.judge(&task, &as_candidates(&survey.candidates)).await?;
         matcher.succeeded();
         let judged = Judged { survey, verdicts };
-        // What an instance elsewhere forbids to another one is no news of the conditions.
+        // Rejections caused by placed instances do not hold for other run specs.
         if task.placed.is_empty() {
             self.remember(task.constraints, &judged);
         }
@@ -257,10 +258,11 @@ impl Judged {
         fits.map(|(candidate, _)| *candidate)
     }
 
-    /// What the offers lack, and what the conditions (so many) and the matcher itself refuse.
+    /// The reasons: insufficient offers, constraints (their number is given), and rules of the
+    /// matcher itself.
     fn explain(&self, conditions: usize, failure: &mut MatchFailure) {
         failure.reasons.clone_from(&self.survey.refused);
-        let mut by_no_condition = 0;
+        let mut by_own_rule = 0;
         for (_, verdict) in self.each() {
             let Verdict::Refused(index) = *verdict else {
                 continue;
@@ -269,19 +271,18 @@ impl Judged {
             if (index as usize) < conditions {
                 *failure.constraints.entry(index).or_default() += 1;
             } else {
-                by_no_condition += 1;
+                by_own_rule += 1;
             }
         }
-        if by_no_condition > 0 {
+        if by_own_rule > 0 {
             failure.message = Some(format!(
-                "agents refused by no condition, but by a rule of the matcher's own, as that a task stays in the home \
-                 region: {by_no_condition}"
+                "agents rejected by a rule of the matcher itself, for example the home region: {by_own_rule}"
             ));
         }
     }
 }
 
-/// What [`Task::extensions`] tells of the instances that are being ended; nothing if there are none.
+/// The entry of [`Task::extra`] for instances that are being killed, if there are any.
 fn ending(agents: &[u32]) -> Option<(String, String)> {
     let handles: Vec<String> = agents.iter().map(ToString::to_string).collect();
     (!handles.is_empty()).then(|| (Task::ENDING.to_owned(), handles.join(" ")))

@@ -10,7 +10,7 @@ use super::*;
 use crate::Reason;
 use crate::testing::{offer, spec};
 
-/// Some resources, of nobody, of `prod`, of `prod/web` or of somebody else.
+/// Some resources: unreserved, of `prod`, of `prod/web` or of another role.
 fn resources(rng: &mut StdRng) -> Vec<v1::Resource> {
     let count = rng.random_range(0..8);
     (0..count)
@@ -79,7 +79,7 @@ fn plainly(bins: &[OpenOffer], need: &Requirements, count: u32) -> CandidateScan
 
 /// The tables hold what the offers hold, also after some of it was taken.
 #[test]
-fn surveys_see_what_a_plain_look_sees() {
+fn scan_agrees_with_a_plain_scan() {
     let mut rng = StdRng::seed_from_u64(11);
     let (mut taken, mut refused) = (0, 0);
     for round in 0..400 {
@@ -102,7 +102,7 @@ fn surveys_see_what_a_plain_look_sees() {
 }
 
 #[test]
-fn a_shortlist_is_a_surveys_beginning() {
+fn shortlist_is_a_prefix_of_the_scan() {
     let mut rng = StdRng::seed_from_u64(12);
     let (mut complete, mut cut) = (0, 0);
     for round in 0..2000 {

@@ -58,7 +58,7 @@ pub(super) fn assert_room(
     expected: Result<u32, Vec<Reason>>,
 ) {
     assert_eq!(room(bin, need, 100, 0), expected, "{case}");
-    // What room says is what can be taken.
+    // As many instances as `room` returned can be taken.
     let (mut bin, mut rng) = (bin.clone(), rng());
     let taken = std::iter::from_fn(|| bin.take(need, &mut rng)).take(101).count();
     assert_eq!(taken.min(100), expected.unwrap_or(0) as usize, "{case}: taken");
@@ -66,7 +66,7 @@ pub(super) fn assert_room(
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table of cases")]
-fn room_is_what_the_scarcest_resource_allows() {
+fn room_is_limited_by_the_scarcest_resource() {
     use PortRequest::{Fixed, Random, Range};
     use Reason::{
         InsufficientCpus, InsufficientDisk, InsufficientGpus, InsufficientMemory, InsufficientPorts,
@@ -223,7 +223,7 @@ fn room_is_what_the_scarcest_resource_allows() {
 }
 
 #[test]
-fn roles_decide_what_may_be_used() {
+fn only_resources_of_accepted_roles_are_used() {
     let cpus = |amount| v1::Resource::scalar("cpus", amount);
     let mem = || v1::Resource::scalar("mem", 1000.0);
     let mixed = bin(vec![
@@ -273,7 +273,7 @@ fn roles_decide_what_may_be_used() {
 }
 
 #[test]
-fn what_is_taken_keeps_whose_it_is_and_uses_reserved_parts_first() {
+fn allocation_keeps_reservations_and_uses_reserved_resources_first() {
     let allocated = |mut resource: v1::Resource| {
         resource.allocation_info = Some(v1::AllocationInfo {
             role: Some("prod".into()),
@@ -320,7 +320,7 @@ fn what_is_taken_keeps_whose_it_is_and_uses_reserved_parts_first() {
 }
 
 #[test]
-fn special_resources_are_left_alone() {
+fn special_resources_are_not_used() {
     let cpus = || v1::Resource::scalar("cpus", 1.0);
     let special = [
         v1::Resource {
@@ -351,7 +351,7 @@ fn special_resources_are_left_alone() {
 }
 
 #[test]
-fn an_agent_in_maintenance_takes_nothing_new() {
+fn agent_in_maintenance_has_no_room() {
     let mut offer = offer("o", "a", 2.0, &[]);
     let window = |start, length: Option<i64>| v1::Unavailability {
         start: v1::TimeInfo { nanoseconds: start },
@@ -376,7 +376,7 @@ fn an_agent_in_maintenance_takes_nothing_new() {
 }
 
 #[test]
-fn a_survey_adds_up_offers_of_an_agent_and_counts_refusals() {
+fn scan_sums_the_offers_of_an_agent_and_counts_rejections() {
     let offers = Offers::new(vec![
         OpenOffer::new(&offer("o1", "a", 0.5, &[]), 1),
         OpenOffer::new(&offer("o2", "b", 0.2, &[]), 2),
@@ -389,7 +389,7 @@ fn a_survey_adds_up_offers_of_an_agent_and_counts_refusals() {
 }
 
 #[test]
-fn tasks_go_where_they_were_put_until_there_is_no_room() {
+fn assign_uses_the_chosen_agents_while_there_is_room() {
     let mut offers = Offers::new(vec![
         OpenOffer::new(&offer("o1", "a", 0.5, &[]), 1),
         OpenOffer::new(&offer("o3", "b", 9.0, &[]), 2),
@@ -415,9 +415,9 @@ fn tasks_go_where_they_were_put_until_there_is_no_room() {
     );
 }
 
-/// Every way in which a resource says whose it is, and who may use it.
+/// Every format of a reservation, and the roles that may use it.
 #[test]
-fn reservations_in_every_form() {
+fn reservations_of_every_format_are_matched_by_role() {
     let reservation = |kind: &str, role: &str| v1::ReservationInfo {
         r#type: Some(kind.to_owned()),
         role: Some(role.to_owned()),
@@ -430,7 +430,8 @@ fn reservations_in_every_form() {
             ..resource
         }
     };
-    // Before reservations could be refined: a static one is a role, a dynamic one has more to tell besides.
+    // Before reservations could be refined: a static one is a role, a dynamic one has more to tell
+    // besides.
     let older = |role: &'static str, dynamic: bool| {
         move |resource: v1::Resource| v1::Resource {
             role: Some(role.to_owned()),
@@ -458,7 +459,7 @@ fn reservations_in_every_form() {
         ("prod/web", Box::new(older("prod/web", false))),
         ("product", Box::new(newer(vec![reservation("STATIC", "product")]))),
     ];
-    // What a run spec accepts, and whose resources it may use.
+    // The roles of a run spec, and the resources it may use.
     let accepted = [
         (&["*"][..], &["*"][..]),
         (&["prod"], &["prod"]),
@@ -488,7 +489,7 @@ fn reservations_in_every_form() {
             };
             assert_room(&format!("{roles:?} and {owner}"), &bin, &need, expected.clone());
             if expected.is_ok() {
-                // It is handed back with all that says whose it is.
+                // It is returned with its reservations.
                 let taken = bin.take(&need, &mut rng()).unwrap();
                 let expected = [
                     v1::Resource::scalar("cpus", 0.5),
@@ -503,7 +504,7 @@ fn reservations_in_every_form() {
 }
 
 #[test]
-fn a_group_takes_its_executors_and_all_its_members_shares() {
+fn group_is_allocated_its_executor_and_all_members() {
     let need = Requirements::of(&pair("/pod"), &["*".to_owned()]);
     let table = [
         ("two by CPU", 1.6, &[(7000, 7009)][..], Ok(2)),

@@ -1,7 +1,8 @@
-//! What is equal between records is kept in memory once: agents with their attributes, and metadata.
+//! Interning: equal parts of records (agents with their attributes, metadata) are kept in memory
+//! once.
 //!
-//! A cluster has far fewer agents than tasks, and a job's metadata are often alike. What no record holds any more is
-//! let go of when the table has grown to twice its size.
+//! A cluster has far fewer agents than tasks, and the metadata of a service is often equal. Unused
+//! values are dropped when the table has doubled in size.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,17 +13,17 @@ use transom_cluster::{AgentId, TaskId};
 
 use crate::{AgentLocation, TaskRecord};
 
-/// Below this it is not worth looking for what nobody holds.
+/// Smaller tables are not swept.
 const MIN_SWEEP: usize = 256;
 
-/// An agent as the latest record of it has it.
+/// An agent as in its latest record.
 #[derive(Debug)]
 struct Agent {
     place: Arc<AgentLocation>,
     attributes: Arc<[Attribute]>,
 }
 
-/// What records share.
+/// The interned values.
 #[derive(Debug)]
 pub(crate) struct Interner {
     agents: HashMap<AgentId, Agent>,
@@ -41,7 +42,7 @@ impl Default for Interner {
 }
 
 impl Interner {
-    /// The same record, holding what others hold where it is equal.
+    /// The same record, sharing equal parts with earlier ones.
     pub(crate) fn intern(&mut self, mut record: TaskRecord) -> TaskRecord {
         self.sweep();
         if let Some(known) = self.agents.get_mut(&record.agent.id) {
@@ -77,7 +78,7 @@ impl Interner {
     }
 }
 
-/// Makes both the same; where they differ the newer one is what is shared from now on.
+/// Makes both share one value; if they differ, the newer one is shared from now on.
 fn reuse<T: PartialEq + ?Sized>(known: &mut Arc<T>, new: &mut Arc<T>) {
     if *known == *new {
         *new = Arc::clone(known);
@@ -86,8 +87,8 @@ fn reuse<T: PartialEq + ?Sized>(known: &mut Arc<T>, new: &mut Arc<T>) {
     }
 }
 
-/// Takes no more memory than needed: ids that the record has too are the record's, and lists have no room to grow
-/// (a reader leaves room for four in each).
+/// Drops unused memory: ids that the record has too are shared with it, and lists lose their spare
+/// capacity (a decoder reserves four entries in each).
 pub(crate) fn shrink(status: &mut TaskStatus, task: &TaskId, agent: &AgentId) {
     if status.task_id == *task {
         status.task_id = task.clone();
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
     use crate::testing::record;
 
-    /// As read from the store: nothing shared with anybody.
+    /// As read from the store, with nothing shared.
     fn on(agent: &str, rack: &str, note: u32) -> TaskRecord {
         TaskRecord {
             agent: Arc::new(AgentLocation {
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_equal_is_kept_once_and_what_differs_stays_different() {
+    fn intern_shares_equal_values_and_keeps_different_ones() {
         let mut interner = Interner::default();
         let first = interner.intern(on("a", "r1", 1));
         let table = [
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_shares_its_records_ids() {
+    fn status_shares_the_ids_of_its_record() {
         let mut fresh = on("a", "r", 1);
         fresh.status = Some(TaskStatus {
             task_id: "t".into(),
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_record_holds_any_more_is_let_go_of() {
+    fn sweep_drops_values_that_no_record_uses() {
         let mut interner = Interner::default();
         let kept: Vec<_> = (0..10)
             .map(|n| interner.intern(on(&format!("kept-{n}"), "r", n)))

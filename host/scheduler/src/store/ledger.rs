@@ -1,11 +1,11 @@
-//! The records in memory and their copies in the store.
+//! The task records in memory and in the store.
 //!
-//! The store always follows: a record changes in memory once its copy is stored. The one exception is a mark
-//! that must take effect at once (a kill, an accepted launch): it is in memory first and *dirty* to the store,
-//! to be written with the next batch.
+//! The store comes first: a record changes in memory once it is stored. The exceptions are changes
+//! that must take effect immediately (a kill, an accepted launch): they are made in memory, marked
+//! as *dirty* and written with the next batch.
 //!
-//! Every write names the version it replaces. After a write of which nobody knows whether it happened, the
-//! next one of those keys names none: this daemon is the only writer of its prefix.
+//! Every write names the version it replaces. After a write whose result is unknown, the next write
+//! of those keys names none: this daemon is the only writer of its prefix.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use transom_store::{Batch, Expect, Store};
 use crate::store::intern::Interner;
 use crate::{Error, InGroup, Result, TaskRecord, Tasks};
 
-/// How long the store may take over one thing.
+/// Timeout of one store operation.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many records go into one batch at most, but for those that must be stored together: a store takes only
-/// so much at once.
+/// Records in one batch, except for those that must be stored together: stores limit the size of a
+/// batch.
 pub(crate) const BATCH: usize = 1000;
 
-/// All records, and the way to the store.
+/// All records, and the connection to the store.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     store: Arc<dyn Store>,
     prefix: String,
     records: Arc<Tasks>,
-    /// The recorded tasks of each group.
+    /// The tasks of each group.
     groups: BTreeMap<TaskId, BTreeSet<TaskId>>,
-    /// The stored copies' versions; a key whose last write is in doubt is in neither of the two.
+    /// The stored versions. A key whose last write is unconfirmed may have changed.
     versions: BTreeMap<TaskId, u64>,
     unconfirmed: BTreeSet<TaskId>,
     dirty: BTreeSet<TaskId>,
@@ -40,11 +40,11 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Reads all records. One that cannot be read is an error: going on without it could launch its task a
-    /// second time.
+    /// Reads all records. A record that cannot be decoded is an error: ignoring it could launch its
+    /// task twice.
     pub(crate) async fn load(store: Arc<dyn Store>, prefix: &str) -> Result<Self> {
         let prefix = format!("{prefix}/tasks/");
-        let entries = in_time("loading tasks", store.scan(&prefix)).await?;
+        let entries = with_timeout("loading tasks", store.scan(&prefix)).await?;
         let mut ledger = Self {
             store,
             prefix,
@@ -68,7 +68,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// A record that is new to memory, holding together with others what is equal in them.
+    /// Interns a record that is new in memory.
     pub(crate) fn intern(&mut self, record: TaskRecord) -> Arc<TaskRecord> {
         Arc::new(self.interner.intern(record))
     }
@@ -89,12 +89,12 @@ impl Ledger {
         self.records.get(task)
     }
 
-    /// The recorded tasks of a group, if `id` is one's.
+    /// The tasks of a group, if `id` is the id of one.
     pub(crate) fn group(&self, id: &TaskId) -> Option<&BTreeSet<TaskId>> {
         self.groups.get(id)
     }
 
-    /// Changes a record in memory at once; the store gets it with the next batch.
+    /// Changes a record in memory; it is stored with the next batch.
     pub(crate) fn mark_dirty(&mut self, record: TaskRecord) -> Arc<TaskRecord> {
         let record = Arc::new(record);
         self.dirty.insert(record.id.clone());
@@ -102,7 +102,7 @@ impl Ledger {
         record
     }
 
-    /// Changes a record in memory only: what the store will get with the next status anyway.
+    /// Changes a record in memory only; the next status stores it anyway.
     pub(crate) fn update_in_memory(&mut self, record: TaskRecord) -> Arc<TaskRecord> {
         let record = Arc::new(record);
         self.insert(Arc::clone(&record));
@@ -113,8 +113,8 @@ impl Ledger {
         !self.dirty.is_empty()
     }
 
-    /// Stores these records, and of what is dirty as much as goes with them, in one batch, then changes them in
-    /// memory. On an error memory is as before.
+    /// Stores these records and as many dirty ones as fit in one batch, then changes them in
+    /// memory. On an error memory is unchanged.
     pub(crate) async fn commit(&mut self, changed: Vec<Arc<TaskRecord>>) -> Result<()> {
         let mut all: BTreeMap<TaskId, Arc<TaskRecord>> = self
             .dirty
@@ -134,7 +134,7 @@ impl Ledger {
             })?;
             batch = batch.put(self.key(&record.id), value, self.expect(&record.id));
         }
-        let versions = match in_time("storing tasks", self.store.commit(batch)).await {
+        let versions = match with_timeout("storing tasks", self.store.commit(batch)).await {
             Ok(versions) => versions,
             Err(error) => {
                 self.mark_unconfirmed(&error, all.keys());
@@ -150,11 +150,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// Reads a record that the store has and memory has not: somebody else's, or of a write that was thought
-    /// to have failed.
+    /// Reads a record that is in the store but not in memory: written by another daemon, or by a
+    /// write that was thought to have failed.
     pub(crate) async fn reload(&mut self, task: &TaskId) -> Result<Option<Arc<TaskRecord>>> {
         let key = self.key(task);
-        let Some(entry) = in_time("reading a task", self.store.get(&key)).await? else {
+        let Some(entry) = with_timeout("reading a task", self.store.get(&key)).await? else {
             return Ok(None);
         };
         let record: TaskRecord =
@@ -166,7 +166,7 @@ impl Ledger {
         Ok(Some(record))
     }
 
-    /// Takes records out of store and memory.
+    /// Deletes records from the store and from memory.
     pub(crate) async fn remove(&mut self, tasks: &[TaskId]) -> Result<()> {
         let known: Vec<&TaskId> = tasks
             .iter()
@@ -176,7 +176,7 @@ impl Ledger {
             let batch = known
                 .iter()
                 .fold(Batch::new(), |batch, id| batch.delete(self.key(id), Expect::Any));
-            in_time("forgetting tasks", self.store.commit(batch)).await?;
+            with_timeout("forgetting tasks", self.store.commit(batch)).await?;
         }
         let records = Arc::make_mut(&mut self.records);
         for id in tasks {
@@ -208,15 +208,15 @@ impl Ledger {
         }
     }
 
-    /// After a failed write. A conflict is certain not to have changed anything, but the one key that differs
-    /// has been written by somebody else; it is said loudly and then ours is what counts.
+    /// After a failed write. A conflict has changed nothing, but another writer changed the one key
+    /// that differs; this is logged as an error, and our next write wins.
     fn mark_unconfirmed<'a>(&mut self, error: &Error, tasks: impl Iterator<Item = &'a TaskId>) {
         if let Error::Store {
             source: transom_store::Error::Conflict { key, found },
             ..
         } = error
         {
-            tracing::error!(%key, ?found, "a task's record was changed by somebody else: do two daemons share this prefix?");
+            tracing::error!(%key, ?found, "conflict: another writer changed a task record; check that no second daemon uses this prefix");
             let task = key.strip_prefix(&self.prefix).map(TaskId::from);
             self.unconfirmed
                 .extend(task.filter(|task| self.versions.contains_key(task)));
@@ -226,7 +226,7 @@ impl Ledger {
     }
 }
 
-/// Whether the store refused because a key was not as expected.
+/// Whether the store rejected a write because a key was not as expected.
 pub(crate) fn conflict(error: &Error) -> bool {
     matches!(
         error,
@@ -237,7 +237,7 @@ pub(crate) fn conflict(error: &Error) -> bool {
     )
 }
 
-/// The framework's id in the store.
+/// The framework id in the store.
 #[derive(Clone, Debug)]
 pub(crate) struct FrameworkIdStore {
     store: Arc<dyn Store>,
@@ -254,7 +254,7 @@ impl FrameworkIdStore {
 
     /// The id and its version; `None` before the first registration.
     pub(crate) async fn read(&self) -> Result<Option<(FrameworkId, u64)>> {
-        let entry = in_time("reading the framework id", self.store.get(&self.key)).await?;
+        let entry = with_timeout("reading the framework id", self.store.get(&self.key)).await?;
         Ok(entry.map(|entry| {
             (
                 FrameworkId::from(String::from_utf8_lossy(&entry.value).trim()),
@@ -263,25 +263,29 @@ impl FrameworkIdStore {
         }))
     }
 
-    /// Writes the id that the cluster gave; `known`: what [`FrameworkIdStore::read`] found.
+    /// Stores the id that the master assigned; `known`: the version that [`FrameworkIdStore::read`]
+    /// returned.
     pub(crate) async fn write(&self, id: &FrameworkId, known: Option<u64>) -> Result<()> {
         let expect = known.map_or(Expect::Absent, Expect::Version);
         let value = id.as_str().to_owned().into_bytes();
         let put = self.store.put(&self.key, value.into(), expect);
-        in_time("writing the framework id", put).await.map(drop)
+        with_timeout("writing the framework id", put).await.map(drop)
     }
 
-    /// Forgets the id of a framework that the cluster has removed.
+    /// Deletes the id of a framework that the master removed.
     pub(crate) async fn remove(&self, version: u64) -> Result<()> {
         let delete = self.store.delete(&self.key, Expect::Version(version));
-        in_time("removing the framework id", delete).await
+        with_timeout("removing the framework id", delete).await
     }
 }
 
-async fn in_time<T>(doing: &'static str, work: impl Future<Output = transom_store::Result<T>>) -> Result<T> {
+async fn with_timeout<T>(
+    doing: &'static str,
+    work: impl Future<Output = transom_store::Result<T>>,
+) -> Result<T> {
     match tokio::time::timeout(STORE_TIMEOUT, work).await {
         Ok(outcome) => outcome.map_err(|source| Error::Store { doing, source }),
-        Err(_) => Err(Error::StoreSilent {
+        Err(_) => Err(Error::StoreTimeout {
             doing,
             seconds: STORE_TIMEOUT.as_secs(),
         }),
@@ -298,7 +302,7 @@ mod tests {
     use super::*;
     use crate::testing::record;
 
-    /// Keeps nothing but the sizes of the batches.
+    /// A store that records only the sizes of the batches.
     #[derive(Debug, Default)]
     struct Sizes(Mutex<Vec<usize>>);
 
@@ -320,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_owed_or_forgotten_goes_in_batches_that_a_store_takes() {
+    async fn commit_and_remove_split_large_writes_into_batches() {
         let store = Arc::new(Sizes::default());
         let mut ledger = Ledger::load(store.clone(), "fw").await.unwrap();
         let ids: Vec<TaskId> = (0..2500).map(|n| TaskId::from(format!("t{n}"))).collect();

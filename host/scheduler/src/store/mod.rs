@@ -1,4 +1,4 @@
-//! What the scheduler keeps in the state store: the records of its tasks and the framework's id.
+//! Stored data: the task records and the framework id.
 
 pub(crate) mod intern;
 pub(crate) mod ledger;

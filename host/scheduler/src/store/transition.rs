@@ -1,25 +1,26 @@
-//! How a status changes a record: one pure function. And what becomes of a task in each state, in one place:
+//! How a status changes a record: one pure function. What happens to a task in each state:
 //!
-//! | state | kind | what it says | what is done |
+//! | state | kind | meaning | action |
 //! |---|---|---|---|
-//! | `STAGING`, `STARTING`, `RUNNING`, `KILLING` and names this version does not know | live | it is there | asked about now and then; killed, if it was released, until it is there no more |
-//! | `UNREACHABLE` | live | its agent does not answer; it may well run | as above, but it counts as placed nowhere |
-//! | `FINISHED`, `FAILED`, `KILLED`, `ERROR` | ended | the last word | stays as it is until forgotten |
-//! | `LOST`, `GONE`, `GONE_BY_OPERATOR`, `DROPPED`, `UNKNOWN` | missing | the cluster has lost it, removed its agent, never launched it, or knows nothing of it | terminal: the job may replace it. But agents come back, and masters recover |
+//! | `STAGING`, `STARTING`, `RUNNING`, `KILLING` and unknown names | live | it exists | reconciled periodically; if it was killed, killed again until it is gone |
+//! | `UNREACHABLE` | live | its agent does not answer; it may run | the same, but it does not count as placed |
+//! | `FINISHED`, `FAILED`, `KILLED`, `ERROR` | ended | final | kept until purged |
+//! | `LOST`, `GONE`, `GONE_BY_OPERATOR`, `DROPPED`, `UNKNOWN` | missing | lost, agent removed, never launched, or unknown to the master | terminal: the service may replace it. But agents return, and masters recover |
 //!
-//! When an agent comes back its tasks report again, and then it matters what the record says:
+//! When an agent returns its tasks report again. It depends on the record:
 //!
-//! | the record | the task reports that it is live |
+//! | record | the task reports a live state |
 //! |---|---|
-//! | unreachable | it is what it was before |
-//! | missing | it is live again, and the job, if it has replaced it, releases it; it is killed if that was done before |
-//! | ended | a duplicate: it is killed until it is there no more, and the record stays |
-//! | forgotten, or never known | the same, and the job is told ([`Event::Unknown`](crate::Event::Unknown)) |
+//! | unreachable | it is live as before |
+//! | missing | it is live again; the service kills it if it was replaced; it is killed if that was requested before |
+//! | ended | an orphan: killed until it is gone; the record stays |
+//! | purged, or never stored | the same, and the service gets [`Event::Unknown`](crate::Event::Unknown) |
 //!
-//! A duplicate that is unreachable is left alone until its agent is back, for nobody could kill it.
+//! An unreachable orphan is left alone until its agent is back, because a kill cannot reach it.
 //!
-//! A master that keeps no registry says `UNKNOWN` of every task until its agents have registered again. So within a
-//! moment after a subscription that is not believed of a live task, and asked again (`updates.rs`).
+//! A master without a registry reports `UNKNOWN` for every task until its agents have
+//! re-registered. So shortly after a subscription this is not trusted for a live task, which is
+//! reconciled again (`updates.rs`).
 
 use jiff::Timestamp;
 use transom_cluster::v1::{CheckStatusInfo, TaskState, TaskStatus};
@@ -27,16 +28,16 @@ use transom_cluster::v1::{CheckStatusInfo, TaskState, TaskStatus};
 use crate::store::intern;
 use crate::{Phase, TaskRecord};
 
-/// What a status means for a record.
+/// The effect of a status on a record.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step {
-    /// This very status (same uuid) was handled before.
+    /// This status (same uuid) was handled before.
     Duplicate,
-    /// It says nothing new.
+    /// It repeats what is known.
     Unchanged,
-    /// The record as it is from now on.
+    /// The new record.
     Changed(Box<TaskRecord>),
-    /// Nothing about the record, which says that the task has ended.
+    /// No change: according to the record the task has ended.
     AlreadyTerminal,
 }
 
@@ -59,17 +60,17 @@ fn kind(state: &TaskState) -> Kind {
     }
 }
 
-/// Whether a task in this state, which should not be there, is there to be killed.
+/// Whether a kill can reach an orphaned task in this state.
 pub(crate) fn can_be_killed(state: &TaskState) -> bool {
     kind(state) == Kind::Live && *state != TaskState::Unreachable
 }
 
-/// Whether this state is the last word about a task.
+/// Whether this state is final.
 pub(crate) fn has_ended(state: &TaskState) -> bool {
     kind(state) == Kind::Ended
 }
 
-/// Whether the last status of a task tells that its agent is away, is none that the master knows, or is being drained.
+/// Whether the last status shows that the agent is unreachable, unknown to the master, or draining.
 pub(crate) fn agent_is_away(record: &TaskRecord) -> bool {
     let reason = record.status.as_ref().and_then(|status| status.reason.as_deref());
     matches!(
@@ -92,7 +93,7 @@ pub(crate) fn apply(record: &TaskRecord, status: &TaskStatus, now: Timestamp) ->
         _ => {}
     }
     let mut merged = merge(known, status);
-    if status.uuid.is_none() && says_the_same(known, &merged) {
+    if status.uuid.is_none() && is_repetition(known, &merged) {
         return Step::Unchanged;
     }
     let mut next = record.clone();
@@ -112,7 +113,7 @@ pub(crate) fn apply(record: &TaskRecord, status: &TaskStatus, now: Timestamp) ->
     Step::Changed(Box::new(next))
 }
 
-/// The new status, completed from the known one; the rule is on the crate's page, "Statuses".
+/// The new status merged with the known one; see "Statuses" in the documentation of the crate.
 fn merge(known: Option<&TaskStatus>, new: &TaskStatus) -> TaskStatus {
     let mut merged = new.clone();
     let Some(known) = known else { return merged };
@@ -129,7 +130,7 @@ fn merge(known: Option<&TaskStatus>, new: &TaskStatus) -> TaskStatus {
     merged
 }
 
-/// A check status before the first result has its part, but nothing in it.
+/// A check status without a result has an empty part.
 fn has_result(check: &CheckStatusInfo) -> bool {
     check
         .command
@@ -139,9 +140,9 @@ fn has_result(check: &CheckStatusInfo) -> bool {
         || check.tcp.as_ref().is_some_and(|tcp| tcp.succeeded.is_some())
 }
 
-/// Whether a status of the master's own (an answer to reconciliation) only repeats what is known. Message and
-/// reason do not count: the master does not keep them.
-fn says_the_same(known: Option<&TaskStatus>, merged: &TaskStatus) -> bool {
+/// Whether a status of the master itself (an answer to reconciliation) repeats what is known.
+/// Message and reason are ignored: the master does not keep them.
+fn is_repetition(known: Option<&TaskStatus>, merged: &TaskStatus) -> bool {
     known.is_some_and(|known| {
         known.state == merged.state
             && known.healthy == merged.healthy
@@ -175,10 +176,10 @@ mod tests {
         }
     }
 
-    /// Every state after every other one. `L`: live, `T`: terminal, `.`: nothing new, `K`: a duplicate, to be
-    /// killed, `e`: its end, told again.
+    /// Every state after every other one. `L`: live, `T`: terminal, `.`: no change, `K`: an orphan
+    /// to be killed, `e`: a repeated end.
     #[test]
-    fn every_state_after_every_other() {
+    fn apply_handles_every_state_after_every_other() {
         use TaskState::{
             Dropped, Error, Failed, Finished, Gone, GoneByOperator, Killed, Killing, Lost, Running, Staging,
             Starting, Unknown, Unreachable,
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_that_an_agent_is_away() {
+    fn agent_is_away_for_lost_and_draining_agents() {
         for (state, reason, away) in [
             (TaskState::Unreachable, None, true),
             (TaskState::Gone, None, true),
@@ -254,7 +255,7 @@ mod tests {
             (TaskState::Killed, Some("REASON_EXECUTOR_TERMINATED"), false),
             (TaskState::Killed, None, false),
             (TaskState::Running, None, false),
-            // An offer that was no longer good says nothing of its agent.
+            // An invalid offer does not affect its agent.
             (TaskState::Dropped, Some("REASON_INVALID_OFFERS"), false),
         ] {
             let told = TaskStatus {
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_uuid_is_a_duplicate_also_after_an_answer_without_one() {
+    fn same_uuid_is_a_duplicate_after_a_status_without_one() {
         let first = status(TaskState::Running, Some("a"));
         let running = changed(&record("t"), &first);
         assert_eq!(apply(&running, &first, at(9)), Step::Duplicate);
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_uuid_counts_only_when_it_tells_something() {
+    fn status_without_uuid_counts_only_when_it_changes_something() {
         let running = changed(&record("t"), &status(TaskState::Running, Some("a")));
         assert_eq!(
             apply(&running, &status(TaskState::Running, None), at(9)),
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_status_of_an_intent_counts_even_if_it_says_staging() {
+    fn first_status_of_an_intent_counts_even_if_staging() {
         let intent = record("t");
         assert_eq!(intent.phase, Phase::Intent);
         let staged = changed(&intent, &status(TaskState::Staging, None));
@@ -305,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn results_stay_until_the_task_starts_anew() {
+    fn check_results_are_kept_until_the_task_restarts() {
         let http = |status_code| CheckStatusInfo {
             http: Some(CheckStatusHttp { status_code }),
             ..CheckStatusInfo::default()

@@ -1,13 +1,13 @@
-//! The subscription: made, kept, and made again. Runs as a task of its own and hands what it gets to the
-//! actor, in order; while the actor takes nothing, nothing more is read.
+//! The subscription: established, kept and renewed in its own task, which forwards the events to
+//! the actor in order. While the actor takes none, none are read.
 //!
-//! The framework's id is read from the store before each subscription and written, before the actor hears of
-//! the subscription, when the cluster gives a new one. "Framework has been removed" (it was away for longer
-//! than its failover timeout) makes the next registration a fresh one: its tasks are dead by then, and
-//! reconciliation says so.
+//! The framework id is read from the store before each subscription. A new id from the master is
+//! stored before the actor receives the subscription. "Framework has been removed" (away for longer
+//! than the failover timeout) makes the next registration a new one; its tasks are dead by then,
+//! and reconciliation reports that.
 //!
-//! When ZooKeeper names another leader, the subscription moves there at once, and so does one that is being
-//! waited for: a leader that is news is worth a try without delay.
+//! When ZooKeeper names another leading master, the subscription moves there immediately, without
+//! waiting for a pending backoff.
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 use crate::store::ledger::{FrameworkIdStore, conflict};
 use crate::subscription::retry::Backoff;
 
-/// What the actor gets.
+/// An event for the actor.
 #[derive(Debug)]
 pub(crate) enum SubscriptionEvent {
     Subscribed(Box<NewSubscription>),
@@ -35,7 +35,7 @@ pub(crate) enum SubscriptionEvent {
 pub(crate) struct NewSubscription {
     pub(crate) caller: Caller,
     pub(crate) framework_id: FrameworkId,
-    /// The cluster gave this id just now.
+    /// The master has just assigned this id.
     pub(crate) fresh: bool,
     pub(crate) master: Option<String>,
     pub(crate) home_region: Option<String>,
@@ -50,7 +50,7 @@ impl std::fmt::Debug for NewSubscription {
     }
 }
 
-/// The subscription's owner.
+/// The task that owns the subscription.
 pub(crate) struct SubscriptionTask {
     pub(crate) cluster: Client,
     pub(crate) framework: FrameworkInfo,
@@ -62,19 +62,19 @@ pub(crate) struct SubscriptionTask {
 
 /// How a session ended.
 enum SessionEnd {
-    /// Before or after it was up, for a reason worth another try.
+    /// Failed or lost; worth another attempt.
     Broken { was_up: bool },
-    /// Another master leads.
+    /// Another master is leading.
     Moved,
-    /// The cluster has removed the framework.
+    /// The master removed the framework.
     Removed,
-    /// Somebody else subscribed with our id.
+    /// Another scheduler subscribed with this framework id.
     TakenOver,
-    /// Nobody takes the news any more.
+    /// The actor has ended.
     Over,
 }
 
-/// Adds what this scheduler understands, and the defaults.
+/// Adds the capabilities of this scheduler, and the defaults.
 pub(crate) fn complete(mut info: FrameworkInfo) -> FrameworkInfo {
     let understood = [
         CapabilityType::PartitionAware,
@@ -100,7 +100,7 @@ pub(crate) fn complete(mut info: FrameworkInfo) -> FrameworkInfo {
 }
 
 impl SubscriptionTask {
-    /// Until cancelled.
+    /// Runs until cancelled.
     pub(crate) async fn run(mut self, token: CancellationToken) {
         let mut attempt = 0;
         let mut leaders = self.cluster.leader_changes();
@@ -112,11 +112,11 @@ impl SubscriptionTask {
             match end {
                 SessionEnd::Over => return,
                 SessionEnd::Removed => {
-                    tracing::warn!("the cluster has removed this framework; registering afresh")
+                    tracing::warn!("the master removed this framework; registering with a new id")
                 }
                 SessionEnd::TakenOver => {
                     tracing::error!(
-                        "somebody else subscribed with this framework's id: is a second daemon running?"
+                        "another scheduler subscribed with this framework id; check that no second daemon is running"
                     );
                     attempt = u32::MAX;
                 }
@@ -133,21 +133,26 @@ impl SubscriptionTask {
                 () = token.cancelled() => return,
                 () = tokio::time::sleep(wait) => {}
                 leader = leaders.next() => {
-                    tracing::info!(%leader, "another master leads; subscribing with it");
+                    tracing::info!(%leader, "leading master changed; resubscribing");
                     attempt = 0;
                 }
             }
         }
     }
 
-    /// One subscription, from reading the id to its end; the actor gets `Down` for each `NewSubscription`.
+    /// One subscription, from reading the id to its end; the actor gets one `Lost` for each
+    /// `Subscribed`.
     async fn session(&mut self) -> SessionEnd {
         let known = match self.identity.read().await {
             Ok(known) => known,
             Err(error) => {
                 self.metrics.store_failures.inc();
                 let framework = &self.framework.name;
-                tracing::warn!(framework, error = error_chain(&error), "cannot subscribe");
+                tracing::warn!(
+                    framework,
+                    error = error_chain(&error),
+                    "subscription failed; retrying"
+                );
                 return SessionEnd::Broken { was_up: false };
             }
         };
@@ -156,15 +161,23 @@ impl SubscriptionTask {
             Ok(subscription) => subscription,
             Err(error) if error.is_transient() => {
                 let framework = &self.framework.name;
-                tracing::warn!(framework, error = error_chain(&error), "cannot subscribe");
+                tracing::warn!(
+                    framework,
+                    error = error_chain(&error),
+                    "subscription failed; retrying"
+                );
                 return SessionEnd::Broken { was_up: false };
             }
-            // Whoever started this scheduler is about to stop it.
+            // This daemon is no longer the leader; the scheduler is about to be stopped.
             Err(Error::NoMandate { .. }) => return SessionEnd::Broken { was_up: false },
-            // A master that is too old, credentials it does not accept: somebody has to do something.
+            // A master that is too old, or rejected credentials: an operator has to act.
             Err(error) => {
                 let framework = &self.framework.name;
-                tracing::error!(framework, error = error_chain(&error), "cannot subscribe");
+                tracing::error!(
+                    framework,
+                    error = error_chain(&error),
+                    "subscription failed; retrying"
+                );
                 return SessionEnd::Broken { was_up: false };
             }
         };
@@ -190,20 +203,23 @@ impl SubscriptionTask {
             let event = match events.next().await {
                 Ok(Some(event)) => event,
                 Ok(None) => {
-                    tracing::info!("the master ended the subscription");
+                    tracing::info!("subscription closed by the master; resubscribing");
                     return SessionEnd::Broken { was_up: *up };
                 }
-                // One event that cannot be read; the stream goes on.
+                // One malformed event does not end the stream.
                 Err(error @ (Error::Decode { .. } | Error::Incomplete { .. })) => {
-                    tracing::error!(error = error_chain(&error), "an event of the cluster was skipped");
+                    tracing::error!(error = error_chain(&error), "malformed event skipped");
                     continue;
                 }
                 Err(error @ Error::LeaderMoved { .. }) => {
-                    tracing::info!(error = error_chain(&error), "the subscription moves");
+                    tracing::info!(
+                        error = error_chain(&error),
+                        "subscription moves to the new leading master"
+                    );
                     return SessionEnd::Moved;
                 }
                 Err(error) => {
-                    tracing::warn!(error = error_chain(&error), "the subscription broke");
+                    tracing::warn!(error = error_chain(&error), "subscription lost; resubscribing");
                     return SessionEnd::Broken { was_up: *up };
                 }
             };
@@ -224,7 +240,7 @@ impl SubscriptionTask {
         }
     }
 
-    /// Stores a new id before anything is done under it.
+    /// Stores a new id before anything is done with it.
     async fn subscribed(
         &mut self,
         caller: &Caller,
@@ -263,13 +279,13 @@ impl SubscriptionTask {
         })))
     }
 
-    /// Writes a new id, again and again: giving up would leave a framework behind that nobody knows. `None`
-    /// when somebody else wrote one.
+    /// Stores a new id, with retries: giving up would leave an unknown framework behind. `None` if
+    /// another writer stored one.
     async fn store_framework_id(&self, id: &FrameworkId, version: Option<u64>) -> Option<()> {
         let mut attempt = 0;
         while let Err(error) = self.identity.write(id, version).await {
             self.metrics.store_failures.inc();
-            tracing::warn!(error = error_chain(&error), framework = %id, "the new framework id could not be stored");
+            tracing::warn!(error = error_chain(&error), framework = %id, "storing the new framework id failed");
             if conflict(&error) {
                 return None;
             }
@@ -279,9 +295,9 @@ impl SubscriptionTask {
         Some(())
     }
 
-    /// The master says ERROR and ends the subscription. Its texts are all there is to tell the cases apart.
+    /// The master sent ERROR and ends the subscription. Only its text distinguishes the cases.
     async fn on_error_event(&self, message: &str, version: Option<u64>) -> SessionEnd {
-        tracing::warn!(message, "the master refused the subscription");
+        tracing::warn!(message, "the master rejected the subscription");
         if message.contains("Framework failed over") {
             return SessionEnd::TakenOver;
         }
@@ -291,7 +307,7 @@ impl SubscriptionTask {
                 self.metrics.store_failures.inc();
                 tracing::warn!(
                     error = error_chain(&error),
-                    "the removed framework's id is still in the store"
+                    "deleting the removed framework's id from the store failed"
                 );
             }
             return SessionEnd::Removed;
@@ -305,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn completes_the_framework_without_overriding_the_job() {
+    fn complete_keeps_the_settings_of_the_service() {
         let info = FrameworkInfo {
             role: Some("prod".to_owned()),
             ..FrameworkInfo::default()

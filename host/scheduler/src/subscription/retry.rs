@@ -1,5 +1,5 @@
-//! When to try again: growing, jittered waits, for one thing or for many tasks at once. Knows no clock; `now`
-//! is always given.
+//! Retries with exponential, jittered backoff, for one operation or for many tasks. Takes `now` as
+//! an argument and reads no clock.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use rand::Rng;
 use tokio::time::Instant;
 use transom_cluster::TaskId;
 
-/// How waits grow: `base`, doubled each time, up to `max`.
+/// Exponential backoff: `base`, doubled each time, up to `max`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     pub(crate) base: Duration,
@@ -16,20 +16,21 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// The wait after the given number of earlier tries.
+    /// The wait after this number of earlier attempts.
     pub(crate) fn after(&self, attempt: u32) -> Duration {
         self.base
             .saturating_mul(2_u32.saturating_pow(attempt))
             .min(self.max)
     }
 
-    /// The same, between half and all of it, so that many who failed together do not return together.
+    /// The same, between half and all of it, so that clients that failed together do not return
+    /// together.
     pub(crate) fn jittered(&self, attempt: u32) -> Duration {
         self.after(attempt).mul_f64(rand::rng().random_range(0.5..=1.0))
     }
 }
 
-/// One thing that failed and shall be tried again.
+/// One operation that is retried after a failure.
 #[derive(Debug)]
 pub(crate) struct Retry {
     backoff: Backoff,
@@ -46,39 +47,39 @@ impl Retry {
         }
     }
 
-    /// It failed (again).
+    /// It failed.
     pub(crate) fn failed(&mut self, now: Instant) {
         self.at = Some(now + self.backoff.jittered(self.attempt));
         self.attempt = self.attempt.saturating_add(1);
     }
 
-    /// It worked.
+    /// It succeeded.
     pub(crate) fn succeeded(&mut self) {
         self.attempt = 0;
         self.at = None;
     }
 
-    /// It failed and the wait is not over.
-    pub(crate) fn waits(&self, now: Instant) -> bool {
+    /// It failed and the backoff has not passed.
+    pub(crate) fn is_backing_off(&self, now: Instant) -> bool {
         self.at.is_some_and(|at| at > now)
     }
 
-    /// It failed last time.
+    /// The last attempt failed.
     pub(crate) fn is_failing(&self) -> bool {
         self.attempt > 0
     }
 
-    /// When the wait ends, until then.
+    /// When the backoff ends, if it has not yet.
     pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
         self.at.filter(|at| *at > now)
     }
 
-    /// Ends the wait once: true when it is over, and not again until the next failure.
+    /// True once when the backoff has passed, and then not until the next failure.
     pub(crate) fn take_due(&mut self, now: Instant) -> bool {
         self.at.take_if(|at| *at <= now).is_some()
     }
 
-    /// Makes the wait end now.
+    /// Ends the backoff now.
     pub(crate) fn hasten(&mut self, now: Instant) {
         if let Some(at) = &mut self.at {
             *at = now.min(*at);
@@ -86,7 +87,7 @@ impl Retry {
     }
 }
 
-/// Tasks about which something is repeated until it is answered: kills, questions.
+/// Tasks for which something is repeated until it is answered: kills, reconciliation.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     backoff: Backoff,
@@ -107,8 +108,8 @@ impl Schedule {
         }
     }
 
-    /// First try at `due`; a task that is there already starts over, but no later than it would have been
-    /// tried.
+    /// Schedules the first attempt at `due`; a task that is scheduled already starts over, but no
+    /// later than before.
     pub(crate) fn at(&mut self, task: TaskId, due: Instant) {
         let entry = self.entries.entry(task).or_insert(Entry { due, attempt: 0 });
         entry.due = entry.due.min(due);
@@ -123,7 +124,7 @@ impl Schedule {
         self.entries.contains_key(task)
     }
 
-    /// Those that are due, each already moved to its next time.
+    /// The tasks that are due, each rescheduled.
     pub(crate) fn take_due(&mut self, now: Instant) -> Vec<TaskId> {
         let mut due = Vec::new();
         for (task, entry) in &mut self.entries {
@@ -137,7 +138,7 @@ impl Schedule {
         due
     }
 
-    /// The next time that something is due.
+    /// When the next task is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.entries.values().map(|entry| entry.due).min()
     }
@@ -153,7 +154,7 @@ mod tests {
     };
 
     #[test]
-    fn waits_double_up_to_the_maximum() {
+    fn backoff_doubles_up_to_the_maximum() {
         for (attempt, seconds) in [(0, 1), (1, 2), (3, 8), (5, 32), (6, 60), (40, 60), (u32::MAX, 60)] {
             assert_eq!(
                 BACKOFF.after(attempt),
@@ -171,24 +172,24 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_is_due_once_for_each_failure() {
+    fn retry_is_due_once_per_failure() {
         let now = Instant::now();
         let later = now + Duration::from_secs(1);
         let mut retry = Retry::new(BACKOFF);
-        assert!(!retry.waits(now) && !retry.is_failing() && !retry.take_due(now));
+        assert!(!retry.is_backing_off(now) && !retry.is_failing() && !retry.take_due(now));
         retry.failed(now);
-        assert!(retry.waits(now) && retry.is_failing() && retry.next(now).is_some());
+        assert!(retry.is_backing_off(now) && retry.is_failing() && retry.next(now).is_some());
         assert!(!retry.take_due(now) && retry.take_due(later) && !retry.take_due(later));
         assert!(retry.is_failing());
         retry.failed(later);
         retry.hasten(later);
-        assert!(!retry.waits(later) && retry.take_due(later));
+        assert!(!retry.is_backing_off(later) && retry.take_due(later));
         retry.succeeded();
         assert!(!retry.is_failing() && retry.next(now).is_none());
     }
 
     #[test]
-    fn a_schedule_repeats_with_growing_waits_until_removed() {
+    fn schedule_repeats_with_backoff_until_removed() {
         let start = Instant::now();
         let (one, two) = (TaskId::from("1"), TaskId::from("2"));
         let mut schedule = Schedule::new(BACKOFF);

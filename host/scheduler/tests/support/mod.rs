@@ -1,5 +1,6 @@
-//! A real scheduler on a real (mini)cluster, with the attribute matcher's component, and a job that keeps a number of
-//! instances running. What really ran is read from the agents' journals, never asked of the scheduler.
+//! A real scheduler on a real (mini)cluster, with the attribute matcher's component, and a job that
+//! keeps a number of instances running. What really ran is read from the agents' journals, never
+//! asked of the scheduler.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,11 +32,11 @@ use transom_scheduler::{
 use transom_store::Store;
 
 /// How long something may take that has to happen; only what is broken takes it.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub const TEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Looks again until something is as it should be; what else it was is the answer to its failing.
 pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     loop {
         match look().await {
             Ok(found) => return found,
@@ -107,7 +108,7 @@ impl Cluster {
 
     pub async fn stop(self) {
         self.token.cancel();
-        tokio::time::timeout(PATIENCE, self.running.stopped())
+        tokio::time::timeout(TEST_TIMEOUT, self.running.stopped())
             .await
             .unwrap();
     }
@@ -276,7 +277,7 @@ impl Subject {
             self.plugins.stopped().await;
             self.cluster.close().await;
         };
-        tokio::time::timeout(PATIENCE, all).await.unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, all).await.unwrap();
     }
 
     /// A counter's or gauge's value as exported.
@@ -289,8 +290,8 @@ impl Subject {
     }
 }
 
-/// Keeps so many slots filled, as jobs do: one instance each, replaced when it has ended, is lost, or cannot be reached;
-/// an instance that is not its slot's any more is let go.
+/// Keeps so many slots filled, as jobs do: one instance each, replaced when it has ended, is lost,
+/// or cannot be reached; an instance that is not its slot's any more is let go.
 pub struct Job {
     scheduler: Scheduler,
     events: Events,
@@ -375,10 +376,10 @@ impl Job {
         }
     }
 
-    /// Works until what is wanted is exactly what runs, on the agents and in the scheduler's eyes, and stays so for a
-    /// moment.
+    /// Works until what is wanted is exactly what runs, on the agents and in the scheduler's eyes,
+    /// and stays so for a moment.
     pub async fn run_turn(&mut self, what: &str, cluster: &Cluster) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TEST_TIMEOUT;
         let mut since = None;
         loop {
             self.work(Duration::from_millis(50)).await;

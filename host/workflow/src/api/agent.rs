@@ -1,21 +1,24 @@
-//! `GET /v0/agent/{id}`: where an agent is.
+//! `GET /v0/agent/{id}`: the address of an agent.
 
 use axum::extract::{Path, State};
 use axum::response::Response;
 use bytes::Bytes;
 use serde_json::json;
+use transom_scheduler::error_chain;
 use transom_web::ApiError;
 
 use super::error::unavailable;
 use super::{Api, json};
 use crate::python_json;
 
-/// Host name and port, both texts; nothing at all for an agent that the master does not know.
+/// Host name and port, both strings; an empty body for an unknown agent.
 pub(super) async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, ApiError> {
     let found = api.0.cluster.agent(&id.as_str().into()).await.map_err(|error| {
-        let error: &dyn std::error::Error = &error;
-        tracing::warn!(error, "the master was not asked about an agent");
-        unavailable("The cluster manager cannot be asked now. Try again later.")
+        tracing::warn!(
+            error = error_chain(&error),
+            "looking up an agent at the master failed"
+        );
+        unavailable("The cluster manager is unavailable. Try again later.")
     })?;
     Ok(json(found.map_or(Bytes::new(), |(hostname, port)| {
         python_json::to_bytes(&json!({"hostname": hostname, "port": port.to_string()}))

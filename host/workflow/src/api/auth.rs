@@ -1,13 +1,14 @@
-//! Who may ask what.
+//! Access control.
 //!
-//! | asked for | credentials configured | none configured |
+//! | request | credentials configured | not configured |
 //! |---|---|---|
-//! | queueing, look-ups | from trusted networks nobody is asked, from others credentials are | trusted networks only |
-//! | ending a job | credentials | trusted networks only |
-//! | `/v0/dags` | credentials | nobody |
+//! | queueing, look-ups | trusted networks without, others with credentials | trusted networks only |
+//! | killing a job | with credentials | trusted networks only |
+//! | `/v0/dags` | with credentials | rejected |
 //!
-//! The published operator sends no credentials, which is why trusted networks need none to queue and look up. Credentials
-//! that a request does show are checked wherever it comes from: a wrong password is refused, so that it is noticed.
+//! The published operator sends no credentials, so trusted networks need none to queue and look up.
+//! Credentials in a request are always checked: a wrong password is rejected from any network, so
+//! that it is noticed.
 
 use std::net::SocketAddr;
 
@@ -19,18 +20,18 @@ use transom_web::{Presented, is_within};
 
 use super::{Api, plain};
 
-/// What upstream says, whatever is wrong.
+/// Upstream's text for every failure.
 const TEXT: &str = "Unauthorized Access";
 const CHALLENGE: &str = "Basic realm=\"Authentication Required\"";
 
-/// What a request needs.
+/// The access requirement of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Requirement {
-    /// Credentials, or an address that is trusted.
+    /// Credentials, or a trusted network.
     Either,
-    /// Credentials; where none are configured, an address that is trusted.
+    /// Credentials; if none are configured, a trusted network.
     Credentials,
-    /// Credentials, in any case.
+    /// Credentials in any case.
     CredentialsAlways,
 }
 
@@ -44,7 +45,7 @@ fn requirement(method: &Method, path: &str) -> Requirement {
     }
 }
 
-/// Lets through who may ask.
+/// Rejects requests without access.
 pub(super) async fn require_credentials(State(api): State<Api>, request: Request, next: Next) -> Response {
     let credentials = api.0.config.credentials.as_ref();
     let presented = credentials.map(|credentials| credentials.presented(request.headers()));
@@ -64,7 +65,7 @@ pub(super) async fn require_credentials(State(api): State<Api>, request: Request
         ?peer,
         path = request.uri().path(),
         ?presented,
-        "a request without valid credentials was refused"
+        "request rejected: missing or invalid credentials"
     );
     let mut refusal = (StatusCode::UNAUTHORIZED, plain(TEXT)).into_response();
     refusal.headers_mut().insert(
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn needs() {
+    fn requirement_depends_on_method_and_path() {
         for (method, path, expected) in [
             (Method::POST, "/v0/queue_command", Requirement::Either),
             (Method::GET, "/v0/task/x", Requirement::Either),

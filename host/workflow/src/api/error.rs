@@ -1,6 +1,7 @@
-//! The status and body of everything that is refused.
+//! Status and body of errors.
 
 use http::{HeaderValue, StatusCode, header};
+use transom_scheduler::error_chain;
 use transom_web::ApiError;
 
 use crate::core::command::Refusal;
@@ -11,24 +12,26 @@ impl From<Refusal> for ApiError {
         match refusal {
             Refusal::Exists(id) => Self::new(
                 StatusCode::CONFLICT,
-                format!("The job '{id}' has not ended, and was to be the only one with its id."),
+                format!("Job '{id}' is still active; `unique` allows one active job per id."),
             ),
             Refusal::QueueFull(most) => later(
                 StatusCode::TOO_MANY_REQUESTS,
-                format!(
-                    "There are {most} jobs already, which is as many as this daemon takes. Try again later."
-                ),
+                format!("The queue is full: {most} jobs are active (`max_jobs`). Try again later."),
             ),
-            Refusal::NoJob(id) => Self::not_found(format!("There is no job '{id}'")),
-            Refusal::InvalidId(id) => Self::not_found(format!("There is no job '{id}'")),
+            Refusal::NoJob(id) => Self::not_found(format!("Job '{id}' does not exist.")),
+            Refusal::InvalidId(id) => Self::not_found(format!("Job '{id}' does not exist.")),
             Refusal::Store(error) => {
-                let error: &dyn std::error::Error = &*error;
-                tracing::error!(error, "a change could not be stored");
-                unavailable("The change could not be stored, so nothing was changed. Try again later.")
+                tracing::error!(
+                    error = error_chain(&*error),
+                    "storing a change failed; nothing was changed"
+                );
+                unavailable("The change could not be stored; nothing was changed. Try again later.")
             }
-            Refusal::Stopped => unavailable("This daemon is stopping, or has just ceased to lead."),
+            Refusal::Stopped => {
+                unavailable("This daemon is stopping, or is no longer the leader. Try again later.")
+            }
             Refusal::TimedOut => {
-                unavailable("The change took too long; it may still happen. Look before trying again.")
+                unavailable("The change timed out and may still be applied. Check before you try again.")
             }
         }
     }

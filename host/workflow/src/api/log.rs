@@ -1,13 +1,15 @@
-//! `GET /v0/task/{id}/log`: what a job wrote, from its sandbox.
+//! `GET /v0/task/{id}/log`: the output of a job, from its sandbox.
 //!
-//! `?stream=stdout` (or `stderr`) with `offset` and `length` gives a part of one stream, and the header
-//! `Transom-Next-Offset` where to go on. Without `stream`: the ends of both, one after the other. All of it byte for byte, whatever
-//! was written: parts that follow one another are the whole, also where a character lies across two of them.
+//! `?stream=stdout` (or `stderr`) with `offset` and `length` returns a chunk of one stream, and the
+//! header `Transom-Next-Offset` where to continue. Without `stream`: the ends of both, one after
+//! the other. The bytes are unchanged: consecutive chunks add up to the whole, even if a character
+//! spans two of them.
 
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, header};
 use transom_cluster::Error;
+use transom_scheduler::error_chain;
 use transom_web::ApiError;
 
 use super::error::unavailable;
@@ -16,10 +18,10 @@ use super::{Api, job_id};
 use crate::core::command::Refusal;
 use crate::job_index::View;
 
-/// Bytes of each stream.
+/// Default bytes of each stream.
 const LENGTH: u64 = 64 << 10;
 const MAX_LENGTH: u64 = 1 << 20;
-/// Agents give some pages at once; so many questions are asked for one answer.
+/// Agents return a few pages per request; this is the maximum number of requests for one response.
 const MAX_CHUNKS: usize = 64;
 const NEXT: HeaderName = HeaderName::from_static("transom-next-offset");
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -54,7 +56,7 @@ pub(super) async fn get(
     }
 }
 
-/// A part of a stream, and where the next one begins. `offset`: `None` for the end.
+/// A chunk of a stream, and the offset of the next one. `offset`: `None` for the end.
 async fn read(
     api: &Api,
     view: &View,
@@ -64,12 +66,13 @@ async fn read(
 ) -> Result<(Vec<u8>, u64), ApiError> {
     let Some(agent) = &view.agent else {
         return Err(ApiError::not_found(format!(
-            "The job '{}' was not launched, so it has written nothing",
+            "Job '{}' has no output: it was not launched.",
             view.id
         )));
     };
     let framework = api.lead()?.scheduler.subscription().framework_id;
-    let framework = framework.ok_or_else(|| unavailable("The framework is not registered yet."))?;
+    let framework =
+        framework.ok_or_else(|| unavailable("The framework is not registered yet. Try again later."))?;
     let (mut data, mut at) = (Vec::new(), offset);
     for _ in 0..MAX_CHUNKS {
         let left = length.saturating_sub(data.len() as u64);
@@ -80,7 +83,7 @@ async fn read(
             .await;
         let chunk = match chunk {
             Ok(chunk) => chunk,
-            // Nothing was written, or the agent has tidied up.
+            // Nothing was written, or the agent has removed the sandbox.
             Err(Error::Refused { status: 404, .. }) => break,
             Err(error) => return Err(unreadable(&error)),
         };
@@ -96,7 +99,6 @@ async fn read(
 }
 
 fn unreadable(error: &Error) -> ApiError {
-    let error: &dyn std::error::Error = error;
-    tracing::info!(error, "a job's output cannot be read");
-    unavailable("The job's agent cannot be asked now. Try again later.")
+    tracing::info!(error = error_chain(error), "reading a job's output failed");
+    unavailable("The job's agent is unavailable. Try again later.")
 }

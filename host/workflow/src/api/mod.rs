@@ -1,4 +1,4 @@
-//! The HTTP API, a file for each resource: decode, call, encode.
+//! The HTTP API, one file for each resource: decode, call, encode.
 //!
 //! | call | file |
 //! |---|---|
@@ -10,8 +10,9 @@
 //! | `GET /v0/agent/{id}` | [`agent`] |
 //! | `GET /v0/openapi.json` | here |
 //!
-//! Look-ups are answered from what the core shows and never wait for it. A daemon that does not lead passes requests on
-//! ([`standby`]). Who may ask is decided in [`auth`] alone, statuses of refusals in [`error`].
+//! Look-ups read the published index and never wait for the core. A daemon that is not the leader
+//! forwards requests ([`standby`]). Access is decided in [`auth`] alone, the status of errors in
+//! [`error`].
 
 mod agent;
 mod auth;
@@ -42,7 +43,7 @@ use transom_web::Forwarder;
 
 use crate::Config;
 use crate::core::command::{Command, Refusal, Reply, ask};
-use crate::dependencies::{Cluster, Matcher};
+use crate::dependencies::{AgentDirectory, Matcher};
 use crate::ids::JobId;
 use crate::job_index::JobIndex;
 use crate::launch::ActiveJobs;
@@ -51,50 +52,50 @@ use crate::runner::LeaderHandles;
 /// How long a request waits for the core, which may wait for the store.
 const CORE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What handlers work with. Cheap to clone.
+/// The state of the handlers. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Api(pub(crate) Arc<Shared>);
 
 /// See [`Api`].
 pub(crate) struct Shared {
     pub(crate) config: Config,
-    /// Whose requests need no credentials.
+    /// Networks that need no credentials.
     pub(crate) trusted: Arc<[IpNet]>,
     pub(crate) index: Arc<JobIndex>,
     pub(crate) active: Arc<ActiveJobs>,
     pub(crate) matcher: Arc<dyn Matcher>,
-    pub(crate) cluster: Arc<dyn Cluster>,
-    /// Empty while this daemon does not lead.
+    pub(crate) cluster: Arc<dyn AgentDirectory>,
+    /// Empty while this daemon is not the leader.
     pub(crate) lead: Arc<ArcSwapOption<LeaderHandles>>,
     pub(crate) standing: watch::Receiver<Standing>,
-    /// Told when `lead` changes.
+    /// Notified when `lead` changes.
     pub(crate) leader_changes: watch::Receiver<()>,
     pub(crate) forwarder: Forwarder,
-    /// The port will not be served any more.
+    /// The port is about to be closed.
     pub(crate) stopping: CancellationToken,
 }
 
 impl Api {
-    /// What only a leading daemon has; refused when this one has just stopped leading.
+    /// The handles of the leader; an error if this daemon has just stopped leading.
     fn lead(&self) -> Result<Arc<LeaderHandles>, Refusal> {
         self.0.lead.load_full().ok_or(Refusal::Stopped)
     }
 
-    /// Asks the core.
+    /// Sends a command to the core.
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
         ask(&self.lead()?.core, CORE_TIMEOUT, command).await
     }
 }
 
-/// A job's id in a path. One that no job can have is nobody's.
+/// Parses a job id in a path. No job has an invalid id.
 fn job_id(text: &str) -> Result<JobId, Refusal> {
     JobId::parse(text).map_err(|_| Refusal::InvalidId(text.to_owned()))
 }
 
-/// What `/v0/openapi.json` answers.
+/// The OpenAPI document.
 const OPEN_API: &str = include_str!("../../openapi.json");
 
-/// All paths, and who answers there.
+/// All paths and their handlers.
 fn paths() -> [(&'static str, MethodRouter<Api>); 8] {
     [
         ("/v0/queue_command", post(queue_command::post)),
@@ -121,12 +122,12 @@ pub(crate) fn router(api: &Api) -> Router {
     transom_web::json_errors(transom_web::layers(routes))
 }
 
-/// An answer with a JSON document as it stands.
+/// A response with this JSON document.
 fn json(document: Bytes) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], document).into_response()
 }
 
-/// An answer in the words and with the content type that upstream's clients know.
+/// A response with the content type that upstream uses.
 fn plain(text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response()
 }

@@ -1,4 +1,4 @@
-//! Numbers and words of a query.
+//! Query parameters.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -7,7 +7,7 @@ use axum::extract::FromRequestParts;
 use http::request::Parts;
 use transom_web::ApiError;
 
-/// A query's parameters; of several with one name, the last.
+/// The parameters; the last one of several with the same name.
 #[derive(Debug, Default)]
 pub(super) struct Query(BTreeMap<String, String>);
 
@@ -16,18 +16,18 @@ impl Query {
         self.0.get(name).map(String::as_str)
     }
 
-    /// A number of at most `most`.
-    pub(super) fn number(&self, name: &str, most: u64) -> Result<Option<u64>, ApiError> {
+    /// A number up to `max`.
+    pub(super) fn number(&self, name: &str, max: u64) -> Result<Option<u64>, ApiError> {
         let Some(text) = self.text(name) else {
             return Ok(None);
         };
         text.parse()
             .ok()
-            .filter(|number| *number <= most)
+            .filter(|number| *number <= max)
             .map(Some)
             .ok_or_else(|| {
                 ApiError::bad_request(format!(
-                    "The parameter '{name}' is '{text}'; expected a number from 0 to {most}"
+                    "The parameter '{name}' is '{text}'; expected a number from 0 to {max}"
                 ))
             })
     }

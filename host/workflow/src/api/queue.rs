@@ -1,4 +1,4 @@
-//! What waits: `/v0/queue`, with the reasons, and `/v0/dags`, as autoscalers poll it.
+//! Pending jobs: `/v0/queue` with the reasons, and `/v0/dags` for autoscalers.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -23,13 +23,14 @@ use crate::{pending_reason, python_json};
 const LIMIT: u64 = 1_000;
 const MAX_LIMIT: u64 = 100_000;
 
-/// A job that waits, and what the scheduler knows of it.
+/// A pending job, and its entry in the scheduler.
 struct Entry {
     job: Arc<ActiveJob>,
     pending: Option<PendingTask>,
 }
 
-/// All that wait, in the order in which they are served: the highest priority first, then the oldest.
+/// All pending jobs in the order in which they are matched: highest priority first, then oldest
+/// first.
 fn pending(api: &Api) -> Result<Vec<Entry>, Refusal> {
     let scheduler = Arc::clone(&api.lead()?.scheduler);
     let mut known: HashMap<TaskId, PendingTask> = scheduler
@@ -95,8 +96,7 @@ fn entry_json(api: &Api, feasibility: &Feasibility, entry: &Entry, now: Timestam
     })
 }
 
-/// `GET /v0/dags`: tasks of DAGs. Jobs that are none (an operator's own) are in the queue only: autoscalers know tasks by
-/// their DAG and run.
+/// Tasks of DAGs. Other jobs are in the queue only: autoscalers identify tasks by DAG and run.
 pub(super) async fn dags(State(api): State<Api>) -> Result<Response, ApiError> {
     let entries = pending(&api)?;
     let shown: Vec<Value> = entries
@@ -116,8 +116,8 @@ pub(super) async fn dags(State(api): State<Api>) -> Result<Response, ApiError> {
     Ok(json(python_json::to_bytes(&shown)))
 }
 
-/// The task's own settings as they came; where there are none, what it asks for. The amount of memory is a text with a unit,
-/// which is what autoscalers read.
+/// The task's own `executor_config`; if empty, its resources. Memory is a string with a unit, as
+/// autoscalers expect.
 fn executor_config(spec: &Spec) -> Map<String, Value> {
     let mut config = spec.executor_config.clone();
     if config.is_empty() {
@@ -146,7 +146,7 @@ mod tests {
     use crate::model;
 
     #[test]
-    fn memory_is_told_with_a_unit() {
+    fn executor_config_has_memory_with_a_unit() {
         let defaults = Defaults {
             containers: false,
             ..Defaults::default()

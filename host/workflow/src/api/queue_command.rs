@@ -1,4 +1,4 @@
-//! `POST /v0/queue_command`: takes a job in.
+//! `POST /v0/queue_command`: queues a job.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 use transom_plugins::matcher::Constraint;
+use transom_scheduler::error_chain;
 use transom_web::{ApiError, Json};
 
 use super::{Api, plain};
@@ -13,7 +14,7 @@ use crate::core::command::Command;
 use crate::launch;
 use crate::model::{self, Problems, Request};
 
-/// What upstream says of a body without a command.
+/// Upstream's text for a body without a command.
 const NO_COMMAND: &str = "Expecting command in queue_command call";
 
 /// Answers `Ok` when the job is stored.
@@ -26,15 +27,15 @@ pub(super) async fn post(State(api): State<Api>, body: Bytes) -> Result<Response
         return Ok((StatusCode::BAD_REQUEST, plain(NO_COMMAND)).into_response());
     };
     let request = read?;
-    check_conditions(&api, &request).await?;
+    check_constraints(&api, &request).await?;
     let request = Box::new(request);
     api.ask(|reply| Command::Queue { request, reply }).await?;
     Ok(plain("Ok"))
 }
 
-/// Conditions that cannot be understood are told now; they would be met by no agent. Who cannot be asked now is asked again
-/// when the job is to be launched.
-async fn check_conditions(api: &Api, request: &Request) -> Result<(), ApiError> {
+/// Rejects invalid constraints, which no agent could satisfy. If the matcher is unavailable they
+/// are checked at the launch.
+async fn check_constraints(api: &Api, request: &Request) -> Result<(), ApiError> {
     let texts = launch::constraints(&request.spec, &api.0.config.defaults);
     if texts.is_empty() {
         return Ok(());
@@ -44,7 +45,10 @@ async fn check_conditions(api: &Api, request: &Request) -> Result<(), ApiError> 
     let errors = match api.0.matcher.check(&conditions).await {
         Ok(errors) => errors,
         Err(error) => {
-            tracing::warn!(%error, "a job's conditions were not checked");
+            tracing::warn!(
+                error = error_chain(&error),
+                "checking a job's constraints failed; the job is queued unchecked"
+            );
             return Ok(());
         }
     };
@@ -55,7 +59,7 @@ async fn check_conditions(api: &Api, request: &Request) -> Result<(), ApiError> 
             problems.add(format!("/attributes({index})"), error.message);
         } else {
             let text = texts.get(index).map_or("", String::as_str);
-            let message = format!("the configured condition {text:?}: {}", error.message);
+            let message = format!("the configured constraint {text:?}: {}", error.message);
             problems.add("/attributes", message);
         }
     }

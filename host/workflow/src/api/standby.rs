@@ -1,4 +1,4 @@
-//! Requests to a daemon that does not lead are passed on to the one that does.
+//! Forwards requests to the leader.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use transom_web::{ApiError, Unforwarded};
 
 use super::Api;
 
-/// How long a request waits for somebody to lead: long enough for a lease of the usual length to run out.
+/// How long a request waits for a leader: long enough for a lease of the usual length to expire.
 const ELECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Who carries a request out.
+/// The leader.
 enum Leader {
     Here,
     At(String),
 }
 
-/// Lets through what is carried out here.
+/// Serves the request here if this daemon is the leader, and forwards it otherwise.
 pub(super) async fn forward_to_leader(State(api): State<Api>, request: Request, next: Next) -> Response {
     if api.0.lead.load().is_some() {
         return next.run(request).await;
@@ -38,12 +38,12 @@ async fn forward(api: &Api, request: Request, next: Next) -> Result<Response, Ap
     let end = Instant::now() + ELECTION_TIMEOUT;
     let mut chosen = leader(api, end, None).await?;
     let (mut head, body) = request.into_parts();
-    // It may have to be sent twice.
+    // The body may have to be sent twice.
     let body: Bytes = Request::from_parts(head.clone(), body)
         .extract()
         .await
         .map_err(|refused: BytesRejection| ApiError::new(refused.status(), refused.body_text()))?;
-    // Whoever was let in here is let in there: this daemon's address need not be one that is trusted.
+    // The leader must accept what was accepted here, even if this daemon's address is not trusted.
     if let Some(credentials) = &api.0.config.credentials
         && let Ok(value) = HeaderValue::from_str(&credentials.authorization())
     {
@@ -55,7 +55,7 @@ async fn forward(api: &Api, request: Request, next: Next) -> Result<Response, Ap
         };
         match api.0.forwarder.forward(&address, &head, body.clone()).await {
             Ok(response) => return Ok(response),
-            // It got nothing, so whoever leads next may be asked.
+            // Nothing was sent, so the next leader may get the request.
             Err(unreachable @ Unforwarded::Unreachable(_)) => {
                 chosen = match leader(api, end, Some(&address)).await {
                     Ok(chosen) => chosen,
@@ -68,7 +68,7 @@ async fn forward(api: &Api, request: Request, next: Next) -> Result<Response, Ap
     }
 }
 
-/// Waits for somebody who leads, other than `failed`.
+/// Waits for a leader other than `failed`.
 async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader, ApiError> {
     let (mut standing, mut leader_changes) = (api.0.standing.clone(), api.0.leader_changes.clone());
     loop {
@@ -93,18 +93,17 @@ async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader,
     }
 }
 
-/// Whether nobody can lead before the store is back.
+/// Whether no election is possible before the store is back.
 fn is_store_unavailable(api: &Api) -> bool {
     *api.0.standing.borrow() == Standing::StoreAway
 }
 
 fn no_leader_error(api: &Api) -> ApiError {
     if is_store_unavailable(api) {
-        let text =
-            "The state store cannot be reached, and without it no daemon runs the jobs. Try again later.";
+        let text = "The state store is unavailable, so no daemon can lead. Try again later.";
         return ApiError::new(StatusCode::SERVICE_UNAVAILABLE, text)
             .header(header::RETRY_AFTER, HeaderValue::from_static("5"));
     }
-    let text = "No daemon runs the jobs at the moment. Try again later.";
+    let text = "No leader is elected. Try again later.";
     ApiError::new(StatusCode::BAD_GATEWAY, text)
 }

@@ -9,13 +9,13 @@ use transom_web::{ApiError, Json};
 use super::{Api, job_id, json};
 use crate::core::command::Command;
 
-/// The task status object, or `null` for an id that is not known.
+/// The task status object, or `null` for an unknown id.
 pub(super) async fn get(State(api): State<Api>, Path(id): Path<String>) -> Response {
     let view = job_id(&id).ok().and_then(|id| api.0.index.get(&id));
     json(view.map_or(Bytes::from_static(b"null"), |view| view.answer.clone()))
 }
 
-/// Ends the job. One that has ended stays as it is.
+/// Kills the job. A completed one stays as it is.
 pub(super) async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<Response, ApiError> {
     let id = job_id(&id)?;
     let state = api

@@ -38,7 +38,7 @@ fn is_refused(answer: &Answer) -> bool {
 }
 
 #[tokio::test]
-async fn who_may_ask_what() {
+async fn access_depends_on_credentials_and_network() {
     let body = json!({"airflow_task_id": "a", "command": ["true"]});
     let (here, elsewhere) = ([127, 0, 0, 1], [10, 0, 0, 1]);
     for (config, configured) in [(with_credentials(), true), (Config::default(), false)] {
@@ -57,7 +57,8 @@ async fn who_may_ask_what() {
                 (here, None, from_here),
                 (elsewhere, None, from_elsewhere),
                 (elsewhere, Some(WRONG), false),
-                // A trusted network excuses no wrong password. Without credentials to compare with there is none.
+                // A trusted network excuses no wrong password. Without credentials to compare with
+                // there is none.
                 (here, Some(WRONG), !configured && from_here),
                 (elsewhere, Some(KNOWN), configured),
                 (here, Some(KNOWN), configured || from_here),
@@ -77,7 +78,7 @@ async fn who_may_ask_what() {
 }
 
 #[tokio::test]
-async fn networks_that_are_named_take_the_place_of_this_machine() {
+async fn configured_trusted_networks_replace_loopback() {
     let config = Config {
         trusted_networks: Some(vec!["10.0.0.0/8".parse().unwrap()]),
         ..with_credentials()
@@ -94,7 +95,7 @@ async fn networks_that_are_named_take_the_place_of_this_machine() {
 }
 
 #[tokio::test]
-async fn answers_are_written_as_upstream_writes_them() {
+async fn responses_match_upstream_byte_for_byte() {
     let site = Site::start_with(with_credentials()).await;
     let json = Some("application/json");
     let unknown = site.get("/v0/task/nobody").await;
@@ -130,7 +131,7 @@ async fn answers_are_written_as_upstream_writes_them() {
 }
 
 #[tokio::test]
-async fn bad_bodies_are_told_where_they_are_bad() {
+async fn invalid_bodies_are_reported_field_by_field() {
     let site = Site::start().await;
     for (body, status, message) in [
         ("", StatusCode::BAD_REQUEST, "Please specify data in JSON format"),
@@ -181,7 +182,7 @@ async fn raw(site: &Site, body: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn the_document_has_every_call_and_no_other() {
+async fn openapi_documents_exactly_the_served_calls() {
     let site = Site::start_with(with_credentials()).await;
     let document = site.get("/v0/openapi.json").await.json();
     let documented = document["paths"].as_object().unwrap();
@@ -234,7 +235,7 @@ async fn the_document_has_every_call_and_no_other() {
 }
 
 #[tokio::test]
-async fn changes_are_told_when_they_come() {
+async fn events_returns_changes_as_they_happen() {
     let site = Site::start().await;
     let none = site.get("/v0/events?since=0&wait=0").await.json();
     assert_eq!(none["events"], json!([]));
@@ -263,7 +264,7 @@ async fn changes_are_told_when_they_come() {
 }
 
 #[tokio::test]
-async fn what_waits_is_told_with_the_reason() {
+async fn queue_lists_pending_jobs_with_their_reason() {
     let site = Site::start_with(with_credentials()).await;
     let key = json!({"dag_id": "d", "task_id": "t", "run_id": "r", "try_number": 1});
     let waits = json!({"workflow_task_id": "a", "command": ["true"], "attributes": ["rack:r1", "gpu:true"],
@@ -289,7 +290,7 @@ async fn what_waits_is_told_with_the_reason() {
     assert_eq!((ids, &queue["count"]), (vec!["first", "a", "b"], &json!(3)));
     assert_eq!(queue["queue"][1]["priority"], 1);
     // All agents were looked at, on offer or not.
-    let deadline = tokio::time::Instant::now() + crate::testing::PATIENCE;
+    let deadline = tokio::time::Instant::now() + crate::testing::TEST_TIMEOUT;
     let first = loop {
         let queue = site.get("/v0/queue?task_id=a").await.json();
         if queue["queue"][0]["reason"]["unsatisfied_constraints"] != json!([]) {
@@ -302,7 +303,7 @@ async fn what_waits_is_told_with_the_reason() {
     assert_eq!(first["reason"]["unsatisfied_constraints"], json!(["gpu:true"]));
     let message = first["reason"]["message"].as_str().unwrap();
     assert!(
-        message.contains("no active agent satisfies the condition `gpu:true` (1 agent in the cluster)"),
+        message.contains("no active agent satisfies the constraint `gpu:true` (1 agent in the cluster)"),
         "{message}"
     );
     let one = site.get("/v0/queue?task_id=b").await.json();
@@ -320,7 +321,7 @@ async fn what_waits_is_told_with_the_reason() {
 }
 
 #[tokio::test]
-async fn what_a_job_wrote() {
+async fn log_returns_the_output_of_a_job() {
     let site = Site::start().await;
     site.queue(json!({"workflow_task_id": "a", "command": ["true"]}))
         .await;
@@ -346,7 +347,7 @@ async fn what_a_job_wrote() {
 }
 
 #[tokio::test]
-async fn what_a_job_wrote_is_counted_and_given_in_bytes() {
+async fn log_offsets_and_parts_are_in_bytes() {
     let site = Site::start().await;
     site.queue(json!({"workflow_task_id": "binary", "command": ["true"]}))
         .await;
@@ -379,7 +380,7 @@ async fn what_a_job_wrote_is_counted_and_given_in_bytes() {
 }
 
 #[tokio::test]
-async fn ids_may_have_odd_characters() {
+async fn ids_may_contain_special_characters() {
     let site = Site::start().await;
     let id = "airflow.d/1 ü?#%.t";
     site.queue(json!({"workflow_task_id": id, "command": ["true"]}))

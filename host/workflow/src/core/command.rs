@@ -1,4 +1,4 @@
-//! What requests ask of the core, and how it refuses.
+//! The requests to the core, and why it rejects them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use crate::ids::JobId;
 use crate::job_state::JobState;
 use crate::model::Request;
 
-/// Why a request is not carried out.
+/// Why a request is rejected.
 #[derive(Clone, Debug)]
 pub(crate) enum Refusal {
-    /// A job with this id lives, and the client wanted it to be the only one.
+    /// A job with this id is active, and the request is `unique`.
     Exists(JobId),
-    /// There are so many jobs already.
+    /// The maximum number of jobs is active.
     QueueFull(usize),
-    /// Nothing is known of it.
+    /// The job does not exist.
     NoJob(JobId),
-    /// It is called as no job can be.
+    /// The id is not valid, so no job has it.
     InvalidId(String),
-    /// The store did not take it; nothing has changed.
+    /// The store failed; nothing has changed.
     Store(Arc<transom_store::Error>),
-    /// This daemon is stopping, or does not lead any more.
+    /// This daemon is stopping, or is no longer the leader.
     Stopped,
-    /// It took too long.
+    /// The timeout has passed.
     TimedOut,
 }
 
@@ -36,17 +36,17 @@ pub(crate) enum Command {
         request: Box<Request>,
         reply: Reply<JobId>,
     },
-    /// Ends a job's newest run; answers the state it shows now.
+    /// Kills a job's newest run; answers its present state.
     Kill { id: JobId, reply: Reply<JobState> },
 }
 
-/// Where an answer goes.
+/// Where the reply goes.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
 
-/// Asks the core and waits for its answer, within `patience`.
+/// Sends a command to the core and waits for its reply, up to `timeout`.
 pub(crate) async fn ask<T>(
     core: &mpsc::Sender<Command>,
-    patience: Duration,
+    timeout: Duration,
     command: impl FnOnce(Reply<T>) -> Command,
 ) -> Result<T, Refusal> {
     let (reply, answer) = oneshot::channel();
@@ -54,7 +54,7 @@ pub(crate) async fn ask<T>(
         core.send(command(reply)).await.map_err(|_| Refusal::Stopped)?;
         answer.await.map_err(|_| Refusal::Stopped)?
     };
-    tokio::time::timeout(patience, asked)
+    tokio::time::timeout(timeout, asked)
         .await
         .unwrap_or(Err(Refusal::TimedOut))
 }

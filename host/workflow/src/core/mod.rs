@@ -1,8 +1,10 @@
-//! The actor that owns all jobs that have not ended.
+//! The actor that owns all active jobs.
 //!
-//! Requests and events of the scheduler come in; a job is stored before its request is answered; every change is shown in
-//! the [`JobIndex`] at once. What the cluster says is the scheduler's to remember, until a run has ended: then its end is stored
-//! here and the scheduler's record goes ([`outbox`]). The core waits for the store only to take a job in.
+//! It takes requests and events of the scheduler. A job is stored before its request is answered;
+//! every change is published in the [`JobIndex`] immediately. The scheduler's record holds the
+//! state of a task until its run ends; then the end is stored here and the scheduler's record is
+//! purged ([`outbox`]). The core waits for the store only to queue or kill a job, and to delete
+//! expired ones.
 
 pub(crate) mod command;
 mod on_event;
@@ -39,18 +41,18 @@ use outbox::{Cleanup, Demands};
 use persist::{JobRecord, Repository};
 use run::Run;
 
-/// How often time alone makes a difference.
+/// Interval of timeouts and expiry.
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
-/// Requests that are taken in together.
+/// Maximum requests that are handled together.
 const MAX_BATCH: usize = 512;
-/// Demands, leftovers and answers on their way.
+/// Capacity of the queues to and from the outbox tasks.
 const OUTBOX_CAPACITY: usize = 1;
-/// Ended jobs that are remembered at most, however young they are.
+/// Maximum completed jobs that are kept, regardless of their age.
 const MAX_COMPLETED: usize = 1_000_000;
-/// Of those, how many are forgotten at once.
+/// Maximum completed jobs deleted at a time.
 const MAX_EXPIRED_PER_TICK: usize = 5_000;
 
-/// What the core is made of.
+/// The parts of the core.
 pub(crate) struct Dependencies {
     pub(crate) scheduler: Arc<dyn SchedulerApi>,
     pub(crate) events: BoxStream<'static, Event>,
@@ -62,7 +64,7 @@ pub(crate) struct Dependencies {
     pub(crate) constraint_sets: watch::Sender<ConstraintSets>,
 }
 
-/// What was stored, read back before anything starts.
+/// The stored jobs, loaded before the start.
 pub(crate) struct Stored {
     repository: Repository,
     records: Vec<JobRecord>,
@@ -70,7 +72,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// Reads everything, and counts this start.
+    /// Loads the jobs and increments the term.
     pub(crate) async fn load(store: Arc<dyn Store>, prefix: &str) -> Result<Self> {
         let repository = Repository::new(store, prefix);
         let records = repository.load().await?;
@@ -94,24 +96,25 @@ struct Core {
     active: Arc<ActiveJobs>,
     run_specs: RunSpecCache,
     metrics: Metrics,
-    /// Jobs that have not ended, by the cluster's id of the run.
+    /// Active runs by Mesos task id.
     runs: HashMap<TaskId, Run>,
-    /// Runs that have ended for clients and not for the scheduler, which is to kill them.
+    /// Runs that have ended for clients but not in the scheduler, which kills them.
     orphans: HashSet<TaskId>,
-    /// Runs whose end is stored, in the order in which that happened: when they ended, whose they are.
+    /// Runs whose end is stored, in that order: time of the end, job, task.
     ended: VecDeque<Ended>,
-    /// The cluster's ids of all runs that are stored: none of them is used again.
+    /// The Mesos task ids of all stored runs: they are not reused.
     stored_ids: HashSet<TaskId>,
-    /// Runs that the store may have taken, and nobody was promised.
+    /// Runs whose write failed with an unknown result; no client was promised them.
     unconfirmed: Vec<TaskId>,
     last: ChangeSeq,
     demands: Demands,
     cleanup: Cleanup,
-    /// What jobs wait for.
+    /// The constraints of pending jobs.
     constraint_sets: watch::Sender<ConstraintSets>,
 }
 
-/// Starts the core; it ends with `token`, or when the scheduler has stopped. The future returns when it has ended.
+/// Starts the core; it ends with `token` or with the scheduler. The returned future resolves when
+/// it has ended.
 pub(crate) fn start(
     stored: Stored,
     parts: Dependencies,
@@ -176,7 +179,7 @@ pub(crate) fn start(
                 () = token.cancelled() => break,
                 event = events.next() => {
                     let Some(event) = event else {
-                        tracing::info!("the scheduler has stopped, so jobs are no longer managed");
+                        tracing::info!("scheduler stopped; jobs are no longer managed");
                         break;
                     };
                     core.event(&event);
@@ -199,12 +202,12 @@ pub(crate) fn start(
 }
 
 impl Core {
-    /// Puts together what was stored and what the scheduler knows.
+    /// Combines the stored jobs with the tasks of the scheduler.
     fn rebuild(&mut self, records: Vec<JobRecord>, tasks: &Tasks) {
         self.index.clear();
         self.index.set_floor(self.last);
         let mut ended = Vec::new();
-        // Older runs come first, so that the newest of each job is what is shown.
+        // Older runs come first, so that the newest run of each job is shown.
         for record in records {
             self.stored_ids.insert(record.task.clone());
             if let Some(end) = &record.end {
@@ -219,10 +222,10 @@ impl Core {
         for (task, record) in tasks {
             if !self.runs.contains_key(task) {
                 if record.is_terminal() {
-                    self.cleanup.forget.push(task.clone());
+                    self.cleanup.purge.push(task.clone());
                 } else {
-                    // Ended for clients, or of a job that nobody was promised.
-                    tracing::info!(%task, "a task that is not wanted any more is killed");
+                    // It has ended for clients, or its job was never confirmed.
+                    tracing::info!(%task, "killing a task that no active job owns");
                     self.orphans.insert(task.clone());
                     self.demands.kill(task.clone());
                 }
@@ -230,7 +233,7 @@ impl Core {
         }
     }
 
-    /// Takes up a run that had not ended.
+    /// Continues an active run.
     fn resume(&mut self, record: JobRecord, tasks: &Tasks) {
         let Some(spec) = record.spec.clone() else { return };
         let (task, killed) = (record.task.clone(), record.killed);
@@ -252,7 +255,7 @@ impl Core {
         self.last
     }
 
-    /// Requests that are there, jobs to be taken in together.
+    /// Handles the requests that have arrived; jobs are stored together.
     async fn commands(&mut self, first: Command, more: &mut mpsc::Receiver<Command>) {
         let (mut jobs, mut kills) = (Vec::new(), Vec::new());
         let mut next = Some(first);
@@ -272,7 +275,7 @@ impl Core {
         }
         for (id, reply) in kills {
             let outcome = self.kill(&id).await;
-            // Whoever asked may have gone.
+            // The client may have disconnected.
             let _ = reply.send(outcome);
         }
         if self.run_specs.take_constraints_changed() {
@@ -280,9 +283,9 @@ impl Core {
         }
     }
 
-    /// Tells the survey which conditions waiting jobs have.
+    /// Publishes the constraints of pending jobs.
     fn publish_pending_constraints(&self) {
-        let now = self.run_specs.waiting_for();
+        let now = self.run_specs.pending_constraints();
         self.constraint_sets.send_if_modified(|constraint_sets| {
             let same = constraint_sets.iter().eq(now.iter().copied());
             if !same {
@@ -294,7 +297,7 @@ impl Core {
 
     async fn queue(&mut self, jobs: Vec<(Box<Request>, Reply<JobId>)>) {
         let (mut records, mut replies): (Vec<JobRecord>, Vec<Vec<Reply<JobId>>>) = (Vec::new(), Vec::new());
-        // What this batch has already: the place of each id's newest run, and the tasks.
+        // In this batch: the index of the newest run of each id, and all task ids.
         let (mut ids, mut tasks) = (HashMap::<JobId, usize>::new(), HashSet::new());
         for (request, reply) in jobs {
             let number = self.next_seq();
@@ -307,8 +310,8 @@ impl Core {
             };
             let known = self.index.get(&id);
             let in_batch = ids.get(&id).copied();
-            // A request that is sent again, because its answer was lost, queues nothing new, also when
-            // its run has ended since.
+            // A request that is repeated after a lost response queues nothing new, even if its run
+            // has ended.
             if let Some(key) = &request.request_key {
                 if let Some(index) = in_batch {
                     if records[index].request_key.as_ref() == Some(key) {
@@ -367,19 +370,19 @@ impl Core {
                 for reply in replies.into_iter().flatten() {
                     let _ = reply.send(Err(Refusal::Store(Arc::clone(&error))));
                 }
-                // The store may have taken them without saying so: nobody was promised them.
+                // The write may have succeeded; no client was promised these runs.
                 self.unconfirmed
                     .extend(records.into_iter().map(|record| record.task));
             }
         }
     }
 
-    /// Whether a run that is remembered, here or by the scheduler, has this id.
+    /// Whether a run that is known here or in the scheduler has this id.
     fn is_taken(&self, task: &TaskId) -> bool {
         self.stored_ids.contains(task) || self.orphans.contains(task) || self.unconfirmed.contains(task)
     }
 
-    /// Shows a run that waits, and lets the launch find it.
+    /// Publishes a pending run and makes it available for the launch.
     fn admit(&mut self, run: Run, spec: Arc<crate::model::Spec>) {
         let number = self.next_seq();
         let task = run.record.task.clone();
@@ -411,7 +414,7 @@ impl Core {
         });
     }
 
-    /// Ends a job's newest run. What was launched ends when the cluster says so.
+    /// Kills a job's newest run. A launched run ends when the master reports it.
     async fn kill(&mut self, id: &JobId) -> std::result::Result<JobState, Refusal> {
         let view = self.index.get(id).ok_or_else(|| Refusal::NoJob(id.clone()))?;
         let Some(run) = self.runs.get_mut(&view.task) else {
@@ -430,7 +433,7 @@ impl Core {
         Ok(self.index.get(id).map_or(view.state, |view| view.state))
     }
 
-    /// Releases a run; should it never have been launched, it ends as told.
+    /// Kills a run; if it was never launched, it ends with this state and message.
     fn cancel(&mut self, task: &TaskId, state: JobState, message: String) {
         if self.demands.withdraw(task) {
             return self.finish(task, state, Some(message));
@@ -441,11 +444,11 @@ impl Core {
         }
     }
 
-    /// Released before they were launched.
+    /// These tasks were killed before they were launched.
     fn never_launched(&mut self, tasks: &[TaskId]) {
         for task in tasks {
             if self.orphans.remove(task) {
-                self.cleanup.forget.push(task.clone());
+                self.cleanup.purge.push(task.clone());
             }
             let outcome = self
                 .runs
@@ -457,7 +460,7 @@ impl Core {
         }
     }
 
-    /// Shows a run, unless its job has been queued again since.
+    /// Publishes a run, unless its job has a newer one.
     fn show(&self, view: crate::job_index::View) {
         let newest = self
             .index
@@ -468,7 +471,7 @@ impl Core {
         }
     }
 
-    /// Makes the gauges true.
+    /// Updates the gauges.
     fn count(&self) {
         let running = self.runs.values().filter(|run| run.cluster.is_some()).count();
         let whole = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);

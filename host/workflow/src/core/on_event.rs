@@ -1,7 +1,8 @@
-//! What the core does about the scheduler's events and about the passing of time.
+//! Handles the events of the scheduler and the timer.
 
 use std::sync::Arc;
 use std::time::Duration;
+use transom_scheduler::error_chain;
 
 use jiff::Timestamp;
 use transom_cluster::TaskId;
@@ -18,18 +19,18 @@ impl Core {
                 self.apply_record(record);
             }
             Event::Registered { framework_id, .. } => {
-                tracing::info!(%framework_id, "the framework is registered");
+                tracing::info!(%framework_id, "framework registered");
             }
-            Event::Reregistered { .. } => tracing::info!("the framework is registered again"),
-            Event::Disconnected => tracing::info!("the cluster manager cannot be reached; jobs wait"),
-            // Statuses of its tasks follow by themselves.
-            Event::AgentLost(agent) => tracing::info!(%agent, "an agent was lost"),
-            // Jobs have no executors of their own; and what nobody knows, the scheduler kills.
+            Event::Reregistered { .. } => tracing::info!("framework re-registered"),
+            Event::Disconnected => tracing::info!("subscription lost; jobs stay pending"),
+            // The statuses of its tasks follow.
+            Event::AgentLost(agent) => tracing::info!(%agent, "agent lost"),
+            // Jobs have no custom executors, and the scheduler kills unknown tasks.
             Event::Message { .. } | Event::Unknown { .. } => {}
         }
     }
 
-    /// The cluster says something of a task.
+    /// Applies a new record of a task to its run.
     pub(super) fn apply_record(&mut self, record: &Arc<TaskRecord>) {
         let task = &record.id;
         let now = Timestamp::now();
@@ -61,25 +62,25 @@ impl Core {
         self.show(view);
     }
 
-    /// A task whose run has ended for clients, or that never was one of ours.
+    /// A task whose run has ended for clients, or that is not a run.
     fn handle_orphan(&mut self, record: &TaskRecord) {
         if record.is_terminal() {
             self.orphans.remove(&record.id);
-            self.cleanup.forget.push(record.id.clone());
+            self.cleanup.purge.push(record.id.clone());
         } else if !record.killing {
             self.orphans.insert(record.id.clone());
             self.demands.kill(record.id.clone());
         }
     }
 
-    /// A run has ended, as far as clients are concerned. `message`: what to tell instead of what the cluster said.
+    /// A run has ended for clients. `message` overrides that of the last status.
     pub(super) fn finish(&mut self, task: &TaskId, state: JobState, message: Option<String>) {
         let Some(run) = self.runs.remove(task) else { return };
         self.active.remove(task);
         self.metrics.completed(state);
         match run.cluster.as_ref().map(|record| record.is_terminal()) {
-            Some(true) => self.cleanup.forget.push(task.clone()),
-            // It may still run somewhere.
+            Some(true) => self.cleanup.purge.push(task.clone()),
+            // The task may still be running.
             Some(false) => {
                 self.orphans.insert(task.clone());
                 self.demands.kill(task.clone());
@@ -94,7 +95,7 @@ impl Core {
         self.cleanup.store.push(record);
     }
 
-    /// Time has passed.
+    /// Handles timeouts and expiry.
     pub(super) async fn tick(&mut self, now: Timestamp) {
         let grace = self.config.unreachable_grace;
         let (mut lost, mut late) = (Vec::new(), Vec::new());
@@ -119,7 +120,7 @@ impl Core {
             self.finish(&task, state, None);
         }
         for (task, limit) in late {
-            let message = format!("no agent had a place for it within {limit} s");
+            let message = format!("not launched within {limit} s (max_wait)");
             self.cancel(&task, JobState::Failed, message);
         }
         self.delete_expired(now).await;
@@ -127,7 +128,8 @@ impl Core {
         self.publish_pending_constraints();
     }
 
-    /// Here and not aside, so that no run gets an id whose record is about to be taken out.
+    /// Runs in the core and not in the outbox, so that no new run gets an id whose record is being
+    /// deleted.
     async fn delete_expired(&mut self, now: Timestamp) {
         let old = |at: Timestamp| {
             Duration::try_from(now.duration_since(at)).unwrap_or_default() >= self.config.completed_retention
@@ -142,7 +144,10 @@ impl Core {
             return;
         }
         if let Err(error) = self.repository.delete(&forgotten).await {
-            tracing::warn!(%error, "old jobs are stored_ids for longer, as the store does not let go of them");
+            tracing::warn!(
+                error = error_chain(&error),
+                "deleting expired jobs from the store failed; retrying"
+            );
             forgotten.truncate(unconfirmed);
             self.unconfirmed = forgotten;
             return;

@@ -1,5 +1,6 @@
-//! What is in the store: `<prefix>/jobs/<task id>` each run of a job, `<prefix>/workflow-term` how often the job was begun.
-//! What the cluster says of a live run is in the scheduler's record of it; a run's own record says how it ended.
+//! The stored data: `<prefix>/jobs/<task id>` is a run of a job, `<prefix>/workflow-term` counts
+//! the terms. The state of an active run is in the scheduler's record; the run's own record has its
+//! end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +18,17 @@ use crate::job_state::JobState;
 use crate::model::Spec;
 use crate::{Error, Result};
 
-/// How long the store may take over one thing.
+/// Timeout of one store operation.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Changes that are made together, and their bytes; a store takes only so much at once.
+/// Maximum changes and bytes of one batch; stores limit its size.
 const BATCH: usize = 500;
 const BATCH_BYTES: usize = 16 << 20;
 
-/// A run of a job as it is stored.
+/// A stored run of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct JobRecord {
     pub(super) id: JobId,
-    /// The cluster's id of this run.
+    /// The Mesos task id of this run.
     pub(super) task: TaskId,
     /// Later runs of the same job have greater ones.
     pub(super) number: ChangeSeq,
@@ -35,9 +36,9 @@ pub(super) struct JobRecord {
     /// See [`crate::model::Request`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) request_key: Option<Arc<str>>,
-    /// What to run; not needed any more when it has ended.
+    /// What to run; removed when the run has ended.
     pub(super) spec: Option<Arc<Spec>>,
-    /// Somebody wants it ended.
+    /// A client killed it.
     #[serde(default)]
     pub(super) killed: bool,
     #[serde(default)]
@@ -49,18 +50,18 @@ pub(super) struct JobRecord {
 pub(super) struct End {
     pub(super) state: JobState,
     pub(super) at: Timestamp,
-    /// The change's place among all of them.
+    /// The sequence number of the change.
     pub(super) changed: ChangeSeq,
-    /// What the cluster said last.
+    /// The last status.
     pub(super) status: Option<TaskStatus>,
     #[serde(default)]
     pub(super) message: Option<String>,
-    /// Where its sandbox is.
+    /// The agent with its sandbox.
     #[serde(default)]
     pub(super) agent: Option<(String, u16)>,
 }
 
-/// The job's part of the store. Cheap to clone.
+/// The job records in the store. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Repository {
     store: Arc<dyn Store>,
@@ -75,7 +76,7 @@ impl Repository {
         }
     }
 
-    /// Everything stored, older runs first.
+    /// All records, older runs first.
     pub(super) async fn load(&self) -> Result<Vec<JobRecord>> {
         let failed = |source| Error::Store {
             doing: "reading jobs",
@@ -91,11 +92,11 @@ impl Repository {
         Ok(records)
     }
 
-    /// The number of this beginning: one more than the last one's, stored.
+    /// Increments and stores the term.
     pub(super) async fn next_term(&self) -> Result<u64> {
         let key = format!("{}/workflow-term", self.prefix);
         let failed = |source| Error::Store {
-            doing: "numbering this start",
+            doing: "counting this term",
             source,
         };
         let last: u64 = match self.store.get(&key).await.map_err(failed)? {
@@ -108,11 +109,11 @@ impl Repository {
         Ok(term)
     }
 
-    /// Stores records; durable when it returns.
+    /// Stores records; they are durable when it returns.
     pub(super) async fn put(&self, records: &[JobRecord]) -> transom_store::Result<()> {
         let (mut batch, mut count, mut bytes) = (Batch::new(), 0, 0);
         for record in records {
-            // Text keys and no maps of anything else: writing a record cannot fail.
+            // Records have only string keys, so encoding cannot fail.
             let value = serde_json::to_vec(record).unwrap_or_default();
             if count > 0 && (count == BATCH || bytes + value.len() > BATCH_BYTES) {
                 self.commit(std::mem::take(&mut batch)).await?;
@@ -127,7 +128,7 @@ impl Repository {
         Ok(())
     }
 
-    /// Takes records out.
+    /// Deletes records.
     pub(super) async fn delete(&self, tasks: &[TaskId]) -> transom_store::Result<()> {
         for some in tasks.chunks(BATCH) {
             let batch = some.iter().fold(Batch::new(), |batch, task| {

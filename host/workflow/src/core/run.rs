@@ -1,4 +1,4 @@
-//! A run of a job, and how it is shown.
+//! A run of a job, and its view.
 
 use std::sync::Arc;
 
@@ -14,21 +14,21 @@ use crate::job_state::JobState;
 use crate::model::Spec;
 use crate::python_json;
 
-/// What is told of a run that was killed while it waited.
+/// The message of a run that was killed while pending.
 pub(super) const NEVER_LAUNCHED: &str = "killed before it was launched";
 
-/// A run that has not ended.
+/// An active run.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) record: JobRecord,
     pub(super) spec: Arc<Spec>,
     pub(super) state: JobState,
-    /// When `state` came to be, among all changes.
+    /// The sequence number of the last change of `state`.
     pub(super) changed: ChangeSeq,
     pub(super) at: Timestamp,
-    /// What the scheduler knows of it; `None` before it was launched.
+    /// The record of the scheduler; `None` before the launch.
     pub(super) cluster: Option<Arc<TaskRecord>>,
-    /// How it ends if it was released before it was launched.
+    /// Its end, if it was killed before the launch.
     pub(super) outcome_if_not_launched: Option<(JobState, String)>,
 }
 
@@ -61,7 +61,7 @@ impl Run {
         }
     }
 
-    /// Where its sandbox is.
+    /// The agent with its sandbox.
     pub(super) fn agent(&self) -> Option<(String, u16)> {
         self.cluster.as_ref()?.agent.endpoint.clone()
     }
@@ -91,10 +91,10 @@ impl Run {
     }
 }
 
-/// How a run that has ended is shown.
+/// The view of a run that has ended.
 pub(super) fn ended_view(record: &JobRecord, end: &End) -> View {
-    let said = end.status.as_ref().and_then(|status| status.message.as_deref());
-    let message = end.message.as_deref().or(said);
+    let status_message = end.status.as_ref().and_then(|status| status.message.as_deref());
+    let message = end.message.as_deref().or(status_message);
     View {
         id: record.id.clone(),
         task: record.task.clone(),
@@ -113,8 +113,8 @@ pub(super) fn ended_view(record: &JobRecord, end: &End) -> View {
     }
 }
 
-/// The task status object (specification, part D): the cluster's last status, with the job's own id and the state that
-/// is shown. Clients that gave a request key get it back beside the status.
+/// The task status object (specification, part D): the last status with the id of the job and the
+/// state shown to clients. A request key is returned next to the status.
 fn answer(record: &JobRecord, state: JobState, status: Option<&TaskStatus>, message: Option<&str>) -> Value {
     let mut shown = match status.map(serde_json::to_value) {
         Some(Ok(Value::Object(fields))) => fields,

@@ -14,7 +14,7 @@ fn job(id: &str) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn a_job_is_stored_launched_and_shown_to_its_end() {
+async fn job_is_stored_launched_and_reported_until_its_end() {
     let site = Site::start().await;
     site.queue(job("a")).await;
     assert_eq!(
@@ -40,7 +40,7 @@ async fn a_job_is_stored_launched_and_shown_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_restart_loses_nothing_and_launches_nothing_twice() {
+async fn restart_loses_nothing_and_launches_nothing_twice() {
     let site = Site::start().await;
     for id in ["waits", "runs", "ends"] {
         site.queue(job(id)).await;
@@ -71,7 +71,7 @@ async fn a_restart_loses_nothing_and_launches_nothing_twice() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_task_that_came_while_nobody_listened_is_told_after_a_restart() {
+async fn end_during_downtime_is_reported_after_a_restart() {
     let site = Site::start().await;
     site.queue(job("a")).await;
     site.scheduler.launch("a").await;
@@ -88,7 +88,7 @@ async fn the_end_of_a_task_that_came_while_nobody_listened_is_told_after_a_resta
 }
 
 #[tokio::test]
-async fn each_time_an_id_is_queued_is_a_run_of_its_own() {
+async fn queueing_an_id_again_creates_a_new_run() {
     let site = Site::start().await;
     site.queue(job("a")).await;
     site.scheduler.launch("a").await;
@@ -118,7 +118,7 @@ async fn each_time_an_id_is_queued_is_a_run_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_sent_again_with_its_key_queues_nothing_new() {
+async fn repeated_request_key_queues_nothing_new() {
     let site = Site::start().await;
     let keyed =
         |key: &str| json!({"airflow_task_id": "a", "command": ["true"], "unique": true, "request_key": key});
@@ -152,7 +152,7 @@ async fn a_request_that_is_sent_again_with_its_key_queues_nothing_new() {
 }
 
 #[tokio::test]
-async fn a_job_that_waits_is_killed_at_once_and_one_that_runs_by_the_cluster() {
+async fn pending_job_is_killed_immediately_and_running_job_by_the_master() {
     let site = Site::start().await;
     site.queue(job("waits")).await;
     site.queue(job("runs")).await;
@@ -179,7 +179,7 @@ async fn a_job_that_waits_is_killed_at_once_and_one_that_runs_by_the_cluster() {
 }
 
 #[tokio::test]
-async fn a_kill_outlives_the_daemon() {
+async fn kill_continues_after_a_restart() {
     let site = Site::start().await;
     for id in ["waits", "runs"] {
         site.queue(job(id)).await;
@@ -197,7 +197,7 @@ async fn a_kill_outlives_the_daemon() {
 }
 
 #[tokio::test]
-async fn states_that_are_lost_show_as_lost() {
+async fn missing_states_are_reported_as_lost() {
     for state in [
         TaskState::Gone,
         TaskState::Dropped,
@@ -213,7 +213,7 @@ async fn states_that_are_lost_show_as_lost() {
 }
 
 #[tokio::test]
-async fn unreachable_shows_after_its_grace_and_the_task_is_killed_should_it_return() {
+async fn unreachable_job_ends_after_the_grace_period_and_its_task_is_killed() {
     let config = Config {
         unreachable_grace: Duration::from_millis(10),
         ..Config::default()
@@ -236,7 +236,7 @@ async fn unreachable_shows_after_its_grace_and_the_task_is_killed_should_it_retu
 }
 
 #[tokio::test]
-async fn a_job_may_wait_only_so_long() {
+async fn job_fails_when_pending_longer_than_max_wait() {
     let site = Site::start().await;
     let body = json!({"airflow_task_id": "a", "command": ["true"], "max_wait": 0.1});
     site.queue(body).await;
@@ -246,7 +246,7 @@ async fn a_job_may_wait_only_so_long() {
 }
 
 #[tokio::test]
-async fn ended_jobs_are_remembered_for_a_time() {
+async fn completed_jobs_are_deleted_after_the_retention() {
     let config = Config {
         completed_retention: Duration::ZERO,
         ..Config::default()
@@ -261,7 +261,7 @@ async fn ended_jobs_are_remembered_for_a_time() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(crate::testing::PATIENCE, gone)
+    tokio::time::timeout(crate::testing::TEST_TIMEOUT, gone)
         .await
         .unwrap();
     assert!(site.store.scan("Airflow/jobs/").await.unwrap().is_empty());
@@ -271,7 +271,7 @@ async fn ended_jobs_are_remembered_for_a_time() {
 }
 
 #[tokio::test]
-async fn there_are_only_so_many_jobs() {
+async fn queue_rejects_jobs_beyond_max_jobs() {
     let config = Config {
         max_jobs: 1,
         ..Config::default()

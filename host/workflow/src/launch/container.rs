@@ -10,7 +10,7 @@ use transom_scheduler::Placement;
 use crate::config::Defaults;
 use crate::model::{Containerizer, Mount, Spec};
 
-/// A network as jobs name it.
+/// The network modes of jobs.
 enum Network {
     Host,
     Bridge,
@@ -28,8 +28,8 @@ impl Network {
         }
     }
 
-    /// Whether a container has ports of its own there.
-    fn is_apart(&self) -> bool {
+    /// Whether a container has its own ports in this network.
+    fn has_own_ports(&self) -> bool {
         matches!(self, Self::Bridge | Self::Named(_))
     }
 }
@@ -145,17 +145,17 @@ fn named(network: &Network) -> Option<NetworkInfo> {
     }
 }
 
-/// Host port, container port and protocol of each port that has to be mapped.
+/// Host port, container port and protocol of each port mapping.
 fn mapped<'a>(
     spec: &'a Spec,
     placement: &'a Placement,
     network: &Network,
 ) -> impl Iterator<Item = (u32, u32, Option<String>)> + 'a {
-    let apart = network.is_apart();
+    let own_ports = network.has_own_ports();
     spec.ports
         .iter()
         .zip(&placement.host_ports)
-        .filter(move |_| apart)
+        .filter(move |_| own_ports)
         .map(|(port, host)| {
             let container = port.container_port.unwrap_or(*host);
             (

@@ -1,10 +1,11 @@
-//! Reading the fields of a body one by one, so that everything that is wrong with it is told at once, each with its path.
+//! Reads the fields of a body one by one, so that all errors are reported together, each with its
+//! path.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// What is wrong, by path: `/cpus`, `/attributes(0)`.
+/// Errors by path: `/cpus`, `/attributes(0)`.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Problems(BTreeMap<String, Vec<String>>);
 
@@ -17,7 +18,7 @@ impl Problems {
         self.0.is_empty()
     }
 
-    /// As `details` of an error body.
+    /// The `details` of an error body.
     pub(crate) fn details(&self) -> Vec<Value> {
         self.0
             .iter()
@@ -26,7 +27,7 @@ impl Problems {
     }
 }
 
-/// A body's fields, and those of the `executor_config` in it, which stand in where the body itself says nothing.
+/// The fields of a body, with those of `executor_config` as fallback.
 pub(super) struct Fields<'a> {
     body: &'a Map<String, Value>,
     fallback: &'a Map<String, Value>,
@@ -42,7 +43,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The first of `names` that is there, with its path. `null` is not there.
+    /// The first of `names` that is present, with its path. `null` counts as missing.
     pub(super) fn get(&self, names: &[&str]) -> Option<(String, &'a Value)> {
         let within = |map: &'a Map<String, Value>, prefix: &str| {
             names.iter().find_map(|name| {
@@ -53,13 +54,13 @@ impl<'a> Fields<'a> {
         within(self.body, "").or_else(|| within(self.fallback, "/executor_config"))
     }
 
-    /// Whether both names of a pair are given.
+    /// Whether both names of a pair are present.
     pub(super) fn both(&self, pair: [&str; 2]) -> bool {
         pair.iter()
             .all(|name| self.body.get(*name).is_some_and(|value| !value.is_null()))
     }
 
-    /// A field by a rule that says what is wrong with a value.
+    /// Reads a field with a rule that returns the value or an error.
     pub(super) fn read<T>(
         &mut self,
         names: &[&str],
@@ -87,11 +88,11 @@ impl<'a> Fields<'a> {
         self.read(names, |value| match value.as_str().map(str::trim) {
             Some(text) if has_nul(text) => Err(NUL.to_owned()),
             Some(text) if !text.is_empty() => Ok(text.to_owned()),
-            _ => Err(format!("is {value}; expected a text that is not empty")),
+            _ => Err(format!("is {value}; expected a non-empty string")),
         })
     }
 
-    /// A number, also as text. `least`: not below it.
+    /// A number, also as a string. `least`: the minimum.
     pub(super) fn number(&mut self, names: &[&str], least: f64) -> Option<f64> {
         self.read(names, |value| {
             let found = match value {
@@ -105,7 +106,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A whole number, also as text.
+    /// An integer, also as a string.
     pub(super) fn whole(&mut self, names: &[&str]) -> Option<i32> {
         self.read(names, |value| {
             let found = match value {
@@ -125,16 +126,14 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Names and texts; numbers and truth values count as the texts they are written with.
+    /// An object of strings; numbers and booleans are converted.
     pub(super) fn texts(&mut self, names: &[&str]) -> BTreeMap<String, String> {
         let Some((path, value)) = self.get(names) else {
             return BTreeMap::new();
         };
         let Some(object) = value.as_object() else {
-            self.problems.add(
-                path,
-                format!("is {}; expected an object of names and texts", kind(value)),
-            );
+            self.problems
+                .add(path, format!("is {}; expected an object of strings", kind(value)));
             return BTreeMap::new();
         };
         let mut found = BTreeMap::new();
@@ -145,7 +144,7 @@ impl<'a> Fields<'a> {
                 }
                 Ok(_) => self.problems.add(
                     format!("{path}/{name}"),
-                    "is no name: it is empty, or has `=` or a NUL in it",
+                    "is not a valid name: it is empty, or contains `=` or NUL",
                 ),
                 Err(error) => self.problems.add(format!("{path}/{name}"), error),
             }
@@ -153,7 +152,7 @@ impl<'a> Fields<'a> {
         found
     }
 
-    /// A list, each element by a rule.
+    /// A list, each element read with a rule.
     pub(super) fn list<T>(&mut self, names: &[&str], rule: impl Fn(&Value) -> Result<T, String>) -> Vec<T> {
         let Some((path, value)) = self.get(names) else {
             return Vec::new();
@@ -174,25 +173,26 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What is wrong with a text that has a NUL character in it: the system ends arguments, variables and paths there.
-pub(super) const NUL: &str = "has a NUL character (\\u0000) in it; expected a text without one, as arguments, variables and \
-                              paths end at a NUL";
+/// The error for a string with a NUL character: the system ends arguments, variables and paths
+/// there.
+pub(super) const NUL: &str = "contains a NUL character (\\u0000); expected a string without one: arguments, variables and paths \
+                              end at a NUL";
 
 pub(super) fn has_nul(text: &str) -> bool {
     text.contains('\0')
 }
 
-/// A text, a number or a truth value as an argument or a variable gets it.
+/// A string, number or boolean as the string for an argument or a variable.
 ///
 /// # Errors
-/// What is wrong with it. The value is not shown, as it may be a secret.
+/// The problem. The value is not included because it may be a secret.
 pub(super) fn scalar(value: &Value) -> Result<String, String> {
     match value {
         Value::String(text) if has_nul(text) => Err(NUL.to_owned()),
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
         Value::Bool(flag) => Ok(flag.to_string()),
-        other => Err(format!("is {}; expected a text", kind(other))),
+        other => Err(format!("is {}; expected a string", kind(other))),
     }
 }
 
@@ -200,13 +200,13 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && !text.contains(['=', '\0'])
 }
 
-/// What a value is, without telling it.
+/// The type of a value, without the value.
 pub(super) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "a truth value",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }

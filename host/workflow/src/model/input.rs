@@ -1,6 +1,7 @@
-//! The body of `POST /v0/queue_command` (specification, part D, "Queue command body"), with what the operator adds to it.
+//! The body of `POST /v0/queue_command` (specification, part D, "Queue command body"), with the
+//! operator's additional fields.
 //!
-//! Fields that are not known are left aside, as upstream does: engines put notes of their own into `executor_config`.
+//! Unknown fields are ignored, as upstream does: engines put their own data into `executor_config`.
 
 use std::sync::Arc;
 
@@ -11,31 +12,31 @@ use super::{Command, ContainerPort, Containerizer, Key, Mount, Problems, Spec, m
 use crate::config::Defaults;
 use crate::ids::JobId;
 
-/// Ports that one job may ask for.
+/// Maximum ports of a job.
 const MAX_PORTS: usize = 64;
-/// Bytes of a request key, which is stored with its job.
+/// Maximum bytes of a request key, which is stored with its job.
 const MAX_REQUEST_KEY_BYTES: usize = 200;
 
-/// A body that was understood.
+/// A parsed body.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(
     clippy::struct_field_names,
     reason = "`request_key` is the field's name in the body"
 )]
 pub(crate) struct Request {
-    /// `None`: one is made up.
+    /// `None`: one is generated.
     pub(crate) id: Option<JobId>,
-    /// Refused when a job with this id lives.
+    /// Rejected while a job with this id is active.
     pub(crate) unique: bool,
-    /// Names the request itself: sent again after a lost answer, it queues nothing new.
+    /// Identifies the request: repeated after a lost response, it queues nothing new.
     pub(crate) request_key: Option<Arc<str>>,
     pub(crate) spec: Spec,
 }
 
-/// Reads a body. `None`: it has no command at all, which is answered with a text of its own.
+/// Parses a body. `None`: it has no command, which has its own error text.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All problems of the body.
 pub(crate) fn read(body: &Map<String, Value>, defaults: &Defaults) -> Option<Result<Request, Problems>> {
     let nothing = Map::new();
     let config = body.get("executor_config").and_then(Value::as_object);
@@ -61,14 +62,14 @@ pub(crate) fn read(body: &Map<String, Value>, defaults: &Defaults) -> Option<Res
             tracing::info!(
                 taken = pair[0],
                 left = pair[1],
-                "a job gives a field under both its names"
+                "a job sets a field under both of its names; the first name wins"
             );
         }
     }
     let id = fields.read(&["workflow_task_id", "airflow_task_id"], |value| {
         let text = value
             .as_str()
-            .ok_or_else(|| format!("is {}; expected a text", kind(value)))?;
+            .ok_or_else(|| format!("is {}; expected a string", kind(value)))?;
         JobId::parse(text)
     });
     let unique = fields.flag(&["unique"]).unwrap_or(false);
@@ -99,14 +100,14 @@ fn spec(fields: &mut Fields<'_>, executor_config: Map<String, Value>, defaults: 
     if !defaults.containers && command == Command::Args(Vec::new()) && fields.problems.is_empty() {
         fields.problems.add(
             "/command",
-            "is empty; expected a program, as this cluster runs no images that could have one",
+            "is empty; expected a program, because this cluster does not run images",
         );
     }
     Spec {
         command,
         image,
         containerizer: containerizer(fields),
-        // Zero is taken as it is, as upstream does; see `launch` for a job that asks for nothing at all.
+        // Zero is accepted, as upstream does; see `launch` for a job without any resources.
         cpus: fields.number(&["cpus"], 0.0).unwrap_or(defaults.cpus),
         mem: fields
             .read(&["mem_limit", "memlimit"], megabytes)
@@ -118,7 +119,7 @@ fn spec(fields: &mut Fields<'_>, executor_config: Map<String, Value>, defaults: 
             value
                 .as_str()
                 .map(str::to_owned)
-                .ok_or_else(|| format!("is {}; expected a text such as \"key:value\"", kind(value)))
+                .ok_or_else(|| format!("is {}; expected a string such as \"key:value\"", kind(value)))
         }),
         force_pull: fields.flag(&["force_pull"]).unwrap_or(true),
         network_mode: fields.text(&["network_mode"]),
@@ -137,14 +138,14 @@ fn spec(fields: &mut Fields<'_>, executor_config: Map<String, Value>, defaults: 
 }
 
 fn command(fields: &mut Fields<'_>, defaults: &Defaults) -> Command {
-    // `null` is what the operator means by no command.
+    // The operator sends `null` for no command.
     let Some((path, value)) = fields.get(&["command"]) else {
         return Command::Args(Vec::new());
     };
     match value {
         Value::String(line) if line.trim().is_empty() => fields.problems.add(
             path,
-            "is an empty text; expected a command, or an empty list for the image's own",
+            "is an empty string; expected a command, or an empty list for the image's own command",
         ),
         Value::String(line) if has_nul(line) => fields.problems.add(path, NUL),
         Value::String(line) if defaults.command_shell => return Command::Shell(line.clone()),
@@ -157,7 +158,7 @@ fn command(fields: &mut Fields<'_>, defaults: &Defaults) -> Command {
         other => fields.problems.add(
             path,
             format!(
-                "is {}; expected a list of texts, or one text for a shell",
+                "is {}; expected a list of strings, or one string for a shell",
                 kind(other)
             ),
         ),
@@ -192,7 +193,7 @@ fn container_sock(fields: &mut Fields<'_>, defaults: &Defaults) -> bool {
     if asked && defaults.sock.is_none() {
         fields.problems.add(
             "/container_sock",
-            "asks for the container socket, and the configuration has no container_sock",
+            "requires the container socket, but container_sock is not configured",
         );
     }
     asked
@@ -206,7 +207,7 @@ fn request_key(value: &Value) -> Result<Arc<str>, String> {
         })
         .map(Arc::from)
         .ok_or_else(|| {
-            format!("expected a text of 1 to {MAX_REQUEST_KEY_BYTES} bytes without control characters")
+            format!("expected a string of 1 to {MAX_REQUEST_KEY_BYTES} bytes without control characters")
         })
 }
 

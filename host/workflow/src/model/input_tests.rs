@@ -18,7 +18,7 @@ fn read_with(body: &Value, defaults: &Defaults) -> Result<Request, Vec<Value>> {
 }
 
 #[test]
-fn the_operators_bodies_are_read() {
+fn operator_bodies_are_parsed() {
     let body = json!({
         "airflow_task_id": "airflow.d1.t1", "container_type": "DOCKER", "image": "alpine:3.20", "force_pull": false,
         "environment": {"A": "b", "N": 1, "T": true}, "attributes": ["gpu:true"], "volumes": ["/a:/b:ro"],
@@ -45,7 +45,7 @@ fn the_operators_bodies_are_read() {
 }
 
 #[test]
-fn what_is_left_out_is_the_configurations() {
+fn missing_fields_use_the_configured_defaults() {
     let request = read_with(&json!({"command": [], "cpus": null, "user": null}), &defaults()).unwrap();
     assert_eq!(request.id, None);
     let spec = request.spec;
@@ -56,7 +56,7 @@ fn what_is_left_out_is_the_configurations() {
 }
 
 #[test]
-fn neutral_names_win_and_executor_config_stands_in() {
+fn neutral_names_win_and_executor_config_is_the_fallback() {
     let body = json!({
         "workflow_task_id": "neutral", "airflow_task_id": "product", "command": "echo hi", "memlimit": 512,
         "airflow_key": {"dag_id": "d", "task_id": "t", "run_id": "r", "try_number": 2},
@@ -74,7 +74,7 @@ fn neutral_names_win_and_executor_config_stands_in() {
 }
 
 #[test]
-fn a_text_is_for_a_shell_of_the_agents_or_the_images() {
+fn string_command_runs_in_the_shell_of_agent_or_image() {
     let body = json!({"command": "echo hi"});
     let shell = read_with(&body, &defaults()).unwrap();
     assert_eq!(shell.spec.command, Command::Shell("echo hi".to_owned()));
@@ -90,13 +90,13 @@ fn a_text_is_for_a_shell_of_the_agents_or_the_images() {
 }
 
 #[test]
-fn no_command_at_all_is_told_apart() {
+fn missing_command_is_reported_separately() {
     let body = json!({"image": "a"});
     assert!(read(body.as_object().unwrap(), &defaults()).is_none());
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once() {
+fn all_errors_are_reported_together() {
     let body = json!({"command": [1, [2]], "cpus": -1, "mem_limit": "much", "environment": {"A": {"b": 1}, "": "x"},
         "attributes": ["a:b", 3], "ports": [70000], "airflow_task_id": ""});
     let problems = read_with(&body, &defaults()).unwrap_err();
@@ -123,7 +123,7 @@ fn everything_that_is_wrong_is_told_at_once() {
 }
 
 #[test]
-fn mistakes_field_by_field() {
+fn each_invalid_field_has_an_error() {
     for (body, path, expected) in [
         (json!({"command": 1}), "/command", "a list of texts"),
         (json!({"command": "  "}), "/command", "empty text"),
@@ -149,7 +149,7 @@ fn mistakes_field_by_field() {
         (
             json!({"command": [], "volumes": ["x"]}),
             "/volumes(0)",
-            "expected a text such as",
+            "expected a string such as",
         ),
         (
             json!({"command": [], "container_type": "LXC"}),
@@ -159,7 +159,7 @@ fn mistakes_field_by_field() {
         (
             json!({"command": [], "container_sock": true}),
             "/container_sock",
-            "no container_sock",
+            "container_sock is not configured",
         ),
         (
             json!({"command": [], "priority": 1.5}),
@@ -199,38 +199,42 @@ fn mistakes_field_by_field() {
 }
 
 #[test]
-fn a_nul_character_is_refused_with_its_field() {
+fn nul_character_is_rejected_with_its_field() {
     for (body, path, expected) in [
         (
             json!({"command": ["a", "a\u{0}b"]}),
             "/command(1)",
-            "has a NUL character",
+            "contains a NUL character",
         ),
-        (json!({"command": "a\u{0}b"}), "/command", "has a NUL character"),
+        (
+            json!({"command": "a\u{0}b"}),
+            "/command",
+            "contains a NUL character",
+        ),
         (
             json!({"command": [], "environment": {"A": "secret\u{0}"}}),
             "/environment/A",
-            "has a NUL character",
+            "contains a NUL character",
         ),
         (
             json!({"command": [], "environment": {"A\u{0}": "b"}}),
             "/environment/A\u{0}",
-            "a NUL in it",
+            "contains `=` or NUL",
         ),
         (
             json!({"command": [], "labels": {"A": "b\u{0}"}}),
             "/labels/A",
-            "has a NUL character",
+            "contains a NUL character",
         ),
         (
             json!({"command": [], "user": "root\u{0}"}),
             "/user",
-            "has a NUL character",
+            "contains a NUL character",
         ),
         (
             json!({"command": [], "image": "a\u{0}"}),
             "/image",
-            "has a NUL character",
+            "contains a NUL character",
         ),
     ] {
         let problems = read_with(&body, &defaults()).unwrap_err();
@@ -243,7 +247,7 @@ fn a_nul_character_is_refused_with_its_field() {
 }
 
 #[test]
-fn zero_is_an_amount() {
+fn zero_amounts_are_accepted() {
     for zero in [json!(0), json!(0.0), json!("0")] {
         let body = json!({"command": [], "cpus": zero, "mem_limit": zero, "disk": zero, "gpus": zero});
         let spec = read_with(&body, &defaults()).unwrap().spec;
@@ -256,7 +260,7 @@ fn zero_is_an_amount() {
 }
 
 #[test]
-fn an_image_is_needed_where_there_are_images() {
+fn image_is_required_with_containers() {
     let body = json!({"command": ["true"]});
     let problems = read_with(&body, &Defaults::default()).unwrap_err();
     assert_eq!(problems[0]["path"], "/image");
@@ -270,7 +274,7 @@ fn an_image_is_needed_where_there_are_images() {
 }
 
 #[test]
-fn request_keys_are_short_texts() {
+fn request_keys_are_limited() {
     let longest = "k".repeat(MAX_REQUEST_KEY_BYTES);
     for (key, ok) in [
         (json!("one"), true),

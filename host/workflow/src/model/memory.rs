@@ -1,16 +1,16 @@
-//! `mem_limit`: how much memory a job asks for.
+//! `mem_limit`: the memory of a job.
 
 use serde_json::Value;
 
-/// What is expected, for messages.
+/// The expected format, for messages.
 const EXPECTED: &str =
-    "expected a number of megabytes, or a text such as \"512m\", \"2g\", \"1.5G\", \"262144k\" or \"2048\"";
+    "expected a number of megabytes, or a string such as \"512m\", \"2g\", \"1.5G\", \"262144k\" or \"2048\"";
 
-/// Megabytes: a number or bare digits are megabytes, a text may end in `k`, `m` or `g` in any case, and a `b` may follow.
-/// Zero is an amount, as upstream.
+/// Megabytes: numbers and digits are megabytes; a string may end in `k`, `m` or `g` in any case,
+/// optionally followed by `b`. Zero is accepted, as upstream does.
 ///
 /// # Errors
-/// What is wrong, and what was expected.
+/// The problem and the expected format.
 pub(crate) fn megabytes(value: &Value) -> Result<f64, String> {
     let found = match value {
         Value::Number(number) => number.as_f64(),
@@ -20,7 +20,7 @@ pub(crate) fn megabytes(value: &Value) -> Result<f64, String> {
     match found {
         Some(amount) if amount.is_finite() && amount >= 0.0 => Ok(amount),
         Some(_) => Err(format!("{value} is negative or too large; {EXPECTED}")),
-        None => Err(format!("{value} is no amount of memory; {EXPECTED}")),
+        None => Err(format!("{value} is not an amount of memory; {EXPECTED}")),
     }
 }
 
@@ -38,7 +38,7 @@ fn of_text(text: &str) -> Option<f64> {
         _ => (text, 1.0),
     };
     let digits = digits.trim();
-    // What Rust reads as a number beyond digits (`inf`, `1e3`) is none here.
+    // Rust also parses `inf` and `1e3`, which are not accepted.
     let plain = digits
         .chars()
         .all(|char| char.is_ascii_digit() || matches!(char, '.' | '-'));
@@ -54,7 +54,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn amounts() {
+    fn valid_amounts_are_parsed() {
         for (value, expected) in [
             (json!("1g"), 1024.0),
             (json!("1.5G"), 1536.0),
@@ -77,17 +77,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amount() {
+    fn invalid_amounts_are_rejected() {
         for (value, expected) in [
-            (json!(""), "no amount"),
-            (json!("m"), "no amount"),
-            (json!("12b"), "no amount"),
-            (json!("1t"), "no amount"),
-            (json!("inf"), "no amount"),
-            (json!("1e3m"), "no amount"),
-            (json!("much"), "no amount"),
-            (json!(true), "no amount"),
-            (json!([1]), "no amount"),
+            (json!(""), "not an amount"),
+            (json!("m"), "not an amount"),
+            (json!("12b"), "not an amount"),
+            (json!("1t"), "not an amount"),
+            (json!("inf"), "not an amount"),
+            (json!("1e3m"), "not an amount"),
+            (json!("much"), "not an amount"),
+            (json!(true), "not an amount"),
+            (json!([1]), "not an amount"),
             (json!(-1), "is negative"),
             (json!("-5m"), "is negative"),
         ] {

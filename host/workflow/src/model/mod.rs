@@ -1,4 +1,4 @@
-//! A job as a client defines it, and how it is read. Pure.
+//! Jobs as clients define them, and how they are parsed. Pure.
 
 mod field_reader;
 mod input;

@@ -5,12 +5,12 @@ use serde_json::Value;
 
 use super::field_reader::{NUL, has_nul, kind};
 
-/// A place of the host, or a named volume, in the container's file system.
+/// A host path or a named volume, mounted in the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mount {
     /// A path of the host (it begins with `/`), or the name of a volume.
     pub(crate) source: String,
-    /// Whose volume a named one is; `None`: the configured driver's.
+    /// The driver of a named volume; `None`: the configured one.
     #[serde(default)]
     pub(crate) driver: Option<String>,
     /// An absolute path.
@@ -19,7 +19,7 @@ pub(crate) struct Mount {
     pub(crate) read_only: bool,
 }
 
-const EXPECTED: &str = "expected a text such as \"/data:/mnt/data:ro\" or \"name:/mnt/data\", or an object with source, \
+const EXPECTED: &str = "expected a string such as \"/data:/mnt/data:ro\" or \"name:/mnt/data\", or an object with source, \
                         container_path, mode (RW or RO) and driver";
 
 impl Mount {
@@ -28,7 +28,7 @@ impl Mount {
         self.source.starts_with('/')
     }
 
-    /// Reads `source:target[:mode]`, or an object as our own clients and those of the cluster manager write it.
+    /// Parses `source:target[:mode]`, or an object in the format of our clients or of Mesos.
     pub(super) fn read(value: &Value) -> Result<Self, String> {
         match value {
             Value::String(text) => Self::of_text(text),
@@ -82,7 +82,7 @@ impl Mount {
         }
         if !target.starts_with('/') {
             return Err(format!(
-                "leads to {target:?}; expected an absolute path in the container"
+                "has the container path {target:?}; expected an absolute path"
             ));
         }
         Ok(Self {
@@ -100,7 +100,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn forms() {
+    fn valid_mounts_are_parsed() {
         for (value, source, target, read_only, driver) in [
             (json!("/data:/mnt"), "/data", "/mnt", false, None),
             (json!("/data:/mnt:ro"), "/data", "/mnt", true, None),
@@ -151,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn mistakes() {
+    fn invalid_mounts_are_rejected() {
         for (value, expected) in [
             (json!(1), "is a number"),
-            (json!("/data"), "expected a text such as"),
+            (json!("/data"), "expected a string such as"),
             (json!("/data:mnt"), "an absolute path"),
             (json!("/data:/mnt:rx"), "expected rw or ro"),
             (json!("/a:/b:ro:z"), "too many colons"),

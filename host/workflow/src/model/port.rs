@@ -8,7 +8,7 @@ use super::field_reader::kind;
 /// One port of the host for a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ContainerPort {
-    /// Where the program listens within a network of its own; `None`: where it is told to (`PORT0` and so on).
+    /// The port in the container's own network; `None`: the host port (`PORT0` and so on).
     #[serde(default)]
     pub(crate) container_port: Option<u16>,
     /// Exactly this one; `None`: any.
@@ -86,7 +86,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn forms_and_mistakes() {
+    fn ports_are_parsed_and_invalid_ones_rejected() {
         let all = json!({"container_port": 80, "host_port": 31000, "protocol": "UDP", "name": "web"});
         let port = ContainerPort::read(&all).unwrap();
         assert_eq!(
@@ -101,7 +101,7 @@ mod tests {
         let any = ContainerPort::read(&json!(0)).unwrap();
         assert_eq!((any.container_port, any.host_port), (None, None));
         for (value, expected) in [
-            (json!("80"), "is a text"),
+            (json!("80"), "is a string"),
             (json!(70000), "0 to 65535"),
             (json!({"host_port": -1}), "0 to 65535"),
             (json!({"protocol": "sctp"}), "tcp or udp"),

@@ -1,4 +1,4 @@
-//! What a job is: everything needed to launch it, with defaults filled in. Stored as it stands until the job ends.
+//! A job: everything needed to launch it, with defaults filled in. Stored until the job ends.
 
 use std::collections::BTreeMap;
 
@@ -35,23 +35,23 @@ pub(crate) struct Spec {
     /// Places are offered to those with the highest one first.
     #[serde(default)]
     pub(crate) priority: i32,
-    /// Seconds after which a job that has no place yet is given up.
+    /// Maximum seconds pending; then the job fails.
     pub(crate) max_wait: Option<f64>,
     /// Seconds that it may run, counted by its agent.
     pub(crate) max_runtime: Option<f64>,
     /// Seconds between the polite signal and the other one.
     pub(crate) kill_grace: Option<f64>,
-    /// What the workflow engine calls it; jobs that have one are listed by `/v0/dags`.
+    /// The task of the workflow engine; `/v0/dags` lists jobs that have one.
     pub(crate) key: Option<Key>,
     /// The workflow engine's own settings of the task, as they came; shown by `/v0/dags`.
     pub(crate) executor_config: Map<String, Value>,
 }
 
-/// What a job runs.
+/// The command of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Command {
-    /// A program and its arguments, which reach it as they are. Empty: what the image starts by itself.
+    /// A program and its arguments, unchanged. Empty: the image's own command.
     Args(Vec<String>),
     /// A line for the agent's shell.
     Shell(String),

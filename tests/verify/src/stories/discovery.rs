@@ -46,7 +46,7 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     .await
 }
 
-/// What the master says should be answered.
+/// The expected answers according to the master.
 struct Expected {
     /// For each task the addresses it may be found by.
     addresses: Vec<BTreeSet<String>>,
@@ -108,7 +108,7 @@ async fn answered(site: &Site, host: &str, service: &str) -> anyhow::Result<()> 
     .await
 }
 
-/// The lookup API says the same over HTTP, and TCP the same as UDP.
+/// The lookup API agrees with DNS, and TCP with UDP.
 async fn looked_up(site: &Site, host: &str, service: &str) -> anyhow::Result<()> {
     let server = site.dns()?;
     let udp = dns::ask(server, host, RecordType::A)

@@ -1,4 +1,4 @@
-//! The event stream tells what happens.
+//! The event stream reports every change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -40,10 +40,13 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     let tasks = ids(&site.running(APP, TASKS).await?);
     ensure!(
         told.states("TASK_RUNNING") == tasks,
-        "status_update_event told of {:?}, and {tasks:?} run",
+        "status_update_event reported {:?}, but {tasks:?} are running",
         told.states("TASK_RUNNING")
     );
-    site.progress(STORY, "a new app, its tasks and its deployment were told");
+    site.progress(
+        STORY,
+        "events for a new app, its tasks and its deployment were received",
+    );
 
     site.change_app(APP, &json!({"instances": 1})).await?;
     let scaled = |told: &Told| told.has("deployment_success", 2) && told.states("TASK_KILLED").len() == 1;
@@ -54,14 +57,14 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     ensure!(told.twice.is_empty(), "told twice: {:?}", told.twice);
     ensure!(
         told.has("api_post_event", 3),
-        "api_post_event was told for some requests only: {:?}",
+        "api_post_event was missing for some requests: {:?}",
         told.kinds
     );
-    site.progress(STORY, "scaling and deletion were told, nothing twice");
+    site.progress(STORY, "events for scaling and deletion were received, none twice");
     Ok(())
 }
 
-/// What the stream told of the story's app.
+/// The events of the story's app.
 #[derive(Debug, Default)]
 struct Told {
     /// Kind to how often.
@@ -70,7 +73,7 @@ struct Told {
     states: BTreeMap<String, Ids>,
     /// Instance condition to how often.
     conditions: BTreeMap<String, usize>,
-    /// Tasks and states that were told more than once.
+    /// Tasks and states that were reported more than once.
     twice: Vec<String>,
     sequence: Option<u64>,
 }
@@ -84,7 +87,7 @@ impl Told {
         self.states.get(state).cloned().unwrap_or_else(BTreeSet::new)
     }
 
-    /// Reads on until what was told is as `enough` wants it.
+    /// Reads events until `enough` holds.
     async fn until(
         &mut self,
         site: &Site,
@@ -97,7 +100,7 @@ impl Told {
             ensure!(left > Duration::ZERO, "not all events of {what} came: {self:?}");
             let frame = events.next_within(left).await;
             let frame = frame.ok_or_else(|| {
-                anyhow!("the stream ended, or the time was over, before all events of {what}: {self:?}")
+                anyhow!("the stream ended or timed out before all events of {what}: {self:?}")
             })?;
             self.take(&frame)?;
         }

@@ -75,7 +75,7 @@ impl Name {
             Self::Discovery => {
                 "DNS and the lookup API answer for running tasks and no longer for deleted ones"
             }
-            Self::Events => "the event stream tells of each request, task and deployment",
+            Self::Events => "the event stream reports each request, task and deployment",
             Self::Jobs => {
                 "jobs run, fail, are killed, and each is launched once although the daemon is killed"
             }
@@ -124,7 +124,7 @@ fn app(id: &str, instances: usize, more: &Value) -> Value {
         "instances": instances,
         "portDefinitions": [],
         "requirePorts": false,
-        // A task that fails is replaced at once, and shows in the number of launches.
+        // A failed task is replaced immediately and counts as a launch.
         "backoffSeconds": 1,
         "backoffFactor": 1.0,
         "maxLaunchDelaySeconds": 5,

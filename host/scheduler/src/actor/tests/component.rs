@@ -1,5 +1,5 @@
-//! With the real `attributes` component, as `cargo xtask plugins` leaves it: taken away and put back while
-//! tasks wait.
+//! With the real `attributes` component, as `cargo xtask plugins` leaves it: taken away and put
+//! back while tasks wait.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -27,8 +27,8 @@ use crate::subscription::retry::Backoff;
 use crate::testing::{offer, spec, wanted};
 use crate::{Reason, RunSpec};
 
-/// The component's or its manifest's file. `TRANSOM_COMPONENTS` names another folder than the workspace's
-/// own.
+/// The component's or its manifest's file. `TRANSOM_COMPONENTS` names another folder than the
+/// workspace's own.
 fn component(file: &str) -> PathBuf {
     let folder = std::env::var_os("TRANSOM_COMPONENTS").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/components"),
@@ -63,7 +63,7 @@ fn install(dir: &Path) {
 }
 
 #[tokio::test]
-async fn the_component_places_explains_and_is_waited_for() {
+async fn matcher_component_places_tasks_and_launches_wait_for_it() {
     let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     let config = transom_plugins::Config::new(dir.path());
     let plugins = config
@@ -115,7 +115,7 @@ async fn the_component_places_explains_and_is_waited_for() {
     );
     assert_eq!(reasons.last_constraints.get(&0), Some(&2));
 
-    // What runs counts also while its agents offer nothing; a third rack is free.
+    // Running tasks count while their agents offer nothing; a third rack is free.
     rig.master.offer(&[offer("o4", "a3", 4.0, &[])]);
     assert_eq!(rig.heard().await, "launched t3 TASK_STAGING");
     rig.token.cancel();
@@ -126,7 +126,7 @@ async fn the_component_places_explains_and_is_waited_for() {
 
 /// Spread over all places, without a number: the place that is lost is not waited for.
 #[tokio::test]
-async fn instances_of_a_lost_agent_find_places_on_the_others() {
+async fn instances_of_a_lost_agent_are_placed_on_other_agents() {
     let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     install(dir.path());
     let plugins = transom_plugins::Config::new(dir.path())
@@ -174,9 +174,9 @@ async fn instances_of_a_lost_agent_find_places_on_the_others() {
     plugins.stopped().await;
 }
 
-/// The component refuses by no condition; that is no fault, and the reason tells it.
+/// The component rejects by its own rule, which is not a failure; the reason reports it.
 #[tokio::test]
-async fn an_agent_outside_the_home_region_is_explained_by_no_condition() {
+async fn agent_outside_the_home_region_is_reported_as_a_rule_of_the_matcher() {
     let (dir, token) = (tempfile::tempdir().unwrap(), CancellationToken::new());
     install(dir.path());
     let plugins = transom_plugins::Config::new(dir.path())
@@ -203,8 +203,8 @@ async fn an_agent_outside_the_home_region_is_explained_by_no_condition() {
         base: Duration::ZERO,
         max: Duration::ZERO,
     };
-    let fleet = plugins.agent_set(Some("home".to_owned()));
-    let mut matcher = MatcherClient::new(Box::new(fleet), backoff, Counter::default());
+    let agent_set = plugins.agent_set(Some("home".to_owned()));
+    let mut matcher = MatcherClient::new(Box::new(agent_set), backoff, Counter::default());
     let (changed, gone) = agents.take_changes();
     matcher.update(changed, gone);
 

@@ -16,7 +16,7 @@ use crate::testing::{offer, record, spec};
 use crate::{Error, Event, Reason};
 
 #[tokio::test]
-async fn a_stream_that_ends_is_renewed_under_the_same_id_and_tasks_are_asked_about() {
+async fn subscription_is_renewed_with_the_same_id_and_tasks_are_reconciled() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     let asked = rig.master.calls("RECONCILE").len();
@@ -34,9 +34,9 @@ async fn a_stream_that_ends_is_renewed_under_the_same_id_and_tasks_are_asked_abo
 
 /// A master without a registry knows no task before its agents have registered with it again.
 #[tokio::test]
-async fn a_master_that_has_just_begun_is_asked_again_before_it_is_believed_to_know_nothing() {
+async fn task_unknown_is_reconciled_again_shortly_after_a_subscription() {
     let mut rig = Rig::with_times(|times| {
-        times.ask = Backoff {
+        times.reconcile_retry = Backoff {
             base: Duration::from_secs(2),
             max: Duration::from_secs(2),
         };
@@ -62,7 +62,7 @@ async fn a_master_that_has_just_begun_is_asked_again_before_it_is_believed_to_kn
         };
         rig.master.call_where("RECONCILE", asked, about).await;
         rig.master.update("t1", "TASK_UNKNOWN", "");
-        // Nobody is told; the question is put again.
+        // No event; the task is reconciled again.
         rig.master.call_where("RECONCILE", asked + 1, about).await;
         assert_eq!(rig.record("t1").unwrap().state, TaskState::Running);
         if known {
@@ -74,9 +74,9 @@ async fn a_master_that_has_just_begun_is_asked_again_before_it_is_believed_to_kn
     }
 }
 
-/// Explicitly what is known, implicitly what is not: at once, and again and again.
+/// Explicitly for known tasks, implicitly for unknown ones: immediately, and repeatedly.
 #[tokio::test]
-async fn the_cluster_is_asked_what_it_knows_at_intervals() {
+async fn tasks_are_reconciled_at_intervals() {
     let mut rig = Rig::with_times(|times| times.reconcile = Duration::from_millis(100)).await;
     rig.running("t1").await;
     let implicit = |call: &Call| {
@@ -96,9 +96,10 @@ async fn the_cluster_is_asked_what_it_knows_at_intervals() {
     }
 }
 
-/// What agents bring along that register later than we do is found soon, not at the next regular question.
+/// Orphaned tasks of agents that register later are found soon, not at the next regular
+/// reconciliation.
 #[tokio::test]
-async fn soon_after_a_subscription_the_cluster_is_asked_more_often() {
+async fn implicit_reconciliation_is_more_frequent_after_a_subscription() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
     let begun = Instant::now();
@@ -115,7 +116,7 @@ async fn soon_after_a_subscription_the_cluster_is_asked_more_often() {
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_tries_again_ever_more_rarely() {
+async fn subscribe_backs_off_when_credentials_are_rejected() {
     let mut rig = Rig::with_times(|times| {
         times.reconnect = Backoff {
             base: Duration::from_millis(20),
@@ -142,19 +143,20 @@ async fn who_is_not_let_in_tries_again_ever_more_rarely() {
 }
 
 #[tokio::test]
-async fn a_silent_stream_is_renewed() {
+async fn subscription_without_heartbeats_is_renewed() {
     let mut rig = Rig::with_records(&[]).await;
     rig.master.rules(|rules| rules.heartbeat = Some(0.05));
     rig.master.hang_up_when_subscribed().await;
     assert_eq!(rig.heard().await, "reregistered");
-    // The first stream had usual heartbeats and was ended; the second one promises many and sends none.
+    // The first stream had usual heartbeats and was ended; the second one promises many and sends
+    // none.
     assert_eq!(rig.heard().await, "disconnected");
     assert_eq!(rig.heard().await, "reregistered");
     assert_eq!(rig.heard().await, "disconnected");
 }
 
 #[tokio::test]
-async fn a_removed_framework_registers_afresh_and_its_tasks_are_asked_about() {
+async fn removed_framework_registers_with_a_new_id_and_reconciles_its_tasks() {
     let mut rig = Rig::with_records(&[record("t1")]).await;
     assert_eq!(rig.heard().await, "reregistered");
     rig.master.rules(|rules| {
@@ -173,7 +175,7 @@ async fn a_removed_framework_registers_afresh_and_its_tasks_are_asked_about() {
 }
 
 #[tokio::test]
-async fn an_id_that_cannot_be_stored_is_kept_until_it_can() {
+async fn new_framework_id_is_stored_with_retries() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
     rig.master.rules(|rules| {
@@ -191,7 +193,7 @@ async fn an_id_that_cannot_be_stored_is_kept_until_it_can() {
 }
 
 #[tokio::test]
-async fn whoever_is_thrown_out_by_another_one_waits_long_before_it_comes_back() {
+async fn scheduler_backs_off_when_another_one_takes_over() {
     let longest = Duration::from_millis(500);
     let mut rig = Rig::with_times(|times| {
         times.reconnect.base = Duration::from_millis(1);
@@ -206,7 +208,7 @@ async fn whoever_is_thrown_out_by_another_one_waits_long_before_it_comes_back() 
         rig.master.hang_up();
         assert_eq!(rig.heard().await, "disconnected");
         let subscribe = rig.master.call("SUBSCRIBE", n).await;
-        // The longest wait at once, jittered down to its half at most.
+        // The maximum backoff immediately, jittered down to its half at most.
         assert!(begun.elapsed() >= longest / 2, "{:?}", begun.elapsed());
         assert_eq!(
             subscribe.body["framework_id"]["value"], "F-1",
@@ -217,7 +219,7 @@ async fn whoever_is_thrown_out_by_another_one_waits_long_before_it_comes_back() 
 }
 
 #[tokio::test]
-async fn while_disconnected_that_is_the_reason() {
+async fn pending_tasks_report_disconnected_without_a_subscription() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
     rig.master.rules(|rules| {
@@ -238,7 +240,7 @@ async fn while_disconnected_that_is_the_reason() {
 }
 
 #[tokio::test]
-async fn messages_and_lost_agents_are_told_in_order() {
+async fn messages_and_lost_agents_are_delivered_in_order() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.master.send(&json!({"type": "MESSAGE", "message":
@@ -265,7 +267,7 @@ async fn messages_and_lost_agents_are_told_in_order() {
 }
 
 #[tokio::test]
-async fn a_job_that_does_not_listen_loses_nothing_and_can_still_speak() {
+async fn slow_event_reader_loses_no_event_and_can_send_commands() {
     const MANY: usize = 2000;
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
@@ -295,7 +297,7 @@ async fn a_job_that_does_not_listen_loses_nothing_and_can_still_speak() {
 }
 
 #[tokio::test]
-async fn a_stopped_scheduler_ends_its_events_and_takes_nothing_more() {
+async fn stopped_scheduler_ends_its_events_and_rejects_requests() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
     rig.master.offer(&[offer("o", "a1", 1.0, &[])]);

@@ -32,7 +32,7 @@ async fn registered() -> Rig {
 }
 
 #[tokio::test]
-async fn unneeded_offers_are_declined_suppressed_when_idle_and_revived_on_demand() {
+async fn unused_offers_are_declined_suppressed_when_idle_and_revived_on_demand() {
     let mut rig = registered().await;
     rig.master
         .offer(&[offer("o1", "a1", 1.0, &[]), offer("o2", "a2", 1.0, &[])]);
@@ -48,7 +48,7 @@ async fn unneeded_offers_are_declined_suppressed_when_idle_and_revived_on_demand
 }
 
 #[tokio::test]
-async fn many_tasks_per_offer_and_offers_per_round() {
+async fn round_launches_many_tasks_on_many_offers() {
     let mut rig = registered().await;
     let mut spec = spec("/app");
     spec.ports = vec![PortRequest::Random];
@@ -102,7 +102,7 @@ async fn many_tasks_per_offer_and_offers_per_round() {
 }
 
 #[tokio::test]
-async fn a_refused_agent_is_explained_by_its_condition() {
+async fn rejected_agent_is_reported_with_its_constraint() {
     let rig = registered().await;
     rig.script.refuses.lock().unwrap().insert("a1".to_owned());
     let conditions = ["gpu:true", "ssd:true"].map(|text| Constraint::Expression(text.to_owned()));
@@ -119,7 +119,7 @@ async fn a_refused_agent_is_explained_by_its_condition() {
 }
 
 #[tokio::test]
-async fn without_the_matcher_nothing_is_launched_until_it_is_back() {
+async fn launches_pause_while_the_matcher_fails() {
     let mut rig = registered().await;
     rig.script.missing.store(true, Ordering::SeqCst);
     rig.submit(&Arc::new(spec("/without-conditions")), &["t1"]).await;
@@ -139,7 +139,7 @@ async fn without_the_matcher_nothing_is_launched_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_backoff_is_waited_for_and_ends_with_a_revive() {
+async fn end_of_a_backoff_sends_revive_and_launches() {
     let mut rig = registered().await;
     let spec = Arc::new(spec("/app"));
     let mut later = wanted("t1", &spec);
@@ -157,10 +157,10 @@ async fn a_backoff_is_waited_for_and_ends_with_a_revive() {
     assert_eq!(rig.heard().await, "launched t1 TASK_STAGING");
 }
 
-/// Something else waits all the time, so offers are never suppressed, and what was refused during the backoff stays
-/// refused until it is called back.
+/// Something else waits all the time, so offers are never suppressed, and what was refused during
+/// the backoff stays refused until it is called back.
 #[tokio::test]
-async fn a_backoff_that_ends_while_others_wait_calls_refused_offers_back() {
+async fn end_of_a_backoff_sends_revive_while_other_tasks_are_pending() {
     let mut rig = registered().await;
     let large = RunSpec {
         cpus: 100.0,
@@ -172,7 +172,7 @@ async fn a_backoff_that_ends_while_others_wait_calls_refused_offers_back() {
     rig.scheduler.submit(vec![later.clone()]).await.unwrap();
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
     rig.master.call("DECLINE", 1).await;
-    // What the demands themselves called back.
+    // Offers brought back by the requests themselves.
     let wanted = Instant::now();
     while Timestamp::now() + 100.milliseconds() < later.not_before.unwrap() {
         assert!(wanted.elapsed() < Duration::from_secs(20));
@@ -187,7 +187,7 @@ async fn a_backoff_that_ends_while_others_wait_calls_refused_offers_back() {
 }
 
 #[tokio::test]
-async fn a_released_task_no_longer_waits_and_is_not_killed() {
+async fn killed_pending_task_is_dropped_without_a_kill_call() {
     let mut rig = registered().await;
     let spec = Arc::new(spec("/app"));
     rig.submit(&spec, &["t1", "t2"]).await;
@@ -199,7 +199,7 @@ async fn a_released_task_no_longer_waits_and_is_not_killed() {
 }
 
 #[tokio::test]
-async fn an_end_makes_what_waits_look_for_offers_again() {
+async fn end_of_a_task_sends_revive_for_pending_tasks() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.submit(&Arc::new(spec("/app")), &["t2"]).await;
@@ -211,7 +211,7 @@ async fn an_end_makes_what_waits_look_for_offers_again() {
 
 /// Nor does an unreachable task stand against the conditions of others.
 #[tokio::test]
-async fn what_becomes_unreachable_makes_what_waits_look_for_offers_again() {
+async fn unreachable_task_sends_revive_for_pending_tasks() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.submit(&Arc::new(spec("/app")), &["t2"]).await;
@@ -222,7 +222,7 @@ async fn what_becomes_unreachable_makes_what_waits_look_for_offers_again() {
 }
 
 #[tokio::test]
-async fn a_rescinded_offer_is_not_used() {
+async fn rescinded_offer_is_not_used() {
     let rig = registered().await;
     // An actor that does not run, so that nothing is answered between the two.
     let (mut actor, _link, _scheduler, _events) = rig.parts().assemble(Metrics::default()).await.unwrap();
@@ -244,7 +244,7 @@ async fn a_rescinded_offer_is_not_used() {
 }
 
 #[tokio::test]
-async fn a_launch_on_an_offer_rescinded_too_late_is_dropped() {
+async fn launch_on_a_rescinded_offer_is_reported_as_dropped() {
     let mut rig = registered().await;
     rig.submit(&Arc::new(spec("/app")), &["t1"]).await;
     rig.master.offer(&[offer("o1", "a1", 1.0, &[])]);
@@ -259,10 +259,10 @@ async fn a_launch_on_an_offer_rescinded_too_late_is_dropped() {
     assert!(rig.master.calls("ACKNOWLEDGE").is_empty());
 }
 
-/// A slow matcher: commands are served between the rounds, and everything that waits is tried with all offers, also
-/// with those that come meanwhile.
+/// A slow matcher: commands are served between the rounds, and everything that waits is tried with
+/// all offers, also with those that come meanwhile.
 #[tokio::test]
-async fn matching_that_takes_long_is_done_in_several_rounds() {
+async fn long_matching_is_split_into_several_rounds() {
     let mut rig = registered().await;
     rig.script.takes.store(40, Ordering::SeqCst);
     let big = RunSpec {
@@ -298,7 +298,7 @@ async fn matching_that_takes_long_is_done_in_several_rounds() {
 }
 
 #[tokio::test]
-async fn a_burst_of_news_is_taken_in_parts_without_loss() {
+async fn burst_of_events_is_taken_in_parts_without_loss() {
     let rig = registered().await;
     let (mut actor, link, _scheduler, _events) = rig.parts().assemble(Metrics::default()).await.unwrap();
     let news = |n: usize| {

@@ -55,7 +55,7 @@ fn scalars(resources: &Value) -> Vec<(&str, f64)> {
 }
 
 #[tokio::test]
-async fn a_group_is_one_launch_under_a_default_executor_and_one_batch_of_intents() {
+async fn group_is_launched_by_one_call_and_stored_in_one_batch() {
     let mut rig = registered().await;
     rig.submit(&Arc::new(pair("/pod")), &["g"]).await;
     rig.submit(&Arc::new(spec("/app")), &["t"]).await;
@@ -102,7 +102,7 @@ async fn a_group_is_one_launch_under_a_default_executor_and_one_batch_of_intents
             (&json!(name), &json!("g"))
         );
         assert_eq!(
-            (&intent["host_ports"], &intent["note"]["of"]),
+            (&intent["host_ports"], &intent["metadata"]["of"]),
             (&ports, &json!(2))
         );
     }
@@ -117,11 +117,11 @@ async fn a_group_is_one_launch_under_a_default_executor_and_one_batch_of_intents
         ["g.0", "g.1", "t"].map(|id| format!("launched {id} TASK_STAGING"))
     );
     assert!(rig.scheduler.pending().is_empty());
-    assert_eq!(rig.record("g.1").unwrap().wanted().as_str(), "g");
+    assert_eq!(rig.record("g.1").unwrap().request_id().as_str(), "g");
 }
 
 #[tokio::test]
-async fn a_group_that_does_not_fit_as_a_whole_waits_as_a_whole() {
+async fn group_stays_pending_when_a_member_does_not_fit() {
     let rig = registered().await;
     rig.submit(&Arc::new(pair("/pod")), &["g"]).await;
     // Each member alone would fit, in one of the two.
@@ -139,7 +139,7 @@ async fn a_group_that_does_not_fit_as_a_whole_waits_as_a_whole() {
 }
 
 #[tokio::test]
-async fn a_kill_of_one_kills_all() {
+async fn kill_of_a_member_kills_the_group() {
     for released in ["g.1", "g"] {
         let mut rig = running().await;
         rig.kill(released, Some(Duration::from_secs(3))).await;
@@ -178,7 +178,7 @@ async fn a_kill_of_one_kills_all() {
 }
 
 #[tokio::test]
-async fn a_waiting_group_is_let_go_without_a_kill() {
+async fn killed_pending_group_is_dropped_without_a_kill_call() {
     let rig = registered().await;
     rig.submit(&Arc::new(pair("/pod")), &["g"]).await;
     rig.kill("g", None).await;
@@ -188,7 +188,7 @@ async fn a_waiting_group_is_let_go_without_a_kill() {
 }
 
 #[tokio::test]
-async fn after_a_restart_a_group_is_still_one_and_counts_once() {
+async fn group_counts_as_one_instance_after_a_restart() {
     let records = [
         member("g", 0, Phase::Launched, TaskState::Running),
         member("g", 1, Phase::Launched, TaskState::Running),
@@ -201,11 +201,11 @@ async fn after_a_restart_a_group_is_still_one_and_counts_once() {
     for expected in ["launched h.0 TASK_STAGING", "launched h.1 TASK_STAGING"] {
         assert_eq!(rig.heard().await, expected);
     }
-    let (task, fleet) = rig.script.asked.lock().unwrap().clone().unwrap();
+    let (task, agent_set) = rig.script.asked.lock().unwrap().clone().unwrap();
     let placed: Vec<_> = task
         .placed
         .iter()
-        .map(|handle| fleet[handle].id.as_str())
+        .map(|handle| agent_set[handle].id.as_str())
         .collect();
     assert_eq!(placed, ["a1"]);
     rig.kill("g.0", None).await;
@@ -215,7 +215,7 @@ async fn after_a_restart_a_group_is_still_one_and_counts_once() {
 }
 
 #[tokio::test]
-async fn a_group_of_which_the_store_knows_a_task_is_not_launched() {
+async fn group_is_not_launched_when_a_member_is_in_the_store() {
     let mut rig = registered().await;
     let alien = serde_json::to_vec(&member("g", 1, Phase::Intent, TaskState::Staging)).unwrap();
     let absent = transom_store::Expect::Absent;
@@ -238,7 +238,7 @@ async fn a_group_of_which_the_store_knows_a_task_is_not_launched() {
 }
 
 #[tokio::test]
-async fn groups_that_cannot_be_are_refused() {
+async fn invalid_groups_are_rejected() {
     #[derive(Debug)]
     struct Same;
 

@@ -1,5 +1,5 @@
-//! A subscription that follows the leader a real ZooKeeper names. Needs the Debian packages `zookeeper` and
-//! `default-jre-headless`, and fails without them.
+//! A subscription that follows the leader a real ZooKeeper names. Needs the Debian packages
+//! `zookeeper` and `default-jre-headless`, and fails without them.
 
 #[path = "../../../../cluster/tests/support/zookeeper.rs"]
 mod zookeeper;
@@ -13,7 +13,7 @@ use super::master::Master;
 use super::rig::Rig;
 
 #[tokio::test]
-async fn the_subscription_moves_with_the_leader() {
+async fn subscription_moves_to_the_new_leading_master() {
     let server = ZooKeeper::start().await;
     let masters = server.client().await;
     create_path(&masters, "/mesos", Acls::anyone_all()).await;

@@ -25,7 +25,7 @@ fn tasks_of(call: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn intent_before_accept_and_update_before_acknowledge() {
+async fn intent_is_stored_before_accept_and_update_before_acknowledge() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
 
@@ -38,7 +38,7 @@ async fn intent_before_accept_and_update_before_acknowledge() {
         (&intent["phase"], &intent["state"]),
         (&json!("Intent"), &json!("TASK_STAGING"))
     );
-    assert_eq!(intent["note"]["host"], "host-a1");
+    assert_eq!(intent["metadata"]["host"], "host-a1");
     let info = &accept.body["accept"]["operations"][0]["launch"]["task_infos"][0];
     assert_eq!(
         (&info["task_id"]["value"], &info["agent_id"]["value"]),
@@ -51,7 +51,7 @@ async fn intent_before_accept_and_update_before_acknowledge() {
     assert_eq!(acknowledge.stored["tasks/t1"]["state"], "TASK_RUNNING");
     assert_eq!(acknowledge.body["acknowledge"]["uuid"], "run-t1");
 
-    // The same status again: acknowledged, not told. The next one is told.
+    // The same status again: acknowledged, not delivered. The next one is delivered.
     rig.master.update("t1", "TASK_RUNNING", "run-t1");
     rig.master.call("ACKNOWLEDGE", 2).await;
     rig.master.update("t1", "TASK_FINISHED", "end");
@@ -69,7 +69,7 @@ async fn intent_before_accept_and_update_before_acknowledge() {
 }
 
 #[tokio::test]
-async fn a_restart_takes_the_same_id_reconciles_and_launches_nothing_twice() {
+async fn restart_keeps_the_framework_id_and_launches_nothing_twice() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     let mut rig = rig.restart().await;
@@ -107,32 +107,32 @@ async fn a_restart_takes_the_same_id_reconciles_and_launches_nothing_twice() {
         .map(|info| info["task_id"]["value"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(launched, ["t1", "t2"]);
-    // What runs counts for the conditions of its run spec, also on an agent that offers nothing now.
-    let (task, fleet) = rig.script.asked.lock().unwrap().clone().unwrap();
+    // Running tasks count for the constraints of their run spec, even on an agent without offers.
+    let (task, agent_set) = rig.script.asked.lock().unwrap().clone().unwrap();
     assert_eq!(
         task.placed
             .iter()
-            .map(|handle| fleet[handle].id.as_str())
+            .map(|handle| agent_set[handle].id.as_str())
             .collect::<Vec<_>>(),
         ["a1"]
     );
     assert_eq!(
-        fleet[&task.placed[0]].attributes.len(),
+        agent_set[&task.placed[0]].attributes.len(),
         1,
         "its attributes were kept with the record"
     );
 }
 
 impl Rig {
-    /// What the matcher was asked last: the agents of the fleet, those of placed instances, and those of instances that are
-    /// being ended.
+    /// What the matcher was asked last: the agents of the agent_set, those of placed instances, and
+    /// those of instances that are being ended.
     fn asked(&self) -> (Vec<String>, Vec<String>, Vec<String>) {
-        let (task, fleet) = self.script.asked.lock().unwrap().clone().unwrap();
-        let id = |handle: &u32| fleet[handle].id.clone();
+        let (task, agent_set) = self.script.asked.lock().unwrap().clone().unwrap();
+        let id = |handle: &u32| agent_set[handle].id.clone();
         let ending = task.extensions.iter().find(|(name, _)| name == Task::ENDING);
         let ending = ending.map_or("", |(_, handles)| handles.as_str());
         (
-            fleet.values().map(|agent| agent.id.clone()).collect(),
+            agent_set.values().map(|agent| agent.id.clone()).collect(),
             task.placed.iter().map(id).collect(),
             ending
                 .split_whitespace()
@@ -146,9 +146,9 @@ fn texts(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// A master tells of a lost agent by the statuses of its tasks, by a failure, or by both.
+/// A master reports a lost agent by the statuses of its tasks, by a failure, or by both.
 #[tokio::test]
-async fn a_lost_agent_is_no_place_and_its_instances_count_nowhere_until_it_offers_again() {
+async fn lost_agent_and_its_instances_are_ignored_until_it_offers_again() {
     let failure = json!({"type": "FAILURE", "failure": {"agent_id": {"value": "a1"}}});
     for told in ["TASK_UNREACHABLE", "TASK_GONE_BY_OPERATOR", "FAILURE"] {
         let mut rig = Rig::new().await;
@@ -181,7 +181,7 @@ async fn a_lost_agent_is_no_place_and_its_instances_count_nowhere_until_it_offer
 }
 
 #[tokio::test]
-async fn a_lost_agent_without_tasks_is_no_place_either() {
+async fn lost_agent_without_tasks_is_ignored() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
     let spec = Arc::new(RunSpec {
@@ -203,7 +203,7 @@ async fn a_lost_agent_without_tasks_is_no_place_either() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_drained_is_no_place() {
+async fn draining_agent_is_ignored() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     let status = json!({
@@ -220,7 +220,7 @@ async fn an_agent_that_is_drained_is_no_place() {
 }
 
 #[tokio::test]
-async fn the_matcher_is_told_which_instances_are_being_ended() {
+async fn matcher_receives_the_instances_that_are_being_killed() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.kill("t1", None).await;
@@ -235,7 +235,7 @@ async fn the_matcher_is_told_which_instances_are_being_ended() {
 }
 
 #[tokio::test]
-async fn an_intent_is_asked_about_until_answered_and_never_accepted_again() {
+async fn intent_is_reconciled_until_answered_and_accepted_once() {
     let mut rig = Rig::with_records(&[record("t1")]).await;
     assert_eq!(rig.heard().await, "reregistered");
     let asks = |n| {
@@ -255,7 +255,7 @@ async fn an_intent_is_asked_about_until_answered_and_never_accepted_again() {
 }
 
 #[tokio::test]
-async fn a_refused_accept_is_reconciled() {
+async fn rejected_accept_is_reconciled() {
     let mut rig = Rig::new().await;
     rig.master.rules(|rules| {
         rules.refuse.insert("ACCEPT");
@@ -275,7 +275,7 @@ async fn a_refused_accept_is_reconciled() {
 }
 
 #[tokio::test]
-async fn a_launch_without_any_status_is_asked_about() {
+async fn launch_without_a_status_is_reconciled() {
     let mut rig = Rig::new().await;
     rig.submit(&Arc::new(spec("/app")), &["t1"]).await;
     assert_eq!(rig.heard().await, "registered F-1");
@@ -289,7 +289,7 @@ async fn a_launch_without_any_status_is_asked_about() {
 }
 
 #[tokio::test]
-async fn a_release_kills_until_the_task_is_terminal() {
+async fn kill_is_repeated_until_the_task_is_terminal() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     assert!(matches!(
@@ -311,7 +311,7 @@ async fn a_release_kills_until_the_task_is_terminal() {
 }
 
 #[tokio::test]
-async fn a_release_survives_a_restart() {
+async fn kill_continues_after_a_restart() {
     let killing = TaskRecord {
         killing: true,
         phase: Phase::Launched,
@@ -325,7 +325,7 @@ async fn a_release_survives_a_restart() {
 }
 
 #[tokio::test]
-async fn a_released_task_that_comes_back_is_killed_again() {
+async fn killed_task_that_returns_is_killed_again() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.master.update("t1", "TASK_LOST", "");
@@ -340,7 +340,7 @@ async fn a_released_task_that_comes_back_is_killed_again() {
 
 /// While it was unreachable the kill came due ever more rarely.
 #[tokio::test]
-async fn a_released_task_is_killed_at_once_when_its_agent_is_back() {
+async fn killed_task_is_killed_immediately_when_its_agent_returns() {
     let mut rig = Rig::with_times(|times| {
         times.kill = Backoff {
             base: Duration::from_mins(10),
@@ -361,7 +361,7 @@ async fn a_released_task_is_killed_at_once_when_its_agent_is_back() {
 }
 
 #[tokio::test]
-async fn a_task_that_no_record_knows_is_told_acknowledged_and_killed() {
+async fn unknown_task_is_reported_acknowledged_and_killed() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
     rig.master.update("orphan", "TASK_RUNNING", "u");
@@ -381,7 +381,7 @@ async fn a_task_that_no_record_knows_is_told_acknowledged_and_killed() {
 }
 
 #[tokio::test]
-async fn an_id_that_nobody_knows_is_killed_on_demand() {
+async fn kill_of_an_unknown_id_is_sent() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
     rig.kill("orphan", None).await;
@@ -390,7 +390,7 @@ async fn an_id_that_nobody_knows_is_killed_on_demand() {
     assert_eq!(rig.heard().await, "unknown orphan TASK_UNKNOWN");
 }
 
-/// Nobody but `other`, which nobody knows, is killed any more: several kills of that one go by without another.
+/// Only `other`, an unknown task, is still killed: several kills of it pass without any other.
 async fn kills_none_but(rig: &mut Rig, other: &str) {
     // A turn later, the kills that were sent are all there are.
     rig.submit(&Arc::new(spec("/app")), &[]).await;
@@ -408,7 +408,7 @@ async fn kills_none_but(rig: &mut Rig, other: &str) {
 }
 
 #[tokio::test]
-async fn a_task_that_comes_back_after_it_was_forgotten_is_killed_when_it_can_be() {
+async fn purged_task_that_returns_is_killed_once_reachable() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.master.update("t1", "TASK_UNREACHABLE", "");
@@ -431,7 +431,7 @@ async fn a_task_that_comes_back_after_it_was_forgotten_is_killed_when_it_can_be(
 }
 
 #[tokio::test]
-async fn a_task_that_comes_back_after_its_end_is_killed_and_stays_ended() {
+async fn completed_task_that_returns_is_killed_and_stays_completed() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.master.update("t1", "TASK_FAILED", "end");
@@ -448,11 +448,11 @@ async fn a_task_that_comes_back_after_its_end_is_killed_and_stays_ended() {
 }
 
 #[tokio::test]
-async fn an_agent_that_comes_back_brings_its_tasks_along() {
+async fn tasks_of_a_returning_agent_are_live_again() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     let started = rig.record("t1").unwrap().started_at;
-    // By the second question the master is believed to know what it says.
+    // The answer to the second reconciliation is trusted.
     rig.master.call("RECONCILE", 2).await;
     for away in ["TASK_UNREACHABLE", "TASK_LOST", "TASK_GONE", "TASK_UNKNOWN"] {
         rig.master.update("t1", away, "");
@@ -469,7 +469,7 @@ async fn an_agent_that_comes_back_brings_its_tasks_along() {
 }
 
 #[tokio::test]
-async fn without_the_store_nothing_is_launched_or_acknowledged() {
+async fn launches_and_acknowledgements_pause_without_the_store() {
     let mut rig = Rig::new().await;
     rig.running("t1").await;
     rig.master.call("ACKNOWLEDGE", 1).await;
@@ -512,7 +512,7 @@ async fn without_the_store_nothing_is_launched_or_acknowledged() {
 }
 
 #[tokio::test]
-async fn a_task_that_the_store_knows_already_is_not_launched() {
+async fn task_in_the_store_is_not_launched_again() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.heard().await, "registered F-1");
     let alien = serde_json::to_vec(&record("t1")).unwrap();

@@ -1,5 +1,5 @@
-//! A master that does what the test says: it keeps every call, with the store as it was at that moment, and
-//! sends what it is told to.
+//! A scripted master: it records every call, with the store as it was at that moment, and sends
+//! what the test sends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;

@@ -1,4 +1,4 @@
-//! A scheduler on a master, a store and a matcher that do what the test says.
+//! A scheduler with a scripted master, store and matcher.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use crate::matching::matcher::{Matcher, MatcherHost};
 use crate::subscription::retry::Backoff;
 use crate::{Event, Events, Metrics, RunSpec, Scheduler, TaskRecord, testing};
 
-/// A scheduler and everything around it. What is not stopped by the test ends with its runtime.
+/// A scheduler and its dependencies. Whatever the test does not stop ends with its runtime.
 pub(super) struct Rig {
     pub(super) master: Master,
     pub(super) store: Arc<Flaky>,
@@ -32,7 +32,7 @@ pub(super) struct Rig {
     dir: Arc<tempfile::TempDir>,
 }
 
-/// What the matcher does.
+/// The script of the matcher.
 #[derive(Default)]
 pub(super) struct Script {
     pub(super) missing: AtomicBool,
@@ -41,13 +41,13 @@ pub(super) struct Script {
     /// Ids of agents that it refuses.
     pub(super) refuses: Mutex<BTreeSet<String>>,
     pub(super) changed: Notify,
-    /// The last question, and which agents the fleet had then.
+    /// The last question, and which agents the agent_set had then.
     pub(super) asked: Mutex<Option<(Task, BTreeMap<u32, Agent>)>>,
 }
 
 struct Scripted {
     script: Arc<Script>,
-    fleet: BTreeMap<u32, Agent>,
+    agent_set: BTreeMap<u32, Agent>,
 }
 
 struct ScriptedHost(Arc<Script>);
@@ -57,7 +57,7 @@ impl MatcherHost for ScriptedHost {
     fn agent_set(&self, _home_region: Option<String>) -> Box<dyn Matcher> {
         Box::new(Scripted {
             script: Arc::clone(&self.0),
-            fleet: BTreeMap::new(),
+            agent_set: BTreeMap::new(),
         })
     }
 
@@ -72,7 +72,7 @@ impl Scripted {
             .refuses
             .lock()
             .unwrap()
-            .contains(&self.fleet[&candidate.agent].id)
+            .contains(&self.agent_set[&candidate.agent].id)
     }
 
     fn available(&self) -> Result<(), CallError> {
@@ -86,10 +86,10 @@ impl Scripted {
 #[async_trait]
 impl Matcher for Scripted {
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
-        self.fleet
+        self.agent_set
             .extend(changed.into_iter().map(|agent| (agent.handle, agent)));
         for handle in gone {
-            self.fleet.remove(&handle).expect("only known agents go");
+            self.agent_set.remove(&handle).expect("only known agents go");
         }
     }
 
@@ -111,7 +111,7 @@ impl Matcher for Scripted {
         candidates: &[Candidate],
         count: u32,
     ) -> Result<Vec<u32>, CallError> {
-        *self.script.asked.lock().unwrap() = Some((task.clone(), self.fleet.clone()));
+        *self.script.asked.lock().unwrap() = Some((task.clone(), self.agent_set.clone()));
         tokio::time::sleep(Duration::from_millis(self.script.takes.load(Ordering::SeqCst))).await;
         self.available()?;
         let fit = candidates.iter().filter(|candidate| !self.refuses(**candidate));
@@ -121,7 +121,7 @@ impl Matcher for Scripted {
     }
 }
 
-/// A store that can be told to fail.
+/// A store that fails on request.
 #[derive(Debug)]
 pub(super) struct Flaky {
     inner: Arc<dyn Store>,
@@ -164,7 +164,7 @@ fn times() -> Timeouts {
         reconnect: quick,
         store: quick,
         kill: quick,
-        ask: quick,
+        reconcile_retry: quick,
         matcher: Backoff {
             base: Duration::from_mins(10),
             max: Duration::from_mins(10),
@@ -198,7 +198,7 @@ fn parts(
 }
 
 impl Rig {
-    /// What a scheduler on this rig's master and store is made of.
+    /// The dependencies of a scheduler with this rig's master and store.
     pub(super) fn parts(&self) -> Dependencies {
         parts(
             self.master.address.to_string(),
@@ -249,7 +249,8 @@ impl Rig {
         Self::empty(Some(matchers), times()).await
     }
 
-    /// Started, with an empty store, a master that it is to find by that address, and a long wait between tries.
+    /// Started, with an empty store, a master that it is to find by that address, and a long wait
+    /// between tries.
     pub(super) async fn failure(masters: String, wait: Duration) -> Self {
         let (master, store, dir) = Self::around().await;
         let mut times = times();

@@ -1,4 +1,4 @@
-//! Who is served when, and what is told of those who wait.
+//! The order of pending tasks, and their reasons.
 
 use super::*;
 use crate::testing::{spec, wanted};
@@ -8,7 +8,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 #[test]
-fn lots_share_a_spec_and_keep_their_turn() {
+fn batches_share_a_spec_and_keep_their_position() {
     let (a, b) = (Arc::new(spec("/a")), Arc::new(spec("/b")));
     let mut queue = Queue::default();
     for (id, spec) in [("1", &a), ("2", &b), ("3", &a)] {
@@ -38,7 +38,7 @@ fn lots_share_a_spec_and_keep_their_turn() {
 }
 
 #[test]
-fn a_pass_tries_everything_once_and_goes_on_where_the_last_one_was_cut() {
+fn pass_matches_each_task_once_and_continues_at_the_cut() {
     let mut queue = Queue::default();
     for id in ["a", "b", "c", "d"] {
         queue.push(wanted(id, &Arc::new(spec(id))), at(1));
@@ -74,7 +74,7 @@ fn a_pass_tries_everything_once_and_goes_on_where_the_last_one_was_cut() {
 }
 
 #[test]
-fn reasons_belong_to_the_run_spec_until_its_last_task_is_gone() {
+fn reasons_are_kept_until_the_last_task_of_the_run_spec_is_gone() {
     let a = Arc::new(spec("/a"));
     let mut queue = Queue::default();
     queue.push(wanted("1", &a), at(1));
@@ -149,7 +149,7 @@ fn of_priority(id: &str, spec: &Arc<RunSpec>, priority: i32) -> TaskRequest {
 }
 
 #[test]
-fn higher_priorities_come_first_and_equal_ones_in_their_order() {
+fn higher_priorities_come_first_and_equal_ones_in_submission_order() {
     let (a, b) = (Arc::new(spec("/a")), Arc::new(spec("/b")));
     let mut queue = Queue::default();
     for (id, spec, priority) in [
@@ -170,7 +170,7 @@ fn higher_priorities_come_first_and_equal_ones_in_their_order() {
     let waiting = queue.snapshot(None, at(2));
     let order: String = waiting.iter().map(|waiting| waiting.task.as_str()).collect();
     assert_eq!(order, "72361548");
-    // What is wanted again with another priority keeps its place among those that have it.
+    // A task submitted again with another priority keeps its age among those of that priority.
     queue.push(of_priority("1", &a, 5), at(2));
     assert_eq!(served(&queue, 2), ["7", "1+3", "2+6", "5", "4", "8"]);
     queue.remove(&"1".into());
@@ -179,7 +179,7 @@ fn higher_priorities_come_first_and_equal_ones_in_their_order() {
 }
 
 #[test]
-fn new_ones_of_a_higher_priority_come_before_where_the_last_pass_was_cut() {
+fn new_tasks_of_a_higher_priority_precede_the_cut() {
     let mut queue = Queue::default();
     for (id, priority) in [("a", 1), ("b", 0), ("c", 0)] {
         queue.push(of_priority(id, &Arc::new(spec(id)), priority), at(1));
@@ -196,7 +196,7 @@ fn new_ones_of_a_higher_priority_come_before_where_the_last_pass_was_cut() {
 }
 
 #[test]
-fn a_low_priority_does_not_wait_for_ever() {
+fn low_priority_is_not_starved() {
     let mut queue = Queue::default();
     queue.push(of_priority("low", &Arc::new(spec("low")), 0), at(0));
     queue.push(of_priority("older", &Arc::new(spec("older")), 1), at(0));

@@ -1,4 +1,5 @@
-//! Rounds over random offers and wants, against a plain one that puts every batch to all offers at once.
+//! Rounds over random offers and wants, against a plain one that puts every batch to all offers at
+//! once.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use crate::matching::queue::Queue;
 use crate::subscription::retry::Backoff;
 use crate::testing::{offer, spec, wanted};
 
-/// Agents have a class each, their number's last digit by three; a rule of the matcher's own keeps everything away
-/// from agent 5.
+/// Agents have a class each, their number's last digit by three; a rule of the matcher's own keeps
+/// everything away from agent 5.
 #[derive(Clone, Default)]
 struct Classes {
     /// Goes to the class that has the fewest, and not to the first candidate that passes.
@@ -37,7 +38,8 @@ fn class(agent: u32) -> u32 {
     agent % 10 % 3
 }
 
-/// The conditions that the rules know: an agent of class 1, a class with nothing of ours, a host with nothing of ours.
+/// The conditions that the rules know: an agent of class 1, a class with nothing of ours, a host
+/// with nothing of ours.
 fn conditions(rng: &mut StdRng) -> Vec<Constraint> {
     let all = ["class-1", "class-unique", "host-unique"].map(|text| Constraint::Expression(text.to_owned()));
     all.into_iter().filter(|_| rng.random_ratio(1, 3)).collect()
@@ -201,10 +203,11 @@ async fn place_plainly(
     Some(failure)
 }
 
-/// Also with the shortest of shortlists: everything goes where it would go if the matcher were asked about all agents
-/// each time, with the same ports, and what remains waits for the same reasons.
+/// Also with the shortest of shortlists: everything goes where it would go if the matcher were
+/// asked about all agents each time, with the same ports, and what remains waits for the same
+/// reasons.
 #[tokio::test]
-async fn places_and_reasons_are_those_of_a_plain_round() {
+async fn round_has_the_placements_and_reasons_of_a_full_scan() {
     let mut rng = StdRng::seed_from_u64(21);
     let (mut placed, mut waiting) = (0, 0);
     for case in 0..400 {
@@ -238,10 +241,10 @@ async fn places_and_reasons_are_those_of_a_plain_round() {
     assert!(placed > 1000 && waiting > 1000, "{placed} and {waiting}");
 }
 
-/// Whatever the matcher prefers: nothing goes where it is refused, no offer is used beyond what is in it, and what
-/// remains has been refused everywhere.
+/// Whatever the matcher prefers: nothing goes where it is refused, no offer is used beyond what is
+/// in it, and what remains has been refused everywhere.
 #[tokio::test]
-async fn nothing_is_overcommitted_or_placed_where_it_is_refused() {
+async fn round_never_overcommits_or_ignores_a_rejection() {
     let mut rng = StdRng::seed_from_u64(22);
     let mut placed = 0;
     for case in 0..400 {
@@ -302,9 +305,10 @@ fn batches(queue: &Queue) -> Vec<TaskBatch> {
     queue.ready(Timestamp::UNIX_EPOCH)
 }
 
-/// Ten run specs with equal conditions that only the last of many agents meets, which has room for all of them.
+/// Ten run specs with equal conditions that only the last of many agents meets, which has room for
+/// all of them.
 #[tokio::test]
-async fn run_specs_with_equal_conditions_share_what_was_refused() {
+async fn run_specs_with_equal_constraints_share_rejections() {
     let mut queue = Queue::default();
     for n in 0..10 {
         let conditioned = RunSpec {
@@ -332,13 +336,13 @@ async fn run_specs_with_equal_conditions_share_what_was_refused() {
     }
     let places = places(round);
     assert!(places.len() == 10 && places.iter().all(|assigned| assigned.agent == 2001));
-    // One shortlist in vain, all of them once, then nobody but the one.
+    // One shortlist without a match, all agents once, then only the one.
     assert_eq!(log.lock().unwrap().candidates, 16 + world.bins.len() + 10);
 }
 
 /// The matcher's own rule is a reason too, but no condition's.
 #[tokio::test]
-async fn a_refusal_by_no_condition_is_told_apart() {
+async fn rejection_by_a_rule_of_the_matcher_is_reported_separately() {
     let mut queue = Queue::default();
     let conditioned = RunSpec {
         constraints: vec![Constraint::Expression("class-1".to_owned())],
@@ -365,7 +369,7 @@ async fn a_refusal_by_no_condition_is_told_apart() {
     assert_eq!(failure.constraints, BTreeMap::from([(0, 1)]));
     let message = failure.message.unwrap();
     assert!(
-        message.ends_with("region: 1") && message.contains("no condition"),
+        message.ends_with("region: 1") && message.contains("a rule of the matcher"),
         "{message}"
     );
 }
