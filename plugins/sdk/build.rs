@@ -1,8 +1,10 @@
-//! Writes each world's description as the linker and `wit-component` want it in a component's custom section.
+//! Writes each world's description as the linker and `wit-component` want it in a component's
+//! custom section.
 //!
-//! The bindings are generated once, for all worlds together, because their interfaces share `about`; a component states the one
-//! world that it implements. `wit-bindgen` can only state the world that it generated for, so the statement is made here and put
-//! into the component by the `export_…!` macros.
+//! The bindings are generated once, for all worlds together, because their interfaces share
+//! `about`; a component states the one world that it implements. `wit-bindgen` can only state the
+//! world that it generated for, so the statement is made here and put into the component by the
+//! `export_…!` macros.
 
 use std::path::{Path, PathBuf};
 

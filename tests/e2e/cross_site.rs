@@ -496,7 +496,12 @@ async fn every_error_is_json_on_every_port() {
         ("admin", get("/v1/plugins/none"), 404, "none"),
         ("admin", get("/nothing"), 404, "/nothing"),
         ("admin", post("/metrics", ""), 405, "POST"),
-        ("admin", post("/v1/plugins/events/rollback", "{"), 400, "no order"),
+        (
+            "admin",
+            post("/v1/plugins/events/rollback", "{"),
+            400,
+            "invalid body",
+        ),
     ] {
         let answer = daemon.ask(port, &request).await;
         let what = format!("{port}: {} {}", request.method, request.path);

@@ -114,8 +114,8 @@ async fn a_guest_with_a_whole_library_reaches_nothing() {
     let site = Site::start_with("[plugins.use]\nfilter = \"nosy\"\n").await;
     let nosy = Plugin::odd("nosy");
     for (withdrawn, expected) in [
-        ("clock", "which the manifest withdraws (grants.clock = false)"),
-        ("random", "which the manifest withdraws (grants.random = false)"),
+        ("clock", "which the manifest denies (grants.clock = false)"),
+        ("random", "which the manifest denies (grants.random = false)"),
     ] {
         let manifest = nosy
             .manifest

@@ -385,7 +385,7 @@ async fn a_broad_grant_does_not_reach_the_daemon() {
                 let wanted = exact.to_string();
                 let owner = if name == "master" { "a master" } else { name };
                 let said = output.lines().any(|line| {
-                    line.contains("asked for what is not granted")
+                    line.contains("plugin access denied")
                         && line.contains(&wanted)
                         && line.contains(owner)
                         && line.contains("/probed")

@@ -100,9 +100,9 @@ async fn an_operator_goes_back_to_an_earlier_version_for_good() {
 
     for (arguments, expected) in [
         (["rollback", "events", "77"].as_slice(), "has no record 77"),
-        (&["rollback", "nobody"], "no plugin is called `nobody`"),
-        (&["promote", "events"], "has no version to promote"),
-        (&["history", "nobody"], "nothing is recorded of a plugin `nobody`"),
+        (&["rollback", "nobody"], "no plugin is named `nobody`"),
+        (&["promote", "events"], "has no shadow version to promote"),
+        (&["history", "nobody"], "no records of plugin `nobody`"),
     ] {
         let output = plugin(&site, arguments);
         let error = text(&output.stderr);
@@ -260,8 +260,8 @@ async fn words_of_a_component_do_not_drive_the_operators_terminal() {
     }
     assert!(seen[0].contains("sgni\\u{202e}\\u{1b}[31m\\u{a}x"), "{}", seen[0]);
     assert!(seen[1].contains("\\u{202e}\\u{2066}\\u{1b}]0;x"), "{}", seen[1]);
-    assert!(seen[3].contains("its name is none for a plugin"), "{}", seen[3]);
-    assert!(seen[6].contains("no plugin is called"), "{}", seen[6]);
+    assert!(seen[3].contains("invalid plugin name"), "{}", seen[3]);
+    assert!(seen[6].contains("no plugin is named"), "{}", seen[6]);
     let answer = site
         .http
         .get(site.admin("/v1/plugins"))

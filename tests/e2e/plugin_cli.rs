@@ -159,7 +159,7 @@ fn is_measured(project: &Path) {
     let output = transom(project, &["plugin", "bench", component, "wrong.toml"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        text(&output.stderr).contains("`case 1` is not passed"),
+        text(&output.stderr).contains("`case 1` fails"),
         "{}",
         text(&output.stderr)
     );
@@ -249,7 +249,7 @@ fn what_cannot_be_is_refused_at_once() {
         ),
         (
             [&["plugin", "new", "My_Plugin"][..], &world].concat(),
-            "`My_Plugin` is no name for a plugin",
+            "`My_Plugin` is not a plugin name",
         ),
         (
             vec!["plugin", "new", "a", "--world", "nowhere", "--language", "rust"],
@@ -267,7 +267,7 @@ fn what_cannot_be_is_refused_at_once() {
             ],
             "javascript",
         ),
-        (vec!["plugin", "build", "empty"], "is no plugin project"),
+        (vec!["plugin", "build", "empty"], "is not a plugin project"),
         (vec!["plugin", "build", "absent"], "cannot read absent"),
         (
             vec!["plugin", "test", "absent.wasm", "mine/cases.toml"],

@@ -57,7 +57,7 @@ async fn a_component_goes_through_a_registry_to_a_daemon() {
     let source = pushed["source"].as_str().expect("a source").to_owned();
     assert!(source.starts_with(&format!("{place}@sha256:")), "{source}");
     let output = plugin(here, &["push", "team.pub", &place]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("is no WebAssembly component"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is not a WebAssembly component"));
 
     let verdict = told(here, &["check", "events.toml"]);
     assert_eq!(verdict["source"], source);

@@ -1,7 +1,8 @@
-//! From two files to a version that serves, aside from traffic: what fails here never answers a call.
+//! Admission: from two files to a version that may serve. A failure here never affects calls.
 //!
-//! Manifest, size, digest, compilation, the world's exports and the imports by name, room in the pool, linking, a trial instance that describes
-//! itself, the configuration against its schema, the instance's own word on it, and the manifest's self-tests.
+//! The stages: manifest, size, digest, signature, compilation, exports of the world, imports,
+//! resources, linking, a trial instance that describes itself, the configuration against its
+//! schema, `configure`, and the manifest's self-tests.
 
 mod steps;
 
@@ -42,17 +43,17 @@ pub(crate) use steps::Steps;
 /// Why a component does not serve. Display is for an operator.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdmissionError {
-    #[error("there is no {0}.toml beside it: without a manifest nothing is admitted")]
+    #[error("{0}.toml is missing: a component needs a manifest")]
     NoManifest(String),
-    #[error("{what} cannot be read: {message}")]
+    #[error("cannot read {what}: {message}")]
     Unreadable { what: String, message: String },
     #[error("manifest: {0}")]
     Manifest(#[from] ManifestError),
-    #[error("it has {found} bytes, {limit} are allowed (limits.size)")]
+    #[error("it has {found} bytes, at most {limit} are allowed (limits.size)")]
     TooLarge { found: u64, limit: u64 },
-    #[error("there are both {0}.wasm and a `source` in its manifest: which of the two is meant?")]
+    #[error("both {0}.wasm and a `source` in its manifest exist: remove one of them")]
     TwoSources(String),
-    #[error("it is not fetched from {from}: {error}")]
+    #[error("cannot fetch it from {from}: {error}")]
     NotFetched { from: String, error: FetchError },
     #[error("its digest is sha256:{found}, the manifest pins sha256:{pinned}")]
     Digest { found: String, pinned: String },
@@ -72,46 +73,45 @@ pub(crate) enum AdmissionError {
     Trial(#[from] CallError),
     #[error("{0}")]
     Schema(#[from] SchemaError),
-    #[error("it refuses its configuration: {}", ConfigError::list(.0))]
+    #[error("it rejects its configuration: {}", ConfigError::list(.0))]
     Config(Vec<ConfigError>),
     #[error("{0}")]
     SelfTest(#[from] Failed),
-    #[error(
-        "it is of another world than the version that serves, so that their answers cannot be compared (promote)"
-    )]
+    #[error("its world differs from that of the serving version, so the two cannot be compared (rollout)")]
     OtherWorld,
-    #[error("there are {0} components in the directory already, and no more are looked at")]
+    #[error("the directory has more than {0} components")]
     TooMany(usize),
     #[error("{0}")]
     BlockingTaskError(#[from] BlockingTaskError),
-    #[error("its name is none for a plugin: expected {NAMES}")]
+    #[error("invalid plugin name: expected {NAMES}")]
     Name,
 }
 
-/// How plugins may be called.
-pub(crate) const NAMES: &str = "1 to 64 of the letters a to z and A to Z, digits, `.`, `_` and `-`, the first of them a letter or a digit";
+/// Valid plugin names.
+pub(crate) const NAMES: &str =
+    "1 to 64 of the characters a to z, A to Z, 0 to 9, `.`, `_` and `-`, starting with a letter or a digit";
 
-/// Whether a file's name without its ending may be a plugin's.
+/// Whether a file name without its extension is a valid plugin name.
 pub(crate) fn is_name(name: &str) -> bool {
     let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     name.len() <= 64 && name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(inner)
 }
 
-/// When a component that was refused is looked at again although its files are the same.
+/// When a refused component is retried without a change of its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Again {
-    /// At the next look.
+    /// At the next scan.
     Soon,
-    /// When an operator asks for a look.
+    /// When an operator requests a scan.
     Asked,
 }
 
 impl AdmissionError {
-    /// None: only when its files change.
+    /// When to retry. None: only when its files change.
     pub(crate) fn again(&self) -> Option<Again> {
         match self {
             AdmissionError::Compile(NotCompiled::Compile(error)) if error.passes() => Some(Again::Soon),
-            // A compilation that took too long may end in time on a machine that is less busy.
+            // A compilation may succeed on a less busy machine.
             AdmissionError::BlockingTaskError(_)
             | AdmissionError::Compile(
                 NotCompiled::BlockingTaskError(_) | NotCompiled::Compile(CompileError::TooLong(_)),
@@ -121,7 +121,7 @@ impl AdmissionError {
     }
 }
 
-/// What admitting needs. Cheap to clone.
+/// The dependencies of admission. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct AdmissionContext {
     pub(crate) runtime: Runtime,
@@ -130,7 +130,7 @@ pub(crate) struct AdmissionContext {
     pub(crate) trust: Arc<Trust>,
 }
 
-/// A component that may serve, and how it is made to. Can be started again, after another version was tried.
+/// An admitted component. It can be started repeatedly.
 #[derive(Clone)]
 pub(crate) struct Admitted {
     pub(crate) info: ComponentInfo,
@@ -139,13 +139,13 @@ pub(crate) struct Admitted {
 }
 
 impl Admitted {
-    /// A version with instances of its own.
+    /// Starts a version.
     pub(crate) fn start(&self, telemetry: VersionTelemetry) -> Serving {
         (self.start)(telemetry)
     }
 }
 
-/// What is looked at, on its way through: it may be tried out.
+/// A component that passed all checks that need no instance.
 pub(crate) struct ValidatedComponent<'a> {
     admission_context: &'a AdmissionContext,
     name: &'a str,
@@ -158,19 +158,20 @@ pub(crate) struct ValidatedComponent<'a> {
     metrics: VersionMetrics,
 }
 
-/// What was tried out: an instance started, described itself and took its configuration.
+/// A component with a configured trial instance.
 pub(crate) struct TrialInstance<W: World> {
     pub(crate) pre: W::Pre,
     pub(crate) manifest: Arc<Manifest>,
     pub(crate) info: ComponentInfo,
     pub(crate) instance: Instance<W>,
     name: String,
-    /// The variables that are granted.
+    /// The granted variables.
     environment: Vec<(String, String)>,
 }
 
 impl AdmissionContext {
-    /// Admits or refuses. `before`: the interfaces that the version to be replaced imports; none where none serves.
+    /// Admits or refuses. `before`: the imports of the version to be replaced; none if there is
+    /// none.
     pub(crate) async fn admit(
         &self,
         name: &str,
@@ -188,7 +189,7 @@ impl AdmissionContext {
         }
     }
 
-    /// Everything that can be said without an instance.
+    /// All checks that need no instance.
     pub(crate) async fn examine<'a>(
         &'a self,
         name: &'a str,
@@ -235,7 +236,7 @@ impl AdmissionContext {
         let signed_by = self.trust.check(name, files, &found)?;
         steps.note(match &signed_by {
             Some(key) => format!("by {key}"),
-            None => "none was looked for".to_owned(),
+            None => "not required".to_owned(),
         });
         let provenance = Provenance {
             source: match &files.origin {
@@ -286,7 +287,7 @@ impl ValidatedComponent<'_> {
         Ok(trial.admitted(runtime, of_world))
     }
 
-    /// Links, and asks an instance that serves nobody.
+    /// Links the component and configures a trial instance.
     pub(crate) async fn instantiate_trial<W: Testable>(
         self,
         steps: &mut Steps,
@@ -319,7 +320,7 @@ impl ValidatedComponent<'_> {
         steps.begin(Stage::Schema);
         let manifest = Arc::clone(&self.manifest);
         if said.config_schema.is_none() {
-            steps.note("it states none");
+            steps.note("no config-schema");
         }
         run_blocking(move || schema::check(said.config_schema.as_deref(), &manifest.config)).await??;
         steps.begin(Stage::Configure);
@@ -350,14 +351,14 @@ impl<W: Testable> TrialInstance<W> {
     pub(crate) async fn self_tests(&mut self, steps: &mut Steps) -> Result<(), AdmissionError> {
         steps.begin(Stage::SelfTests);
         steps.note(match self.manifest.self_tests.len() {
-            0 => "there are none".to_owned(),
+            0 => "none".to_owned(),
             number => format!("{number} passed"),
         });
         selftest::run(&mut self.instance, &self.manifest.self_tests).await?;
         Ok(())
     }
 
-    /// Makes it one that may serve.
+    /// Drops the trial instance and returns the admitted component.
     fn admitted(self, runtime: Runtime, of_world: fn(ActiveVersion<W>) -> Serving) -> Admitted
     where
         W: Comparable,
@@ -397,7 +398,7 @@ impl<W: Testable> TrialInstance<W> {
         }
     }
 
-    /// What a further instance is made for that serves nobody either, with measurements of its own.
+    /// The context of another trial instance, with its own measurements.
     pub(crate) fn new_context(&self) -> Arc<VersionContext> {
         let context = trial_context(
             &self.name,
@@ -410,7 +411,7 @@ impl<W: Testable> TrialInstance<W> {
     }
 }
 
-/// What an instance is made for whose faults are nobody's alarm.
+/// The context of a trial instance, which sends no health events.
 fn trial_context(
     name: &str,
     manifest: &Manifest,

@@ -1,4 +1,4 @@
-//! What is written down of each admission: [`Record`], a JSON document in the store.
+//! [`AdmissionRecord`]: the record of an admission, a JSON document in the store.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -12,34 +12,34 @@ use crate::{
     version_context::seconds_now,
 };
 
-/// What came of it.
+/// The outcome of an admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It began to serve.
+    /// It was activated.
     Admitted,
-    /// It was not let in.
+    /// It was refused.
     Refused,
     /// An earlier version serves again; the record is that version's.
     RolledBack,
-    /// The version of the record was taken out of service.
+    /// The version of the record was disabled.
     Disabled,
-    /// It answers beside the version that serves.
+    /// It runs as a shadow version.
     Shadowing,
-    /// The files were taken away.
+    /// The files were removed.
     Removed,
 }
 
-/// One thing that happened to a plugin. What is not known, as of a file that could not be read, is left out.
+/// The record of one admission. Unknown fields, as of an unreadable file, are omitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdmissionRecord {
-    /// Grows by one from record to record of a plugin.
+    /// Increases by one for each record of a plugin.
     pub sequence: u64,
     /// Seconds since 1970.
     pub at: u64,
-    /// Who or what: `directory`, `probation`, `shadow`, or as an operator's order names it.
+    /// The cause: `directory`, `probation`, `shadow`, or the operator's name.
     pub by: String,
-    /// What came of it.
+    /// The outcome of an admission.
     pub outcome: Outcome,
     /// Why it was refused, disabled or rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,13 +59,15 @@ pub struct AdmissionRecord {
     /// `sha256:` and the digest of the configuration; the configuration itself may hold secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
-    /// Where the component is from: `oci://…@sha256:…` with the digest of the image manifest; left out for a file in the directory.
+    /// The registry source: `oci://…@sha256:…` with the digest of the image manifest; omitted for a
+    /// file in the directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The key that signed it: its name and, in brackets, the digest of its SPKI. Left out where no key is configured.
+    /// The key that signed it: its name and, in parentheses, the digest of its SPKI. Omitted if no
+    /// key is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signed_by: Option<String>,
-    /// The interfaces that it imports, without their versions.
+    /// Its imported interfaces, without versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub imports: Vec<String>,
     /// `[grants]`, as JSON.
@@ -74,7 +76,8 @@ pub struct AdmissionRecord {
     /// `[limits]`, as JSON: bytes and milliseconds.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub limits: Value,
-    /// The digest of both files that were in the directory then. After a rollback these are the files that are not admitted again.
+    /// The digest of both files in the directory at that time. After a rollback these files are not
+    /// admitted again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<String>,
 }
@@ -129,7 +132,7 @@ impl AdmissionRecord {
         self
     }
 
-    /// Whether it says which version serves from then on.
+    /// Whether it activates a version.
     pub(crate) fn serves(&self) -> bool {
         matches!(self.outcome, Outcome::Admitted | Outcome::RolledBack)
     }
@@ -191,7 +194,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<AdmissionRecord>(&text).unwrap(), record);
         assert!(text.contains(r#""outcome":"rolled-back""#), "{text}");
         assert!(!text.contains("null"), "{text}");
-        // What a later version writes beside that is no reason to forget the record.
+        // Unknown fields of later versions do not invalidate the record.
         let more = text.replacen('{', r#"{"more": 1, "#, 1);
         assert_eq!(serde_json::from_str::<AdmissionRecord>(&more).unwrap(), record);
     }

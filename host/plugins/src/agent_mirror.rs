@@ -1,4 +1,4 @@
-//! The host's copy of an agent set, and what changed in it since an instance last heard.
+//! The host's copy of an agent set, and its changes since an instance last received them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,13 +10,13 @@ use std::{
 
 use crate::types::matcher::Agent;
 
-/// Departures are remembered so that instances can be told; beyond this many, and twice the agents, an instance that has not heard
-/// of the oldest is loaded from scratch.
+/// Removals kept for updates; with more than this, and than twice the agents, outdated instances
+/// are loaded from scratch.
 const DEPARTURES_KEPT: usize = 1024;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// What an instance has to be told.
+/// The update for an instance.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Changes {
     Since {
@@ -28,7 +28,7 @@ pub(crate) enum Changes {
 
 #[derive(Debug)]
 pub(crate) struct AgentMirror {
-    /// Unlike any other agent set's in this process.
+    /// Unique in this process.
     id: u64,
     home_region: Option<String>,
     state: Mutex<State>,
@@ -36,13 +36,13 @@ pub(crate) struct AgentMirror {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Counts changes of single agents.
+    /// Counts changes.
     revision: u64,
     agents: HashMap<u32, (u64, Arc<Agent>)>,
     departed: HashMap<u32, u64>,
-    /// Agents and departures by the revision of their last change.
+    /// Agents and removals by the revision of their last change.
     by_revision: BTreeMap<u64, u32>,
-    /// Instances that know less than this revision cannot be told what changed.
+    /// Instances before this revision have to be loaded from scratch.
     floor: u64,
 }
 
@@ -67,7 +67,7 @@ impl AgentMirror {
         self.state().agents.len()
     }
 
-    /// Grows with every change.
+    /// Increases with every change.
     pub(crate) fn revision(&self) -> u64 {
         self.state().revision
     }
@@ -83,7 +83,7 @@ impl AgentMirror {
         state.prune();
     }
 
-    /// The present revision and what an instance at `known` (none: a new one) has not heard.
+    /// The current revision, and the update for an instance at `known` (none: a new one).
     pub(crate) fn changes_since(&self, known: Option<u64>) -> (u64, Changes) {
         let state = self.state();
         let changes = match known {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_told() {
+    fn agent_mirror_returns_only_changes() {
         let agent_set = AgentMirror::new(None);
         agent_set.update(vec![agent(1, "a"), agent(2, "b")], vec![]);
         let (first, all) = agent_set.changes_since(None);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn forgotten_departures_mean_everything() {
+    fn agent_mirror_reloads_all_agents_after_evicted_removals() {
         let agent_set = AgentMirror::new(None);
         agent_set.update((0..2000).map(|n| agent(n, "x")).collect(), vec![]);
         let (known, _) = agent_set.changes_since(None);

@@ -1,7 +1,7 @@
-//! [`AgentSet`]: questions about agents, on a copy of them that the host keeps.
+//! [`AgentSet`]: matcher calls on a copy of the agents that the host keeps.
 //!
-//! The copy inside an instance is loaded when first needed, kept up to date with what changed, and loaded again after the instance or
-//! the plugin is replaced.
+//! The copy inside an instance is loaded at the first call, updated with the changes, and loaded
+//! again after the instance or the plugin is replaced.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     types::matcher::{Agent, Candidate, Task, Verdict},
 };
 
-/// The agents that one framework knows, as the host keeps them. Owned by one scheduler; asks one question at a time.
+/// The agents of one framework, as the host keeps them. Owned by one scheduler; one call at a time.
 #[derive(Debug)]
 pub struct AgentSet {
     extension_points: Arc<ExtensionPoints>,
@@ -29,17 +29,18 @@ impl AgentSet {
         }
     }
 
-    /// Adds agents or replaces those with the same handle, and takes `gone` away. Reaches the component with the next question.
+    /// Adds agents or replaces those with the same handle, and removes `gone`. The component
+    /// receives the changes with the next call.
     pub fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
         self.copy.update(changed, gone);
     }
 
-    /// Agents known.
+    /// Number of agents.
     pub fn len(&self) -> usize {
         self.copy.len()
     }
 
-    /// Whether no agent is known.
+    /// Whether there are no agents.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -106,13 +107,14 @@ impl AgentSet {
         }
     }
 
-    /// Questions go to the same instance, which has the agent set loaded.
+    /// Calls prefer the same instance, which has the agent set loaded.
     fn slot(&self) -> usize {
         self.copy.id() as usize
     }
 }
 
-/// As many as there is room for, in the order that the host prefers: what is placed where nobody judges.
+/// The choice without a matcher: candidates up to their capacity, in the host's order of
+/// preference.
 fn in_order(candidates: &[Candidate], count: u32) -> Vec<u32> {
     let places = candidates
         .iter()
@@ -125,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_filled_in_order() {
+    fn candidates_are_filled_in_order_without_a_matcher() {
         let candidates = [
             Candidate {
                 agent: 3,

@@ -1,9 +1,11 @@
-//! One look at one task: asks the component what to do next, does it, and hands back what came of it, until it is done.
+//! One attempt to probe a task: asks the component for the next step, performs it and returns the
+//! answer, until the component is done.
 //!
-//! Between steps the attempt holds no instance, only a handle inside one (where each call has an instance of its own, it keeps that). When that instance is replaced for reasons that are not this
-//! attempt's, the attempt begins again, a bounded number of times and within the same deadline. After the request's timeout input and
-//! output answer `timed-out`, and the component gets to say what that means (a late connection is an outcome for tcp checks); one
-//! further step of input or output ends the attempt.
+//! Between steps the attempt holds only a handle in an instance (or the instance itself, with
+//! `instances = "per-call"`). If that instance is replaced for a reason that is not this attempt's,
+//! the attempt restarts, a bounded number of times and within the same deadline. After the
+//! request's timeout, input and output are answered with `timed-out`, so that the component can
+//! interpret that (a late connection is a result of tcp checks); one further step ends the attempt.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,9 +25,9 @@ use crate::{
     },
 };
 
-/// How often an attempt begins again because its instance went away.
+/// Maximum restarts of an attempt whose instance is gone.
 const RESTARTS: u32 = 3;
-/// What a component sees of a command's output: the end.
+/// Bytes of a command's output that a component receives: the end.
 const COMMAND_TAIL: usize = 4096;
 
 /// Runs an attempt to its end on one version of a plugin.
@@ -50,7 +52,7 @@ pub(crate) async fn run_probe(
         until: deadline + LAST_WORD,
         request: Arc::new(request),
     };
-    // The component's own last word after the deadline is bounded too.
+    // The component's last call after the deadline is bounded, too.
     let last_word = deadline + limits.wall_clock.min(LAST_WORD);
     tokio::select! {
         found = tokio::time::timeout_at(last_word, attempt.run()) => found.unwrap_or_else(|_| Err(late(time))),
@@ -60,17 +62,17 @@ pub(crate) async fn run_probe(
 
 struct Attempt<'a> {
     version: &'a Version<Probe>,
-    /// To be asked the same afterwards.
+    /// Receives the transcript afterwards.
     shadow: Option<Arc<Shadow<Probe>>>,
     runner: Option<Arc<dyn Runner>>,
     reserved: &'a Reserved,
     deadline: Instant,
-    /// When nobody waits for it any more.
+    /// The deadline with its grace period.
     until: Instant,
     request: Arc<Request>,
 }
 
-/// How one beginning of an attempt ended.
+/// The end of one run of an attempt.
 enum AttemptEnd {
     Finished(Result<Outcome, Failure>),
     Lost,
@@ -85,7 +87,7 @@ impl Attempt<'_> {
         }
         let name = &self.version.context.name;
         let message = format!(
-            "plugin `{name}` lost the attempt {} times: its instances keep failing",
+            "plugin `{name}` lost the attempt {} times: its instances fail repeatedly",
             RESTARTS + 1
         );
         Err(Failure {
@@ -139,7 +141,7 @@ impl Attempt<'_> {
             if late_steps > 1 {
                 let time = self.request.timeout;
                 self.version.context.unfinished(&format!(
-                    "plugin `{}` went on after it was told that its attempt's time of {time:?} was over",
+                    "plugin `{}` requested another step after its attempt timed out ({time:?})",
                     self.version.context.name
                 ));
                 break;
@@ -172,7 +174,7 @@ impl Attempt<'_> {
 
     fn endless(&self, steps: u32) -> Failure {
         let name = &self.version.context.name;
-        let message = format!("plugin `{name}` was not done after {steps} steps (limits.steps)");
+        let message = format!("plugin `{name}` did not finish within {steps} steps (limits.steps)");
         self.version.context.unfinished(&message);
         Failure {
             reason: Reason::Plugin,
@@ -185,7 +187,7 @@ impl Attempt<'_> {
         ports.chain(&self.request.endpoint).cloned().collect()
     }
 
-    /// None for steps that end an attempt.
+    /// Performs a step. None for steps that end an attempt.
     async fn perform(&self, network: &mut Network<'_>, step: Step) -> Option<Answer> {
         Some(match step {
             Step::Http(request) => {
@@ -206,7 +208,7 @@ impl Attempt<'_> {
                 } else {
                     self.note_denial(Some(Denial {
                         wanted: "a command".to_owned(),
-                        why: "it needs grants.command".to_owned(),
+                        why: "grants.command is missing".to_owned(),
                     }));
                     Answer::Ran(Err(IoError::Denied))
                 }
@@ -217,7 +219,9 @@ impl Attempt<'_> {
 
     async fn run_command(&self, command: CommandLine) -> Result<CommandOutput, IoError> {
         let Some(runner) = &self.runner else {
-            return Err(IoError::Unavailable("nothing here runs commands in tasks".into()));
+            return Err(IoError::Unavailable(
+                "this host cannot run commands in tasks".into(),
+            ));
         };
         let left = self.deadline.saturating_duration_since(Instant::now());
         let run = runner.run(command, left);
@@ -238,10 +242,10 @@ impl Attempt<'_> {
     }
 }
 
-/// Bytes of a transcript; a longer attempt is not compared.
+/// Maximum bytes of a transcript; longer attempts are not compared.
 const MAX_TRANSCRIPT: usize = 256 << 10;
 
-/// An attempt's steps and what came of them, for a version that is to be asked the same.
+/// An attempt's steps and their answers, for the shadow version.
 #[derive(Default)]
 struct Transcript {
     steps: Vec<(Step, Answer)>,
@@ -272,7 +276,7 @@ impl Transcript {
 fn late(limit: Duration) -> Failure {
     Failure {
         reason: Reason::TimedOut,
-        message: format!("not done within {limit:?}"),
+        message: format!("no result within {limit:?}"),
     }
 }
 

@@ -1,5 +1,5 @@
-//! The inside, opened to the benchmark: an attribute matcher entered as the owner of an instance enters it, without the queue and the
-//! task around it.
+//! Internals for benchmarks: calls an attribute matcher directly, without the queue and the task
+//! around it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Direct {
 }
 
 impl Direct {
-    /// Compiles, links and configures. The error says what failed.
+    /// Compiles, links and configures. The error names the failure.
     pub async fn new(component: &[u8], manifest: &str) -> Result<Direct, String> {
         let manifest = Manifest::parse(manifest, &Limits::default(), Probation::default()).map_err(text)?;
         let engine = Engine::new(4).map_err(text)?;
@@ -73,7 +73,8 @@ impl Direct {
         ask(&mut self.instance, |reply| Call::Evaluate { question, reply }).await
     }
 
-    /// One call of an instance made for it: instantiated, configured, asked about constraints, dropped.
+    /// One call of an instance made for it: instantiated, configured, asked about constraints,
+    /// dropped.
     pub async fn validate_once(&mut self, constraints: &[Constraint]) -> Result<usize, String> {
         let mut instance = configured(&self.engine, &self.pre, &self.context).await?;
         let constraints = constraints.to_vec();

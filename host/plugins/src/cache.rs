@@ -1,7 +1,9 @@
-//! Compiled components on disk, so that a component is compiled once and not at every start.
+//! Cache of compiled components on disk, so that a component is compiled once and not at each
+//! start.
 //!
-//! A file is used when it says that it was made of this component, for this engine, and is whole; what does not is reported,
-//! counted and written anew. Without a private directory to keep them in everything works as before, and slower.
+//! A file is used only if it was compiled from this component for this engine and is intact.
+//! Otherwise it is logged, counted and compiled again. Without a private directory nothing is
+//! cached.
 
 use std::{path::Path, sync::Arc};
 
@@ -12,7 +14,7 @@ use crate::{
     private_dir::PrivateDir,
 };
 
-/// Compiled components that are kept. One made from Python has 35 MB, most have a tenth of a megabyte.
+/// Maximum number of cached components. One from Python has 35 MB, most have 0.1 MB.
 const MAX_FILES: usize = 128;
 const MAX_FILE: u64 = 1 << 30;
 
@@ -34,13 +36,13 @@ pub(crate) enum NotCompiled {
 }
 
 impl Cache {
-    /// `private`: the host's own directory.
+    /// `private`: the host's private directory.
     pub(crate) fn open(private: Option<&Path>, compilers: Compilers, stats: CacheStats) -> Cache {
         let dir = private.map(|it| it.join("compiled"));
         let files = dir.and_then(|dir| match PrivateDir::open(&dir, MAX_FILES) {
             Ok(files) => Some(Arc::new(files)),
             Err(error) => {
-                tracing::warn!(dir = %dir.display(), "compiled components are not kept: {error}");
+                tracing::warn!(dir = %dir.display(), "compiled components are not cached: {error}");
                 None
             }
         });
@@ -81,7 +83,7 @@ impl Cache {
         Ok(loaded.await??)
     }
 
-    /// The same files, compiled into elsewhere.
+    /// The same cache with other compilers.
     pub(crate) fn with(&self, compilers: Compilers) -> Cache {
         Cache {
             compilers,
@@ -104,7 +106,7 @@ impl Cache {
                 let file = files.path(&key.name());
                 tracing::warn!(
                     file = %file.display(),
-                    "a kept compiled component is not used, it is compiled again: {why}"
+                    "cached compiled component rejected, compiling again: {why}"
                 );
             })
             .ok()
@@ -114,7 +116,7 @@ impl Cache {
         let Some(files) = &self.files else { return };
         if let Err(error) = files.write(&key.name(), &[&artifact.head(key), artifact.code()]) {
             let file = files.path(&key.name());
-            tracing::warn!(file = %file.display(), "a compiled component is not kept: {error}");
+            tracing::warn!(file = %file.display(), "cannot cache a compiled component: {error}");
         }
     }
 }
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_as_it_was_written_is_compiled_again() {
+    async fn corrupt_cache_file_is_compiled_again() {
         let rig = Rig::new();
         rig.ask(COMPONENT).await;
         let file = rig.files().remove(0);
@@ -205,14 +207,14 @@ mod tests {
         for broken in [flipped, half, Vec::new(), b"garbage".to_vec()] {
             fs::write(&file, &broken).unwrap();
             assert_eq!(rig.ask(COMPONENT).await, REJECTED, "{} bytes", broken.len());
-            // It was written anew.
+            // It was written again.
             assert_eq!(fs::read(&file).unwrap(), whole);
             assert_eq!(rig.ask(COMPONENT).await, HIT);
         }
     }
 
     #[tokio::test]
-    async fn a_file_under_anothers_name_is_not_trusted() {
+    async fn cache_file_of_another_component_is_rejected() {
         let rig = Rig::new();
         rig.ask(OTHER).await;
         let other = rig.files().remove(0);
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_others_may_write_is_not_trusted() {
+    async fn cache_file_writable_by_others_is_rejected() {
         let rig = Rig::new();
         rig.ask(COMPONENT).await;
         let file = rig.files().remove(0);

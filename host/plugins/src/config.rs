@@ -1,4 +1,4 @@
-//! What the plugin host is told at start.
+//! Configuration of the plugin host.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ pub struct Bindings {
     pub http: String,
     /// Checks of kind `tcp`.
     pub tcp: String,
-    /// Checks of kind `exec`, where the host looks.
+    /// Checks of kind `exec`, if the host probes.
     pub exec: String,
 }
 
@@ -39,41 +39,43 @@ impl Default for Bindings {
 /// Configuration of the plugin host.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Directory of `NAME.wasm` with `NAME.toml` beside it.
+    /// Directory of `NAME.wasm` and `NAME.toml`.
     pub dir: PathBuf,
-    /// Which plugin serves what.
+    /// Which plugin serves which extension point.
     pub bindings: Bindings,
-    /// Defaults for what manifests leave out.
+    /// Defaults for manifests.
     pub limits: Limits,
-    /// Instances that can live at once, over all plugins; address space for them is set aside at the start. Who finds all of them taken waits
-    /// for as long as a call of its plugin may take.
+    /// Maximum number of instances over all plugins; their address space is reserved at the start.
+    /// A call that finds no free slot waits up to its wall-clock limit.
     pub instances: u32,
-    /// How often the directory is read even when nothing was noticed.
+    /// Interval of directory scans without file events.
     pub rescan: Duration,
-    /// For compiling one component, by the clock. What takes longer is refused.
+    /// Wall-clock limit for the compilation of one component.
     pub compile_timeout: Duration,
-    /// Default for what manifests leave out.
+    /// Default for manifests.
     pub probation: Probation,
-    /// A directory of the host's own, made with mode 0700 when it is missing: compiled components, versions to go back to, and what was
-    /// fetched. None: nothing is kept, components are compiled and fetched at every start and no record can be gone back to.
+    /// The host's private directory, created with mode 0700: compiled components, versions for
+    /// rollbacks and fetched images. None: nothing is kept, components are compiled and fetched at
+    /// each start, and rollbacks are impossible.
     pub private: Option<PathBuf>,
-    /// Where records of admissions are kept. None: in memory, until the daemon ends.
+    /// The store of admission records. None: in memory, until the daemon stops.
     pub store: Option<Arc<dyn Store>>,
-    /// How components are fetched whose manifests name a source.
+    /// Settings for components from registries.
     pub registries: Registries,
     /// Which signatures components need.
     pub signatures: Signatures,
-    /// The daemon's own ports, its store and its masters: probes and registries lead there only where exactly that address and
-    /// port was named.
+    /// The daemon's own ports, its store and its masters: probes and registries reach them only
+    /// with a grant or a setting that names exactly that address and port.
     pub reserved: Reserved,
-    /// The beginning of the records' keys: `PREFIX/plugins/NAME/SEQUENCE`.
+    /// Prefix of the records' keys: `PREFIX/plugins/NAME/SEQUENCE`.
     pub prefix: String,
-    /// What a manifest's `environment` grants from: the daemon's own, by default.
+    /// The environment that manifests grant from; default: the daemon's.
     pub environment: fn(&str) -> Option<String>,
 }
 
 impl Config {
-    /// The defaults for `dir`: first-party names, default limits, two minutes for compiling a component, a rescan every 30 s, no store, `.transom` below `dir` as the host's own.
+    /// The defaults for `dir`: first-party names, default limits, two minutes for a compilation, a
+    /// scan every 30 s, no store, `.transom` below `dir` as private directory.
     pub fn new(dir: impl Into<PathBuf>) -> Config {
         let dir = dir.into();
         Config {

@@ -1,12 +1,13 @@
-//! The plugin directory: what is in it serves.
+//! The plugin directory: admits its components and keeps the table of serving versions.
 //!
-//! One task owns the table. It reads the whole directory when something in it was touched, when somebody asks, and every so often
-//! in case a notice was lost; only files whose content changed are admitted again. The directory is watched, not the files: a
-//! file that is replaced by a rename would take its watch with it. The same task carries out operators' orders and takes versions that
-//! fail out of service, so that nothing of this happens at the same time as anything else of it.
+//! One task owns the table. It scans the whole directory after a file event, on command, and
+//! periodically in case an event was lost; it admits only files whose content changed. It watches
+//! the directory and not the files, because a rename replaces a file together with its watch. The
+//! same task executes operators' commands and handles failing versions, so these never race.
 //!
-//! The task itself only decides. Admitting, which compiles, tries out and tests, is done aside (see `run_blocking`), so that orders and versions that fail
-//! never wait for it; they go first where several things are to be done.
+//! The task itself only decides. Admissions, which compile and test components, run in background
+//! tasks (see `background`), so commands and failing versions never wait for them; both have
+//! priority.
 
 mod background;
 mod dir_watcher;
@@ -49,18 +50,18 @@ use dir_watcher::Watch;
 use files::{Fingerprint, MAX_COMPONENTS, fingerprint, names};
 use lifecycle::PluginState;
 
-/// What somebody asks of the directory's task.
+/// A command to the directory's task.
 pub(crate) enum Command {
-    /// Look now, and say what changed.
+    /// Scan now, and return the changes.
     Rescan(oneshot::Sender<Vec<Change>>),
-    /// Have an earlier version serve.
+    /// Roll back to an earlier version.
     Rollback {
         name: String,
         record: Option<u64>,
         by: String,
         answer: oneshot::Sender<Result<Change, CommandError>>,
     },
-    /// Have the version that answers beside another take its place.
+    /// Promote the shadow version.
     Promote {
         name: String,
         by: String,
@@ -71,34 +72,34 @@ pub(crate) enum Command {
 pub(crate) struct Directory {
     config: Arc<Config>,
     admission_context: AdmissionContext,
-    /// For versions that an operator has return: it compiles in places of its own.
+    /// For rollbacks: with its own compiler slots.
     rollback_context: AdmissionContext,
-    /// Components that are fetched.
+    /// Components from registries.
     sources: Sources,
     table: Arc<ArcSwap<Table>>,
     metrics: Metrics,
     changes: broadcast::Sender<Change>,
     version_store: VersionStore,
     history: Arc<History>,
-    /// For versions that begin to serve.
+    /// For the health of serving versions.
     health_events: mpsc::Sender<HealthEvent>,
-    /// What was last seen of each component, and which versions of it there are.
+    /// The last seen files and the versions of each plugin.
     plugins: BTreeMap<String, PluginState>,
-    /// Files that were refused for their names, as these are shown.
+    /// Files refused for their names, as shown.
     misnamed: BTreeSet<String>,
     admissions: BTreeMap<String, Admission>,
     rollbacks: BTreeMap<String, PendingRollback>,
-    /// Plugins whose files are to be read again when it is their turn, and how.
+    /// Plugins whose admission is queued, and how to scan them.
     waiting: BTreeMap<String, ScanMode>,
-    /// Ends with each admission and return.
+    /// Admissions and rollbacks in progress.
     tasks: JoinSet<FinishedTask>,
     last_task: u64,
     waiters: Vec<RescanWaiter>,
-    /// Something was left for the next look.
+    /// A file was left for the next scan.
     skipped: bool,
 }
 
-/// What the directory's task is made of.
+/// Parts of the directory's task.
 pub(crate) struct DirectoryParts {
     pub(crate) config: Arc<Config>,
     pub(crate) admission_context: AdmissionContext,
@@ -111,15 +112,15 @@ pub(crate) struct DirectoryParts {
     pub(crate) health_events: mpsc::Sender<HealthEvent>,
 }
 
-/// Somebody who asked for a look, and waits until all that it found is admitted or refused.
+/// A caller of a rescan, who waits until all found files are admitted or refused.
 struct RescanWaiter {
     answer: oneshot::Sender<Vec<Change>>,
     changes: Vec<Change>,
-    /// The plugins that are not done with. None: the look itself is not over.
+    /// The plugins in progress. None: the scan itself has not finished.
     pending: Option<BTreeSet<String>>,
 }
 
-/// Whether files that were touched a moment ago are left for the next look.
+/// Whether recently modified files are left for the next scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScanMode {
     Immediate,
@@ -127,7 +128,7 @@ enum ScanMode {
 }
 
 impl Directory {
-    /// Admits what is in the directory.
+    /// Admits the plugins of the directory.
     pub(crate) async fn open(parts: DirectoryParts) -> Result<Directory, Error> {
         let mut directory = Directory {
             config: parts.config,
@@ -177,7 +178,8 @@ impl Directory {
         let mut rescan = interval(self.config.rescan);
         rescan.set_missed_tick_behavior(MissedTickBehavior::Delay);
         rescan.reset();
-        // Nobody is waiting for a look that was not ordered: a component may still be waiting for its manifest.
+        // No caller waits for these scans, so they are debounced: a manifest may follow its
+        // component.
         let mut rest = Debounce::default();
         let work = async {
             loop {
@@ -186,7 +188,7 @@ impl Directory {
                     Some(event) = health_events.recv() => self.on_health_event(event).await,
                     command = asked.recv() => match command {
                         Some(command) => self.execute(command).await,
-                        // Every handle is gone: nobody can ask a plugin anything any more.
+                        // All handles are dropped: there are no callers left.
                         None => break,
                     },
                     Some(Ok(finished)) = self.tasks.join_next(), if !self.tasks.is_empty() => self.on_task_finished(finished).await,
@@ -207,11 +209,11 @@ impl Directory {
             }
         };
         token.run_until_cancelled(work).await;
-        // Drops the owners' queues: the instances end with the calls in progress.
+        // Drops the queues of the instance tasks: the instances end with the calls in progress.
         self.table.store(Arc::default());
     }
 
-    /// Whoever asked may have gone away.
+    /// Executes a command; its caller may be gone.
     async fn execute(&mut self, command: Command) {
         match command {
             Command::Rescan(answer) => {
@@ -246,7 +248,7 @@ impl Directory {
         }
     }
 
-    /// Answers those whose look is over, admissions included.
+    /// Answers the rescans that have finished, admissions included.
     fn answer_waiters(&mut self) {
         let waiters = std::mem::take(&mut self.waiters);
         for mut waiter in waiters {
@@ -266,11 +268,11 @@ impl Directory {
             let cause = std::error::Error::source(&error)
                 .map(ToString::to_string)
                 .unwrap_or_default();
-            tracing::error!("{error}: {cause}; what serves goes on serving");
+            tracing::error!("plugin directory scan failed, serving versions stay active: {error}: {cause}");
         }
     }
 
-    /// Reads the directory, and has admitted what changed in it.
+    /// Scans the directory, and starts the admission of changed files.
     async fn scan(&mut self, mode: ScanMode) -> Result<(), Error> {
         let dir = self.config.dir.clone();
         let found = names(&dir).await.map_err(|source| Error::Directory {
@@ -282,7 +284,7 @@ impl Directory {
         let gone: Vec<String> = self
             .plugins
             .keys()
-            // One that is about to return goes when it is there.
+            // A plugin with a rollback in progress is removed afterwards.
             .filter(|name| !names.contains(*name) && !self.rollbacks.contains_key(*name))
             .cloned()
             .collect();
@@ -291,7 +293,7 @@ impl Directory {
         }
         self.sources.keep_only(&names);
         self.refuse_misnamed(found.misnamed);
-        // Those that were read before go first: what is added does not drive out what serves.
+        // Known plugins first: new files do not displace serving ones.
         let (known, new): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| {
             self.plugins
                 .get(name)
@@ -308,7 +310,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Reads a plugin's files.
+    /// Reads a plugin's files and checks whether they changed.
     async fn check_plugin(&mut self, name: &str, mode: ScanMode) {
         let dir = self.config.dir.clone();
         match self.files(&dir, name).await.transpose() {
@@ -323,18 +325,18 @@ impl Directory {
         if known.is_some_and(|plugin| plugin.fingerprint == found) && found.is_some() {
             return;
         }
-        // Asked after reading: what was read came to rest before.
+        // Checked after reading: the files read were complete before.
         if mode == ScanMode::Debounced && dir_watcher::in_motion(&self.config.dir, name).await {
             self.skipped = true;
             return;
         }
-        // A manifest that is taken away takes its grants with it.
+        // Removing the manifest removes its grants.
         let withdrawn = matches!(&files, Ok(Files { manifest: None, .. }))
             && known.is_some_and(|plugin| plugin.current.is_some());
         if withdrawn {
             self.removed(name).await;
         }
-        // What is being admitted is not what is there any more.
+        // The admission in progress is of outdated files.
         self.cancel_pending(name);
         let files = match files {
             Ok(files) => files,
@@ -352,7 +354,7 @@ impl Directory {
         }
     }
 
-    /// Has a plugin's files read again when it is their turn.
+    /// Queues a plugin's files for a later admission.
     fn defer(&mut self, name: &str, mode: ScanMode) {
         let plugin = self.plugins.entry(name.to_owned()).or_default();
         plugin.fingerprint = None;
@@ -360,7 +362,7 @@ impl Directory {
         self.admitting(name);
     }
 
-    /// Something that was done aside is over: what came of it, and then whose turn it is.
+    /// Handles a finished background task, then starts queued admissions.
     async fn on_task_finished(&mut self, finished: FinishedTask) {
         self.finish_task(finished).await;
         let waiting: Vec<String> = self.waiting.keys().cloned().collect();
@@ -380,7 +382,7 @@ impl Directory {
         }
     }
 
-    /// Components that were refused for reasons that pass are looked at as if they were new.
+    /// Retries components that were refused for temporary reasons.
     fn retry_refused(&mut self, when: Again) {
         for plugin in self.plugins.values_mut() {
             let due = plugin.again.take_if(|it| *it == Again::Soon || *it == when);
@@ -390,7 +392,7 @@ impl Directory {
         }
     }
 
-    /// What is in the directory, as records name it: the files whose admission is over.
+    /// The digest of the files in the directory whose admission has finished, as in records.
     fn files_of(&self, name: &str) -> Option<String> {
         let plugin = self.plugins.get(name)?;
         let fingerprint: Fingerprint = if self.is_pending(name) {
@@ -402,7 +404,7 @@ impl Directory {
     }
 }
 
-/// Waiting until the files in the directory have come to rest.
+/// Waits until the files in the directory are no longer modified.
 #[derive(Default)]
 struct Debounce(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
 

@@ -1,4 +1,4 @@
-//! How the plugin host fails: at start, and in answering a call.
+//! Errors of the plugin host: at its start, of a call, and of an operator's command.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,43 +8,43 @@ use serde::Serialize;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The engine's configuration does not work on this machine.
-    #[error("the WebAssembly engine could not be made")]
+    #[error("cannot create the WebAssembly engine")]
     Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The plugin directory cannot be read.
-    #[error("the plugin directory {} cannot be read", path.display())]
+    #[error("cannot read the plugin directory {}", path.display())]
     Directory {
         /// The directory as configured.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
     /// The thread that advances the engine's clock could not be started.
-    #[error("the engine's clock thread could not be started")]
+    #[error("cannot start the engine's clock thread")]
     Thread(#[source] std::io::Error),
-    /// A configured public key is none.
-    #[error("the public key {name} cannot be used: {message}")]
+    /// A configured public key is invalid.
+    #[error("invalid public key {name}: {message}")]
     PublicKey {
         /// Its name as configured.
         name: String,
-        /// What is wrong with it, and what was expected.
+        /// The error, and the expected format.
         message: String,
     },
-    /// The settings for registries do not work.
-    #[error("components cannot be fetched from registries: {message}")]
+    /// The settings for registries are invalid.
+    #[error("invalid registry settings (plugins.oci): {message}")]
     Registries {
         /// What is wrong.
         message: String,
     },
-    /// The runtime is going down, or the host made a mistake.
-    #[error("the plugin host broke off while it was starting")]
+    /// The runtime is shutting down, or a task panicked.
+    #[error("the plugin host failed during startup")]
     Broke,
 }
 
 /// The crate's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call could not be answered.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case", tag = "error")]
 pub enum CallError {
@@ -53,12 +53,12 @@ pub enum CallError {
     Missing {
         /// The extension point: `matcher`, `filter`, `bootstrap`, `http`, `tcp`, `exec`, `plugin`.
         point: &'static str,
-        /// The name looked for.
+        /// The configured name.
         name: String,
-        /// The directory looked in.
+        /// The plugin directory.
         dir: PathBuf,
     },
-    /// The component trapped; its instance was thrown away.
+    /// The component trapped; its instance was dropped.
     #[error("plugin `{name}` trapped: {message}")]
     Trapped {
         /// The plugin.
@@ -66,7 +66,7 @@ pub enum CallError {
         /// The trap, one line.
         message: String,
     },
-    /// A call took longer than the plugin's wall-clock limit.
+    /// A call exceeded the wall-clock limit.
     #[error("plugin `{name}` took longer than {limit:?} (limits.wall-clock)")]
     TimedOut {
         /// The plugin.
@@ -74,7 +74,7 @@ pub enum CallError {
         /// The limit that was reached.
         limit: Duration,
     },
-    /// A call used more processor time than the plugin may.
+    /// A call exceeded the limit of processor time.
     #[error("plugin `{name}` used more than {limit:?} of processor time in one call (limits.cpu)")]
     CpuExhausted {
         /// The plugin.
@@ -82,35 +82,35 @@ pub enum CallError {
         /// The limit that was reached.
         limit: Duration,
     },
-    /// The component asked for more memory than the plugin may have.
-    #[error("plugin `{name}` asked for more than {limit} {what}")]
+    /// The component exceeded a memory limit.
+    #[error("plugin `{name}` requested more than {limit} {what}")]
     OutOfMemory {
         /// The plugin.
         name: String,
         /// The limit that was reached.
         limit: u64,
-        /// Of what, and which limit that is.
+        /// The unit, and the name of the limit.
         what: &'static str,
     },
-    /// Everything that may wait for this plugin waits already.
+    /// The queue of this plugin is full, or no instance was free in time.
     #[error("plugin `{name}` is busy: {message}")]
     Busy {
         /// The plugin.
         name: String,
-        /// Which bound was met.
+        /// Which limit was reached.
         message: String,
     },
-    /// The component answered in a way that its world does not allow.
-    #[error("plugin `{name}` gave an answer that cannot be used: {message}")]
+    /// The component returned a result that its world forbids.
+    #[error("plugin `{name}` returned an invalid result: {message}")]
     Malformed {
         /// The plugin.
         name: String,
         /// What is wrong with it.
         message: String,
     },
-    /// The plugin kept failing and was taken out of service.
+    /// The plugin is disabled after repeated faults.
     #[error(
-        "plugin `{name}` is disabled, {point} does without it until a new {name}.wasm or {name}.toml is admitted: {reason}"
+        "plugin `{name}` is disabled and {point} runs without it until a new {name}.wasm or {name}.toml is admitted: {reason}"
     )]
     Disabled {
         /// The extension point, as in `Missing`.
@@ -125,58 +125,56 @@ pub enum CallError {
     Stopped,
 }
 
-/// Why an operator's order was not carried out. What served goes on serving.
+/// Why an operator's command failed. The serving version stays active.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case", tag = "error")]
 pub enum CommandError {
     /// No files and no records of that name.
-    #[error("no plugin is called `{name}`")]
+    #[error("no plugin is named `{name}`")]
     Unknown {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
-    /// The plugin has no such record of a version that served.
-    #[error("plugin `{name}` has no record {record} of a version that was admitted")]
+    /// The plugin has no such record of an admitted version.
+    #[error("plugin `{name}` has no record {record} of an admitted version")]
     NoRecord {
         /// The plugin.
         name: String,
-        /// The record asked for.
+        /// The requested record.
         record: u64,
     },
-    /// Nothing but the version that serves was ever admitted.
-    #[error("plugin `{name}` has no other version to go back to")]
+    /// No other version was ever admitted.
+    #[error("plugin `{name}` has no other version to roll back to")]
     NothingBefore {
         /// The plugin.
         name: String,
     },
-    /// The component or the manifest of that record is not there any more.
-    #[error("the files of record {record} of plugin `{name}` are not there: {message}")]
+    /// The component or the manifest of that record is missing.
+    #[error("the files of record {record} of plugin `{name}` are missing: {message}")]
     NotKept {
         /// The plugin.
         name: String,
         /// The record.
         record: u64,
-        /// What is missing, or why it is not trusted.
+        /// The missing file, or why it is not trusted.
         message: String,
     },
-    /// A later order to go back to a version of this plugin came before this one was done.
-    #[error(
-        "plugin `{name}`: a later order to roll it back came before this one was done; see its history for what serves"
-    )]
+    /// A later rollback of this plugin superseded this one.
+    #[error("plugin `{name}`: a later rollback superseded this one; its history shows the serving version")]
     Overtaken {
         /// The plugin.
         name: String,
     },
-    /// The version was not admitted again.
-    #[error("plugin `{name}` is not admitted: {reason}")]
+    /// The version was refused.
+    #[error("plugin `{name}` was refused: {reason}")]
     Refused {
         /// The plugin.
         name: String,
         /// Why.
         reason: String,
     },
-    /// No new version answers beside the one that serves.
-    #[error("plugin `{name}` has no version to promote")]
+    /// There is no shadow version.
+    #[error("plugin `{name}` has no shadow version to promote")]
     NoShadow {
         /// The plugin.
         name: String,

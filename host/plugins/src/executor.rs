@@ -1,10 +1,12 @@
-//! Where guests run: what ends soon runs where it was asked, what goes on and on runs on threads of low priority.
+//! Guest scheduling: short calls run on the caller's runtime; calls over 2 ms of processor time
+//! move to a low-priority runtime.
 //!
-//! Guests give way every millisecond, but a millisecond is long for those who wait behind one, and a guest that never ends takes
-//! it again and again. So a call that has used more than [`CPU_BUDGET_BEFORE_DEMOTION`] of the processor goes on in the slow lane: threads of their own, which the
-//! operating system gives what nobody else wants. The daemon's ports and other plugins hardly notice it, and it loses nothing on a
-//! machine that has time for it. So does a task whose guest failed: its instance has to be made anew. It is the whole task around the call that moves, in the middle of it; it comes back when it has been
-//! quick for a while, so that what spins in every call does not begin each of them in the fast lane.
+//! Guests yield every millisecond, but a millisecond delays other tasks, and an endless guest takes
+//! it again and again. A task whose call exceeds [`CPU_BUDGET_BEFORE_DEMOTION`] therefore continues
+//! on threads of low priority, which get the processor time that no other thread needs. So does a
+//! task whose call failed, because it has to create a new instance. The whole task moves, in the
+//! middle of the call; it returns after [`QUICK_POLLS_BEFORE_RETURN`] short polls, so that a guest
+//! that spins in every call does not start each of them at normal priority.
 
 use std::{
     cell::Cell,
@@ -19,19 +21,21 @@ use std::{
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
 
-/// Processor time after which a call goes on in the slow lane. Ten thousand agents are evaluated within it.
+/// Processor time after which a call continues at low priority; enough to evaluate ten thousand
+/// agents.
 pub(crate) const CPU_BUDGET_BEFORE_DEMOTION: Duration = Duration::from_millis(2);
-/// Times that a task has to have been quick in the slow lane to come back.
+/// Short polls at low priority after which a task returns to normal priority.
 const QUICK_POLLS_BEFORE_RETURN: u32 = 16;
-/// Added to the daemon's own niceness: about a tenth of its weight where both want the processor.
+/// Added to the daemon's niceness: about a tenth of its weight under contention.
 const NICENESS: i32 = 10;
 
 thread_local! {
-    /// Whether the guest that is being polled has used more than [`CPU_BUDGET_BEFORE_DEMOTION`] in its call.
+    /// Whether the guest that is being polled has used more than [`CPU_BUDGET_BEFORE_DEMOTION`] in
+    /// its call.
     static DEMOTE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Said from within a poll, by what watches a guest's use of the processor.
+/// Called from within a poll by the call meter.
 pub(crate) fn demote_current_task() {
     DEMOTE.set(true);
 }
@@ -39,18 +43,18 @@ pub(crate) fn demote_current_task() {
 /// Why there is no outcome of what was done [`run_blocking`]. Display is for an operator.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(crate) enum BlockingTaskError {
-    #[error("looking at it failed within the plugin host, which is a mistake there")]
+    #[error("internal error in the plugin host (task panicked); please report it")]
     Panicked,
     #[error("the daemon is stopping")]
     Stopped,
 }
 
-/// Does what takes the processor or the disk for long outside the runtime's own threads.
+/// Runs blocking work outside the runtime's threads.
 pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, BlockingTaskError> {
     let done = tokio::task::spawn_blocking(work).await;
-    // The runtime drops work when it goes down.
+    // The runtime drops work when it shuts down.
     done.map_err(|error| {
         if error.is_panic() {
             BlockingTaskError::Panicked
@@ -72,7 +76,7 @@ struct LowPriorityRuntime(Option<Runtime>);
 
 impl Drop for LowPriorityRuntime {
     fn drop(&mut self) {
-        // Without waiting: this may be within a task.
+        // Without waiting: this may run within a task.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
@@ -91,7 +95,7 @@ type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Done,
-    /// It belongs into the other lane.
+    /// It continues at the other priority.
     ChangePriority,
 }
 
@@ -110,7 +114,7 @@ impl GuestExecutor {
         })
     }
 
-    /// Runs a task that enters guests; `tracker` waits for it, whichever lane it is in.
+    /// Runs a task that calls guests; `tracker` waits for it at either priority.
     pub(crate) fn spawn(&self, tracker: &TaskTracker, work: impl Future<Output = ()> + Send + 'static) {
         let awaited = tracker.token();
         let work = Box::pin(async move {
@@ -168,20 +172,20 @@ impl RuntimeHandles {
     }
 }
 
-/// Polls once, and says whether a guest lingered meanwhile.
+/// Polls once, and returns whether the guest exceeded its budget.
 fn poll(work: &mut Work, context: &mut std::task::Context<'_>) -> (Poll<()>, bool) {
     DEMOTE.set(false);
     let poll = work.as_mut().poll(context);
     (poll, DEMOTE.get())
 }
 
-/// Has the operating system prefer other threads to this one. Where it does not take that, lanes are threads like any other.
+/// Lowers the priority of the current thread, if the operating system allows it.
 pub(crate) fn lower_thread_priority() {
     let thread = rustix::thread::gettid();
     let lowered = rustix::process::getpriority_process(Some(thread))
         .and_then(|now| rustix::process::setpriority_process(Some(thread), now + NICENESS));
     if let Err(error) = lowered {
-        tracing::debug!(%error, "a thread's priority stays as it is");
+        tracing::debug!(%error, "cannot lower the priority of a thread");
     }
 }
 
@@ -191,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    /// The lane of whoever asks.
+    /// Name and priority of the current thread.
     fn lane() -> String {
         let name = thread::current().name().unwrap_or_default().to_owned();
         let priority = rustix::process::getpriority_process(Some(rustix::thread::gettid())).unwrap();
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lingers_moves_and_comes_back() {
+    fn task_is_demoted_after_its_budget_and_returns_when_quick() {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("normal")
@@ -213,7 +217,7 @@ mod tests {
         let executor = runtime.block_on(async { GuestExecutor::new().unwrap() });
         executor.spawn(&tracker, async move {
             seen.send(lane()).unwrap();
-            // Quick as long as nobody says otherwise.
+            // A task stays at normal priority by default.
             tokio::task::yield_now().await;
             seen.send(lane()).unwrap();
             demote_current_task();
@@ -246,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_can_end_within_a_task() {
+    fn executor_can_be_dropped_within_a_task() {
         let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
         runtime.block_on(async {
             let executor = GuestExecutor::new().unwrap();

@@ -1,4 +1,4 @@
-//! From an extension point to the version that serves it now.
+//! Resolves an extension point to the version that serves it.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     types::probe::Kind,
 };
 
-/// What every question begins with. Shared by the host's handle and by the agent sets and views that it gave out.
+/// The extension points of the host. Shared by its handle, agent sets and views.
 pub(crate) struct ExtensionPoints {
     pub(crate) config: Arc<Config>,
     pub(crate) table: Arc<ArcSwap<Table>>,
@@ -31,10 +31,10 @@ impl std::fmt::Debug for ExtensionPoints {
     }
 }
 
-/// Who answers a question.
+/// The result of a lookup.
 pub(crate) enum Resolution<V> {
     Serve(V),
-    /// Nobody: the plugin is disabled, and its manifest has everything let through meanwhile.
+    /// The plugin is disabled, and its manifest lets calls pass.
     Bypass,
 }
 
@@ -81,7 +81,8 @@ impl ExtensionPoints {
         })?;
         match found {
             Resolution::Serve(version) => Ok(version),
-            // A probe's manifest cannot say so, and a plugin of another world under its name is none.
+            // A probe's manifest cannot let calls pass; a plugin of another world with its name
+            // can.
             Resolution::Bypass => Err(self.missing(point, name)),
         }
     }

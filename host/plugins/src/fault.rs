@@ -1,4 +1,4 @@
-//! How a call into a component fails.
+//! Faults of a call into a component.
 
 use std::{sync::Arc, time::Duration};
 

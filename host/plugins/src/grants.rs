@@ -1,8 +1,9 @@
-//! What a plugin may reach. Pure rules: names are resolved elsewhere, and the address that was checked is the one used.
+//! The grants of a plugin. Pure rules: names are resolved elsewhere, and the host connects to the
+//! address that was checked.
 //!
-//! `"task"` means the ports of the task that is looked at. A guarded address ([`Guard`]) is reached only by a grant that names
-//! exactly it; a broader network that contains it does not open it. Addresses that name no peer (unspecified, multicast,
-//! broadcast) are never reached.
+//! `"task"` grants the ports of the probed task. A guarded address ([`Guard`]) needs a grant that
+//! names exactly that address; a network that contains it is not enough. Unspecified, multicast and
+//! broadcast addresses are never reachable.
 
 use std::{
     fmt,
@@ -14,8 +15,8 @@ use crate::types::probe::Endpoint;
 /// Why an address is reached only by a destination that names exactly it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
-    /// A port that belongs to the daemon, with its name: an own port, its store, its master. Opened by the exact address with
-    /// the port, and by nothing else.
+    /// A port that belongs to the daemon, with its name: an own port, its store, its master. Opened
+    /// by the exact address with the port, and by nothing else.
     Daemon(String),
     Loopback,
     LinkLocal,
@@ -62,7 +63,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The `[grants]` of a manifest. Default: nothing to reach, and for WASI guests clocks and randomness.
+/// The `[grants]` of a manifest. Default: nothing to reach, and for WASI guests clocks and
+/// randomness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(
     clippy::struct_excessive_bools,
@@ -110,7 +112,8 @@ pub(crate) enum Destination {
 }
 
 impl Destination {
-    /// `task`, `host:port`, `host:*`, `address:port`, `[v6]:port`, `address/bits`, `address/bits:port`, `[v6/bits]:port`.
+    /// `task`, `host:port`, `host:*`, `address:port`, `[v6]:port`, `address/bits`,
+    /// `address/bits:port`, `[v6/bits]:port`.
     pub(crate) fn parse(text: &str) -> Option<Destination> {
         if text == "task" {
             return Some(Destination::Task);
@@ -150,7 +153,8 @@ impl Destination {
         let ip = ip.to_canonical();
         match self {
             Destination::Task => false,
-            // `localhost` means loopback wherever it is resolved; other names may mean anything tomorrow.
+            // `localhost` means loopback wherever it is resolved; other names may mean anything
+            // tomorrow.
             Destination::Name { host, port } => {
                 let named = port.is_none_or(|port| port == endpoint.port);
                 let by_port = port.is_some() || *guard == Guard::Loopback;
@@ -237,8 +241,9 @@ fn split_port(text: &str) -> Option<(&str, Option<Option<u16>>)> {
 }
 
 impl Grants {
-    /// Whether `ip`, to which `endpoint` resolved, may be reached on its port. `guard` is what guards that address and port, if
-    /// anything does. `task` holds the task's own endpoints, each with the addresses that its host resolved to.
+    /// Whether `ip`, to which `endpoint` resolved, may be reached on its port. `guard` is what
+    /// guards that address and port, if anything does. `task` holds the task's own endpoints, each
+    /// with the addresses that its host resolved to.
     pub(crate) fn judge(
         &self,
         endpoint: &Endpoint,
@@ -258,7 +263,8 @@ impl Grants {
             })
         };
         let allowed = |it: &Destination| match (guard, it) {
-            // An agent may be on this machine and be known by a loopback address; the daemon's own ports are no task's.
+            // An agent may be on this machine and be known by a loopback address; the daemon's own
+            // ports are no task's.
             (None | Some(Guard::Loopback), Destination::Task) => is_own(),
             (Some(guard), _) => it.names(endpoint, ip, guard),
             (None, Destination::Name { host, port }) => {
@@ -304,7 +310,7 @@ pub(crate) fn names_no_peer(ip: IpAddr) -> bool {
     }
 }
 
-/// Where cloud providers answer with credentials, aside from link-local addresses.
+/// Metadata addresses of cloud providers outside link-local.
 const METADATA_V4: [Ipv4Addr; 3] = [
     Ipv4Addr::new(100, 100, 100, 200),
     Ipv4Addr::new(168, 63, 129, 16),
@@ -317,7 +323,7 @@ const METADATA_V6: [Ipv6Addr; 3] = [
 ];
 
 impl Guard {
-    /// What guards an address by itself, whatever the port.
+    /// The guard of an address, regardless of the port.
     pub(crate) fn of_address(ip: IpAddr) -> Option<Guard> {
         match ip.to_canonical() {
             ip if ip.is_loopback() => Some(Guard::Loopback),
@@ -330,8 +336,8 @@ impl Guard {
     }
 }
 
-/// The IPv4 address that a translator would reach: `64:ff9b::/96` and, at its end, `64:ff9b:1::/48` (NAT64), `2002::/16` (6to4),
-/// `::ffff:0:0:0/96` (SIIT), and the old `::/96`.
+/// The IPv4 address that a translator would reach: `64:ff9b::/96` and, at its end, `64:ff9b:1::/48`
+/// (NAT64), `2002::/16` (6to4), `::ffff:0:0:0/96` (SIIT), and the old `::/96`.
 pub(crate) fn embedded(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     let v4 = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));
     match ip.segments() {
@@ -401,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_reached() {
+    fn grants_allow_and_deny_destinations() {
         let task = [(endpoint("agent1", 31000), vec!["10.0.0.5".parse().unwrap()])];
         for (grants, host, port, ip, allowed) in [
             (&["task"][..], "agent1", 31000, "10.0.0.5", true),

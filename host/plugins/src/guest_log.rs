@@ -1,7 +1,8 @@
-//! A plugin's log: its lines go to `tracing` with its name and version, no faster than its limits allow.
+//! A plugin's log: writes its lines to `tracing` with the plugin's name and version, up to a rate
+//! limit.
 //!
-//! Lines over the limit are dropped and counted; the next line that passes is preceded by one that says how many. All instances
-//! of a version share one budget.
+//! Lines over the limit are dropped and counted; the next line that passes is preceded by their
+//! number. All instances of a version share one budget.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -10,7 +11,7 @@ use std::{
 
 use crate::{metrics::VersionMetrics, text::push_shown};
 
-/// Denials said in the log; all of them are counted.
+/// Rate limit of logged denials; all are counted.
 const DENIALS_PER_SECOND: u32 = 10;
 
 /// Severity of a line.
@@ -29,7 +30,8 @@ pub(crate) struct GuestLog {
     version: Mutex<String>,
     line_bytes: usize,
     bucket: Mutex<Bucket>,
-    /// What the host says of it, apart: a guest that floods its log does not hide what it was denied.
+    /// A separate budget for the host: a guest that floods its log does not hide what it was
+    /// denied.
     denials: Mutex<Bucket>,
     metrics: VersionMetrics,
 }
@@ -51,13 +53,14 @@ impl GuestLog {
         }
     }
 
-    /// Whether the host may say that something was denied, and how many denials it kept to itself since it last did.
+    /// Whether the host may say that something was denied, and how many denials it kept to itself
+    /// since it last did.
     pub(crate) fn may_say_denial(&self) -> Option<u64> {
         let mut bucket = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
         bucket.take(Instant::now())
     }
 
-    /// Names the version, once the component has said it.
+    /// Sets the version, after `describe`.
     pub(crate) fn set_version(&self, version: &str) {
         version.clone_into(&mut self.version.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -127,7 +130,8 @@ impl Bucket {
         }
     }
 
-    /// The number of lines dropped since the last that passed, or none when this one is dropped too.
+    /// The number of lines dropped since the last that passed, or none when this one is dropped
+    /// too.
     fn take(&mut self, now: Instant) -> Option<u64> {
         self.tokens += now.saturating_duration_since(self.at).as_secs_f64() * self.rate;
         self.tokens = self.tokens.min(self.rate * 2.0);

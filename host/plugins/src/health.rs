@@ -1,11 +1,12 @@
-//! How a version that serves is doing, and when it is taken out of service.
+//! Health of a serving version, and when it is rolled back or disabled.
 //!
-//! On probation, which lasts for a window after it replaced another, a version may fault so many times; with the next fault the version
-//! before it returns. At any time, a version that answers nothing any more, so many faults in a row and one, is disabled: its
-//! extension point answers without it until something new is admitted. Faults that come now and then among good answers disable nothing: a
-//! plugin that trips over one subscriber's query still serves the others.
+//! During probation, a window after it replaced another version, a version may have `max-faults`
+//! faults; the next one restores the previous version. At any time, a version with more than
+//! `max-faults` consecutive faults is disabled until new files are admitted. Occasional faults
+//! among successful calls do not disable a plugin: one that fails on one subscriber's query still
+//! serves the others.
 //!
-//! Counting costs a load on a call that is answered and is done in atomics; what follows is done by the directory's task.
+//! Counting costs one atomic load per successful call. The directory's task handles the events.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
@@ -15,13 +16,13 @@ use std::{
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-/// When a version that fails is taken out of service. A manifest's `[probation]` overrides it for its plugin.
+/// When a failing version is rolled back or disabled. A manifest's `[probation]` overrides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Probation {
-    /// How long after a swap the version before it is ready to return.
+    /// How long after a swap the previous version can be restored.
     pub window: Duration,
-    /// Traps and timeouts that a new version may have within the window. A version that has more than these in a row, with none to return
-    /// to, is disabled.
+    /// Faults that a new version may have within the window. A version with more consecutive faults
+    /// and no predecessor is disabled.
     pub max_faults: u32,
 }
 
@@ -34,7 +35,7 @@ impl Default for Probation {
     }
 }
 
-/// Tells versions that run or ran in this process apart.
+/// Identifies a started version in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Generation(u64);
 
@@ -45,18 +46,18 @@ impl Generation {
     }
 }
 
-/// What is to become of a version that fails.
+/// The reaction to a health event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HealthAction {
-    /// The version before it serves again.
+    /// Restore the previous version.
     Revert,
-    /// Nothing of this plugin serves.
+    /// Disable the plugin.
     Disable,
-    /// It answered beside the version that serves, and may take its place.
+    /// Promote the shadow version.
     Promote,
 }
 
-/// A version asks to be taken out of service, or into it.
+/// A version has to be replaced or promoted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HealthEvent {
     pub(crate) plugin: String,
@@ -66,10 +67,10 @@ pub(crate) struct HealthEvent {
     pub(crate) reason: String,
 }
 
-/// What a version has done since it began to serve.
+/// The faults of a version since its activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct HealthSample {
-    /// There is a version to return to.
+    /// There is a previous version.
     replaced_another: bool,
     age: Duration,
     faults: u32,
@@ -101,7 +102,8 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// A version that begins to serve. Without `health_events` nobody is told: a trial instance, a shadow.
+    /// A version that starts to serve. Without `health_events` no event is sent: a trial instance,
+    /// a shadow.
     pub(crate) fn new(
         rule: Probation,
         replaced_another: bool,
@@ -119,20 +121,20 @@ impl Health {
         }
     }
 
-    /// How much longer the version before it is kept for its return. None: it is not on probation.
+    /// The rest of the probation. None: it is not on probation.
     pub(crate) fn probation_left(&self) -> Option<Duration> {
         let left = self.rule.window.checked_sub(self.began.elapsed());
         left.filter(|_| self.replaced_another)
     }
 
-    /// A call was answered.
+    /// A call succeeded.
     pub(crate) fn answered(&self) {
         if self.consecutive_faults.load(Relaxed) != 0 {
             self.consecutive_faults.store(0, Relaxed);
         }
     }
 
-    /// A call ended in a fault. `last` says which.
+    /// A call failed with the fault `last`.
     pub(crate) fn faulted(&self, plugin: &str, last: &str) {
         let sample = HealthSample {
             replaced_another: self.replaced_another,
@@ -148,11 +150,11 @@ impl Health {
         }
         let reason = match action {
             HealthAction::Revert => format!(
-                "{} faults within {:?} after it began to serve, {} are allowed (probation); the last: {last}",
+                "{} faults within {:?} of activation, at most {} are allowed (probation.max-faults); last fault: {last}",
                 sample.faults, self.rule.window, self.rule.max_faults
             ),
             HealthAction::Disable | HealthAction::Promote => format!(
-                "{} calls in a row ended in a fault, {} may (probation.max-faults); the last: {last}",
+                "{} calls in a row failed, at most {} may (probation.max-faults); last fault: {last}",
                 sample.consecutive_faults, self.rule.max_faults
             ),
         };
@@ -163,7 +165,7 @@ impl Health {
             reason,
         };
         if health_events.try_send(event).is_err() {
-            // The directory has its hands full: the next fault says it again.
+            // The queue is full: the next fault sends it again.
             self.raised.store(false, Relaxed);
         }
     }
@@ -174,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn when_a_version_goes() {
+    fn health_reverts_or_disables_after_max_faults() {
         let rule = Probation {
             window: Duration::from_mins(1),
             max_faults: 2,
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_is_raised_once_and_an_answer_ends_a_row() {
+    fn health_sends_one_event_and_a_success_resets_the_row() {
         let rule = Probation {
             window: Duration::from_mins(1),
             max_faults: 1,
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_tried_again() {
+    fn health_event_is_sent_again_after_a_full_queue() {
         let rule = Probation {
             window: Duration::from_mins(1),
             max_faults: 0,

@@ -1,8 +1,10 @@
-//! The records of every plugin: a copy in memory that is read, and the store where they outlive the daemon.
+//! Admission records of every plugin: a copy in memory for readers, and the persistent one in the
+//! store.
 //!
-//! A record is in memory at once and in the store as soon as that takes it; until then it waits, in order, and [`History::durability`] says so. Nothing
-//! waits for a store that is away longer than [`STORE_TIMEOUT`]: plugins serve without it. Two daemons that share a store share the
-//! numbers as well: a number that is taken already is passed over.
+//! A record is in memory immediately and in the store as soon as the store accepts it; until then
+//! it waits, in order, and [`History::durability`] reports that. No call waits for an unavailable
+//! store longer than [`STORE_TIMEOUT`]: plugins serve without it. Daemons that share a store share
+//! the sequence numbers; a number that is already in use is skipped.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,24 +17,24 @@ use transom_store::{Batch, Entry, Error as StoreError, Expect, Store};
 
 use crate::admission_record::{AdmissionRecord, Outcome};
 
-/// Records of a plugin.
+/// Maximum records of a plugin.
 const RECORDS: usize = 50;
-/// Plugins that records are kept of; those that were not heard of for longest are forgotten.
+/// Maximum plugins with records; the least recently changed ones are evicted.
 const PLUGINS: usize = 1024;
-/// Records that may wait for the store.
+/// Maximum records waiting for the store.
 const WAITING: usize = 256;
-/// For one answer of the store.
+/// Timeout of one store operation.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where a plugin's records are.
+/// Where a plugin's records are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
     /// In the store.
     Store,
-    /// In memory: no store was given, and with the daemon they end.
+    /// In memory: no store is configured, so they are lost when the daemon stops.
     Memory,
-    /// In memory, until the store takes them.
+    /// In memory, until the store accepts them.
     Waiting,
 }
 
@@ -52,7 +54,7 @@ struct Inner {
 }
 
 impl History {
-    /// Reads what the store has. A store that does not answer is a warning: what it has is then unknown until a restart.
+    /// Loads the records. If the store is unavailable, its records stay unknown until a restart.
     pub(crate) async fn load(store: Option<Arc<dyn Store>>, prefix: &str) -> History {
         let history = History {
             store,
@@ -62,7 +64,7 @@ impl History {
         if let Some(store) = &history.store {
             match in_time(store.scan(&history.prefix)).await {
                 Ok(entries) => history.load_entries(entries),
-                Err(error) => tracing::warn!("earlier records of plugins are not known: {error}"),
+                Err(error) => tracing::warn!("cannot load the admission records of plugins: {error}"),
             }
         }
         history
@@ -73,10 +75,7 @@ impl History {
         for entry in entries {
             let name = self.plugin_of(&entry.key);
             let (Some(name), Ok(record)) = (name, serde_json::from_slice(&entry.value)) else {
-                tracing::warn!(
-                    key = entry.key,
-                    "a record of a plugin cannot be read and is left alone"
-                );
+                tracing::warn!(key = entry.key, "invalid admission record skipped");
                 continue;
             };
             inner.records.entry(name).or_default().push_back(record);
@@ -107,7 +106,7 @@ impl History {
         }
     }
 
-    /// What says which version serves, and what happened after it, newest first. Nothing once the files were taken away.
+    /// The record of the version that serves. None after its files were removed.
     pub(crate) fn active_record(&self, name: &str) -> Option<AdmissionRecord> {
         let records = self.of(name);
         let newest = records
@@ -116,7 +115,7 @@ impl History {
         newest.serves().then(|| newest.clone())
     }
 
-    /// Writes a record down. Called by one task alone.
+    /// Adds a record. Called by one task only.
     pub(crate) async fn add(&self, name: &str, mut record: AdmissionRecord) {
         {
             let mut inner = self.inner();
@@ -138,10 +137,10 @@ impl History {
         self.flush().await;
     }
 
-    /// Hands over to the store what waits for it.
+    /// Writes the waiting records to the store.
     pub(crate) async fn flush(&self) {
         let Some(store) = &self.store else { return };
-        // More turns than there are records come only of somebody who takes number after number.
+        // Bounded, in case another daemon keeps taking the numbers.
         for _ in 0..WAITING * 2 {
             let Some((name, record)) = self.inner().waiting.front().cloned() else {
                 return;
@@ -152,12 +151,12 @@ impl History {
                 }
                 Err(Failed::Taken) => {
                     if let Err(error) = self.renumber(store, &name).await {
-                        tracing::warn!(plugin = name, "a record is not stored yet: {error}");
+                        tracing::warn!(plugin = name, "admission record not stored, retrying: {error}");
                         return;
                     }
                 }
                 Err(Failed::Store(error)) => {
-                    tracing::warn!(plugin = name, "a record is not stored yet: {error}");
+                    tracing::warn!(plugin = name, "admission record not stored, retrying: {error}");
                     return;
                 }
             }
@@ -179,11 +178,12 @@ impl History {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(StoreError::Conflict { .. })) => Err(Failed::Taken),
             Ok(Err(error)) => Err(Failed::Store(error.to_string())),
-            Err(_elapsed) => Err(Failed::Store(format!("no answer within {STORE_TIMEOUT:?}"))),
+            Err(_elapsed) => Err(Failed::Store(format!("store timeout after {STORE_TIMEOUT:?}"))),
         }
     }
 
-    /// Gives those that wait numbers after what the store has: another daemon wrote there, or an answer was lost.
+    /// Renumbers the waiting records after those in the store: another daemon wrote there, or a
+    /// response was lost.
     async fn renumber(&self, store: &Arc<dyn Store>, name: &str) -> Result<(), String> {
         let prefix = format!("{}{name}/", self.prefix);
         let found = in_time(store.scan(&prefix)).await?;
@@ -193,7 +193,7 @@ impl History {
             .collect();
         let mut inner = self.inner();
         let Inner { records, waiting } = &mut *inner;
-        // The answer was lost: it is there.
+        // The response was lost: the record is stored.
         waiting.retain(|(plugin, record)| plugin != name || !stored.contains(record));
         let mut last = stored.iter().map(|it| it.sequence).max().unwrap_or_default();
         let mut known: VecDeque<AdmissionRecord> = stored.into();
@@ -219,7 +219,7 @@ impl History {
 }
 
 impl Inner {
-    /// Makes room for `name`.
+    /// Evicts a plugin's records if `name` needs the space.
     fn forget_someone(&mut self, name: &str) {
         if self.records.len() < PLUGINS || self.records.contains_key(name) {
             return;
@@ -240,7 +240,7 @@ enum Failed {
 async fn in_time<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, String> {
     match tokio::time::timeout(STORE_TIMEOUT, answer).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
-        Err(_elapsed) => Err(format!("no answer within {STORE_TIMEOUT:?}")),
+        Err(_elapsed) => Err(format!("store timeout after {STORE_TIMEOUT:?}")),
     }
 }
 
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_store_did_not_take_waits_for_it() {
+    async fn records_wait_while_the_store_is_unavailable() {
         let store = Arc::new(Flaky::default());
         let one = history(&store).await;
         store.away.store(true, Relaxed);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn two_that_share_a_store_lose_nothing() {
+    async fn records_of_two_daemons_on_one_store_are_all_kept() {
         let store = Arc::new(Flaky::default());
         let (one, two) = (history(&store).await, history(&store).await);
         one.add("p", record("a")).await;
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn records_are_bounded_and_what_is_no_record_is_left_alone() {
+    async fn records_are_bounded_and_invalid_ones_are_skipped() {
         let store = Arc::new(Flaky::default());
         let one = history(&store).await;
         for n in 0..60 {
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_stands() {
+    async fn active_record_is_the_newest_that_serves() {
         let memory = History::load(None, "x").await;
         for (outcome, expected) in [
             (Outcome::Refused, None),

@@ -1,4 +1,4 @@
-//! [`Plugins`]: starting the host, and each question's way to an instance.
+//! [`Plugins`]: starts the host and passes each call to an instance.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -45,16 +45,16 @@ use crate::{
     views::{OpenViews, View},
 };
 
-/// Changes that a slow follower may be behind.
+/// Changes that a slow subscriber may lag behind.
 const CHANGES_KEPT: usize = 256;
-/// Orders that may wait.
+/// Queued commands.
 const MAX_COMMANDS: usize = 16;
-/// Versions that may wait to be taken out of service: one for each plugin there can be.
+/// Queued health events: one for each possible plugin.
 const MAX_HEALTH_EVENTS: usize = 256;
 
 impl Config {
-    /// Admits what is in the directory, then watches it. A component that is refused is reported, not fatal; a directory that cannot be
-    /// read is.
+    /// Admits the plugins of the directory, then watches it. A refused component is reported; an
+    /// unreadable directory is fatal.
     pub async fn start(self, registry: &mut Registry, token: CancellationToken) -> Result<Plugins> {
         let metrics = Metrics::register(registry);
         let config = Arc::new(self);
@@ -155,7 +155,7 @@ struct Inner {
     changes: broadcast::Sender<Change>,
     commands: mpsc::Sender<Command>,
     history: Arc<History>,
-    /// Queries that somebody holds a view of.
+    /// Queries with open views.
     views: Mutex<OpenViews>,
     next_view: AtomicU64,
     tracker: TaskTracker,
@@ -176,13 +176,13 @@ impl Plugins {
         table.status(&self.0.metrics, &self.0.sources)
     }
 
-    /// What happens from now on. A follower that falls far behind is told how many changes it missed.
+    /// Subscribes to changes from now on. A slow subscriber receives the number of missed changes.
     pub fn changes(&self) -> broadcast::Receiver<Change> {
         self.0.changes.subscribe()
     }
 
-    /// Looks at the directory now; returns what this changed when all of it was admitted or refused. Registries are asked for tags again, and
-    /// nothing waits for them.
+    /// Scans the directory now; returns the changes when all files were admitted or refused. Tags
+    /// are fetched again in the background.
     pub async fn rescan(&self) -> Vec<Change> {
         let (answer, changes) = oneshot::channel();
         if self.0.commands.send(Command::Rescan(answer)).await.is_err() {
@@ -191,13 +191,14 @@ impl Plugins {
         changes.await.unwrap_or_default()
     }
 
-    /// What happened to a plugin, newest first, also to one that is gone; and where that is written down.
+    /// The records of a plugin, newest first, also of a removed one, and where they are stored.
     pub fn history(&self, name: &str) -> (Vec<AdmissionRecord>, history::Durability) {
         (self.0.history.of(name), self.0.history.durability())
     }
 
-    /// Has the version of an earlier record serve; without one, the newest that is another than the version that serves. What is in the
-    /// directory stays aside until it changes, also over a restart where records are stored. `by`: who asks, for the record.
+    /// Rolls back to `record`, or to the newest other version. Files in the directory are ignored
+    /// until they change, also after a restart if a store is configured. `by`: the operator, for
+    /// the record.
     pub async fn rollback(&self, name: &str, record: Option<u64>, by: &str) -> Result<Change, CommandError> {
         let (answer, done) = oneshot::channel();
         let command = Command::Rollback {
@@ -214,7 +215,7 @@ impl Plugins {
         done.await.unwrap_or(Err(CommandError::Stopped))
     }
 
-    /// Has the version that answers beside the one that serves take its place, whatever its answers were. `by`: who asks, for the record.
+    /// Promotes the shadow version, whatever its answers were. `by`: the operator, for the record.
     pub async fn promote(&self, name: &str, by: &str) -> Result<Change, CommandError> {
         let (answer, done) = oneshot::channel();
         let command = Command::Promote {
@@ -230,12 +231,12 @@ impl Plugins {
         done.await.unwrap_or(Err(CommandError::Stopped))
     }
 
-    /// An empty agent set. `home_region` is the master's own.
+    /// An empty agent set. `home_region`: the master's region.
     pub fn agent_set(&self, home_region: Option<String>) -> AgentSet {
         AgentSet::new(Arc::clone(&self.0.extension_points), home_region)
     }
 
-    /// What is wrong with these constraints. Empty: nothing.
+    /// Validates these constraints. Empty: they are valid.
     pub async fn validate_constraints(
         &self,
         constraints: &[matcher::Constraint],
@@ -261,7 +262,7 @@ impl Plugins {
         Ok(errors)
     }
 
-    /// Makes a query ready. Views of equal queries share one.
+    /// Opens a view of a query. Equal queries share one guest resource.
     pub async fn open_view(&self, query: events::Query) -> Result<View, OpenError> {
         let found = self.0.extension_points.filter()?;
         let opened = self.opened(query);
@@ -288,7 +289,7 @@ impl Plugins {
         Ok(View::new(Arc::clone(&self.0.extension_points), opened))
     }
 
-    /// What a container runs first.
+    /// Prepares the first script of a container.
     pub async fn prepare(
         &self,
         context: bootstrap::Context,
@@ -318,12 +319,12 @@ impl Plugins {
         Ok(answer?)
     }
 
-    /// The name of the plugin that looks.
+    /// The name of the probe plugin.
     pub fn prober<'a>(&'a self, kind: &'a probe::Kind) -> &'a str {
         self.0.extension_points.prober_of(kind).1
     }
 
-    /// One look at one task. `runner` runs commands for components that were granted that.
+    /// Probes a task once. `runner` runs commands for components with the grant `command`.
     pub async fn probe(
         &self,
         kind: probe::Kind,
@@ -346,7 +347,8 @@ impl Plugins {
         .await
     }
 
-    /// Returns when every task of the plugin host has ended, once the token given at start was cancelled.
+    /// Returns when all tasks of the plugin host have ended, after the token given at the start was
+    /// cancelled.
     pub async fn stopped(&self) {
         self.0.tracker.wait().await;
     }

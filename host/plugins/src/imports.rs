@@ -1,7 +1,9 @@
-//! What a component imports against what its operator lets it have. Pure rules on names such as `wasi:clocks/wall-clock@0.2.9`.
+//! Checks a component's imports against its manifest. Pure rules on names such as
+//! `wasi:clocks/wall-clock@0.2.9`.
 //!
-//! The interfaces that any plugin may import at all are the engine's business. Here is what the manifest withdraws, and what an upgrade
-//! asks for that the version before it did without: a new version gets no further than the old one unless somebody said so.
+//! The engine decides which interfaces any plugin may import. This module checks what the manifest
+//! denies, and which imports an upgrade adds: a new version may import no more than the previous
+//! one unless the operator grants it.
 
 use crate::grants::Grants;
 
@@ -11,10 +13,10 @@ const OWN: &str = "transom:plugin";
 /// Why a component may not have what it imports. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ImportError {
-    #[error("it imports `{import}`, which the manifest withdraws (grants.{grant} = false)")]
+    #[error("it imports `{import}`, which the manifest denies (grants.{grant} = false)")]
     Withdrawn { import: String, grant: &'static str },
     #[error(
-        "it imports {} and the version that serves does not: add what it may have to grants.imports", list(.0)
+        "it imports {}, which the serving version does not: grant them with grants.imports", list(.0)
     )]
     New(Vec<String>),
 }
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_upgrade_may_import() {
+    fn upgrade_imports_need_grants() {
         let log = "transom:plugin/log@0.1.0";
         let clock = "wasi:clocks/wall-clock@0.2.9";
         let timer = "wasi:clocks/monotonic-clock@0.2.9";
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_withdrawn() {
+    fn denied_imports_are_refused() {
         let imports = texts(&["wasi:random/insecure@0.2.0", "wasi:clocks/wall-clock@0.2.0"]);
         for (clock, random, grant) in [
             (true, true, None),

@@ -1,4 +1,4 @@
-//! Times, counted by their order of magnitude, so that any quantile of them can be told: bounded, however many there are.
+//! A histogram of durations with exponential buckets: any quantile, in bounded memory.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},

@@ -1,38 +1,40 @@
-//! The plugin host: runs sandboxed WebAssembly components and answers for them in plain Rust types.
+//! The plugin host: runs sandboxed WebAssembly components behind plain Rust types.
 //!
-//! A plugin is `NAME.wasm` with an operator's `NAME.toml` beside it. [`Config::start`] admits what is in the directory and watches it: what
-//! changes there is admitted aside from traffic and then replaces the old version at once, while calls in progress finish on the one
-//! they began with. What is refused leaves the old version serving and says why, in the log, the metrics, [`Plugins::list`] and
-//! [`Plugins::changes`].
+//! A plugin is `NAME.wasm` with an operator's manifest `NAME.toml`. [`Config::start`] admits the
+//! plugins of a directory and watches it. A new version is admitted in the background and then
+//! replaces the old one atomically; calls in progress finish on the version that they started on. A
+//! refused component leaves the old version serving; the log, the metrics, [`Plugins::list`] and
+//! [`Plugins::changes`] report the reason.
 //!
-//! Promises: a component reaches nothing that its manifest does not grant; it cannot use more processor time, wall-clock time, memory, output,
-//! steps or log than its [`Limits`]; and whatever it does, other plugins answer meanwhile. When a call cannot be answered, [`CallError`]
-//! names the plugin and what to do. There is no second, native implementation of anything that a plugin decides.
+//! Promises: a component reaches only what its manifest grants; it cannot exceed its [`Limits`] of
+//! processor time, wall-clock time, memory, output, steps and log lines; and it cannot block other
+//! plugins. A failed call returns a [`CallError`] that names the plugin and the remedy. No policy
+//! has a second, native implementation.
 //!
-//! A version that fails soon after it replaced another gives way to that one by itself; one that answers nothing any more, with none to return
-//! to, is disabled. What happened to a plugin is written down ([`Plugins::history`]), and an operator can go back to any record of it
-//! ([`Plugins::rollback`]). Where its manifest says so, a new version first answers beside the one that serves, and is compared with it.
+//! A version that fails soon after its activation is rolled back automatically; one that only fails
+//! and has no predecessor is disabled. Every admission is recorded ([`Plugins::history`]), and an
+//! operator can roll back to any record ([`Plugins::rollback`]). With `rollout = "shadow"` a new
+//! version first runs as a shadow and is compared with the serving one.
 //!
-//! A manifest may name a registry in place of the file, and an operator may have every component signed ([`Registries`], [`Signatures`]).
+//! A manifest may name a registry instead of a file, and operators may require signatures
+//! ([`Registries`], [`Signatures`]). Compilation has a time limit and runs in the background (see
+//! `engine::compiler`), but not in a separate process.
 //!
-//! Compiling is bounded in time, and done aside: what goes on with it is said at the top of `engine::compiler`. Not here: compiling in a process
-//! of its own.
+//! The modules, from the outside in; each line uses the lines below it:
 //!
-//! The crate, from the outside in; each line uses the lines below it:
-//!
-//! * `host` ([`Plugins`]), `agent_set`, `views`, `attempt`: asking, and what is kept between two questions
-//! * `directory`, `admission`, `imports`, `schema`, `selftest`, `points`, `table`: from files to versions that serve, and from an extension
-//!   point to one of them
-//! * `sources`, `trust`: components from registries, and who has to have signed what is admitted
-//! * `history`, `records`, `kept`, `cache`, `shelf`: what outlives a version or the daemon
-//! * `pool`: the instances of a version, each owned by one task or made for one call; `lanes`: the threads that these run on; `health`,
-//!   `stats`, `quantiles`, `shadow`: how it is doing, and
-//!   how another does beside it
-//! * `engine`: the only place that names wasmtime; `net`: the input and output that probes ask for
-//! * `plugin`, `manifest`, `origin`, `grants`, `limits`: what a plugin is, where it is from and what it may do
-//! * `reserved`: the daemon's own ports, its store and its masters, which no broad grant opens
-//! * [`workbench`]: all of this without a daemon, for those who write plugins
-//! * [`probe`], [`matcher`], [`events`], [`bootstrap`]: what is asked and answered, in plain types
+//! * `host` ([`Plugins`]), `agent_set`, `views`, `attempt`: the API and its state between calls
+//! * `directory`, `admission`, `imports`, `schema`, `selftest`, `extension_points`, `table`: from
+//!   files to serving versions, and from an extension point to its version
+//! * `sources`, `trust`: components from registries, and their signatures
+//! * `history`, `admission_record`, `version_store`, `cache`, `private_dir`: persistent state
+//! * `pool`: the instances of a version; `executor`: their threads; `health`, `version_stats`,
+//!   `latency_histogram`, `shadow`: faults, measurements and comparison of versions
+//! * `engine`: the only module that uses wasmtime; `net`: the network access of probes
+//! * `version_context`, `manifest`, `origin`, `grants`, `limits`: what a plugin is, its source and
+//!   its permissions
+//! * `reserved`: the daemon's own ports, its store and its masters, which broad grants exclude
+//! * [`workbench`]: admission, tests and benchmarks without a daemon, for plugin authors
+//! * [`probe`], [`matcher`], [`events`], [`bootstrap`]: the types of each world
 
 #![deny(unsafe_code)]
 #![cfg_attr(
@@ -107,7 +109,7 @@ pub use trust::{PublicKey, Signatures};
 pub use types::{bootstrap, probe};
 
 pub mod matcher {
-    //! Which agents may run a task: what is asked of the `attribute-matcher` component.
+    //! Placement: calls to the `attribute-matcher` component.
     //!
     //! An [`AgentSet`] holds the agents, the other types mirror the WIT package `transom:matcher`.
 
@@ -115,9 +117,9 @@ pub mod matcher {
 }
 
 pub mod events {
-    //! What a subscriber of the event stream sees: what is asked of the `event-filter` component.
+    //! Event filtering: calls to the `event-filter` component.
     //!
-    //! A [`View`] asks, the other types mirror the WIT package `transom:events`.
+    //! A [`View`] decides, the other types mirror the WIT package `transom:events`.
 
     pub use crate::{types::events::*, views::View};
 }

@@ -1,64 +1,66 @@
-//! What a plugin may use. The host's [`Limits`] are the defaults; a manifest's `[limits]` overrides them for its plugin.
+//! Limits of a plugin. The host's [`Limits`] are the defaults; a manifest's `[limits]` overrides
+//! them.
 
 use std::time::Duration;
 
-/// The most linear memory that a manifest may grant; the engine's pool is made for it.
+/// Maximum linear memory that a manifest may grant; the engine's pool has this size.
 pub(crate) const MAX_MEMORY: u64 = 512 << 20;
-/// The most table elements that a manifest may grant.
+/// Maximum table elements that a manifest may grant.
 pub(crate) const MAX_TABLE: u64 = 50_000;
 
-/// The longest that a manifest may let a call take.
+/// Maximum duration of a call that a manifest may grant.
 pub(crate) const MAX_CALL: Duration = Duration::from_hours(1);
-/// The longest that a manifest may let an attempt take.
+/// Maximum duration of an attempt that a manifest may grant.
 pub(crate) const MAX_ATTEMPT: Duration = Duration::from_hours(24);
-/// The largest component that a manifest may admit; larger files are not even read.
+/// Maximum size of a component; larger files are not read.
 pub(crate) const MAX_SIZE: u64 = 256 << 20;
-/// Bytes of a manifest.
+/// Maximum size of a manifest.
 pub(crate) const MAX_MANIFEST: u64 = 1 << 20;
 
-/// The most instances of one plugin, kept or made for a call.
+/// Maximum number of instances of a plugin.
 pub(crate) const MAX_INSTANCES: usize = 32;
 
-/// How calls are spread over instances.
+/// How calls are distributed over instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instances {
-    /// So many are kept, and each answers one call after the other.
+    /// This number is kept, and each runs one call at a time.
     Kept(usize),
-    /// Each call has a fresh one, configured before it and dropped after it; each attempt of a probe has one to its end. No more than 32 at once,
-    /// others wait. What is held between two calls (an agent set, a view) is handed over again with each.
+    /// Each call has a new one, configured before and dropped after it; each attempt of a probe
+    /// keeps one to its end. At most 32 at a time, other calls wait. Each call loads agent sets and
+    /// views again.
     PerCall,
 }
 
 /// Limits of one plugin. Sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Wall-clock time of one call, host functions included; also how long a call may wait in the queue.
+    /// Wall-clock time of one call, host functions included; also the maximum wait in the queue.
     pub wall_clock: Duration,
-    /// Processor time of one call: what the guest itself used.
+    /// Processor time of the guest in one call.
     pub cpu: Duration,
     /// Linear memory of an instance.
     pub memory: u64,
     /// Elements of a table of an instance.
     pub table: u64,
-    /// Bytes that one call may hand to the host.
+    /// Bytes that one call may return to the host.
     pub output: u64,
     /// Instances.
     pub instances: Instances,
-    /// Calls after which an instance that is kept is replaced.
+    /// Calls after which a kept instance is replaced.
     pub max_calls_per_instance: u64,
-    /// Attempts, or calls, in progress at once.
+    /// Concurrent calls and attempts.
     pub concurrency: usize,
     /// Steps of one attempt.
     pub steps: u32,
-    /// Time of one attempt, whatever its request says.
+    /// Maximum duration of one attempt, whatever its request specifies.
     pub attempt_time: Duration,
     /// Bytes that one attempt may receive.
     pub attempt_input: u64,
     /// Bytes that one attempt may send.
     pub attempt_output: u64,
-    /// Log lines a second, with as many again in a burst.
+    /// Log lines per second; a burst may have as many again.
     pub log_lines: u32,
-    /// Bytes of one log line; more is cut off.
+    /// Bytes of one log line; longer lines are truncated.
     pub log_line: usize,
     /// Bytes of the component's file.
     pub size: u64,

@@ -1,4 +1,4 @@
-//! `NAME.toml`: what an operator says of the component beside it.
+//! `NAME.toml`: the operator's manifest of a component.
 //!
 //! ```toml
 //! world = "check-probe"            # or "transom:probe/check-probe@0.1.0"
@@ -26,13 +26,14 @@
 //! sample-percent = 100             # of the calls
 //! max-differences = 0              # with more, or with any fault, it is not promoted automatically
 //! [config]                         # any table: handed to `configure` as JSON
-//! [[self-test]]                    # asked of the trial instance; each world has its own keys, see `selftest`
+//! [[self-test]]                    # run on the trial instance; each world has its own keys, see `selftest`
 //! ```
 //!
-//! With `instances = "per-call"` nothing of one call is left for the next. That has its price: each call makes and configures an instance,
-//! under the limits of a call; a matcher is handed the whole agent set with each question (15 ms for 10,000 agents), a filter opens its query with
-//! each batch, and a probe's attempt keeps its instance while the host does its input and output, so that no more than 32 look at once. Calls
-//! beyond 32 wait, and are told that the plugin is busy when they waited for `wall-clock`.
+//! With `instances = "per-call"` no state of one call reaches the next. The price: each call
+//! creates and configures an instance, under the limits of a call; a matcher loads the whole agent
+//! set with each call (15 ms for 10,000 agents), a filter opens its query with each batch, and a
+//! probe's attempt keeps its instance during input and output, so that at most 32 run at a time.
+//! Further calls wait, and fail as busy after `wall-clock`.
 
 mod section;
 
@@ -52,11 +53,11 @@ use crate::{
 pub(crate) use section::ManifestError;
 use section::Section;
 
-/// A manifest, parsed and checked.
+/// A validated manifest.
 #[derive(Clone, Debug)]
 pub(crate) struct Manifest {
     pub(crate) world: WorldName,
-    /// Where the component is from; none: the file beside it.
+    /// The registry source; none: the file in the directory.
     pub(crate) source: Option<Source>,
     /// Lower-case hexadecimal SHA-256.
     pub(crate) digest: Option<String>,
@@ -67,7 +68,7 @@ pub(crate) struct Manifest {
     pub(crate) probation: Probation,
     pub(crate) on_disabled: OnDisabled,
     pub(crate) rollout: Rollout,
-    /// As the world reads them.
+    /// Parsed later by the world.
     pub(crate) self_tests: Vec<serde_json::Value>,
 }
 
@@ -100,13 +101,13 @@ pub(crate) struct ShadowPlan {
     pub(crate) max_differences: u64,
 }
 
-/// Self-tests of one manifest.
+/// Maximum self-tests of one manifest.
 const MAX_SELF_TESTS: usize = 64;
-/// The longest window and the longest shadow.
+/// Maximum probation window and shadow duration.
 const MAX_WATCH: Duration = Duration::from_hours(7 * 24);
 
 impl Manifest {
-    /// Parses; what is left out comes from `defaults` and `probation`.
+    /// Parses a manifest; `defaults` and `probation` are the default values.
     pub(crate) fn parse(
         text: &str,
         defaults: &Limits,
@@ -229,8 +230,8 @@ fn source(top: &mut Section) -> Result<Option<Source>, ManifestError> {
     Ok(Some(source))
 }
 
-/// Whether a manifest is one of a component that is to be fetched, as far as can be seen before it is checked; so is one that cannot be
-/// read, for somebody has to be told.
+/// Whether a manifest names a source, before its validation. True for invalid TOML, so that the
+/// error is reported.
 pub(crate) fn names_source(text: &str) -> bool {
     text.parse::<Table>()
         .map_or(true, |table| table.contains_key("source"))
@@ -248,7 +249,7 @@ fn parse_digest(top: &Section, text: &str) -> Result<String, ManifestError> {
 fn grants(mut it: Section, world: WorldName) -> Result<Grants, ManifestError> {
     let mut network = Vec::new();
     match it.optional_strings("network")? {
-        // What a probe is for.
+        // The default of probes.
         None if world == WorldName::CheckProbe => network.push(Destination::Task),
         None => {}
         Some(texts) => {
@@ -361,7 +362,7 @@ fn instances(it: &mut Section, default: Instances) -> Result<Instances, Manifest
     }
 }
 
-/// TOML as JSON; dates become text.
+/// Converts TOML to JSON; dates become strings.
 pub(crate) fn to_json(path: &str, value: Value) -> Result<serde_json::Value, ManifestError> {
     Ok(match value {
         Value::String(text) => text.into(),
@@ -373,7 +374,7 @@ pub(crate) fn to_json(path: &str, value: Value) -> Result<serde_json::Value, Man
             return Err(ManifestError::Value {
                 key: path.to_owned(),
                 found: number.to_string(),
-                expected: "a number that JSON can carry".into(),
+                expected: "a finite number".into(),
             });
         }
         Value::Array(items) => items
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_manifest() {
+    fn full_manifest_parses() {
         let digest = "Ab".repeat(32);
         let manifest = parse(&format!(
             r#"
@@ -448,13 +449,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_granted_unless_said() {
+    fn manifest_grants_nothing_by_default() {
         let manifest = parse("world = \"event-filter\"").unwrap();
         assert_eq!(manifest.grants, Grants::default());
         assert_eq!(manifest.config.to_string(), "{}");
         assert_eq!(manifest.on_disabled, OnDisabled::Deny);
         assert_eq!(manifest.rollout, Rollout::Immediate);
-        // A probe may look at its task, unless that is said otherwise.
+        // A probe may reach its task by default.
         let probe = parse("world = \"check-probe\"").unwrap();
         assert_eq!(probe.grants.network, [Destination::Task]);
         let none = parse("world = \"check-probe\"\n[grants]\nnetwork = []").unwrap();
@@ -462,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn how_it_takes_over_and_what_becomes_of_it_when_it_fails() {
+    fn manifest_parses_rollout_and_on_disabled() {
         let text = "world = \"event-filter\"\non-disabled = \"pass\"\nrollout = \"shadow\"\n[shadow]\nmin-duration = \"1s\"\nmin-calls = 7\nsample-percent = 5\n                    [[self-test]]\nevents = []\n[[self-test]]\nexpect = [\"pass\"]\n";
         let manifest = parse(text).unwrap();
         assert_eq!(manifest.on_disabled, OnDisabled::Pass);
@@ -504,10 +505,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn manifest_errors_name_key_and_expectation() {
         for (text, message) in [
             ("", "`world` is missing"),
-            ("world = 1", "`world` is of type integer; expected a text"),
+            ("world = 1", "`world` is of type integer; expected a string"),
             ("world = \"x\"", "check-probe, attribute-matcher"),
             (
                 "wrld = \"event-filter\"\nworld = \"event-filter\"",
@@ -585,7 +586,7 @@ mod tests {
                 "world = \"event-filter\"\nself-test = 1",
                 "`self-test` is of type integer; expected tables",
             ),
-            ("world = ", "it is no TOML: line 1: "),
+            ("world = ", "invalid TOML: line 1: "),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(message), "{text:?}: {error}");

@@ -1,4 +1,5 @@
-//! The crate's metrics, all labelled with the plugin's name; those of what a version does with its version, too.
+//! The crate's metrics, labelled with the plugin's name and, where a version causes them, its
+//! version.
 
 mod version;
 
@@ -61,7 +62,7 @@ pub(crate) struct Metrics {
     fetches: Family<FetchLabel, Counter>,
 }
 
-/// What came of asking a version beside the one that serves.
+/// Results of a shadow version's comparisons.
 #[derive(Clone, Debug)]
 pub(crate) struct ShadowMetrics {
     pub(crate) same: Counter,
@@ -70,7 +71,7 @@ pub(crate) struct ShadowMetrics {
     pub(crate) dropped: Counter,
 }
 
-/// What became of looking for compiled components on disk.
+/// Lookups in the cache of compiled components.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheStats {
     pub(crate) hits: Counter,
@@ -99,44 +100,36 @@ impl Metrics {
             shadow: Family::default(),
             fetches: Family::default(),
         };
-        registry.register(
-            "refusals",
-            "Components that were not admitted",
-            it.refusals.clone(),
-        );
-        registry.register(
-            "admissions",
-            "Versions that began to serve",
-            it.admissions.clone(),
-        );
+        registry.register("refusals", "Components refused at admission", it.refusals.clone());
+        registry.register("admissions", "Versions activated", it.admissions.clone());
         registry.register(
             "swaps",
-            "Versions that took the place of another, earlier ones that returned included",
+            "Versions that replaced another one, rollbacks included",
             it.swaps.clone(),
         );
         registry.register(
             "rollbacks",
-            "Returns to an earlier version, by probation or by an operator",
+            "Rollbacks to an earlier version, by probation or by an operator",
             it.rollbacks.clone(),
         );
         registry.register(
             "disabled",
-            "1 while the plugin is out of service because it kept failing",
+            "1 while the plugin is disabled after repeated faults",
             it.disabled.clone(),
         );
         registry.register(
             "shadow_answers",
-            "Answers of a version beside the one that serves: same, different, failed, and dropped before they were compared",
+            "Answers of a shadow version: same, different, failed, or dropped before the comparison",
             it.shadow.clone(),
         );
         registry.register(
             "fetches",
-            "Times that a registry was asked for a component: done, whether it was another than before or not, and failed",
+            "Fetches from registries: done (changed or not) or failed",
             it.fetches.clone(),
         );
         registry.register(
             "compiled_cache",
-            "Looks for a compiled component on disk: hit, miss, and (a miss, too) rejected as not to be trusted",
+            "Lookups of compiled components on disk: hit, miss, or rejected as untrusted (also a miss)",
             it.cache.clone(),
         );
         it
@@ -151,18 +144,18 @@ impl Metrics {
         }
     }
 
-    /// What goes on now on all versions of a plugin.
+    /// Gauges over all versions of a plugin.
     pub(crate) fn totals(&self, plugin: &str) -> Arc<PluginTotals> {
         let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(totals.entry(plugin.to_owned()).or_default())
     }
 
-    /// Of a version that begins to serve. `version`: as it is shown, see `ComponentInfo::label`.
+    /// Of a starting version. `version`: its label, see `ComponentInfo::label`.
     pub(crate) fn of(&self, plugin: &str, version: &str) -> VersionMetrics {
         self.versions.of(plugin, version, &self.totals(plugin))
     }
 
-    /// Of a component that is looked at.
+    /// Of a component in admission.
     pub(crate) fn trial(&self, plugin: &str) -> VersionMetrics {
         VersionMetrics::of_none(&self.totals(plugin))
     }

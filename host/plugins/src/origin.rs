@@ -1,4 +1,4 @@
-//! A component with its manifest, and where it is from.
+//! A component with its manifest and its origin.
 
 use std::sync::Arc;
 
@@ -20,18 +20,18 @@ pub(crate) struct Files {
 pub(crate) enum Origin {
     /// A file in the directory.
     File {
-        /// What lies beside it as `NAME.wasm.sig`; looked for where keys are configured.
+        /// The content of `NAME.wasm.sig`; read if keys are configured.
         signature: Option<Vec<u8>>,
     },
     /// A registry.
     Image(Arc<Image>),
 }
 
-/// Where an admitted component is from, and who signed it: as records say it.
+/// The source and the signer of an admitted component, as in records.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Provenance {
     /// `oci://…@sha256:…`; none for a file in the directory.
     pub(crate) source: Option<String>,
-    /// The key's name and digest; none where nobody had to.
+    /// The key's name and digest; none if no signature is required.
     pub(crate) signed_by: Option<String>,
 }

@@ -1,7 +1,8 @@
-//! The instances of one version of a plugin, and the way of a question to one of them.
+//! The instances of one version of a plugin, and the dispatch of calls to them.
 //!
-//! Kept: a few, each owned by a task of its own and fed by a bounded queue, see `task`. Or a fresh one for each call, which is the caller's own
-//! and goes with it: nothing of one call is left for the next, and what becomes of it is nobody else's business.
+//! Kept instances: a few, each owned by a task with a bounded queue (see `instance_task`). Or a new
+//! instance for each call, which the caller owns and drops afterwards, so that no state of one call
+//! reaches the next.
 
 mod instance_task;
 
@@ -33,16 +34,17 @@ use crate::{
 };
 use instance_task::InstanceTask;
 
-/// Jobs that may wait for one instance; callers beyond that wait to enqueue, in order.
+/// Queued calls of one instance; further callers wait to enqueue, in order.
 const QUEUE: usize = 256;
-/// A caller stays with the instance that knows its agent set or view unless another has so many fewer jobs.
+/// A caller stays with the instance that has its agent set or view unless another has this many
+/// fewer calls.
 const AFFINITY: usize = 8;
-/// Digits of a digest that tell a component from another of the same version.
+/// Digits of the digest in a version label.
 const SHORT_DIGEST: usize = 8;
-/// Characters of a component's version where it is a label.
+/// Characters of the component's version in a version label.
 const SHORT_VERSION: usize = 64;
 
-/// What is known of an admitted version.
+/// The description of an admitted version.
 #[derive(Clone, Debug)]
 pub(crate) struct ComponentInfo {
     pub(crate) world: WorldName,
@@ -60,7 +62,7 @@ pub(crate) struct ComponentInfo {
 }
 
 impl ComponentInfo {
-    /// The version as metrics and spans have it: what the component says, and the beginning of its digest.
+    /// The version label of metrics and spans: the component's version and the start of its digest.
     pub(crate) fn label(&self) -> String {
         let version: String = self.version.chars().take(SHORT_VERSION).collect();
         let digest = self.digest.trim_start_matches("sha256:");
@@ -69,7 +71,7 @@ impl ComponentInfo {
     }
 }
 
-/// A version that serves.
+/// A started version.
 pub(crate) struct Version<W: World> {
     pub(crate) context: Arc<VersionContext>,
     pub(crate) info: ComponentInfo,
@@ -80,7 +82,7 @@ pub(crate) struct Version<W: World> {
 
 enum InstanceStrategy<W: World> {
     Kept(Vec<Slot<W>>),
-    /// A permit for each that may live at once.
+    /// One permit for each concurrent instance.
     PerCall(Arc<Semaphore>),
 }
 
@@ -91,13 +93,13 @@ struct Slot<W: World> {
 
 struct Envelope<W: World> {
     call: W::Call,
-    /// After this nobody waits for the answer any more.
+    /// After this the caller is gone.
     deadline: Instant,
     queued: Queued,
     _load: Load,
 }
 
-/// Counts a job as long as it waits or runs.
+/// Counts a call while it waits or runs.
 struct Load(Arc<AtomicUsize>);
 
 impl Load {
@@ -113,7 +115,7 @@ impl Drop for Load {
     }
 }
 
-/// What the owners of instances need from outside.
+/// The host's shared runtime: engine, tasks and threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Runtime {
     pub(crate) engine: Engine,
@@ -122,7 +124,7 @@ pub(crate) struct Runtime {
     pub(crate) executor: GuestExecutor,
 }
 
-/// Makes instances of a version.
+/// Creates instances of a version.
 struct InstanceFactory<W: World> {
     engine: Engine,
     pre: W::Pre,
@@ -140,37 +142,37 @@ impl<W: World> Clone for InstanceFactory<W> {
 }
 
 impl<W: World> InstanceFactory<W> {
-    /// A configured instance. `serial` tells it from others of the same owner.
+    /// Creates a configured instance. `serial` identifies it within its task.
     async fn make(&self, serial: u64) -> Result<Instance<W>, CallError> {
         let mut instance = Instance::instantiate(&self.engine, &self.pre, &self.context, serial).await?;
         if let Err(errors) = instance.configure().await? {
             let first = errors.first().map(|it| it.message.clone()).unwrap_or_default();
-            let message = format!("it now refuses the configuration that it took when admitted: {first}");
+            let message = format!("it rejects the configuration that it accepted at admission: {first}");
             return Err(self.context.fault(&Fault::Malformed(message)));
         }
         Ok(instance)
     }
 }
 
-/// Where a caller's questions are answered.
+/// The instance that runs a caller's calls.
 pub(crate) enum InstanceHandle<W: World> {
-    /// By one of the instances that are kept.
+    /// One of the kept instances.
     Slot(usize),
-    /// By an instance of the caller's own.
+    /// An instance of the caller.
     DedicatedInstance(Box<DedicatedInstance<W>>),
 }
 
-/// An instance that is made with the first question, answers one after the other, and goes with its seat.
+/// An instance that is created at the first call and dropped with its handle.
 pub(crate) struct DedicatedInstance<W: World> {
     instance: Option<Instance<W>>,
     shared: Arc<W::Shared>,
-    /// From before there is an instance until after it, so that there are never more than there are permits for.
+    /// Held from before the creation until after the drop, so that permits bound the instances.
     place: Option<OwnedSemaphorePermit>,
-    /// Whether there was one: it is not made again.
+    /// Whether it was created; it is not created twice.
     made: bool,
 }
 
-/// One call into an instance. None: that is of no use any more.
+/// Runs one call. None: the instance failed.
 async fn enter<W: World>(
     mut instance: Instance<W>,
     shared: &Arc<W::Shared>,
@@ -183,7 +185,7 @@ async fn enter<W: World>(
 }
 
 impl<W: World> Version<W> {
-    /// Starts the owners of the instances, where these are kept; they are made when first needed.
+    /// Starts the tasks of kept instances; the instances are created at the first call.
     pub(crate) fn start(
         runtime: &Runtime,
         pre: &W::Pre,
@@ -221,7 +223,7 @@ impl<W: World> Version<W> {
         }
     }
 
-    /// With whoever has the fewest jobs.
+    /// The instance with the fewest calls.
     pub(crate) fn least_loaded(&self) -> InstanceHandle<W> {
         match &self.strategy {
             InstanceStrategy::Kept(slots) => InstanceHandle::Slot(least_loaded(slots)),
@@ -229,7 +231,7 @@ impl<W: World> Version<W> {
         }
     }
 
-    /// With `preferred`, unless that has much more to do than another.
+    /// `preferred`, unless it has many more calls than another.
     pub(crate) fn near(&self, preferred: usize) -> InstanceHandle<W> {
         let InstanceStrategy::Kept(slots) = &self.strategy else {
             return InstanceHandle::dedicated();
@@ -244,7 +246,8 @@ impl<W: World> Version<W> {
         }
     }
 
-    /// Asks an instance. Waits for it and for the answer, each no longer than the plugin's wall-clock limit.
+    /// Runs a call. The wait for the instance and the call itself are each bounded by the
+    /// wall-clock limit.
     pub(crate) async fn ask<T>(
         &self,
         handle: &mut InstanceHandle<W>,
@@ -257,7 +260,7 @@ impl<W: World> Version<W> {
             (InstanceHandle::DedicatedInstance(dedicated), InstanceStrategy::PerCall(permits)) => {
                 self.ask_dedicated(dedicated, permits, call).await
             }
-            // A seat is of the version that gave it.
+            // A handle belongs to the version that created it.
             _ => Err(CallError::Stopped),
         };
         if is_busy(&answer) {
@@ -285,7 +288,7 @@ impl<W: World> Version<W> {
             Ok(Err(_closed)) => return Err(CallError::Stopped),
             Err(_elapsed) => return Err(busy(&self.context)),
         }
-        // The call itself is timed by the instance's owner; starting an instance first may take longer.
+        // The instance task bounds the call itself; creating an instance first may take longer.
         match timeout(limit * 2 + Duration::from_secs(20), answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_dropped)) => Err(CallError::Stopped),
@@ -310,15 +313,15 @@ impl<W: World> Version<W> {
         }
         let (reply, answer) = oneshot::channel();
         let (call, factory, queued) = (call(reply), self.factory.clone(), self.context.queued());
-        // In a task, so that a guest that goes on and on does so elsewhere than its caller. What is dropped half-way takes its
-        // instance with it.
+        // In a task, so that a long call leaves the caller's thread. Dropping the task drops the
+        // instance.
         let mut dedicated_now = std::mem::replace(dedicated, DedicatedInstance::new());
         let (give_back, returned) = oneshot::channel();
         let token = self.runtime.token.clone();
         self.runtime.executor.spawn(&self.runtime.tracker, async move {
             let asked = async {
                 dedicated_now.ask(&factory, queued, call).await;
-                // The caller may have gone away.
+                // The caller may be gone.
                 drop(give_back.send(dedicated_now));
             };
             token.run_until_cancelled(asked).await;

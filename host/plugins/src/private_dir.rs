@@ -1,11 +1,13 @@
-//! A private directory of files that this host wrote itself: compiled components, and versions to go back to.
+//! A private directory for files that this host wrote: compiled components, and versions to roll
+//! back to.
 //!
-//! Whoever can write there can have the daemon run code of theirs, so the directory and every file in it belong to the daemon's
-//! user and are open to nobody else (0700, 0600); what is not is neither read nor repaired, it is refused with the reason. Files are
-//! written beside their place and renamed, and the oldest go when there are too many. What a file holds is the reader's to check: nothing
-//! waits for the disk, and what a power cut left torn is found out by its digest.
+//! Anyone who can write there can run code in the daemon, so the directory and each file must
+//! belong to the daemon's user and be inaccessible to others (0700, 0600). Other files are refused,
+//! not repaired. Files are written under a temporary name and renamed; the oldest are removed when
+//! there are too many. Nothing is synced to disk: readers verify a digest, which also detects files
+//! that a power failure truncated.
 //!
-//! All of it blocks: not for a task of the runtime.
+//! All functions block: do not call them from a task of the runtime.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -18,10 +20,10 @@ use std::{
 
 use nix::{fcntl::OFlag, unistd::geteuid};
 
-/// What a writer that was killed left behind goes after this.
+/// Age at which temporary files of a killed writer are removed.
 const ABANDONED: Duration = Duration::from_hours(1);
 
-/// The directory. Cheap to keep; it is looked at afresh for each file.
+/// The directory. It is checked again for each file.
 #[derive(Debug)]
 pub(crate) struct PrivateDir {
     dir: PathBuf,
@@ -29,12 +31,12 @@ pub(crate) struct PrivateDir {
 }
 
 impl PrivateDir {
-    /// Makes the directory, and those above it that are missing, unless they are there. It and the one above it have to be private.
-    /// `max_bytes`: files that stay.
+    /// Makes the directory, and those above it that are missing, unless they are there. It and the
+    /// one above it have to be private. `max_bytes`: files that stay.
     pub(crate) fn open(dir: &Path, max_files: usize) -> io::Result<PrivateDir> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(dir)?;
-        // Whoever may write above it could put another in its place. Links are not followed: they could lead to where others may write.
+        // A user who can write to the parent could replace it. Links are not followed.
         for dir in [Some(dir), dir.parent()].into_iter().flatten() {
             private(dir, &fs::symlink_metadata(dir)?, fs::Metadata::is_dir)?;
         }
@@ -48,7 +50,7 @@ impl PrivateDir {
         self.dir.join(name)
     }
 
-    /// The file's content; none where there is no such file. Counts as a use of it.
+    /// Reads a file; none if it does not exist. Makes it the youngest.
     pub(crate) fn read(&self, name: &str, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
         let path = self.path(name);
         let opened = OpenOptions::new()
@@ -72,34 +74,34 @@ impl PrivateDir {
         Ok(Some(content))
     }
 
-    /// Writes the parts one after the other as one file, in place of what was there.
+    /// Writes the parts as one file, which replaces the previous one.
     pub(crate) fn write(&self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Relaxed);
         let temporary = self.path(&format!(".{name}.{}.{number}", std::process::id()));
         let written = write_new(&temporary, parts).and_then(|()| fs::rename(&temporary, self.path(name)));
         if written.is_err() {
-            // What cannot be taken away now goes with a later write.
+            // A later write removes it.
             let _ = fs::remove_file(&temporary);
         }
         written?;
         self.prune()
     }
 
-    /// Makes the file the youngest, if it is there.
+    /// Makes the file the youngest, if it exists.
     pub(crate) fn touch(&self, name: &str) {
-        // A file that cannot be touched goes earlier than it should; it can be made again.
+        // On failure the file is only removed too early.
         if let Ok(file) = File::open(self.path(name)) {
             let _ = file.set_modified(SystemTime::now());
         }
     }
 
-    /// Takes the oldest files away.
+    /// Removes the oldest files.
     fn prune(&self) -> io::Result<()> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
             let entry = entry?;
-            // Another process may have taken it away meanwhile.
+            // Another process may have removed it.
             let Ok(meta) = entry.metadata() else { continue };
             let modified = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             if entry.file_name().to_string_lossy().starts_with('.') {
@@ -134,10 +136,10 @@ fn write_new(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether it is of the right kind, of this user, and open to nobody else.
+/// Checks the file type, the owner and the mode.
 fn private(path: &Path, meta: &fs::Metadata, kind: fn(&fs::Metadata) -> bool) -> io::Result<()> {
     if !kind(meta) {
-        return Err(wrong(format!("{} is not what it should be", path.display())));
+        return Err(wrong(format!("{} has an unexpected file type", path.display())));
     }
     if meta.uid() != geteuid().as_raw() {
         return Err(wrong(format!(
@@ -149,7 +151,7 @@ fn private(path: &Path, meta: &fs::Metadata, kind: fn(&fs::Metadata) -> bool) ->
     if meta.mode() & 0o077 != 0 {
         let mode = meta.mode() & 0o777;
         return Err(wrong(format!(
-            "{} is open to others (mode {mode:03o}; chmod go= it)",
+            "{} is accessible to other users (mode {mode:03o}; run chmod go= on it)",
             path.display()
         )));
     }
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_and_the_oldest_go() {
+    fn private_dir_reads_files_and_prunes_the_oldest() {
         let root = tempfile::tempdir().unwrap();
         let dir = root.path().join("a/b");
         let files = PrivateDir::open(&dir, 2).unwrap();
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_write_is_refused() {
+    fn private_dir_refuses_files_writable_by_others() {
         let root = tempfile::tempdir().unwrap();
         // The one above it is made with it, and therefore private.
         let own = root.path().join("own");

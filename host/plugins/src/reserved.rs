@@ -1,9 +1,9 @@
-//! Destinations that belong to the daemon itself: its own ports, its state store and its masters.
+//! Destinations of the daemon itself: its own ports, its state store and its masters.
 //!
-//! Neither a plugin's broad network grant nor a registry's redirect leads there; only a destination that names exactly the
-//! address and the port does. A listener on all addresses is guarded on every address of this machine. Servers that are
-//! configured by name are resolved when a connection to their port is checked; while a name does not resolve, the addresses
-//! that it had last count.
+//! Neither a plugin's broad network grant nor a registry's redirect reaches them; only a
+//! destination that names exactly the address and port does. A listener on all addresses is guarded
+//! on every address of this machine. Servers that are configured by name are resolved when a
+//! connection to their port is checked; while a name does not resolve, its last addresses count.
 
 use std::{
     collections::HashMap,
@@ -23,7 +23,8 @@ pub type Server = (String, u16);
 /// Finds the servers of one kind that are known now.
 type Find = Arc<dyn Fn() -> Vec<Server> + Send + Sync>;
 
-/// The daemon's own destinations. Cheap to clone; clones share them, and the daemon may add to them while the plugin host runs.
+/// The daemon's own destinations. Cheap to clone; clones share them, and the daemon may add to them
+/// while the plugin host runs.
 #[derive(Clone, Default)]
 pub struct Reserved(Arc<Mutex<Inner>>);
 
@@ -52,7 +53,8 @@ impl Reserved {
         self.inner().listeners.push((what.to_owned(), address));
     }
 
-    /// The daemon depends on the servers that `find` returns; it is asked whenever a connection is checked.
+    /// The daemon depends on the servers that `find` returns; it is asked whenever a connection is
+    /// checked.
     pub fn servers(&self, what: &str, find: impl Fn() -> Vec<Server> + Send + Sync + 'static) {
         self.inner().servers.push((what.to_owned(), Arc::new(find)));
     }
@@ -118,8 +120,8 @@ impl Reserved {
     }
 }
 
-/// Whether packets to this address stay on this machine: only then a socket can be bound to it. Where the system lets sockets be
-/// bound to any address (`ip_nonlocal_bind`), all addresses count.
+/// Whether packets to this address stay on this machine: only then a socket can be bound to it.
+/// Where the system lets sockets be bound to any address (`ip_nonlocal_bind`), all addresses count.
 fn is_of_this_machine(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
 }
@@ -168,7 +170,8 @@ mod tests {
             ("64:ff9b::a00:1", 8081, daemon("admin")),
             ("10.0.0.1", 8082, None),
             ("10.0.0.2", 8081, None),
-            // A port on all addresses is this machine's on each of its addresses, and no other machine's.
+            // A port on all addresses is this machine's on each of its addresses, and no other
+            // machine's.
             ("127.0.0.1", 53, daemon("dns")),
             ("127.8.8.8", 53, daemon("dns")),
             ("::1", 8080, daemon("apps")),

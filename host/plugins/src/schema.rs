@@ -1,8 +1,10 @@
-//! A manifest's `[config]` against the schema that the plugin states for it, before the plugin sees it.
+//! Validates a manifest's `[config]` against the schema of the plugin, before the plugin receives
+//! it.
 //!
-//! The schema is JSON Schema 2020-12 and comes from the component, so it is taken as hostile: nothing that it names is fetched, its patterns
-//! are matched in linear time (and therefore without look-around and back-references), and its size and its references are
-//! bounded. Messages name places and never quote the configuration, which may hold secrets.
+//! The schema is JSON Schema 2020-12 and comes from the component, so it is untrusted: no reference
+//! is fetched, patterns are matched in linear time (without look-around and back-references), and
+//! its size and its references are bounded. Errors name places and never quote the configuration,
+//! which may contain secrets.
 
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
@@ -14,7 +16,8 @@ use crate::{
 
 /// Bytes of a schema.
 const MAX_SCHEMA: usize = 64 << 10;
-/// References in a schema. Each may stand in what another refers to, so that the work grows exponentially with them.
+/// References in a schema. Each may stand in what another refers to, so that the work grows
+/// exponentially with them.
 const MAX_REFERENCES: usize = 32;
 /// Bytes of a compiled pattern, about.
 const MAX_PATTERN: usize = 256 << 10;
@@ -22,11 +25,11 @@ const MAX_PATTERN: usize = 256 << 10;
 /// Why a plugin is not configured. Display is for an operator.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SchemaError {
-    #[error("it takes no configuration (it states no config-schema), and the manifest's [config] has {}", names(.0))]
+    #[error("it takes no configuration (no config-schema), but the manifest's [config] has {}", names(.0))]
     NotTaken(Vec<String>),
-    #[error("its config-schema cannot be used: {0}")]
+    #[error("invalid config-schema: {0}")]
     Invalid(String),
-    #[error("the manifest's [config] does not pass the plugin's config-schema: {}", ConfigError::list(.0))]
+    #[error("the manifest's [config] does not match the plugin's config-schema: {}", ConfigError::list(.0))]
     Config(Vec<ConfigError>),
 }
 
@@ -35,8 +38,8 @@ fn names(keys: &[String]) -> String {
     one_line(&quoted.join(", "))
 }
 
-/// Checks `config`, a JSON object, against `schema`; without a schema the object has to be empty. May take a while: not for a task
-/// of the runtime.
+/// Checks `config`, a JSON object, against `schema`; without a schema the object has to be empty.
+/// May take a while: not for a task of the runtime.
 pub(crate) fn check(schema: Option<&str>, config: &Value) -> Result<(), SchemaError> {
     let Some(schema) = schema else {
         return match config.as_object().filter(|it| !it.is_empty()) {
@@ -64,7 +67,7 @@ fn validator(schema: &str) -> Result<Validator, String> {
     if schema.len() > MAX_SCHEMA {
         return Err(format!("it has {} bytes, {MAX_SCHEMA} are allowed", schema.len()));
     }
-    let schema: Value = serde_json::from_str(schema).map_err(|error| format!("it is no JSON: {error}"))?;
+    let schema: Value = serde_json::from_str(schema).map_err(|error| format!("it is not JSON: {error}"))?;
     let found = references(&schema);
     if found > MAX_REFERENCES {
         return Err(format!("it has {found} references, {MAX_REFERENCES} are allowed"));
@@ -119,7 +122,7 @@ mod tests {
     }"##;
 
     #[test]
-    fn what_passes_and_what_does_not() {
+    fn schema_accepts_and_rejects_configurations() {
         for (config, errors) in [
             (json!({"retries": 3, "hosts": ["a", "b"]}), &[][..]),
             (
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_schema_nothing_may_be_said() {
+    fn config_without_a_schema_must_be_empty() {
         assert_eq!(check(None, &json!({})), Ok(()));
         let error = check(None, &json!({"a": 1, "b": 2})).unwrap_err();
         assert_eq!(error, SchemaError::NotTaken(vec!["a".into(), "b".into()]));
@@ -167,11 +170,11 @@ mod tests {
     }
 
     #[test]
-    fn schemas_that_cannot_be_used() {
+    fn invalid_schemas_are_rejected() {
         let long = format!("{{\"title\": \"{}\"}}", "x".repeat(MAX_SCHEMA));
         let many = json!({"allOf": vec![json!({"$ref": "#/$defs/a"}); 33], "$defs": {"a": true}}).to_string();
         for (schema, reason) in [
-            ("{", "no JSON"),
+            ("{", "not JSON"),
             ("1", "the whole of it"),
             (r#"{"type": "objekt"}"#, "/type"),
             (r##"{"$ref": "#/$defs/none"}"##, "none"),

@@ -1,11 +1,13 @@
-//! What a manifest's `[[self-test]]` asks of a trial instance before it may serve, and what `transom plugin test` asks of one.
+//! Runs a manifest's `[[self-test]]` cases on a trial instance, and the cases of
+//! `transom plugin test`.
 //!
-//! A case is a question of the plugin's world, recorded, and the answer that is expected. It is asked under the plugin's own limits,
-//! of an instance that was described and configured, and reaches nothing: a probe's steps are answered from the case. One answer that
-//! is not as expected refuses the component.
+//! A case is a recorded call of the plugin's world and the expected answer. It runs under the
+//! plugin's own limits, on an instance that was described and configured, without input or output:
+//! the case contains the answers to a probe's steps. One unexpected answer refuses the component.
 //!
-//! A case is read once ([`Testable::prepared`]) and can be put as often as wanted ([`Testable::execute`]). What was found has the form of the keys
-//! that say what is expected, so that it can be compared with them, shown beside them, and written in their place.
+//! A case is parsed once ([`Testable::prepare_case`]) and can be executed repeatedly
+//! ([`Testable::execute`]). Answers have the same form as the expected keys, so that they can be
+//! compared, shown and written back to the file.
 
 mod bootstrap;
 mod events;
@@ -23,46 +25,47 @@ use crate::{
     text::one_line,
 };
 
-/// What is expected of a case, or was found: the keys `expect` and `refused`.
+/// An expected or found answer: the keys `expect` and `refused`.
 pub(crate) type Answer = Map<String, Value>;
 
 /// A world that can be tested.
 pub(crate) trait Testable: World {
     /// A case as its author wrote it.
     type Case: DeserializeOwned + Send;
-    /// The same, made ready to be put.
+    /// The parsed case.
     type Question: Send + Sync;
-    /// What the instance answered.
+    /// The instance's result.
     type Found: Send;
 
-    /// The error says what is wrong with the case.
+    /// Parses a case. The error names the mistake in it.
     fn prepare_case(case: Self::Case) -> Result<PreparedCase<Self>, String>;
 
-    /// Asks the instance, as its owner would: `shared` is what that one keeps beside it. The error says why there is no answer.
+    /// Executes the case on an instance, as its task would. The error is the reason why there is no
+    /// answer.
     fn execute(
         instance: &mut Instance<Self>,
         shared: &Arc<Self::Shared>,
         question: &Self::Question,
     ) -> impl Future<Output = Result<Self::Found, String>> + Send;
 
-    /// An answer in the form of the expectations.
+    /// Converts a result into the form of the expected keys.
     fn to_answer(question: &Self::Question, found: Self::Found) -> Answer;
 
-    /// As much of what was found as the expectation speaks of.
+    /// Reduces an answer to the expected keys.
     fn project(found: Answer, _expected: &Answer) -> Answer {
         found
     }
 }
 
-/// A case, read.
+/// A parsed case.
 pub(crate) struct PreparedCase<W: Testable> {
     pub(crate) question: W::Question,
-    /// None: the case does not say.
+    /// None: the case has no expectation.
     pub(crate) expected: Option<Answer>,
 }
 
 impl<W: Testable> PreparedCase<W> {
-    /// Reads a case. Its `name` is for its readers, and the host's callers take it out before.
+    /// Parses a case, without its `name`.
     pub(crate) fn read(case: &Value) -> Result<PreparedCase<W>, String> {
         let case = serde_path_to_error::deserialize(case).map_err(|error| {
             let path = error.path().to_string();
@@ -71,7 +74,7 @@ impl<W: Testable> PreparedCase<W> {
         W::prepare_case(case)
     }
 
-    /// Puts it, and says what was found as far as the case asks for it.
+    /// Executes it, and returns the answer reduced to the expected keys.
     pub(crate) async fn execute(
         &self,
         instance: &mut Instance<W>,
@@ -86,7 +89,7 @@ impl<W: Testable> PreparedCase<W> {
     }
 }
 
-/// Why a test was not passed. Display is for an operator.
+/// Why a test failed. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("self-test {number} of {of}{}: {message}", .name.as_ref().map(|it| format!(" ({it})")).unwrap_or_default())]
 pub(crate) struct Failed {
@@ -96,7 +99,7 @@ pub(crate) struct Failed {
     message: String,
 }
 
-/// Runs all of them, in order, until one is not passed.
+/// Runs all tests, in order, until one fails.
 pub(crate) async fn run<W: Testable>(instance: &mut Instance<W>, tests: &[Value]) -> Result<(), Failed> {
     let shared = Arc::default();
     for (index, test) in tests.iter().enumerate() {
@@ -119,7 +122,7 @@ async fn one<W: Testable>(
     let prepared = PreparedCase::<W>::read(test)?;
     let found = prepared.execute(instance, shared).await?;
     let PreparedCase { question, expected } = prepared;
-    // What was held for it goes before the next.
+    // Drop its resources before the next one.
     drop(question);
     W::drop_orphans(instance, shared)
         .await
@@ -127,14 +130,11 @@ async fn one<W: Testable>(
     match expected {
         Some(expected) if found == expected => Ok(()),
         Some(expected) => Err(differs(&found, &expected)),
-        None => Err(format!(
-            "it does not say what is expected; found {}",
-            text(&found)
-        )),
+        None => Err(format!("the case has no expectation; found {}", text(&found))),
     }
 }
 
-/// A case's name for people, and the rest of it.
+/// Splits off a case's name.
 pub(crate) fn named(case: &Value) -> (Option<String>, Value) {
     let mut case = case.clone();
     let name = match case.as_object_mut().map(|it| it.remove("name")) {
@@ -144,12 +144,12 @@ pub(crate) fn named(case: &Value) -> (Option<String>, Value) {
     (name, case)
 }
 
-/// Both, in words.
+/// Describes a difference.
 pub(crate) fn differs(found: &Answer, expected: &Answer) -> String {
     format!("found {}, expected {}", text(found), text(expected))
 }
 
-/// As short as it can be said: what `expect` is, where there is nothing else.
+/// An answer as text: only the value of `expect` if there is no other key.
 pub(crate) fn text(answer: &Answer) -> String {
     match answer.get("expect") {
         Some(expect) if answer.len() == 1 => expect.to_string(),
@@ -159,23 +159,23 @@ pub(crate) fn text(answer: &Answer) -> String {
 
 /// An answer of one key.
 fn answer(key: &str, value: impl Serialize) -> Answer {
-    // Numbers, texts and what consists of them have a JSON form.
+    // These values always have a JSON form.
     let value = serde_json::to_value(value).unwrap_or_default();
     Map::from_iter([(key.to_owned(), value)])
 }
 
-/// Asks the instance, as its owner would.
+/// Runs a call on an instance, as its task would.
 async fn ask<W: World, T>(
     instance: &mut Instance<W>,
     shared: &Arc<W::Shared>,
     call: impl FnOnce(Reply<T>) -> W::Call,
 ) -> Result<T, String> {
     let (reply, mut answer) = oneshot::channel();
-    // A fault is in the answer as well.
+    // A fault is also in the answer.
     let _ = W::run(instance, shared, call(reply)).await;
     match answer.try_recv() {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("it was not answered".to_owned()),
+        Err(_) => Err("no answer".to_owned()),
     }
 }

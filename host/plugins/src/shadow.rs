@@ -1,9 +1,10 @@
-//! A new version that answers beside the one that serves, until it is known to be as good.
+//! Shadow versions: a new version that receives a copy of calls until it is promoted.
 //!
-//! What serves is asked as always, and its answers are what callers get. Of some calls the question and the answer are handed over, through a
-//! queue that is dropped from when it is full, to a task that asks the new version the same and compares. So a new version that is slow,
-//! or fails, or is wrong, costs its own processor time and nothing else. It does no input or output: a probe's attempt is asked again with
-//! the answers that the one that served was given.
+//! The serving version answers every call. For a sample of calls the arguments and the answer are
+//! put into a bounded queue (full: dropped), and a task repeats the call on the shadow version and
+//! compares. A shadow that is slow, fails or is wrong costs only its own processor time. It does no
+//! input or output: a probe's attempt is replayed with the answers that the serving version
+//! received.
 
 mod compare;
 
@@ -30,35 +31,35 @@ use crate::{
 };
 pub(crate) use compare::{FilterSample, MatcherSample, ProbeSample};
 
-/// Samples that may wait to be compared.
+/// Queued samples.
 const QUEUE: usize = 64;
-/// Differences that are shown.
+/// Differences shown.
 const SHOWN: usize = 16;
-/// How often it is asked whether it is time.
+/// Interval of the check for promotion.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What came of asking the new version what the other had answered.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Comparison {
     Same,
     Different(Difference),
-    /// What was asked about has changed since.
+    /// The data has changed since.
     Stale,
 }
 
-/// A world whose answers can be compared.
+/// A world whose results can be compared.
 pub(crate) trait Comparable: World {
-    /// A question and what was answered to it.
+    /// A call and its result.
     type Sample: Send + 'static;
 
-    /// Asks `version` the same.
+    /// Repeats the call on `version` and compares.
     fn compare(
         version: &Version<Self>,
         sample: Self::Sample,
     ) -> impl Future<Output = Result<Comparison, CallError>> + Send;
 }
 
-/// A version that serves, and perhaps one beside it.
+/// The serving version, and its shadow if there is one.
 pub(crate) struct ActiveVersion<W: Comparable> {
     pub(crate) primary: Arc<Version<W>>,
     pub(crate) shadow: Option<Arc<Shadow<W>>>,
@@ -81,13 +82,13 @@ impl<W: Comparable> ActiveVersion<W> {
         }
     }
 
-    /// The version beside it, when this call is one that it is to be asked, too.
+    /// The shadow version, if this call is in the sample.
     pub(crate) fn shadow_for_call(&self) -> Option<Arc<Shadow<W>>> {
         self.shadow.as_ref().filter(|it| it.wants()).cloned()
     }
 }
 
-/// What is known of a version that answers beside another.
+/// The comparison results of a shadow version.
 #[derive(Debug)]
 pub(crate) struct ShadowStats {
     pub(crate) since: u64,
@@ -189,7 +190,7 @@ fn agreed(plan: ShadowPlan, age: Duration, compared: u64, differences: u64, fail
         && failures == 0
 }
 
-/// The way to a version that answers beside another. Dropping it ends that.
+/// The queue of a shadow version. Dropping it stops the comparison.
 pub(crate) struct Shadow<W: Comparable> {
     pub(crate) version: Arc<Version<W>>,
     pub(crate) stats: Arc<ShadowStats>,
@@ -262,7 +263,7 @@ async fn follow<W: Comparable>(
                 action: HealthAction::Promote,
                 reason: format!("it agreed in {} answers", stats.compared.load(Relaxed)),
             };
-            // When the directory has its hands full it is told at the next tick.
+            // If the queue is full, the next tick sends it again.
             asked = health_events.try_send(event).is_ok();
         }
     }
@@ -280,7 +281,7 @@ mod tests {
     };
 
     #[test]
-    fn when_it_may_serve() {
+    fn shadow_is_promoted_when_the_plan_is_met() {
         for (seconds, compared, differences, failures, expected) in [
             (60, 10, 0, 0, true),
             (59, 10, 0, 0, false),
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_sampled_as_was_said() {
+    fn sampling_matches_the_percentage() {
         for per_cent in [1, 7, 50, 99, 100] {
             let chosen = (0..1000).filter(|call| is_sampled(*call, per_cent)).count() as u64;
             assert_eq!(chosen, per_cent * 10, "{per_cent} %");

@@ -1,47 +1,47 @@
-//! What operators see of the plugins: [`Status`] for tables, [`Change`] for those who follow.
+//! The state of plugins for operators: [`Status`] for tables, [`Change`] for subscribers.
 
 use serde::Serialize;
 
-/// A component that is fetched from a registry, and how that goes.
+/// A component from a registry, and the state of its fetch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Source {
-    /// `oci://…`, as the manifest says it.
+    /// `oci://…`, as in the manifest.
     pub reference: String,
     /// `sha256:` and the digest of the image manifest that was fetched last.
     pub digest: Option<String>,
-    /// How it goes.
+    /// The state.
     pub state: Fetching,
-    /// When the registry was asked last: seconds since 1970.
+    /// When the registry was last contacted: seconds since 1970.
     pub checked_at: Option<u64>,
-    /// Why it could not be had, the last time. What was fetched earlier serves meanwhile.
+    /// Why the last fetch failed. The component fetched earlier stays in service.
     pub error: Option<String>,
 }
 
-/// How fetching a component goes.
+/// The state of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fetching {
-    /// The registry was not asked to the end yet.
+    /// The first fetch has not finished.
     Pending,
-    /// What was fetched is what the source was when it was asked last.
+    /// The fetched component is the current one.
     Current,
-    /// It could not be had, the last time.
+    /// The last fetch failed.
     Failed,
 }
 
-/// Where a plugin stands.
+/// The state of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Calls are answered.
+    /// It serves calls.
     Serving,
-    /// The file is there, no version of it was admitted.
+    /// Its files exist, but no version was admitted.
     Refused,
-    /// Its component is still being fetched.
+    /// Its component is being fetched.
     Fetching,
-    /// Its component is being compiled and tried out, or waits for that; none served before.
+    /// Its first version is being admitted, or waits for that.
     Admitting,
-    /// It kept failing and was taken out of service, until something new is admitted.
+    /// It failed repeatedly and is out of service until new files are admitted.
     Disabled,
 }
 
@@ -50,13 +50,14 @@ pub enum State {
 pub struct Trap {
     /// Seconds since 1970.
     pub at: u64,
-    /// What its caller was told.
+    /// The error that its caller received.
     pub fault: String,
-    /// Where in the component it was stopped, innermost first; at most 32 frames, none where no code of it was stopped.
+    /// The stack in the component, innermost frame first; at most 32 frames, none if no guest code
+    /// was running.
     pub backtrace: Vec<String>,
 }
 
-/// A version that answers beside the one that serves, and how its answers compare.
+/// A shadow version, and how its answers compare with those of the serving one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Shadow {
     /// The plugin's own version.
@@ -65,28 +66,28 @@ pub struct Shadow {
     pub digest: String,
     /// Since when: seconds since 1970.
     pub since: u64,
-    /// Whether it will serve by itself once it agreed for long enough; otherwise when an operator promotes it.
+    /// Whether it is promoted automatically; otherwise an operator promotes it.
     pub auto: bool,
-    /// Answers that were compared.
+    /// Answers compared.
     pub compared: u64,
-    /// Of these, those that were not the same.
+    /// Of these, different answers.
     pub differences: u64,
-    /// Of these, those that it gave no answer to.
+    /// Of these, calls that failed on the shadow.
     pub failures: u64,
-    /// Calls that were not compared: too many waited, or what was asked about changed meanwhile.
+    /// Calls not compared: the queue was full, or the data changed in the meantime.
     pub dropped: u64,
     /// The newest differences and failures, oldest first; at most 16.
     pub samples: Vec<Difference>,
 }
 
-/// Where two versions' answers part. Each text is one line of bounded length.
+/// A difference between the answers of two versions. Each text is one line of bounded length.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// What was asked; empty for a failure.
+    /// The call; empty for a failure.
     pub question: String,
-    /// What the version that serves answered.
+    /// The answer of the serving version.
     pub serving: String,
-    /// What the one beside it answered.
+    /// The answer of the shadow version.
     pub shadow: String,
 }
 
@@ -95,71 +96,74 @@ pub struct Difference {
 pub struct Status {
     /// The file's name without `.wasm`.
     pub name: String,
-    /// The world it implements: `check-probe`; none when it was refused before that was known.
+    /// The world it implements: `check-probe`; none if it was refused before that was known.
     pub world: Option<String>,
     /// The plugin's own version.
     pub version: Option<String>,
     /// One line.
     pub summary: Option<String>,
-    /// `sha256:` and the digest of the component that serves.
+    /// `sha256:` and the digest of the serving component.
     pub digest: Option<String>,
     /// When it was admitted: seconds since 1970.
     pub admitted_at: Option<u64>,
-    /// Whether it serves.
+    /// Its state.
     pub state: State,
-    /// Since when the files as they are now are being admitted, or wait for their turn: seconds since 1970. None: they are admitted or refused.
+    /// When the admission of the current files began, or when they were queued: seconds since 1970.
+    /// None: they are admitted or refused.
     pub admitting: Option<u64>,
-    /// Why the files as they are now were refused; an older version may serve meanwhile.
+    /// Why the current files were refused; an older version may still serve.
     pub refusal: Option<String>,
-    /// Why it was disabled.
+    /// Why it is disabled.
     pub disabled_reason: Option<String>,
-    /// Seconds for which the version before it is still ready to return. None: it is not on probation.
+    /// Remaining seconds of probation. None: it is not on probation.
     pub probation: Option<u64>,
-    /// Calls or attempts in progress, on all of its versions.
+    /// Calls and attempts in progress, on all versions.
     pub in_flight: u64,
-    /// Those on the version that serves.
+    /// Of these, on the serving version.
     pub in_flight_now: u64,
-    /// Live instances, of all of its versions.
+    /// Instances of all versions.
     pub instances: u64,
-    /// Calls since the version that serves began to; one that was disabled keeps its counts. So with the next four.
+    /// Calls since the activation of the serving version; a disabled one keeps its counts. The same
+    /// holds for the next four fields.
     pub calls: u64,
-    /// Of these, those that trapped, or gave an answer that cannot be used.
+    /// Of these, calls that trapped or returned an invalid result.
     pub traps: u64,
-    /// Those that went over wall-clock or processor time, and attempts of probes that went over their steps or did not end with their time.
+    /// Calls that exceeded wall-clock or processor time, and attempts that exceeded their steps or
+    /// their timeout.
     pub timeouts: u64,
-    /// Steps to destinations that were not granted.
+    /// Denied steps.
     pub denials: u64,
     /// Log lines dropped.
     pub log_drops: u64,
-    /// Of the calls on the version that serves, half took no longer than this: microseconds in its instance, exact to a fifth.
+    /// Median duration of a call on the serving version: microseconds in its instance, within 25 %.
     pub p50_micros: Option<u64>,
-    /// Ninety-nine of a hundred took no longer than this.
+    /// 99th percentile of the same.
     pub p99_micros: Option<u64>,
-    /// Calls that wait for an instance of the version that serves.
+    /// Calls waiting for an instance of the serving version.
     pub queue: u64,
-    /// Ninety-nine of a hundred of its calls waited no longer than this until they had one: microseconds.
+    /// 99th percentile of that wait: microseconds.
     pub queue_p99_micros: Option<u64>,
-    /// Processor time that its guests used since it began to serve, starting them included: milliseconds.
+    /// Processor time used by its guests, their start included: milliseconds.
     pub cpu_millis: u64,
-    /// Ninety-nine of a hundred of its calls used no more than this: microseconds.
+    /// 99th percentile of the processor time of a call: microseconds.
     pub cpu_p99_micros: Option<u64>,
-    /// Bytes of linear memory that the largest instance of the version that serves came to.
+    /// Peak linear memory of its largest instance: bytes.
     pub memory_peak: u64,
-    /// The last fault of the version that serves.
+    /// The last fault of the serving version.
     pub last_trap: Option<Trap>,
-    /// The version that answers beside the one that serves.
+    /// The shadow version.
     pub shadow: Option<Shadow>,
-    /// Where the component is fetched from; none for a file in the directory.
+    /// The registry source; none for a file in the directory.
     pub source: Option<Source>,
-    /// The key that signed the version that serves: its name and digest. None where no key is configured.
+    /// The key that signed the serving version: its name and digest. None if no key is configured.
     pub signed_by: Option<String>,
 }
 
-/// What happened to a plugin.
+/// A change of a plugin's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "change")]
 pub enum Change {
-    /// A version serves from now on.
+    /// A version was activated.
     Admitted {
         /// The plugin.
         name: String,
@@ -168,14 +172,14 @@ pub enum Change {
         /// `sha256:` and the component's digest.
         digest: String,
     },
-    /// The files as they are now were refused; a version that served goes on serving.
+    /// The current files were refused; a serving version stays active.
     Refused {
         /// The plugin.
         name: String,
         /// Why, for an operator.
         reason: String,
     },
-    /// A version answers beside the one that serves from now on, and is compared with it; see the manifest's `rollout`.
+    /// A shadow version was started; see the manifest's `rollout`.
     Shadowing {
         /// The plugin.
         name: String,
@@ -184,40 +188,40 @@ pub enum Change {
         /// `sha256:` and its component's digest.
         digest: String,
     },
-    /// The files were taken away.
+    /// The files were removed.
     Removed {
         /// The plugin.
         name: String,
     },
-    /// An earlier version serves again: because the one after it failed on probation, or because an operator said so.
+    /// An earlier version serves again, by probation or by an operator's command.
     RolledBack {
         /// The plugin.
         name: String,
-        /// The version that serves from now on.
+        /// The version that serves now.
         version: String,
         /// `sha256:` and that component's digest.
         digest: String,
-        /// The digest of the component that served until now; none when none did.
+        /// The digest of the component that served before; none if none did.
         from: Option<String>,
         /// Why, for an operator.
         reason: String,
     },
-    /// It kept failing and serves no more, until something new is admitted. Its extension point answers without it, as its manifest's
-    /// `on-disabled` says.
+    /// It failed repeatedly and is out of service until new files are admitted. `on-disabled` in
+    /// its manifest determines how its extension point answers.
     Disabled {
         /// The plugin.
         name: String,
-        /// The digest of the component that served until now.
+        /// The digest of the component that served before.
         digest: String,
         /// Why, for an operator.
         reason: String,
-        /// Whether everything is let through meanwhile; otherwise every call is refused.
+        /// Whether calls pass without it; otherwise they fail.
         passes: bool,
     },
 }
 
 impl Change {
-    /// The plugin that it happened to.
+    /// The plugin's name.
     pub fn plugin(&self) -> &str {
         match self {
             Change::Admitted { name, .. }

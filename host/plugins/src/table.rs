@@ -1,4 +1,4 @@
-//! Which plugins serve: an immutable table, replaced as a whole.
+//! The table of plugins: immutable, and replaced as a whole.
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +32,7 @@ pub(crate) enum Serving {
     Bootstrap(ActiveVersion<Bootstrap>),
 }
 
-/// A plugin that was taken out of service.
+/// A disabled plugin.
 #[derive(Debug)]
 pub(crate) struct Disabled {
     pub(crate) info: ComponentInfo,
@@ -42,14 +42,14 @@ pub(crate) struct Disabled {
     pub(crate) context: Arc<VersionContext>,
 }
 
-/// What serves, what was taken out of service and what was refused, by the file's name. A name is in one of the first two at most; it can
-/// be refused beside that.
+/// Serving, disabled and refused plugins by name. A plugin is serving or disabled, and its current
+/// files may be refused in addition.
 #[derive(Clone, Default)]
 pub(crate) struct Table {
     pub(crate) serving: BTreeMap<String, Serving>,
     pub(crate) disabled: BTreeMap<String, Arc<Disabled>>,
     pub(crate) refusals: BTreeMap<String, String>,
-    /// Since when files are being admitted, or wait for their turn: seconds since 1970.
+    /// When the admission of the files began or was queued: seconds since 1970.
     pub(crate) admitting: BTreeMap<String, u64>,
 }
 
@@ -70,7 +70,7 @@ impl Serving {
         self.parts().1
     }
 
-    /// The same with another version beside it; nothing where that is of another world.
+    /// The same with a shadow version; none if that is of another world.
     pub(crate) fn with_shadow(
         &self,
         new: &Serving,

@@ -1,9 +1,10 @@
-//! Text for logs and operators: bounded, on one line, with what a terminal would act on shown as an escape.
+//! Text for logs and operators: bounded, on one line, with control characters escaped.
 
 use std::{borrow::Cow, fmt::Write};
 
-/// Whether a character has no shape of its own but changes how a terminal or a browser shows others: control characters, marks that
-/// change the direction of text, separators of lines, and characters that take no room.
+/// Whether a character has no shape of its own but changes how a terminal or a browser shows
+/// others: control characters, marks that change the direction of text, separators of lines, and
+/// characters that take no room.
 pub(crate) fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -20,7 +21,8 @@ pub(crate) fn is_hidden(c: char) -> bool {
         )
 }
 
-/// Text for a terminal or a log line: hidden characters, line breaks among them, are written as `\u{1b}`.
+/// Text for a terminal or a log line: hidden characters, line breaks among them, are written as
+/// `\u{1b}`.
 pub fn shown(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
@@ -42,10 +44,11 @@ pub(crate) fn push_shown(line: &mut String, c: char) {
     }
 }
 
-/// A JSON text in which every hidden character stands as a `\uXXXX` escape: the same document to a program, and nothing to a terminal.
-/// JSON itself asks that only of the characters below U+0020.
+/// A JSON text in which every hidden character stands as a `\uXXXX` escape: the same document to a
+/// program, and nothing to a terminal. JSON itself asks that only of the characters below U+0020.
 pub fn shown_json(json: &str) -> Cow<'_, str> {
-    // Line breaks between the members of a document are no part of a text: within one they are escaped already.
+    // Line breaks between the members of a document are no part of a text: within one they are
+    // escaped already.
     let hidden = |c: char| is_hidden(c) && !matches!(c, '\n' | '\r' | '\t');
     if !json.contains(hidden) {
         return Cow::Borrowed(json);
@@ -81,7 +84,8 @@ pub(crate) fn one_line(text: &str) -> String {
     line
 }
 
-/// The beginning of a text, at most `most` bytes of it, cut between two characters; what is left out is marked.
+/// The beginning of a text, at most `most` bytes of it, cut between two characters; what is left
+/// out is marked.
 pub(crate) fn clip(text: &str, most: usize) -> String {
     const MARK: &str = "…";
     if text.len() <= most {

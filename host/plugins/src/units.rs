@@ -1,4 +1,4 @@
-//! Sizes and durations as operators write them.
+//! Sizes and durations in the form that operators write.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What every part of an admitted version shares: name, limits, grants, log, metrics, and how it is doing.
+//! The context that all parts of an admitted version share: name, limits, grants, log, metrics and
+//! health.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -24,24 +25,24 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct VersionContext {
     pub(crate) name: String,
-    /// As metrics and spans have it; empty for a trial instance.
+    /// The version label; empty for a trial instance.
     pub(crate) version: String,
     pub(crate) world: WorldName,
     pub(crate) limits: Limits,
     pub(crate) grants: Grants,
     /// The JSON document for `configure`.
     pub(crate) config: String,
-    /// The variables that are granted, as they were when it was admitted.
+    /// The granted variables, with their values at admission.
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) log: Arc<GuestLog>,
     pub(crate) metrics: VersionMetrics,
     pub(crate) stats: VersionStats,
     pub(crate) health: Health,
-    /// A permit for each call or attempt in progress.
+    /// One permit for each call or attempt in progress.
     places: Arc<Semaphore>,
 }
 
-/// What a version begins to serve with.
+/// Metrics and health of a starting version.
 #[derive(Debug)]
 pub(crate) struct VersionTelemetry {
     pub(crate) metrics: VersionMetrics,
@@ -55,7 +56,7 @@ pub(crate) struct InFlight {
     _place: OwnedSemaphorePermit,
 }
 
-/// A call that waits for an instance.
+/// A call waiting for an instance.
 #[derive(Debug)]
 pub(crate) struct Queued {
     context: Arc<VersionContext>,
@@ -64,7 +65,7 @@ pub(crate) struct Queued {
 }
 
 impl Queued {
-    /// It has one.
+    /// The call has an instance.
     pub(crate) fn served(self) {
         let waited = self.since.elapsed();
         self.context.metrics.waited(waited);
@@ -105,7 +106,7 @@ impl VersionContext {
         }
     }
 
-    /// Takes a place among the calls in progress, or says that there is none.
+    /// Registers a call in progress, or fails if the limit is reached.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<InFlight, CallError> {
         let place = Arc::clone(&self.places)
             .try_acquire_owned()
@@ -123,7 +124,7 @@ impl VersionContext {
         })
     }
 
-    /// A call begins to wait for an instance.
+    /// Registers a call that waits for an instance.
     pub(crate) fn queued(self: &Arc<Self>) -> Queued {
         self.stats.queue.fetch_add(1, Relaxed);
         Queued {
@@ -133,7 +134,7 @@ impl VersionContext {
         }
     }
 
-    /// Guests used the processor for so long.
+    /// Adds processor time of guests.
     pub(crate) fn used(&self, cpu: Duration) {
         self.metrics.used(cpu);
         self.stats.used(cpu);
@@ -146,11 +147,14 @@ impl VersionContext {
             .saturating_sub(self.places.available_permits()) as u64
     }
 
-    /// Counts a fault and says it as callers see it.
+    /// Counts and logs a fault; returns the caller's error.
     pub(crate) fn fault(&self, fault: &Fault) -> CallError {
         self.count(fault);
         let error = fault.to_error(&self.name);
-        tracing::warn!(plugin = self.name, "{error}; the instance is replaced");
+        tracing::warn!(
+            plugin = self.name,
+            "plugin call failed, replacing the instance: {error}"
+        );
         error
     }
 
@@ -165,7 +169,7 @@ impl VersionContext {
         });
     }
 
-    /// An attempt of several calls did not come to its end, by the component's fault: that counts as a call that does not.
+    /// Counts an attempt that the component did not finish as a timeout.
     pub(crate) fn unfinished(&self, what: &str) {
         tracing::warn!(plugin = self.name, "{what}");
         self.metrics.unfinished();
@@ -177,7 +181,7 @@ impl VersionContext {
         });
     }
 
-    /// The guest asked for what is not granted: counted, and said in the host's log as often as that may be.
+    /// Counts a denied access and logs it, up to a rate limit.
     pub(crate) fn denied(&self, wanted: &str, why: Option<&str>, run_spec: Option<&str>) {
         self.metrics.denied();
         let Some(unsaid) = self.log.may_say_denial() else {
@@ -189,7 +193,7 @@ impl VersionContext {
             wanted,
             why,
             unsaid,
-            "a plugin asked for what is not granted to it"
+            "plugin access denied: not granted"
         );
     }
 }

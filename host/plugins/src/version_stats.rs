@@ -1,5 +1,5 @@
-//! What is measured of one version, for an operator's table: how long its calls take and wait, what they use of the processor, how much
-//! memory an instance came to, and its last fault.
+//! Measurements of one version for an operator's table: duration and wait of its calls, processor
+//! time, peak memory, and the last fault.
 
 use std::{
     sync::{
@@ -11,20 +11,20 @@ use std::{
 
 use crate::{latency_histogram::LatencyHistogram, status::Trap};
 
-/// Near enough for a table.
+/// Precise enough for a table.
 pub(crate) type Times = LatencyHistogram<4>;
 
 #[derive(Debug, Default)]
 pub(crate) struct VersionStats {
-    /// Bytes of linear memory that the largest of its instances came to.
+    /// Peak linear memory of its largest instance: bytes.
     pub(crate) memory: AtomicU64,
-    /// Calls that wait for an instance.
+    /// Calls waiting for an instance.
     pub(crate) queue: AtomicU64,
-    /// Nanoseconds of processor time that its guests used, starting them included.
+    /// Processor time of its guests, their start included: nanoseconds.
     cpu: AtomicU64,
-    /// Of a call in its instance.
+    /// Duration of a call in its instance.
     pub(crate) latency: Times,
-    /// Until a call had an instance.
+    /// Wait of a call for an instance.
     pub(crate) wait: Times,
     /// Processor time of a call.
     pub(crate) cpu_of_call: Times,
@@ -37,7 +37,7 @@ impl VersionStats {
         self.cpu.fetch_add(nanos, Relaxed);
     }
 
-    /// All that its guests used.
+    /// Processor time of all its guests.
     pub(crate) fn cpu(&self) -> Duration {
         Duration::from_nanos(self.cpu.load(Relaxed))
     }

@@ -1,7 +1,9 @@
-//! The files of versions that were admitted, so that a record can be gone back to after the directory has something else.
+//! Files of admitted versions, so that an operator can roll back after the directory has changed.
 //!
-//! Components and manifests lie in the host's private directory under their digests, and are taken back only when they still have
-//! them; beside them lies where a component was from and what shows who signed it, for that has to hold again when it returns. A manifest may hold secrets: it is kept there as private as the daemon's own memory, and nowhere else.
+//! Components and manifests are stored in the host's private directory under their digests, and are
+//! loaded only if they still match them. The origin and the signatures of a component are stored
+//! with it, because they are verified again at a rollback. A manifest may contain secrets; the
+//! private directory protects them.
 
 use std::{path::Path, sync::Arc};
 
@@ -15,9 +17,9 @@ use crate::{
     text::hex,
 };
 
-/// Components, and as many manifests, that are kept over all plugins.
+/// Maximum number of components, and of manifests, over all plugins.
 const MAX_FILES: usize = 64;
-/// Bytes of an origin: an image manifest and signatures, as JSON.
+/// Maximum bytes of an origin: an image manifest and signatures, as JSON.
 const MAX_ORIGIN: u64 = 16 << 20;
 
 /// Cheap to clone. All of it blocks.
@@ -32,7 +34,7 @@ struct VersionDirs {
 }
 
 impl VersionStore {
-    /// `private`: the host's own directory. Without one nothing is kept.
+    /// `private`: the host's private directory. Without it nothing is stored.
     pub(crate) fn open(private: Option<&Path>) -> VersionStore {
         let Some(private) = private else {
             return VersionStore(None);
@@ -51,7 +53,7 @@ impl VersionStore {
             Err(error) => {
                 tracing::warn!(
                     dir = %private.display(),
-                    "versions to go back to are not kept: {error}"
+                    "versions are not kept for rollbacks: {error}"
                 );
                 VersionStore(None)
             }
@@ -64,7 +66,7 @@ impl VersionStore {
         };
         let digest = |content: &[u8]| hex(&Sha256::digest(content));
         let (component, text) = (digest(&files.component), digest(manifest.as_bytes()));
-        // Nothing is known of a plain file that would have to be kept.
+        // A plain file without signature has no origin to store.
         let origin = match &files.origin {
             Origin::File { signature: None } => None,
             origin => serde_json::to_vec(origin).ok(),
@@ -79,7 +81,7 @@ impl VersionStore {
         .into_iter()
         .flatten()
         {
-            // There already, and whole: only younger now. The digest is looked at when it is taken.
+            // Already stored; reading made it the youngest. `load` verifies the digest.
             let there = dir
                 .read(&name, MAX_SIZE)
                 .is_ok_and(|it| it.as_deref() == Some(content));
@@ -87,24 +89,24 @@ impl VersionStore {
                 continue;
             }
             if let Err(error) = dir.write(&name, &[content]) {
-                tracing::warn!("a version to go back to is not kept: {error}");
+                tracing::warn!("cannot keep a version for rollbacks: {error}");
             }
         }
     }
 
-    /// The files with these digests (`sha256:…`), or why they are not to be had.
+    /// Loads the files with these digests (`sha256:…`).
     pub(crate) fn load(&self, component: &str, manifest: &str) -> Result<Files, String> {
         let dirs = self
             .0
             .as_ref()
-            .ok_or("no versions are kept: the host has no private directory that it can use")?;
+            .ok_or("versions are not kept for rollbacks: the host has no private directory")?;
         let (component_digest, manifest_digest) = (component, manifest);
         let component = find(&dirs.components, component_digest, MAX_SIZE)?;
         let manifest = find(&dirs.manifests, manifest_digest, MAX_MANIFEST)?;
         let manifest = String::from_utf8(manifest).map_err(|_| "the manifest is not UTF-8")?;
         let origin = dirs.origin(component_digest, manifest_digest)?;
         if origin.is_none() && names_source(&manifest) {
-            return Err("where it was fetched from is not known any more".to_owned());
+            return Err("the source that it was fetched from is unknown".to_owned());
         }
         Ok(Files {
             component: Arc::new(component),
@@ -122,17 +124,13 @@ impl VersionDirs {
         let Some(content) = content.map_err(|error| error.to_string())? else {
             return Ok(None);
         };
-        let origin = serde_json::from_slice(&content).map_err(|_| {
-            format!(
-                "{} is not what was written there",
-                self.origins.path(&name).display()
-            )
-        })?;
+        let origin = serde_json::from_slice(&content)
+            .map_err(|_| format!("{} is corrupt", self.origins.path(&name).display()))?;
         Ok(Some(origin))
     }
 }
 
-/// Of a component with a manifest. What it holds is proof of itself: a signature holds or it does not.
+/// The file name of an origin. Its content needs no digest: signatures are verified again.
 fn origin_name(component: &str, manifest: &str) -> String {
     hex(&Sha256::digest(format!("{component} {manifest}")))
 }
@@ -140,7 +138,7 @@ fn origin_name(component: &str, manifest: &str) -> String {
 fn find(dir: &PrivateDir, digest: &str, max_bytes: u64) -> Result<Vec<u8>, String> {
     let name = digest.strip_prefix("sha256:").unwrap_or_default();
     if name.len() != 64 || !name.bytes().all(|c| c.is_ascii_hexdigit()) {
-        return Err(format!("`{digest}` is no digest"));
+        return Err(format!("`{digest}` is not a digest"));
     }
     let content = dir
         .read(name, max_bytes)
@@ -155,7 +153,7 @@ fn find(dir: &PrivateDir, digest: &str, max_bytes: u64) -> Result<Vec<u8>, Strin
         Ok(content)
     } else {
         let path = dir.path(name);
-        Err(format!("{} is not what was written there", path.display()))
+        Err(format!("{} is corrupt", path.display()))
     }
 }
 
@@ -164,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_put_is_taken_and_what_was_changed_is_not() {
+    fn version_store_loads_saved_files_and_rejects_changed_ones() {
         let root = tempfile::tempdir().unwrap();
         let store = VersionStore::open(Some(root.path().join("own").as_path()));
         let files = Files {
@@ -189,13 +187,19 @@ mod tests {
         assert_eq!(found.manifest, files.manifest);
         assert_eq!(found.origin, files.origin);
         for wrong in ["", "sha256:../../x", "sha256:"] {
-            assert!(store.load(wrong, &manifest).err().unwrap().contains("no digest"));
+            assert!(
+                store
+                    .load(wrong, &manifest)
+                    .err()
+                    .unwrap()
+                    .contains("not a digest")
+            );
         }
 
         let file = root.path().join("own/components").join(&component[7..]);
         std::fs::write(&file, b"another").unwrap();
         let why = store.load(&component, &manifest).err().unwrap();
-        assert!(why.contains("not what was written"), "{why}");
+        assert!(why.contains("is corrupt"), "{why}");
         store.save(&files);
         assert!(
             store.load(&component, &manifest).is_ok(),

@@ -1,7 +1,7 @@
-//! [`View`]: a subscriber's query, asked about events.
+//! [`View`]: a subscriber's query and its decisions about events.
 //!
-//! Views with an equal query share one in the component; the order of events within a view is the order in which the caller awaits
-//! [`View::decide`].
+//! Views with an equal query share one guest resource; the order of events within a view is the
+//! order in which the caller awaits [`View::decide`].
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use crate::{
     types::events::{Decision, Event, OpenError, Query},
 };
 
-/// A query made ready. Cheap to clone; reopens by itself after a swap.
+/// An open query. Cheap to clone; reopened automatically after a swap.
 #[derive(Clone, Debug)]
 pub struct View {
     extension_points: Arc<ExtensionPoints>,
@@ -30,12 +30,13 @@ impl View {
         }
     }
 
-    /// The query that it answers for.
+    /// Its query.
     pub fn query(&self) -> &Query {
         &self.opened.query
     }
 
-    /// One decision for each event, in order. [`OpenError::Refused`] when a new version of the plugin refuses the query.
+    /// One decision for each event, in order. [`OpenError::Refused`] when a new version of the
+    /// plugin refuses the query.
     pub async fn decide(&self, events: &[Event]) -> Result<Vec<Decision>, OpenError> {
         let Resolution::Serve(active) = self.extension_points.filter()? else {
             return Ok(vec![Decision::Pass; events.len()]);

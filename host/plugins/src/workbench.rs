@@ -1,12 +1,14 @@
-//! The plugin host without a daemon, for those who write plugins: what admission says step by step, recorded cases put through the
-//! very linker, limits and conversions that serve, and how long warm calls take.
+//! The plugin host without a daemon, for plugin authors: admission stage by stage, recorded cases
+//! under the production linker and limits, and benchmarks of warm calls.
 //!
-//! Nothing is reached and nothing is kept: a probe's steps are answered from the case, the compiled component is forgotten with the
-//! [`Workbench`]. A case has the form of a manifest's `[[self-test]]` and may have a `name`; each world has its own keys, see the
-//! manifest's documentation.
+//! It does no input or output and stores nothing: a case contains the answers to a probe's steps,
+//! and the compiled component is dropped with the [`Workbench`]. A case has the form of a
+//! manifest's `[[self-test]]` and an optional `name`; the manifest's documentation lists the keys
+//! of each world.
 //!
-//! Cases of [`Workbench::test`] get an instance each, so that one that traps harms no other and the memory shown is its own. Those of
-//! [`Workbench::bench`] are put to one warm instance again and again; views and agent sets stay loaded, as they do in service.
+//! [`Workbench::test`] runs each case on its own instance, so that a trap affects no other case and the
+//! memory shown is that of the case. [`Workbench::bench`] runs all cases repeatedly on one warm
+//! instance; views and agent sets stay loaded, as in production.
 
 mod bench;
 mod cases;
@@ -41,7 +43,7 @@ pub use crate::admission::Stage;
 pub use bench::BenchResult;
 pub use cases::{Cases, CasesError, Report, Verdict};
 
-/// The same text for each world, whose type is called `$W` in it.
+/// The same code for each world, whose type is `$W`.
 macro_rules! in_world {
     ($world:expr, $W:ident => $work:block) => {
         match $world {
@@ -65,16 +67,16 @@ macro_rules! in_world {
     };
 }
 
-/// Instances that a workbench has room for: it makes one after the other.
+/// Maximum instances of a workbench: it creates one after the other.
 const INSTANCES: u32 = 4;
 
-/// A plugin host of which nothing serves.
+/// A plugin host without serving plugins.
 #[derive(Debug)]
 pub struct Workbench {
     admission_context: AdmissionContext,
 }
 
-/// A component and the manifest beside it.
+/// A component and its manifest.
 #[derive(Clone, Debug)]
 pub struct ComponentFiles {
     name: String,
@@ -94,21 +96,21 @@ impl ComponentFiles {
         }
     }
 
-    /// With what lies beside it as `NAME.wasm.sig`.
+    /// With the content of `NAME.wasm.sig`.
     pub fn signed(mut self, signature: Option<Vec<u8>>) -> ComponentFiles {
         self.files.origin = Origin::File { signature };
         self
     }
 }
 
-/// What the host says to a component, stage by stage.
+/// The result of an admission, stage by stage.
 #[derive(Clone, Debug, Serialize)]
 pub struct Examination {
-    /// The stages that were entered, in order.
+    /// The stages, in order.
     pub stages: Vec<StageResult>,
-    /// Why it would be refused, at the last of the stages. None: it would serve.
+    /// Why the last stage refused it. None: it would be admitted.
     pub refusal: Option<String>,
-    /// What is known of it; none where it was refused before it was configured.
+    /// Its description; none if it was refused before it was configured.
     pub component: Option<ComponentSummary>,
 }
 
@@ -119,13 +121,13 @@ pub struct StageResult {
     pub stage: Stage,
     /// False: the component is refused here.
     pub ok: bool,
-    /// What was found, or why it is refused.
+    /// The result, or why it is refused.
     pub detail: String,
     /// Milliseconds it took.
     pub millis: f64,
 }
 
-/// What is known of a component that would serve.
+/// The description of a component.
 #[derive(Clone, Debug, Serialize)]
 pub struct ComponentSummary {
     /// `check-probe` and so on.
@@ -138,17 +140,17 @@ pub struct ComponentSummary {
     pub digest: String,
     /// The interfaces that it imports, without versions.
     pub imports: Vec<String>,
-    /// What its manifest grants.
+    /// Its grants.
     pub grants: serde_json::Value,
-    /// What it may use.
+    /// Its limits.
     pub limits: serde_json::Value,
 }
 
-/// Why a component's cases were not put to it.
+/// Why a component's cases were not run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAdmitted {
-    /// It would not be admitted; `Workbench::examine` has the whole story.
-    #[error("it would be refused: {reason}")]
+    /// It would not be admitted; `Workbench::examine` gives the details.
+    #[error("a daemon would refuse it: {reason}")]
     Refused {
         /// Where.
         stage: Stage,
@@ -156,22 +158,22 @@ pub enum NotAdmitted {
         reason: String,
     },
     /// A case fails, so its duration means nothing.
-    #[error("the case `{name}` is not passed, so there is nothing to measure: {reason}")]
+    #[error("the case `{name}` fails, so its duration means nothing: {reason}")]
     Case {
         /// Which.
         name: String,
-        /// What was found, or why there was no answer.
+        /// The difference, or the error.
         reason: String,
     },
 }
 
 impl Workbench {
-    /// Starts an engine. Nobody has to have signed anything. Needs a runtime, as everything here.
+    /// Starts an engine without signature checks. Needs a Tokio runtime, like all methods here.
     pub fn new() -> Result<Workbench, Error> {
         Workbench::trusting(&Signatures::default())
     }
 
-    /// The same for a host that looks at signatures. Fails with what is wrong with a key, too.
+    /// The same with signature checks. Also fails for an invalid key.
     pub fn trusting(signatures: &Signatures) -> Result<Workbench, Error> {
         let metrics = Metrics::register(&mut Registry::default());
         let runtime = Runtime {
@@ -195,7 +197,7 @@ impl Workbench {
         })
     }
 
-    /// What the host would say at admission, the manifest's self-tests included.
+    /// Runs all stages of admission, the manifest's self-tests included.
     pub async fn examine(&self, work: &ComponentFiles) -> Examination {
         let mut steps = Steps::default();
         let outcome = self.described(work, &mut steps).await;
@@ -231,7 +233,7 @@ impl Workbench {
         })
     }
 
-    /// Puts each case to an instance of its own. The manifest's self-tests are not among them.
+    /// Runs each case on its own instance, without the manifest's self-tests.
     pub async fn test(&self, work: &ComponentFiles, cases: &Cases) -> Result<Vec<Report>, NotAdmitted> {
         let mut steps = Steps::default();
         let engine = &self.admission_context.runtime.engine;
@@ -247,7 +249,7 @@ impl Workbench {
             .map_err(|refused| NotAdmitted::refused(steps, &refused))
     }
 
-    /// Puts the cases to one warm instance for about `time`, an equal share of it each.
+    /// Runs the cases on a warm instance for about `time`, an equal share each.
     pub async fn bench(
         &self,
         work: &ComponentFiles,
@@ -273,7 +275,7 @@ impl Workbench {
         work: &'a ComponentFiles,
         steps: &mut Steps,
     ) -> Result<ValidatedComponent<'a>, AdmissionError> {
-        // Nothing serves, so that there is nothing it could import more than that.
+        // No version serves whose imports could be compared.
         self.admission_context
             .examine(&work.name, &work.files, None, VersionMetrics::unseen(), steps)
             .await
@@ -303,6 +305,6 @@ impl ComponentSummary {
 }
 
 fn micros(time: Duration) -> f64 {
-    // Whole nanoseconds are all that the clocks tell.
+    // The clocks have a resolution of nanoseconds.
     time.as_nanos() as f64 / 1000.0
 }

@@ -1,4 +1,4 @@
-//! What the host asks about the agents: candidates evaluated, and places chosen, in batches.
+//! The host's calls about agents: candidates evaluated and placed in batches.
 
 use transom_sdk::matcher::{Agent, AgentSet, Candidate, Task, Verdict};
 

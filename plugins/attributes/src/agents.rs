@@ -1,4 +1,4 @@
-//! The agents: loaded once, and kept in the form that constraints compare.
+//! The agents: loaded once, in the form that constraints compare.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -69,11 +69,12 @@ impl Agents {
         }
     }
 
-    /// An agent, if it was loaded. The host loads every agent that it asks about; one that is not here is refused.
+    /// An agent, if it was loaded. The host loads every agent that it asks about; one that is not
+    /// here is refused.
     pub fn get(&self, handle: u32) -> Option<&Known> {
         let found = self.known.get(&handle);
         if found.is_none() {
-            log::warn!("asked about agent {handle}, which is not in the agent set");
+            log::warn!("agent {handle} is not in the agent set");
         }
         found
     }

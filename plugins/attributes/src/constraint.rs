@@ -9,7 +9,8 @@
 //! | `MAX_PER` | whole number | fewer placed instances than that have |
 //! | `IS` | text or number | is the operand; numbers are compared after rounding to three decimals |
 //!
-//! An agent without the field matches nothing but `UNLIKE`. No operand and an empty one are the same.
+//! An agent without the field matches nothing but `UNLIKE`. No operand and an empty one are the
+//! same.
 
 use transom_sdk::matcher::{FieldConstraint, Value};
 
@@ -219,8 +220,9 @@ impl AgentTest {
 
 /// `GROUP_BY`: so many instances over so many groups, each group's share and what is left over.
 ///
-/// With `g` groups and `n` instances a group's share is `n / g`; the `n mod g` instances left over go to groups that have their share,
-/// one each. A group that has no instance yet may get one while fewer than `g` groups are used.
+/// With `g` groups and `n` instances a group's share is `n / g`; the `n mod g` instances left over
+/// go to groups that have their share, one each. A group that has no instance yet may get one while
+/// fewer than `g` groups are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
     groups: u32,

@@ -1,11 +1,12 @@
 //! Constraints of workflow tasks: `key:value`, and `A?:B`.
 //!
-//! A plain entry is split at its first colon; key and value are compared without regard to case and are not trimmed. Only an agent's
-//! text attributes count: their names trimmed, their values without blanks and without quotes around them.
+//! A plain entry is split at its first colon; key and value are compared without regard to case and
+//! are not trimmed. Only an agent's text attributes count: their names trimmed, their values
+//! without blanks and without quotes around them.
 //!
-//! An entry `A?:B` is split at its first `?:`. It says nothing when the text A stands among the plain entries; otherwise the agent must
-//! not match A and must match B. So `gpu:true?:cpu:true` keeps the agents with a GPU free and uses those without, unless the
-//! task itself asks for one.
+//! An entry `A?:B` is split at its first `?:`. It says nothing when the text A stands among the
+//! plain entries; otherwise the agent must not match A and must match B. So `gpu:true?:cpu:true`
+//! keeps the agents with a GPU free and uses those without, unless the task itself asks for one.
 
 use transom_sdk::matcher::{Agent, Constraint, Value};
 
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_be_met_is_told() {
+    fn expression_that_matches_nothing_is_refused() {
         for text in ["a:b", "a:b?:c:d", ":", "a?:c:d"] {
             assert!(check(text).is_ok(), "{text:?}");
         }

@@ -1,15 +1,18 @@
-//! Which agents may run a task, as far as host names, regions, attributes and what is already placed decide it.
+//! Decides which agents may run a task, by host names, regions, attributes and placed instances.
 //!
-//! Two languages, and both may stand in one task:
+//! It implements two languages, and a task may use both:
 //!
-//! * **constraints** of apps and pods, `["rack", "GROUP_BY", "3"]`: [`constraint`]. Placed instances count.
-//! * **expressions** of workflow tasks, `gpu:true` and `gpu:true?:cpu:true`: [`expression`]. They look at text attributes only.
+//! * **constraints** of apps and pods, `["rack", "GROUP_BY", "3"]`: [`constraint`]. Placed
+//!   instances count.
+//! * **expressions** of workflow tasks, `gpu:true` and `gpu:true?:cpu:true`: [`expression`]. They
+//!   compare text attributes only.
 //!
-//! Besides, an agent outside the home region runs only tasks that name `@region` or `@zone` in a constraint.
+//! In addition, an agent outside the home region runs only tasks that name `@region` or `@zone` in
+//! a constraint.
 //!
-//! A constraint that cannot be understood is reported by `validate` when a definition is posted; one that came past it refuses every agent,
-//! so that a task waits with a reason and never runs where it should not. [`agents`] keeps the agents; nothing here does input
-//! or output, knows the time or fails otherwise.
+//! `validate` reports an invalid constraint when a definition is posted; one that bypassed it
+//! refuses every agent, so that the task stays pending with a reason. [`agents`] stores the agents.
+//! There is no input or output, no clock, and no other failure.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

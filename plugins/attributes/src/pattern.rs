@@ -1,8 +1,8 @@
 //! Regular expressions of LIKE and UNLIKE: they match the whole text or not at all.
 //!
-//! The engine takes time in proportion to pattern and text, whatever an app's author writes, and its `\d`, `\w` and `\s` are ASCII,
-//! as users of the language know them. It has no look-around and no back references; a pattern with them is refused when the
-//! definition is posted.
+//! The engine takes time in proportion to pattern and text, whatever an app's author writes, and
+//! its `\d`, `\w` and `\s` are ASCII, as users of the language know them. It has no look-around and
+//! no back references; a pattern with them is refused when the definition is posted.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +10,8 @@ use std::rc::Rc;
 
 use regex_lite::Regex;
 
-/// Patterns kept ready. A cluster has few; beyond this all are forgotten and made again as they are asked for.
+/// Patterns kept ready. A cluster has few; beyond this all are forgotten and made again as they are
+/// asked for.
 const MOST: usize = 256;
 
 /// A pattern that matches whole texts.
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn invalid_pattern_is_refused() {
         for source in ["*", "(", "[a", "a)|(b", "(?!a)b", r"(a)\1"] {
             assert!(Cache::default().get(source).is_err(), "{source:?}");
         }

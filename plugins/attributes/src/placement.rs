@@ -1,6 +1,8 @@
-//! One task's constraints against the agents: each candidate's verdict, and a choice for several instances.
+//! Evaluates a task's constraints on agents: a verdict for each candidate, and a choice for several
+//! instances.
 //!
-//! Every test only gets stricter as instances are placed, so an agent that is refused once stays refused for the same question.
+//! Every test only gets stricter as instances are placed, so an agent that is refused once stays
+//! refused within a call.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +13,8 @@ use crate::constraint::{AgentTest, Field, PlacedTest, Rule, Spread, Test};
 use crate::expression::Expression;
 use crate::pattern::Cache;
 
-/// The name in a task's `extensions` of the agents in `placed` whose instance is being ended: handles with spaces between them.
+/// The name in a task's `extensions` of the agents in `placed` whose instance is being ended:
+/// handles with spaces between them.
 const ENDING: &str = "ending";
 
 /// A task's constraints, ready, with what is placed counted.
@@ -54,7 +57,8 @@ impl<'agents> Question<'agents> {
             handles.iter().filter_map(|handle| agents.get(*handle)).collect()
         };
         let placed = known(&task.placed);
-        // What is being ended still stands beside what is placed now, but a spread is for those that stay.
+        // What is being ended still stands beside what is placed now, but a spread is for those
+        // that stay.
         let staying = known(&staying(task));
         let mut names_domain = false;
         let mut open = Vec::new();
@@ -94,8 +98,8 @@ impl<'agents> Question<'agents> {
         question
     }
 
-    /// `GROUP_BY` without a number spreads over the values that there are: those of the agents that the task could run on as far as
-    /// the agents alone decide it, and those in use.
+    /// `GROUP_BY` without a number spreads over the values that there are: those of the agents that
+    /// the task could run on as far as the agents alone decide it, and those in use.
     fn count_groups(&mut self, index: usize, agents: &'agents Agents, instances: u32) {
         let Some(Ready::Placed(tally)) = self.constraints.get(index) else {
             return;
@@ -109,7 +113,8 @@ impl<'agents> Question<'agents> {
         }
     }
 
-    /// The index that stands for a refusal by no constraint: the home region's, or an unknown agent's.
+    /// The index that stands for a refusal by no constraint: the home region's, or an unknown
+    /// agent's.
     pub fn no_constraint(&self) -> u32 {
         u32::try_from(self.constraints.len()).unwrap_or(u32::MAX)
     }
@@ -128,8 +133,8 @@ impl<'agents> Question<'agents> {
         }
     }
 
-    /// Agents for up to `count` instances, as if placed one after the other: each goes to the first candidate that passes. With
-    /// `GROUP_BY` it goes to one whose group has the fewest.
+    /// Agents for up to `count` instances, as if placed one after the other: each goes to the first
+    /// candidate that passes. With `GROUP_BY` it goes to one whose group has the fewest.
     pub fn place(mut self, mut candidates: Vec<(Candidate, &'agents Known)>, count: u32) -> Vec<u32> {
         let spreads = self
             .tallies()

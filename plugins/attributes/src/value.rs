@@ -2,7 +2,8 @@
 
 use transom_sdk::matcher::Value;
 
-/// The text form of a value: text as it is; a scalar with up to three decimals; `[b-e,b-e]` sorted by begin; `{a,b}` sorted.
+/// The text form of a value: text as it is; a scalar with up to three decimals; `[b-e,b-e]` sorted
+/// by begin; `{a,b}` sorted.
 pub fn text(value: &Value) -> String {
     match value {
         Value::Text(text) => text.clone(),

@@ -1,4 +1,5 @@
-//! An agent set as the scheduler uses it: loaded once, changed, evaluated, and asked for several places at once.
+//! An agent set as the scheduler uses it: loaded once, changed, evaluated, and asked for several
+//! places at once.
 
 #![allow(
     clippy::unwrap_used,
@@ -136,7 +137,8 @@ fn places_are_chosen_one_after_the_other() {
             "{rule} {operand:?}, {instances} instances, {placed:?} placed"
         );
 
-        // One after the other is the same: each choice is one that a judge lets pass with those before it placed.
+        // One after the other is the same: each choice is one that a judge lets pass with those
+        // before it placed.
         let mut task = task;
         for handle in chosen {
             let verdicts = agent_set.evaluate(&task, &rooms(&[(handle, 1)]));
@@ -200,7 +202,7 @@ fn a_lost_agent_leaves_its_share_to_the_others() {
 }
 
 #[test]
-fn an_instance_that_is_being_ended_counts_for_no_spread_but_still_stands_where_it_is() {
+fn ending_instance_counts_for_unique_and_not_for_spread() {
     for operand in [None, Some("3")] {
         assert_eq!(chosen("rack GROUP_BY", operand, 3, &[1, 3, 5], "", &[]), NONE);
         assert_eq!(chosen("rack GROUP_BY", operand, 3, &[1, 3, 5], "5", &[]), [5]);
@@ -217,7 +219,7 @@ fn an_instance_that_is_being_ended_counts_for_no_spread_but_still_stands_where_i
 }
 
 #[test]
-fn without_conditions_the_hosts_order_and_room_decide() {
+fn without_constraints_order_and_capacity_decide() {
     let chosen = racks().place(
         &task(9, Vec::new(), Vec::new()),
         &rooms(&[(6, 2), (1, 0), (2, 3)]),
@@ -238,7 +240,7 @@ fn groups_are_those_that_the_task_can_use() {
 }
 
 #[test]
-fn a_verdict_names_the_first_condition_that_refuses() {
+fn verdict_names_the_first_refusing_constraint() {
     let constraints = vec![
         constraint("@hostname", "LIKE", Some("h.*")),
         constraint("rack", "IS", Some("r2")),
@@ -257,7 +259,7 @@ fn a_verdict_names_the_first_condition_that_refuses() {
 }
 
 #[test]
-fn a_condition_that_is_not_understood_refuses_everything() {
+fn invalid_constraint_refuses_every_agent() {
     let constraints = vec![constraint("rack", "LIKE", Some("*"))];
     let task = task(1, constraints, Vec::new());
     assert_eq!(
@@ -268,7 +270,7 @@ fn a_condition_that_is_not_understood_refuses_everything() {
 }
 
 #[test]
-fn expressions_and_constraints_stand_side_by_side() {
+fn expressions_and_constraints_work_in_one_task() {
     let constraints = vec![
         Constraint::Expression("rack:r1".to_owned()),
         constraint("@hostname", "UNIQUE", None),
@@ -351,7 +353,7 @@ fn a_task_stays_in_the_home_region_unless_it_names_one() {
 }
 
 #[test]
-fn bad_conditions_are_told_with_their_index() {
+fn invalid_constraints_are_reported_with_their_index() {
     let matcher = plugin::<Attributes>("{}").unwrap();
     let cases = [
         ("rack", "GROUP_BY", Some("many"), "integer value"),

@@ -1,5 +1,5 @@
-//! Replays recorded behaviour of the programs whose definitions this plugin reads: each case says what was posted or offered and
-//! what became of it.
+//! Replays recorded behaviour of the programs whose definitions this plugin reads: each case says
+//! what was posted or offered and what became of it.
 
 #![allow(
     clippy::unwrap_used,
@@ -133,7 +133,8 @@ fn constraints_match_as_recorded() {
             placed,
         );
         let verdict = evaluate(agents, &task, 0);
-        // The one case that has no `match` made the original fail; ours is to spread over what there is, so the first one fits.
+        // The one case that has no `match` made the original fail; ours is to spread over what
+        // there is, so the first one fits.
         let expected = case
             .expect
             .get("match")

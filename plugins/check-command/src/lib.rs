@@ -1,7 +1,7 @@
-//! exec checks: the exit code of the check's command, run where the task runs.
+//! exec checks: the exit code of the check's command, run on the task's agent.
 //!
-//! Any exit code is an answer. A command that could not be run, or that did not end in time, is none: a failure, and the check keeps
-//! its last result.
+//! Any exit code is a result. A command that could not run, or exceeded its timeout, is a failure,
+//! and the check keeps its last result.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -19,7 +19,7 @@ use transom_sdk::probe::{
 };
 use transom_sdk::{ConfigError, Description, NoConfig, Plugin, export_probe};
 
-/// The plugin. It has nothing to remember.
+/// The plugin. It has no state.
 #[derive(Debug)]
 pub struct CheckCommand;
 

@@ -1,8 +1,8 @@
-//! http checks: the status that the task answers a GET of the check's path with.
+//! http checks: the status code of a GET of the check's path.
 //!
-//! Any status is an answer, 500 as much as 200: a check reports and does not judge. Redirects are not followed unless the
-//! configuration says so; the 302 is the result then. No answer at all is a failure, and the check keeps its last result, as it
-//! does when an agent looks.
+//! Any status is a result, 500 as well as 200: a check reports and does not interpret. Redirects
+//! are followed only if the configuration allows it; otherwise the 302 is the result. No response
+//! is a failure, and the check keeps its last result, as with checks by the agent.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -24,7 +24,7 @@ use transom_sdk::{ConfigError, Description, Plugin, export_probe};
 /// More redirects than this are a loop.
 const MOST_REDIRECTS: u8 = 10;
 
-/// What the operator may write.
+/// The operator's configuration.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -73,7 +73,7 @@ impl Probe for CheckHttp {
     }
 }
 
-/// One look at one port.
+/// One attempt on one port.
 #[derive(Debug)]
 pub struct Look {
     request: Request,

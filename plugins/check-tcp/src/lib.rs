@@ -1,8 +1,9 @@
-//! tcp checks: whether a connection to the task's port comes about.
+//! tcp checks: whether a connection to the task's port succeeds.
 //!
-//! A connection that is refused, unreachable, cut off or late is an answer (`tcp(false)`), as it is when an agent looks. What was not
-//! tried, because no port is named, the name does not resolve or the destination is not granted, is no answer: a failure, and
-//! the check keeps its last result.
+//! A connection that is refused, unreachable, closed or late is a result (`tcp(false)`), as with
+//! checks by the agent. If no connection was attempted, because no port is named, the name does not
+//! resolve or the destination is not granted, the attempt fails and the check keeps its last
+//! result.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -18,7 +19,7 @@
 use transom_sdk::probe::{Answer, Attempt, Failure, IoError, Outcome, Probe, Reason, Request, Step, failed};
 use transom_sdk::{ConfigError, Description, NoConfig, Plugin, export_probe};
 
-/// The plugin. It has nothing to remember.
+/// The plugin. It has no state.
 #[derive(Debug)]
 pub struct CheckTcp;
 
@@ -47,7 +48,7 @@ impl Probe for CheckTcp {
     }
 }
 
-/// One look at one port.
+/// One attempt on one port.
 #[derive(Debug)]
 pub struct Look(Request);
 
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_tried_is_none() {
+    fn connection_not_attempted_is_a_failure() {
         let cases = [
             (IoError::Denied, Reason::Denied),
             (IoError::Unresolved, Reason::Unreachable),

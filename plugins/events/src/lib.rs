@@ -1,7 +1,9 @@
-//! What a subscriber of the event stream sees: the kinds that it names with `event_type`, or every kind that is not opt-in.
+//! Filters the event stream: subscribers receive the kinds that they name with `event_type`, or
+//! every kind that is not opt-in.
 //!
-//! Names match exactly. A name that no event has matches nothing and is not an error, because a client may be newer or older than
-//! the daemon. There is no filter language here yet: a query with a `filter` expression is refused, not answered with everything.
+//! Names match exactly. An unknown name matches nothing and is not an error, because a client may
+//! be newer or older than the daemon. There is no filter language yet: a query with a `filter`
+//! expression is refused.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -21,11 +23,12 @@ use serde::Deserialize;
 use transom_sdk::events::{Decision, Event, Filter, Query, View};
 use transom_sdk::{ConfigError, Description, Plugin, export_filter};
 
-/// What the operator may write.
+/// The operator's configuration.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Config {
-    /// Kinds that are sent only to subscribers that name them; a star at the end stands for any ending.
+    /// Kinds that are sent only to subscribers that name them; a star at the end stands for any
+    /// ending.
     opt_in: Vec<String>,
 }
 
@@ -132,7 +135,7 @@ impl Filter for Events {
     }
 }
 
-/// What one query wants.
+/// The kinds of one query.
 #[derive(Debug)]
 pub enum Wanted {
     /// The kinds that it named.
@@ -204,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_query_sees() {
+    fn query_receives_its_kinds() {
         let all = &[
             "status_update_event",
             "api_post_event",

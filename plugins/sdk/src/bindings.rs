@@ -1,4 +1,4 @@
-//! The generated bindings of all worlds; the modules beside this one give them their pleasant form.
+//! The generated bindings of all worlds; the other modules wrap them.
 
 #![allow(
     missing_docs,

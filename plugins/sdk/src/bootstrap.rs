@@ -1,4 +1,5 @@
-//! `bootstrap-handler`: what a container of the orchestration framework runs first. See the package `transom:bootstrap`.
+//! `bootstrap-handler`: prepares the first script of a container. See the package
+//! `transom:bootstrap`.
 
 use crate::bindings::exports::transom::bootstrap::bootstrap as wit;
 use crate::plugin::{Exported, Installed, Plugin, installed};
@@ -7,7 +8,8 @@ pub use wit::{Context, Prepared, Refusal, Role};
 
 /// A plugin of the world `bootstrap-handler`.
 pub trait Bootstrap: Plugin {
-    /// Makes what a container runs of its context and the operator's script. Pure: the same arguments give the same result.
+    /// Makes what a container runs of its context and the operator's script. Pure: the same
+    /// arguments give the same result.
     fn prepare(&self, context: Context, script: Vec<u8>) -> Result<Prepared, Refusal>;
 }
 
@@ -17,7 +19,8 @@ impl<P: Bootstrap + Installed> wit::Guest for Exported<P> {
     }
 }
 
-/// Makes the crate a component of the world `bootstrap-handler`: `export_bootstrap!(MyHandler)`, once, in a `cdylib`.
+/// Makes the crate a component of the world `bootstrap-handler`: `export_bootstrap!(MyHandler)`,
+/// once, in a `cdylib`.
 #[macro_export]
 macro_rules! export_bootstrap {
     ($plugin:ty) => {

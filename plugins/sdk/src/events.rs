@@ -1,5 +1,4 @@
-//! `event-filter`: what a subscriber of the event stream sees. See the package `transom:events` for what the host asks, and
-//! when.
+//! `event-filter`: filters the event stream. See the package `transom:events`.
 
 use std::cell::RefCell;
 
@@ -24,8 +23,8 @@ pub trait View: 'static {
 }
 
 impl Query {
-    /// Whether it asks for this kind: it names it, or names none at all. Which kinds are sent only to those who name them is the
-    /// filter's to say.
+    /// Whether it asks for this kind: it names it, or names none at all. Which kinds are sent only
+    /// to those who name them is the filter's to say.
     pub fn wants(&self, kind: &str) -> bool {
         self.event_types.is_empty() || self.event_types.iter().any(|it| it == kind)
     }
@@ -57,7 +56,8 @@ impl<P: Filter + Installed> wit::GuestView for ExportedView<P> {
     }
 }
 
-/// Makes the crate a component of the world `event-filter`: `export_filter!(MyFilter)`, once, in a `cdylib`.
+/// Makes the crate a component of the world `event-filter`: `export_filter!(MyFilter)`, once, in a
+/// `cdylib`.
 #[macro_export]
 macro_rules! export_filter {
     ($plugin:ty) => {

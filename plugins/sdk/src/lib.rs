@@ -1,7 +1,7 @@
-//! What a Transom plugin is written with.
+//! The SDK of Transom plugins.
 //!
-//! A plugin is a WebAssembly component of one of four worlds. This crate gives each world as traits to implement and a macro
-//! that makes the crate such a component:
+//! A plugin is a WebAssembly component of one of four worlds. This crate gives each world as traits
+//! to implement and a macro that makes the crate such a component:
 //!
 //! | world | traits | macro |
 //! |---|---|---|
@@ -10,15 +10,17 @@
 //! | `event-filter`: what this subscriber sees | [`Filter`](events::Filter), [`View`](events::View) | [`export_filter!`] |
 //! | `bootstrap-handler`: what this container runs first | [`Bootstrap`](bootstrap::Bootstrap) | [`export_bootstrap!`] |
 //!
-//! Every plugin is a [`Plugin`] as well: it describes itself and is made of its configuration. [`plugin!`] says that for a type without
-//! configuration, and [`describe!`] takes the description from `Cargo.toml`. [`log`] writes to its log. Plugins do
-//! no input or output of their own; what a probe wants done it asks the host for, step by step. A panic is a trap: the host drops
-//! the instance and counts it against the plugin.
+//! Every plugin is a [`Plugin`] as well: it describes itself and is made of its configuration.
+//! [`plugin!`] says that for a type without configuration, and [`describe!`] takes the description
+//! from `Cargo.toml`. [`log`] writes to its log. Plugins do no input or output of their own; what a
+//! probe wants done it asks the host for, step by step. A panic is a trap: the host drops the
+//! instance and counts it against the plugin.
 //!
 //! # Example
 //!
-//! A probe that looks for a word in what a task answers. `Cargo.toml` has `crate-type = ["cdylib", "rlib"]`: the first for the
-//! component, the second so that unit tests run natively with [`testing`].
+//! A probe that looks for a word in what a task answers. `Cargo.toml` has `crate-type = ["cdylib",
+//! "rlib"]`: the first for the component, the second so that unit tests run natively with
+//! [`testing`].
 //!
 //! ```
 //! use serde::Deserialize;

@@ -1,8 +1,8 @@
 //! The plugin's own log: `log::info!("{name} has no port")` and so on.
 //!
-//! Lines carry the plugin's name, its version and the call they belong to; the host adds them. What goes over the limit is
-//! dropped and counted there, so nothing is bounded here. Natively (in unit tests) lines are kept for
-//! [`testing::logs`](crate::testing::logs).
+//! Lines carry the plugin's name, its version and the call they belong to; the host adds them. What
+//! goes over the limit is dropped and counted there, so nothing is bounded here. Natively (in unit
+//! tests) lines are kept for [`testing::logs`](crate::testing::logs).
 
 #[cfg(not(target_arch = "wasm32"))]
 use std::cell::RefCell;

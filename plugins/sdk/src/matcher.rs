@@ -1,4 +1,4 @@
-//! `attribute-matcher`: which agents may run a task. See the package `transom:matcher` for what the host asks, and when.
+//! `attribute-matcher`: decides which agents may run a task. See the package `transom:matcher`.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,19 +12,20 @@ pub use wit::{
 
 /// A plugin of the world `attribute-matcher`.
 pub trait Matcher: Plugin {
-    /// The agents that it was told of.
+    /// The agents of the cluster.
     type AgentSet: AgentSet;
 
-    /// What is wrong with a definition's constraints; empty: nothing. Asked when a definition is posted.
+    /// What is wrong with a definition's constraints; empty: nothing. Asked when a definition is
+    /// posted.
     fn validate(&self, constraints: &[Constraint]) -> Vec<ConstraintError>;
 
-    /// An empty agent set. `home_region` is the master's own.
+    /// An empty agent set. `home_region`: the master's region.
     fn agent_set(self: Rc<Self>, home_region: Option<String>) -> Self::AgentSet;
 }
 
-/// The cluster's agents, loaded once and asked about many times.
+/// The cluster's agents, loaded once for many calls.
 pub trait AgentSet: 'static {
-    /// Adds agents or replaces those with the same handle, and takes `gone` away.
+    /// Adds agents or replaces those with the same handle, and removes `gone`.
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>);
 
     /// For each candidate, in order, whether one more instance may go there.
@@ -64,7 +65,8 @@ impl<P: Matcher + Installed> wit::GuestAgentSet for ExportedAgentSet<P> {
     }
 }
 
-/// Makes the crate a component of the world `attribute-matcher`: `export_matcher!(MyMatcher)`, once, in a `cdylib`.
+/// Makes the crate a component of the world `attribute-matcher`: `export_matcher!(MyMatcher)`,
+/// once, in a `cdylib`.
 #[macro_export]
 macro_rules! export_matcher {
     ($plugin:ty) => {

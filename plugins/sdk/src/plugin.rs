@@ -1,7 +1,9 @@
-//! What every plugin has: a description, a configuration, one value that holds what the configuration came to.
+//! What every plugin has: a description, a configuration, one value that holds what the
+//! configuration came to.
 //!
-//! The host asks [`Plugin::describe`] when it admits a component and configures each instance once, before anything else. The
-//! `export_…!` macros keep the configured value for the instance's lifetime; the glue below is what they call.
+//! The host asks [`Plugin::describe`] when it admits a component and configures each instance once,
+//! before anything else. The `export_…!` macros keep the configured value for the instance's
+//! lifetime; the glue below is what they call.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -48,7 +50,8 @@ impl ConfigError {
 #[serde(deny_unknown_fields)]
 pub struct NoConfig {}
 
-/// What is common to all plugins. The value is what a configuration came to; it lives as long as its instance.
+/// What is common to all plugins. The value is what a configuration came to; it lives as long as
+/// its instance.
 pub trait Plugin: Sized + 'static {
     /// What the operator may write under `[config]`.
     type Config: DeserializeOwned;
@@ -56,11 +59,13 @@ pub trait Plugin: Sized + 'static {
     /// Asked when the component is admitted, before it is configured.
     fn describe() -> Description;
 
-    /// Makes the plugin of its configuration. An error refuses the admission and the version before goes on serving.
+    /// Makes the plugin of its configuration. An error refuses the admission and the version before
+    /// goes on serving.
     fn configure(config: Self::Config) -> Result<Self, Vec<ConfigError>>;
 }
 
-/// Reads a configuration document and makes the plugin of it, as an instance does; the way in for tests too.
+/// Reads a configuration document and makes the plugin of it, as an instance does; the way in for
+/// tests too.
 pub fn configure<P: Plugin>(document: &str) -> Result<P, Vec<ConfigError>> {
     let mut json = serde_json::Deserializer::from_str(document);
     let config: P::Config = serde_path_to_error::deserialize(&mut json)
@@ -84,15 +89,17 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
                 text.push('/');
                 text.push_str(&key.replace('~', "~0").replace('/', "~1"));
             }
-            // An enum's variant is not a place of its own in the document, and an unknown place has no name.
+            // An enum's variant is not a place of its own in the document, and an unknown place has
+            // no name.
             Segment::Enum { .. } | Segment::Unknown => {}
         }
     }
     text
 }
 
-/// A [`Description`] from the crate's `Cargo.toml`: its name, version and description. `describe!()`, or with the schema of the
-/// configuration `describe!(include_str!("config.schema.json"))`.
+/// A [`Description`] from the crate's `Cargo.toml`: its name, version and description.
+/// `describe!()`, or with the schema of the configuration
+/// `describe!(include_str!("config.schema.json"))`.
 #[macro_export]
 macro_rules! describe {
     () => {
@@ -111,7 +118,8 @@ macro_rules! describe {
     };
 }
 
-/// Makes a unit struct a [`Plugin`] that takes no configuration and is described by its crate's `Cargo.toml`: `plugin!(Mine)`.
+/// Makes a unit struct a [`Plugin`] that takes no configuration and is described by its crate's
+/// `Cargo.toml`: `plugin!(Mine)`.
 #[macro_export]
 macro_rules! plugin {
     ($plugin:ident) => {
@@ -157,8 +165,8 @@ pub fn installed<P: Installed>() -> Rc<P> {
     }
 }
 
-/// The glue that every world shares: the place of the configured plugin, the exports of `about` and of the world's own interface,
-/// and the statement of which world it is.
+/// The glue that every world shares: the place of the configured plugin, the exports of `about` and
+/// of the world's own interface, and the statement of which world it is.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __export {
@@ -188,7 +196,8 @@ macro_rules! __export {
     };
 }
 
-/// What an instance exports on behalf of the plugin `P`: `about` here, its world's own interface in that world's module.
+/// What an instance exports on behalf of the plugin `P`: `about` here, its world's own interface in
+/// that world's module.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Exported<P>(PhantomData<P>);

@@ -1,5 +1,5 @@
-//! `check-probe`: looks at a running task. See the package `transom:probe` for what the host asks, when, and what it does with
-//! each step.
+//! `check-probe`: looks at a running task. See the package `transom:probe` for what the host asks,
+//! when, and what it does with each step.
 
 use std::cell::RefCell;
 
@@ -16,14 +16,15 @@ pub trait Probe: Plugin {
     /// One look at one task, from its first step to its last.
     type Attempt: Attempt;
 
-    /// Begins a look. It is asked for its first step afterwards, so there is nothing to decide here.
+    /// Begins a look. It is asked for its first step afterwards, so there is nothing to decide
+    /// here.
     fn attempt(&self, request: Request) -> Self::Attempt;
 }
 
 /// One look at one task.
 pub trait Attempt: 'static {
-    /// What the host is to do next: asked first without an answer, then with the answer to each step, until [`Step::Done`] or
-    /// [`Step::Failed`].
+    /// What the host is to do next: asked first without an answer, then with the answer to each
+    /// step, until [`Step::Done`] or [`Step::Failed`].
     fn next(&mut self, last: Option<Answer>) -> Step;
 }
 
@@ -94,7 +95,8 @@ impl<P: Probe + Installed> wit::GuestAttempt for ExportedAttempt<P> {
     }
 }
 
-/// Makes the crate a component of the world `check-probe`: `export_probe!(MyProbe)`, once, in a `cdylib`.
+/// Makes the crate a component of the world `check-probe`: `export_probe!(MyProbe)`, once, in a
+/// `cdylib`.
 #[macro_export]
 macro_rules! export_probe {
     ($plugin:ty) => {

@@ -1,4 +1,5 @@
-//! Native unit tests of plugins: `cargo test` on the developer's machine, without a component and without a host.
+//! Native unit tests of plugins: `cargo test` on the developer's machine, without a component and
+//! without a host.
 //!
 //! [`plugin`] makes the plugin of a configuration document as an instance would. [`Run`] drives one attempt of a probe by hand, and
 //! [`drive`] to its end. A matcher and a filter are asked through their traits, and [`request`], [`agent`], [`task`] and [`query`] make
@@ -17,7 +18,8 @@ pub fn logs() -> Vec<(Level, String)> {
     crate::log::LINES.take()
 }
 
-/// The plugin that a configuration document comes to; `{}` is what the host hands over when the operator wrote nothing.
+/// The plugin that a configuration document comes to; `{}` is what the host hands over when the
+/// operator wrote nothing.
 pub fn plugin<P: Plugin>(document: &str) -> Result<Rc<P>, Vec<ConfigError>> {
     configure(document).map(Rc::new)
 }
@@ -69,7 +71,8 @@ pub enum End {
     Endless,
 }
 
-/// Drives an attempt to its end, at most `limit` steps, with answers from `world`. Gives back the end and the steps taken.
+/// Drives an attempt to its end, at most `limit` steps, with answers from `world`. Gives back the
+/// end and the steps taken.
 pub fn drive<P: Probe>(
     plugin: &P,
     request: Request,

@@ -1,4 +1,5 @@
-//! Ten thousand agents of a loaded agent set, evaluated by the component and by the same rules called.
+//! Ten thousand agents of a loaded agent set, evaluated by the component and by the same rules
+//! called.
 
 use std::time::Instant;
 

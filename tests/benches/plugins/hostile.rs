@@ -1,4 +1,5 @@
-//! What hostile components cost the others: when an endless loop is stopped, and how long others wait meanwhile.
+//! What hostile components cost the others: when an endless loop is stopped, and how long others
+//! wait meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -55,7 +56,8 @@ fn request(settings: &Value, endpoint: Option<Endpoint>) -> Request {
     }
 }
 
-/// How late an endless loop is stopped, on a machine with nothing else to do and on one without a free core.
+/// How late an endless loop is stopped, on a machine with nothing else to do and on one without a
+/// free core.
 pub(crate) async fn endless_loop() -> Value {
     eprintln!("an endless loop");
     let limit = Duration::from_millis(50);

@@ -1,7 +1,9 @@
-//! What plugins cost, and what a hostile one costs the others. Prints one JSON document. Run by `cargo xtask bench plugins`.
+//! What plugins cost, and what a hostile one costs the others. Prints one JSON document. Run by
+//! `cargo xtask bench plugins`.
 //!
-//! Wherever the same work can be done natively, it is, in the same run and in turn with the component, so that the ratio holds where
-//! the times depend on the machine. Times are of the release profile, on two worker threads.
+//! Wherever the same work can be done natively, it is, in the same run and in turn with the
+//! component, so that the ratio holds where the times depend on the machine. Times are of the
+//! release profile, on two worker threads.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +27,8 @@ fn main() {
         .enable_all()
         .build()
         .unwrap();
-    // In a task: what blocks on the runtime is woken from another thread, which takes longer than a call.
+    // In a task: what blocks on the runtime is woken from another thread, which takes longer than a
+    // call.
     let measuring = runtime.spawn(async {
         let only = std::env::var("TRANSOM_BENCH_ONLY").ok();
         let wanted = |name: &str| {

@@ -1,7 +1,8 @@
 //! Whether a Redis answers PING.
 //!
-//! A Redis that loads its data takes connections and answers nothing but errors: a tcp check calls it well, this one does not. Its
-//! result is `{"pong": true}` or `{"pong": false, "error": "LOADING"}`. One that asks for a password is well as far as can be told.
+//! A Redis that loads its data takes connections and answers nothing but errors: a tcp check calls
+//! it well, this one does not. Its result is `{"pong": true}` or `{"pong": false, "error":
+//! "LOADING"}`. One that asks for a password is well as far as can be told.
 
 #![forbid(unsafe_code)]
 

@@ -1,54 +1,54 @@
-//! How far a component got on its way to serving: what `check` shows, and what nobody else looks at.
+//! The progress of an admission through its stages, as `transom plugin check` shows it.
 
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// What a component goes through, in this order.
+/// The stages of admission, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Stage {
-    /// The manifest is there and says what it says in known words.
+    /// The manifest exists and is valid.
     Manifest,
-    /// It is no larger than `limits.size`.
+    /// The component is not larger than `limits.size`.
     Size,
-    /// It is the one that the manifest pins.
+    /// Its digest is the one that the manifest pins.
     Digest,
-    /// One of the keys that have to have signed it did, where there are any.
+    /// A configured key signed it, if there are any.
     Signature,
-    /// It is a component and compiles.
+    /// It compiles.
     Compile,
-    /// It exports what its world asks for.
+    /// It exports the interfaces of its world.
     World,
-    /// It imports nothing that is not there or was withdrawn.
+    /// Its imports exist and are granted.
     Imports,
-    /// The pool has room for what it consists of, and its limits for what it begins with.
+    /// It fits into the instance pool, and its initial size into its limits.
     Resources,
-    /// It links: its functions have the types that they should.
+    /// It links: its functions have the right types.
     Link,
-    /// An instance of it starts.
+    /// An instance starts.
     Trial,
     /// It describes itself.
     Describe,
-    /// The manifest's `[config]` passes the schema that it stated.
+    /// The manifest's `[config]` matches its schema.
     Schema,
-    /// It takes its configuration.
+    /// It accepts its configuration.
     Configure,
-    /// It answers the manifest's self-tests as expected.
+    /// It passes the manifest's self-tests.
     SelfTests,
 }
 
-/// One stage that was entered.
+/// A stage.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) stage: Stage,
-    /// What was found there, in a few words; may be empty.
+    /// A short result; may be empty.
     pub(crate) note: String,
     pub(crate) took: Duration,
 }
 
-/// The stages entered so far. The last one is under way, or is where the component was refused.
+/// The stages so far. The last one is in progress, or refused the component.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     done: Vec<Step>,
@@ -56,7 +56,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Enters a stage; the one before it was passed.
+    /// Starts a stage; the previous one passed.
     pub(crate) fn begin(&mut self, stage: Stage) {
         self.close();
         self.begun = Some(Instant::now());
@@ -67,7 +67,7 @@ impl Steps {
         });
     }
 
-    /// Says what was found at the present stage.
+    /// Sets the result of the current stage.
     pub(crate) fn note(&mut self, note: impl Into<String>) {
         if let Some(step) = self.done.last_mut() {
             step.note = note.into();

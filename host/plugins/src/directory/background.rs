@@ -1,9 +1,9 @@
-//! What takes long: admitting a component, and having an earlier version return. Both are done aside from the directory's task, which
-//! goes on with orders, with versions that fail and with other plugins meanwhile, and is told what came of it.
+//! Background tasks of the directory: admissions, and rollbacks that operators requested.
 //!
-//! A plugin has one admission under way at most. When its files change, or an operator goes back to an earlier version, what is under way is given
-//! up, compiling included, and nothing comes of it. So many are under way over all plugins as [`MAX_ADMISSIONS`] says; the others wait, and are
-//! read again when it is their turn. Returns that operators order wait for nobody, and compile in places of their own.
+//! A plugin has at most one admission in progress. New files and rollbacks cancel it, its
+//! compilation included. At most [`MAX_ADMISSIONS`] admissions run at a time over all plugins; the
+//! others wait, and their files are read again when their turn comes. Rollbacks do not wait and use
+//! their own compiler slots.
 
 use tokio::sync::oneshot;
 use tokio_util::sync::DropGuard;
@@ -11,39 +11,39 @@ use tokio_util::sync::DropGuard;
 use super::{Directory, files::Fingerprint, lifecycle::AdmissionResult};
 use crate::{admission::Admitted, error::CommandError, origin::Origin, status::Change};
 
-/// Admissions that are under way at once.
+/// Maximum number of concurrent admissions.
 pub(super) const MAX_ADMISSIONS: usize = 4;
 
-/// Tells what is under way from what was before it.
+/// Identifies a background task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TaskNumber(u64);
 
-/// What is under way; dropping it gives it up.
+/// A background task; dropping it cancels it.
 pub(super) struct Task {
     number: TaskNumber,
     _stop: DropGuard,
 }
 
-/// An admission that is under way.
+/// An admission in progress.
 pub(super) struct Admission {
     pub(super) task: Task,
     pub(super) files: Fingerprint,
     pub(super) origin: Origin,
-    /// What the version before it imports, as it was asked with.
+    /// The imports of the previous version at the start of the admission.
     pub(super) before: Option<Vec<String>>,
 }
 
-/// An order to go back that is under way.
+/// A rollback in progress.
 pub(super) struct PendingRollback {
     pub(super) task: Task,
     pub(super) record: u64,
     pub(super) by: String,
     pub(super) answer: oneshot::Sender<Result<Change, CommandError>>,
-    /// An admission was given up for it.
+    /// It cancelled an admission.
     pub(super) interrupted: bool,
 }
 
-/// What came of it.
+/// The result of a background task.
 #[allow(
     clippy::large_enum_variant,
     reason = "there are a few of these at a time, each moved once"
@@ -53,7 +53,7 @@ pub(super) enum Completion {
     Returned(Result<Admitted, CommandError>),
 }
 
-/// Something ended, and what came of it; nothing where it was given up, or broke.
+/// A finished background task; no completion if it was cancelled or panicked.
 pub(crate) struct FinishedTask {
     pub(super) name: String,
     pub(super) number: TaskNumber,
@@ -67,7 +67,7 @@ impl Task {
 }
 
 impl Directory {
-    /// Does this aside; how it ended is said by `self.tasks`.
+    /// Runs `work` in the background; `self.tasks` yields its completion.
     pub(super) fn spawn_task(
         &mut self,
         name: &str,
@@ -79,10 +79,10 @@ impl Directory {
         let token = runtime.token.child_token();
         let stop = token.clone().drop_guard();
         let (tell, told) = oneshot::channel();
-        // Guests are entered there.
+        // It calls guests.
         runtime.executor.spawn(&runtime.tracker, async move {
             if let Some(completion) = token.run_until_cancelled(work).await {
-                // The directory may have ended.
+                // The directory's task may have ended.
                 drop(tell.send(completion));
             }
         });
@@ -98,17 +98,17 @@ impl Directory {
         Task { number, _stop: stop }
     }
 
-    /// Whether one more admission may begin, or has to wait for its turn.
+    /// Whether another admission may start now.
     pub(super) fn has_capacity(&self) -> bool {
         self.admissions.len() < MAX_ADMISSIONS
     }
 
-    /// Whether a plugin's files are not done with.
+    /// Whether the admission of a plugin's files is in progress or queued.
     pub(super) fn is_pending(&self, name: &str) -> bool {
         self.admissions.contains_key(name) || self.waiting.contains_key(name)
     }
 
-    /// Gives up what is under way of a plugin's files; whether there was anything.
+    /// Cancels the admission of a plugin's files; returns whether there was one.
     pub(super) fn cancel_pending(&mut self, name: &str) -> bool {
         let there = self.is_pending(name);
         if there {

@@ -1,7 +1,7 @@
-//! Notices that a directory was touched.
+//! Watches the plugin directory.
 //!
-//! Only a hint: the directory is read as a whole afterwards, and regularly without any. A directory that is replaced by another of the
-//! same name is noticed at [`Watch::renew`].
+//! An event is only a hint: the directory is scanned as a whole afterwards, and also periodically.
+//! [`Watch::renew`] detects that another directory has replaced the watched one.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,7 +15,7 @@ use notify::{
 use notify_debouncer_full::{DebounceEventResult, Debouncer, RecommendedCache, new_debouncer};
 use tokio::sync::mpsc;
 
-/// Changes that come together, such as a component and its manifest, are waited for.
+/// Debounce interval: changes of a component and its manifest come together.
 const QUIET: Duration = Duration::from_millis(200);
 
 pub(super) struct Watch {
@@ -29,7 +29,7 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(dir: &Path) -> Watch {
-        // One notice waiting says as much as many.
+        // One queued notification is enough.
         let (notice, touched) = mpsc::channel(1);
         let mut watch = Watch {
             dir: dir.to_owned(),
@@ -42,19 +42,19 @@ impl Watch {
         watch
     }
 
-    /// Returns after something in the directory was touched.
+    /// Returns after a change in the directory.
     pub(super) async fn touched(&mut self) {
         // Never closed: `notice` is kept here.
         let _ = self.touched.recv().await;
     }
 
-    /// Has [`Watch::touched`] return once more.
+    /// Makes [`Watch::touched`] return once more.
     pub(super) fn again(&self) {
-        // Full: a notice waits already.
+        // Full: a notification is already queued.
         let _ = self.notice.try_send(());
     }
 
-    /// Watches the directory that now has the name, if it is not that one already.
+    /// Watches the directory that has the name now, if it is another one.
     pub(super) fn renew(&mut self) {
         let identity = identity(&self.dir);
         if self.watcher.is_some() && self.identity == identity {
@@ -71,7 +71,7 @@ impl Watch {
                 Err(_) => true,
             };
             if worth_a_look {
-                // Full: a notice waits already.
+                // Full: a notification is already queued.
                 let _ = notice.try_send(());
             }
         };
@@ -82,17 +82,17 @@ impl Watch {
         match started {
             Ok(watcher) => self.watcher = Some(watcher),
             Err(error) => {
-                tracing::warn!(dir = %self.dir.display(), "the plugin directory is not watched, only read now and then: {error}");
+                tracing::warn!(dir = %self.dir.display(), "cannot watch the plugin directory, scanning it periodically: {error}");
             }
         }
     }
 }
 
-/// How often the files are looked at until they have come to rest; a directory that never does is read as it is.
+/// Maximum number of debounce rounds; afterwards the directory is read as it is.
 const LOOKS: u32 = 10;
 
-/// Returns when no file in the directory was touched for a moment. A component and its manifest are two files: between the
-/// first and the second the pair is neither the old nor the new one.
+/// Returns when no file in the directory was modified for the debounce interval: a component and
+/// its manifest are written one after the other.
 pub(super) async fn settled(dir: &Path) {
     for _ in 0..LOOKS {
         let rest = youngest(dir)
@@ -105,7 +105,7 @@ pub(super) async fn settled(dir: &Path) {
     }
 }
 
-/// Whether a component or its manifest was touched a moment ago.
+/// Whether a file of the plugin was modified within the debounce interval.
 pub(super) async fn in_motion(dir: &Path, name: &str) -> bool {
     for kind in ["wasm", "toml", "wasm.sig"] {
         let age = age(&dir.join(format!("{name}.{kind}"))).await;
@@ -126,7 +126,7 @@ async fn youngest(dir: &Path) -> Option<Duration> {
     youngest
 }
 
-/// None where there is no such file. A clock that was set back makes files of the future; those count as old.
+/// None if there is no such file. Files with a time in the future count as old.
 async fn age(path: &Path) -> Option<Duration> {
     let meta = tokio::fs::metadata(path).await.ok()?;
     SystemTime::now().duration_since(touched_at(&meta)?).ok()
@@ -148,7 +148,7 @@ fn touched_at(meta: &std::fs::Metadata) -> Option<SystemTime> {
     meta.modified().ok()
 }
 
-/// Reading is no change: reacting to it would have the reader wake itself.
+/// Reads are not changes: otherwise a scan would trigger itself.
 fn changes_something(kind: EventKind) -> bool {
     !matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
 }

@@ -1,4 +1,4 @@
-//! Reading the plugin directory: bounded, and without waiting for what is no file.
+//! Reads the plugin directory, with bounds, and without blocking on pipes or devices.
 
 use std::{
     collections::BTreeSet,
@@ -23,30 +23,30 @@ use crate::{
     trust::MAX_SIGNATURE,
 };
 
-/// Digest of a component, its manifest, and where it is from.
+/// Digest of a component, its manifest and its origin.
 pub(crate) type Fingerprint = [u8; 32];
 
-/// Components in a directory. As many instances live at once, over all plugins.
+/// Maximum number of components in a directory, equal to the number of instances.
 pub(super) const MAX_COMPONENTS: usize = 256;
 
-/// What lies in the directory of one plugin.
+/// The files of one plugin in the directory.
 pub(super) enum FoundFiles {
-    /// A component, and what is beside it.
+    /// A component with its manifest and signature.
     Files(Files),
     /// A manifest alone.
     Manifest(String),
 }
 
-/// The plugins of a directory.
+/// The names found in a directory.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
-    /// Of components, and of manifests alone that say where their component is to be had.
+    /// Of all plugins: those with a `.wasm` file and those whose manifest names a `source`.
     pub(super) plugins: BTreeSet<String>,
-    /// Files of the same endings whose names are none for a plugin, as they may be shown.
+    /// `.wasm` and `.toml` files with invalid names, escaped.
     pub(super) misnamed: BTreeSet<String>,
 }
 
-/// What is in the directory, by name.
+/// Lists the plugins of a directory.
 pub(super) async fn names(dir: &Path) -> io::Result<Names> {
     let mut found = Names::default();
     let mut manifests = BTreeSet::new();
@@ -59,11 +59,11 @@ pub(super) async fn names(dir: &Path) -> io::Result<Names> {
             Some("toml") => &mut manifests,
             _ => continue,
         };
-        // Folders are none of ours. Whatever else is no file is refused by its name, when it is read.
+        // Directories are ignored. Other special files are refused when they are read.
         let is_folder = tokio::fs::metadata(entry.path())
             .await
             .is_ok_and(|meta| meta.is_dir());
-        // A name that starts with a dot is that of a file on its way to another name.
+        // Temporary files start with a dot.
         if name.starts_with('.') || is_folder {
             continue;
         }
@@ -74,7 +74,7 @@ pub(super) async fn names(dir: &Path) -> io::Result<Names> {
         }
     }
     for name in manifests {
-        // One that cannot be read is looked at, and refused with the reason.
+        // An unreadable manifest is refused later, with the reason.
         let alone = !found.plugins.contains(&name);
         if alone
             && read_manifest(dir, &name)
@@ -87,7 +87,7 @@ pub(super) async fn names(dir: &Path) -> io::Result<Names> {
     Ok(found)
 }
 
-/// `signatures`: whether one beside the component counts.
+/// Reads the files of a plugin. `signatures`: whether to read `NAME.wasm.sig`.
 pub(super) async fn read(dir: &Path, name: &str, signatures: bool) -> Result<FoundFiles, AdmissionError> {
     let component = dir.join(format!("{name}.wasm"));
     if !is_there(&component).await {
@@ -112,7 +112,7 @@ pub(super) async fn read(dir: &Path, name: &str, signatures: bool) -> Result<Fou
     }))
 }
 
-/// Also a link that leads nowhere: it is refused, and not taken for a file that is missing.
+/// Also true for a dangling link: it is refused, not treated as a missing file.
 async fn is_there(path: &Path) -> bool {
     match tokio::fs::symlink_metadata(path).await {
         Err(error) => error.kind() != io::ErrorKind::NotFound,
@@ -126,13 +126,14 @@ async fn read_manifest(dir: &Path, name: &str) -> Result<String, AdmissionError>
     String::from_utf8(bytes).map_err(|_| unreadable(&path, "it is not UTF-8"))
 }
 
-/// A file in the directory, or one below it that a link leads to, as links do in the volumes of an orchestrator. What is no file is not
-/// even opened: a pipe would have its reader wait.
+/// Reads a file in the directory, or one below it that a link names, as in an orchestrator's
+/// volumes. Special files are not opened: a pipe would block its reader.
 async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, AdmissionError> {
     let failed = |error: io::Error| unreadable(path, &error.to_string());
     let place = place(path).await?;
     let open = move || {
-        // The place has no links left; should one have come there meanwhile, or a pipe, it is not followed and not waited for.
+        // The path has no links left; a link or a pipe that appeared since is neither followed nor
+        // waited for.
         std::fs::OpenOptions::new()
             .read(true)
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
@@ -149,7 +150,7 @@ async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, AdmissionError> {
     let found = meta.len();
     let mut bytes = Vec::new();
     if found <= most {
-        // It may grow meanwhile.
+        // It may grow in the meantime.
         tokio::fs::File::from_std(file)
             .take(most + 1)
             .read_to_end(&mut bytes)
@@ -166,7 +167,7 @@ async fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, AdmissionError> {
     Ok(bytes)
 }
 
-/// Where the content of a name in the directory lies: a file, with all links resolved, not outside the directory.
+/// The path of a file with all links resolved; it has to be inside the directory.
 async fn place(path: &Path) -> Result<PathBuf, AdmissionError> {
     let failed = |error: io::Error| unreadable(path, &error.to_string());
     let linked = tokio::fs::symlink_metadata(path)
@@ -175,7 +176,7 @@ async fn place(path: &Path) -> Result<PathBuf, AdmissionError> {
         .is_symlink();
     let place = tokio::fs::canonicalize(path).await.map_err(|error| {
         if linked && error.kind() == io::ErrorKind::NotFound {
-            unreadable(path, "it is a link that leads nowhere")
+            unreadable(path, "it is a dangling link")
         } else {
             failed(error)
         }
@@ -227,7 +228,7 @@ pub(super) fn fingerprint(files: &Files) -> Fingerprint {
     hasher.update(files.component.as_slice());
     hasher.update([u8::from(files.manifest.is_some())]);
     hasher.update(files.manifest.as_deref().unwrap_or_default());
-    // A signature that comes later, or another image with the same component, is looked at as well.
+    // A new signature, or another image with the same component, also changes the fingerprint.
     if let Origin::File { signature: None } = &files.origin {
     } else {
         hasher.update([0]);

@@ -1,4 +1,5 @@
-//! What becomes of a plugin's versions: they begin to serve, return, are taken out of service, and each time it is said and written down.
+//! The lifecycle of a plugin's versions: activation, shadowing, rollback and disabling, each with
+//! its record, log line and event.
 
 use std::{
     collections::BTreeSet,
@@ -33,37 +34,37 @@ use crate::{
 /// One plugin's versions.
 #[derive(Default)]
 pub(crate) struct PluginState {
-    /// Of the files as they were last looked at, their admission may be under way; none where they could not be read.
+    /// Of the files last read, whose admission may be in progress; none if they were unreadable.
     pub(super) fingerprint: Option<Fingerprint>,
     /// Of the files that were admitted or refused last.
     pub(super) decided: Option<Fingerprint>,
-    /// When they are to be looked at again although they did not change.
+    /// When to retry them without a change.
     pub(super) again: Option<Again>,
-    /// The version that serves, or that served when it was disabled.
+    /// The serving version, or the last one before it was disabled.
     pub(super) current: Option<Admitted>,
     generation: Option<Generation>,
-    /// The version to return to, and until when.
+    /// The version to restore on a fault, and until when.
     previous: Option<(Admitted, Instant)>,
-    /// The version that answers beside it.
+    /// The shadow version.
     shadow: Option<(Admitted, Generation)>,
 }
 
-/// What was said to a plugin's files.
+/// The result of an admission.
 pub(super) struct AdmissionResult {
-    /// After a restart: the version that the records say serves in place of what is in the directory.
+    /// After a restart: the recorded version that serves instead of the files in the directory.
     restored: Option<Result<Admitted, CommandError>>,
-    /// None: they stay aside, since that version serves.
+    /// None: they are ignored, since that version serves.
     files: Option<Result<Admitted, AdmissionError>>,
 }
 
-/// What is admitted, aside from the directory's task.
+/// An admission, executed in a background task.
 struct PendingAdmission {
     admission_context: AdmissionContext,
     version_store: VersionStore,
     name: String,
     files: Files,
     before: Option<Vec<String>>,
-    /// The record of a version to be admitted first, and whether the files follow all the same, to be compared with it.
+    /// The record of a version to admit first, and whether the files follow as its shadow.
     active_record: Option<(AdmissionRecord, bool)>,
     metrics: VersionMetrics,
 }
@@ -103,8 +104,8 @@ impl PendingAdmission {
             .admit(&name, &files, before.as_deref(), metrics)
             .await;
         if admitted.is_ok() {
-            // What is not kept was said there; what broke there is no reason not to serve.
-            // What is not kept because the daemon stops is not missed.
+            // `save` logs its errors; they do not prevent serving.
+            // A shutdown may cancel it.
             let _ = run_blocking(move || version_store.save(&files)).await;
         }
         AdmissionResult {
@@ -114,7 +115,7 @@ impl PendingAdmission {
     }
 }
 
-/// Admits the files of a record again. What it may import was settled when it served.
+/// Admits the files of a record again. Its imports were granted when it served.
 async fn admit_record(
     admission_context: &AdmissionContext,
     version_store: &VersionStore,
@@ -143,7 +144,8 @@ async fn admit_record(
 }
 
 impl Directory {
-    /// Begins to admit what is in the directory. What was put aside by a rollback stays aside, also after a restart.
+    /// Starts to admit the files in the directory. Files that a rollback replaced stay ignored,
+    /// also after a restart.
     pub(super) fn admit(&mut self, name: &str, files: Files, found: Fingerprint) {
         let plugin = self.plugins.entry(name.to_owned()).or_default();
         plugin.fingerprint = Some(found);
@@ -174,14 +176,14 @@ impl Directory {
         self.admitting(name);
     }
 
-    /// Shows that a plugin's files are not done with.
+    /// Shows that the admission of a plugin's files is in progress.
     pub(super) fn admitting(&self, name: &str) {
         self.change_table(|table| {
             let _ = table.admitting.insert(name.to_owned(), seconds_now());
         });
     }
 
-    /// What was done aside is over: the table is brought up to it.
+    /// Applies the result of a background task to the table.
     pub(super) async fn finish_task(&mut self, finished: FinishedTask) {
         let FinishedTask {
             name,
@@ -189,7 +191,7 @@ impl Directory {
             completion,
         } = finished;
         if completion.is_none() && self.runtime().token.is_cancelled() {
-            // The host is stopping: nothing is to be said of what it did not finish.
+            // The host is stopping: unfinished tasks are not reported.
             return;
         }
         if self.admissions.get(&name).is_some_and(|it| it.task.is(number)) {
@@ -218,12 +220,13 @@ impl Directory {
             };
             self.returned(&name, command, admitted).await;
         }
-        // Else it was given up.
+        // Otherwise it was cancelled.
     }
 
     async fn finish_admission(&mut self, name: &str, admission: Admission, result: AdmissionResult) {
         if self.imports_before(name) != admission.before {
-            // Another version serves than the one that it was measured by: once more, and compiled already.
+            // Another version serves now than the one whose imports were compared: repeat, from the
+            // cache.
             self.defer(name, ScanMode::Immediate);
             return;
         }
@@ -241,7 +244,7 @@ impl Directory {
             }
             Some(Err(error)) => tracing::error!(
                 plugin = name,
-                "the version that served before the restart does not return, what is in the directory is admitted: {error}"
+                "cannot restore the version that served before the restart, admitting the files in the directory: {error}"
             ),
             None => {}
         }
@@ -265,14 +268,14 @@ impl Directory {
         }
     }
 
-    /// Has what was admitted serve, or answer beside what serves.
+    /// Activates an admitted version, or starts it as a shadow.
     async fn serve(&mut self, name: &str, admitted: Admitted) -> Result<(), AdmissionError> {
         let serving = self.serving(name);
         match (admitted.manifest.rollout, serving) {
             (Rollout::Immediate, serving) => {
                 self.activate(name, admitted, serving, "directory", None).await;
             }
-            // Nothing to answer beside.
+            // There is no version to compare it with.
             (_, None) => {
                 self.activate(name, admitted, None, "directory", None).await;
             }
@@ -282,7 +285,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Has a version serve, and says so.
+    /// Activates a version, records and publishes it.
     async fn activate(
         &mut self,
         name: &str,
@@ -295,7 +298,7 @@ impl Directory {
             AdmissionRecord::of(Outcome::Admitted, by, &admitted).with_files(self.files_of(name));
         record.reason = reason.map(str::to_owned);
         let info = admitted.info.clone();
-        // A restart with the same files is no news.
+        // A restart with the same files adds no record.
         let newest = self.history.newest(name);
         let news = newest.is_none_or(|it| !it.serves() || !it.is_of(&admitted) || it.files != record.files);
         self.start_serving(name, admitted, predecessor);
@@ -309,7 +312,7 @@ impl Directory {
         })
     }
 
-    /// Has a version answer beside the one that serves.
+    /// Starts a version as the shadow of the serving one.
     async fn start_shadow(
         &mut self,
         name: &str,
@@ -317,7 +320,7 @@ impl Directory {
         plan: ShadowPlan,
         auto: bool,
     ) -> Result<(), AdmissionError> {
-        // It faults aside from the plugin's own counts, and nobody is alarmed.
+        // Its faults do not count for the plugin and send no health events.
         let health = Health::new(admitted.manifest.probation, false, None);
         let generation = health.generation;
         let shadow = admitted.start(VersionTelemetry {
@@ -358,7 +361,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Has the version that answers beside another take its place. `generation`: only if it is that one.
+    /// Promotes the shadow version. `asked`: only if it has that generation.
     pub(super) async fn promote(
         &mut self,
         name: &str,
@@ -379,8 +382,9 @@ impl Directory {
         Ok(self.activate(name, admitted, serving, by, reason).await)
     }
 
-    /// After a restart: the version that the records say serves, where it is not the one in the directory. That is so after a rollback, and then
-    /// what is in the directory stays aside; or that one was still answering beside the other, and then (true) it does so again.
+    /// After a restart: the recorded version that serves if it is not the one in the directory.
+    /// After a rollback the files in the directory are ignored; if they ran as a shadow (true),
+    /// they do so again.
     fn active_record(&self, name: &str, found: Fingerprint) -> Option<(AdmissionRecord, bool)> {
         if self
             .plugins
@@ -397,21 +401,22 @@ impl Directory {
         (rolled_back || compared).then_some((active_record, compared))
     }
 
-    /// The interfaces that the version before imports, whether it serves, is disabled, or served before the daemon was started again.
+    /// The imports of the previous version, which serves, is disabled, or served before the
+    /// restart.
     fn imports_before(&self, name: &str) -> Option<Vec<String>> {
         let current = self.plugins.get(name).and_then(|plugin| plugin.current.as_ref());
         let now = current.map(|it| it.info.imports.clone());
         now.or_else(|| self.history.active_record(name).map(|it| it.imports))
     }
 
-    /// The version that serves, if one does.
+    /// The serving version, if any.
     fn serving(&self, name: &str) -> Option<Admitted> {
         let serves = self.table.load().serving.contains_key(name);
         let current = self.plugins.get(name)?.current.clone();
         current.filter(|_| serves)
     }
 
-    /// Has a version serve from now on. With a predecessor it is on probation.
+    /// Puts a version into the table. With a predecessor it is on probation.
     fn start_serving(&mut self, name: &str, admitted: Admitted, predecessor: Option<Admitted>) {
         let rule = admitted.manifest.probation;
         let health = Health::new(rule, predecessor.is_some(), Some(self.health_events.clone()));
@@ -433,14 +438,14 @@ impl Directory {
         if plugin.shadow.take().is_some() {
             tracing::warn!(
                 plugin = name,
-                "what answered beside the version that served does so no more, since another serves"
+                "shadow version dropped: another version serves now"
             );
         }
     }
 
-    /// Lets go of versions whose successors are past their probation.
+    /// Drops versions whose successors have passed probation.
     pub(super) fn drop_predecessors(&mut self) {
-        // A little longer than the rule looks back, so that an alarm on its way still finds what it asks for.
+        // Longer than the window, so that a health event in the queue still finds the version.
         let grace = Duration::from_secs(10);
         for plugin in self.plugins.values_mut() {
             plugin
@@ -449,11 +454,11 @@ impl Directory {
         }
     }
 
-    /// Takes a version out of service that asked for it.
+    /// Handles a health event: reverts, disables or promotes.
     pub(super) async fn on_health_event(&mut self, event: HealthEvent) {
         let name = event.plugin.as_str();
         if event.action == HealthAction::Promote {
-            // What was replaced meanwhile is no longer there to be promoted.
+            // A shadow that was replaced in the meantime is not promoted.
             let asked = Some((event.generation, event.reason.as_str()));
             drop(self.promote(name, "shadow", asked).await);
             return;
@@ -462,7 +467,7 @@ impl Directory {
             return;
         };
         if plugin.generation != Some(event.generation) {
-            // It was replaced meanwhile.
+            // It was replaced in the meantime.
             return;
         }
         let previous = plugin.previous.take().map(|(previous, _)| previous);
@@ -474,7 +479,8 @@ impl Directory {
         }
     }
 
-    /// Has an earlier version serve, for good: the files in the directory stay aside until they change.
+    /// Activates an earlier version permanently: the files in the directory are ignored until they
+    /// change.
     async fn revert_to(&mut self, name: &str, to: Admitted, by: &str, reason: &str) -> Change {
         let serving = self.serving(name);
         let from = serving.map(|it| it.info.digest);
@@ -510,7 +516,7 @@ impl Directory {
             context: Arc::clone(context),
         });
         if let Some(plugin) = self.plugins.get_mut(name) {
-            // Nothing is left to compare it with.
+            // There is no version left to compare it with.
             plugin.shadow = None;
         }
         self.change_table(|table| {
@@ -530,7 +536,7 @@ impl Directory {
         });
     }
 
-    /// Begins to go back to an earlier version. `record` none: the newest that is of another version than the one that serves.
+    /// Starts a rollback. `record` none: the newest record of another version.
     pub(super) async fn rollback(
         &mut self,
         name: &str,
@@ -545,7 +551,7 @@ impl Directory {
                 return;
             }
         };
-        // The files that are there now stay aside, also those that are being admitted.
+        // The current files are ignored, also those that are being admitted.
         let waits = self.waiting.contains_key(name);
         let mut interrupted = self.cancel_pending(name);
         if waits {
@@ -578,7 +584,7 @@ impl Directory {
         self.rollbacks.insert(name.to_owned(), command);
     }
 
-    /// The record of the version to go back to.
+    /// The record of the version to roll back to.
     fn record_of(&self, name: &str, record: Option<u64>) -> Result<AdmissionRecord, CommandError> {
         let records = self.history.of(name);
         let owned = || name.to_owned();
@@ -587,7 +593,7 @@ impl Directory {
         }
         let current = self.serving(name);
         let mut served = records.iter().filter(|it| it.serves());
-        // Named, also one that was only compared: it was admitted all the same.
+        // An explicit record may also be of a shadow version: it was admitted, too.
         let admitted = |it: &&AdmissionRecord| it.serves() || it.outcome == Outcome::Shadowing;
         let found = match record {
             Some(sequence) => records
@@ -605,7 +611,7 @@ impl Directory {
         Ok(found.clone())
     }
 
-    /// The version to go back to may serve, or not.
+    /// Finishes a rollback.
     async fn returned(
         &mut self,
         name: &str,
@@ -621,12 +627,12 @@ impl Directory {
         } = command;
         let done = match admitted {
             Ok(admitted) => {
-                let reason = format!("back to record {record}, as {by} asked");
+                let reason = format!("rollback to record {record} by {by}");
                 Ok(self.revert_to(name, admitted, &by, &reason).await)
             }
             Err(error) => {
                 if interrupted {
-                    // What was given up for it goes on.
+                    // The cancelled admission continues.
                     self.defer(name, ScanMode::Immediate);
                 }
                 Err(error)
@@ -635,9 +641,10 @@ impl Directory {
         drop(answer.send(done));
     }
 
-    /// `unreadable`: it is looked at again each time, and what was said before is not said again.
+    /// Publishes a refusal. `unreadable`: the files are read at each scan, so repeated refusals are
+    /// not published.
     pub(super) async fn refused(&mut self, name: &str, refused: &AdmissionError, unreadable: bool) {
-        // It may quote what is in the files.
+        // It may quote the files.
         let reason = shown(&refused.to_string()).into_owned();
         let mut said = None;
         self.change_table(|table| said = table.refusals.insert(name.to_owned(), reason.clone()));
@@ -655,7 +662,7 @@ impl Directory {
         });
     }
 
-    /// Files whose names are none for a plugin are refused by these, escaped. Nothing is written down of them.
+    /// Refuses files with invalid names, shown escaped and without records.
     pub(super) fn refuse_misnamed(&mut self, found: BTreeSet<String>) {
         for name in self.misnamed.difference(&found) {
             self.change_table(|table| drop(table.refusals.remove(name)));
@@ -670,7 +677,7 @@ impl Directory {
         self.misnamed = found;
     }
 
-    /// The files, or the manifest, were taken away.
+    /// The files, or the manifest, were removed.
     pub(super) async fn removed(&mut self, name: &str) {
         self.cancel_pending(name);
         self.plugins.remove(name);
@@ -713,12 +720,7 @@ impl Directory {
                 version,
                 digest,
             } => {
-                tracing::info!(
-                    plugin = name,
-                    version,
-                    digest,
-                    "plugin answers beside the version that serves"
-                );
+                tracing::info!(plugin = name, version, digest, "shadow version started");
             }
             Change::Removed { name } => tracing::warn!(plugin = name, "plugin removed"),
             Change::RolledBack {
@@ -744,14 +746,14 @@ impl Directory {
                 passes,
             } => {
                 let meanwhile = if *passes {
-                    "everything is let through"
+                    "calls pass without it"
                 } else {
-                    "every call is refused"
+                    "calls fail"
                 };
                 tracing::error!(plugin = name, digest, "plugin disabled, {meanwhile}: {reason}");
             }
         }
-        // Nobody has to follow.
+        // There may be no subscribers.
         drop(self.changes.send(change.clone()));
         for waiter in &mut self.waiters {
             if waiter

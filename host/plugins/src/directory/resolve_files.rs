@@ -1,4 +1,4 @@
-//! A plugin's files, where some of them are fetched.
+//! Resolves the files of a plugin whose component comes from a registry.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Directory {
-    /// What is to be looked at of a plugin; nothing while its component is still being fetched.
+    /// The files of a plugin; none while its component is being fetched.
     pub(super) async fn files(&self, dir: &Path, name: &str) -> Result<Option<Files>, AdmissionError> {
         let text = match read(dir, name, self.admission_context.trust.is_enabled()).await? {
             FoundFiles::Files(files) => {
@@ -25,7 +25,7 @@ impl Directory {
         };
         let manifest = Manifest::parse(&text, &self.config.limits, self.config.probation)?;
         let Some(source) = manifest.source else {
-            // It named one a moment ago, and will be looked at again.
+            // The manifest has just changed; the next scan reads it again.
             return Ok(None);
         };
         let from = source.to_string();
@@ -45,7 +45,8 @@ impl Directory {
         }
     }
 
-    /// Its component is being fetched: what served goes on serving, and what was refused before is not what is asked for now.
+    /// Its component is being fetched: the serving version stays active, and an earlier refusal no
+    /// longer applies.
     pub(super) fn on_fetching(&self, name: &str) {
         if self.table.load().refusals.contains_key(name) {
             self.change_table(|table| {

@@ -1,8 +1,8 @@
-//! One call at a time into an instance, under a watch: wall clock, processor time, memory.
+//! Runs one call at a time in an instance and measures wall-clock time, processor time and memory.
 //!
-//! Processor time is the thread's own clock, from when the runtime starts polling the call to when it stops. What the operating system
-//! gave to others meanwhile, what was spent waiting for the host and what other tasks used between two polls is not charged: [`thread_cpu_clock`] says
-//! how exactly.
+//! Processor time is the thread's own clock from the start to the end of each poll. It excludes
+//! preemption, waits for the host, and other tasks between two polls; [`thread_cpu_clock`] gives
+//! the exact rules.
 
 mod thread_cpu_clock;
 
@@ -28,27 +28,28 @@ use crate::{
     version_context::VersionContext,
 };
 
-/// What one call may use.
+/// The limits of one call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
     pub(crate) wall_clock: Duration,
     pub(crate) cpu: Duration,
 }
 
-/// Shared by an instance's store, which is asked inside the call, and by its owner, who makes the call.
+/// Shared by an instance's store, which checks the budget during a call, and its task, which makes
+/// the call.
 #[derive(Debug)]
 pub(super) struct CallMeter {
     context: Arc<VersionContext>,
-    /// Of all calls that are over: how many, and the nanoseconds they used.
+    /// Finished calls: their number and their nanoseconds.
     calls: AtomicU64,
     total: AtomicU64,
-    /// Nanoseconds used by the present call up to the last time that its polling stopped.
+    /// Nanoseconds used by the current call up to the end of its last poll.
     used: AtomicU64,
-    /// When the present poll began.
+    /// The start of the current poll.
     since: CpuClock,
     budget: AtomicU64,
     cpu_exhausted: AtomicBool,
-    /// The limits that the guest ran into, when it did. 0: it did not.
+    /// The limit that the guest exceeded. 0: none.
     memory_refused: AtomicU64,
     table_refused: AtomicU64,
 }
@@ -68,7 +69,7 @@ impl CallMeter {
         }
     }
 
-    /// Makes one call. Dropping the future half-way leaves an instance that cannot be entered.
+    /// Runs one call. Dropping the future leaves an instance that cannot be called again.
     pub(super) async fn run<T>(
         &self,
         allowance: Allowance,
@@ -85,7 +86,8 @@ impl CallMeter {
         });
         let outcome = timeout(allowance.wall_clock, metered).await;
         if !matches!(outcome, Ok(Ok(_))) {
-            // What fails again and again needs a new instance each time; that is nobody's haste.
+            // A failed call needs a new instance; demote the task so repeated failures do not
+            // starve others.
             executor::demote_current_task();
         }
         match outcome {
@@ -95,7 +97,7 @@ impl CallMeter {
         }
     }
 
-    /// How many calls are over, and what they used of a processor.
+    /// The number of finished calls, and their processor time.
     pub(super) fn usage(&self) -> (u64, Duration) {
         let nanos = self.total.load(Relaxed);
         (self.calls.load(Relaxed), Duration::from_nanos(nanos))
@@ -110,7 +112,7 @@ impl CallMeter {
         self.table_refused.store(0, Relaxed);
     }
 
-    /// Asked at every tick, while the call is being polled. False: the guest has used up what it had.
+    /// Called at every tick during a poll. False: the guest has exceeded its processor time.
     pub(super) fn within_budget(&self) -> bool {
         let used = self.used_nanos();
         if Duration::from_nanos(used) > CPU_BUDGET_BEFORE_DEMOTION {
@@ -156,16 +158,16 @@ impl CallMeter {
         let cause = one_line(&error.root_cause().to_string());
         if cause.ends_with(OUTPUT_SPENT) {
             let most = self.context.limits.output;
-            return format!("it handed over more than {most} bytes in one call (limits.output)");
+            return format!("it returned more than {most} bytes in one call (limits.output)");
         }
         cause
     }
 }
 
-/// What the engine says of a call that handed over more than it may; it has no type for that.
+/// The engine's error for exceeded output; it has no type for it.
 const OUTPUT_SPENT: &str = "fuel allocated for hostcalls has been exhausted";
 
-/// Adds up what a call used, also when it is dropped half-way.
+/// Adds the processor time of a call, also of a cancelled one.
 struct CpuCharge<'a>(&'a CallMeter);
 
 impl Drop for CpuCharge<'_> {
@@ -177,10 +179,10 @@ impl Drop for CpuCharge<'_> {
     }
 }
 
-/// Frames of a backtrace that are kept: a recursion without end has as many as the stack has room for.
+/// Maximum frames of a backtrace: an endless recursion fills the stack.
 const FRAMES: usize = 32;
 
-/// Where the guest was. Functions have names unless their author stripped them.
+/// The guest's stack. Functions have names unless the author stripped them.
 fn frames(error: &wasmtime::Error) -> Frames {
     let Some(trace) = error.downcast_ref::<WasmBacktrace>() else {
         return Frames::default();

@@ -1,8 +1,9 @@
-//! Compiled components: made in an engine of their own, written down with what they were made of and for, and taken back.
+//! Compiled components: their file format and the checks before they are loaded.
 //!
-//! Loading compiled code is `unsafe`: bytes that no engine made can do anything to this process. So an [`CompiledArtifact`] exists in two
-//! ways only: an engine of this process has just made it, or a file says word for word which component it was made of and for
-//! which engine, and its content has the digest that was written with it. That such a file is the daemon's own is its private directory's part.
+//! Loading compiled code is `unsafe`: bytes from another origin can do anything to this process. A
+//! [`CompiledArtifact`] therefore exists in two cases only: an engine of this process has just
+//! compiled it, or a file names the same component and engine and its content matches the digest in
+//! its header. The private directory ensures that only the daemon wrote the file.
 #![allow(unsafe_code, reason = "one call, at the end of the checks described above")]
 
 use std::hash::{Hash, Hasher};
@@ -13,7 +14,7 @@ use wasmtime::{Engine as Wasmtime, component::Component};
 use super::{CompileError, Compiled, Engine, resource_check};
 use crate::text::{hex, one_line};
 
-/// The first bytes of a file; changes with the layout after it.
+/// The first bytes of a file; changes with the layout.
 const MAGIC: &[u8; 16] = b"transom-code-1\0\0";
 /// Magic, digest of the component, hash of the engine, digest of the code.
 const HEAD: usize = 16 + 3 * 32;
@@ -23,23 +24,24 @@ type Sha = [u8; 32];
 /// Compiled code that this engine may load.
 pub(crate) struct CompiledArtifact(pub(super) Vec<u8>);
 
-/// What an artefact is made of (the component's digest) and for (the engine's compatibility hash).
+/// The source of an artifact (the component's digest) and its target (the engine's compatibility
+/// hash).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ArtifactKey {
     pub(crate) component: Sha,
     pub(crate) engine: Sha,
 }
 
-/// Why a file is not used. Display is for a log line.
+/// Why a cached file is rejected. Display is for a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CacheRejection {
-    #[error("it is no compiled component of this daemon")]
+    #[error("it is not a compiled component of this daemon")]
     Foreign,
     #[error("it was compiled from another component")]
     Component,
     #[error("it was compiled for another engine")]
     Engine,
-    #[error("its content is not what was written")]
+    #[error("its content does not match its digest")]
     Content,
 }
 
@@ -51,7 +53,7 @@ impl ArtifactKey {
 }
 
 impl CompiledArtifact {
-    /// The head of the file that holds it; the code follows.
+    /// The header of its file; the code follows.
     pub(crate) fn head(&self, key: &ArtifactKey) -> Vec<u8> {
         let mut head = Vec::with_capacity(HEAD);
         head.extend_from_slice(MAGIC);
@@ -65,7 +67,7 @@ impl CompiledArtifact {
         &self.0
     }
 
-    /// From a file's content, which has to be of `key` and whole.
+    /// Verifies a file's content against `key` and its digest.
     pub(crate) fn verified(mut file: Vec<u8>, key: &ArtifactKey) -> Result<CompiledArtifact, CacheRejection> {
         if file.len() < HEAD || file[..16] != MAGIC[..] {
             return Err(CacheRejection::Foreign);
@@ -86,14 +88,14 @@ impl CompiledArtifact {
 }
 
 impl Engine {
-    /// What compiled code has to be made for so that this engine can run it: version, target, features and settings.
+    /// The compatibility hash of this engine: version, target, features and settings.
     pub(crate) fn compatibility(&self) -> Sha {
         let mut hasher = Sha256Hasher(Sha256::new());
         self.wasmtime.precompile_compatibility_hash().hash(&mut hasher);
         hasher.0.finalize().into()
     }
 
-    /// Compiles here and now, with no limit: for tests and benchmarks.
+    /// Compiles without a limit: for tests and benchmarks.
     #[cfg(any(test, feature = "bench"))]
     pub(crate) fn precompile(component: &[u8]) -> Result<CompiledArtifact, CompileError> {
         super::compiler::precompile(
@@ -103,7 +105,7 @@ impl Engine {
         )
     }
 
-    /// Makes it ready to be instantiated, if the pool has room for such an instance.
+    /// Loads compiled code, if its instances fit into the pool.
     pub(crate) fn load(&self, artifact: &CompiledArtifact) -> Result<Compiled, CompileError> {
         deserialize(&self.wasmtime, artifact)
             .map(Compiled)
@@ -118,12 +120,12 @@ impl Engine {
 }
 
 fn deserialize(engine: &Wasmtime, artifact: &CompiledArtifact) -> wasmtime::Result<Component> {
-    // SAFETY: an `CompiledArtifact` is made in two places: by `compiler::precompile`, and by `verified`, which lets pass only the very
-    // bytes that `precompile` made earlier.
+    // SAFETY: a `CompiledArtifact` is made in two places: by `compiler::precompile`, and by `verified`,
+    // which accepts only the bytes that `precompile` made earlier.
     unsafe { Component::deserialize(engine, &artifact.0) }
 }
 
-/// Feeds what is hashed to SHA-256: the standard hasher has 64 bits and may change.
+/// Hashes with SHA-256: the standard hasher has 64 bits and may change.
 struct Sha256Hasher(Sha256);
 
 impl Hasher for Sha256Hasher {
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_taken_for_what_it_was_written_as() {
+    fn artifact_is_accepted_only_for_its_key_and_content() {
         let artifact = CompiledArtifact(b"code".to_vec());
         let mut file = artifact.head(&key(1, 2));
         file.extend_from_slice(artifact.code());

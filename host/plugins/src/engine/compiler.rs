@@ -1,13 +1,15 @@
-//! Compiling, aside from everything else and within bounds.
+//! Compiles components in the background, within bounds.
 //!
-//! A component is compiled on threads of its own that end with it, so that one which takes long holds up neither calls nor the compiling of
-//! others. It has a time limit. The engine has no way to interrupt its compiler, but the compiler tells each thread's profiler when it
-//! begins a pass over a function, and ours ends the compilation there (by unwinding) once nobody waits for it any more. The pass that is under
-//! way is not interrupted: over one very large function it may go on for long. Until it ends the compilation keeps its place, so
-//! that there are never more than [`MAX_CONCURRENT`] of them.
+//! A component is compiled on its own threads, so that a slow compilation delays neither calls nor
+//! other compilations. It has a time limit. The engine cannot interrupt its compiler, but the
+//! compiler calls each thread's profiler before each pass over a function, and ours cancels the
+//! compilation there (by unwinding) when the caller is gone. The current pass is not interrupted
+//! and may take long for a very large function; until it ends, the compilation keeps its slot, so
+//! that at most [`MAX_CONCURRENT`] run at a time.
 //!
-//! What is soon done is compiled like any other work of the daemon. A thread that has used more of the processor than [`CPU_BUDGET_BEFORE_DEMOTION`] goes on at low priority, unless an
-//! operator waits for it: then neither the daemon's ports nor other components wait behind it on a machine that has much to do.
+//! Short compilations run at normal priority. A thread that has used more than
+//! [`CPU_BUDGET_BEFORE_DEMOTION`] continues at low priority, unless an operator waits for the
+//! result.
 
 use std::{
     any::Any,
@@ -32,14 +34,15 @@ use wasmtime::{Config as EngineConfig, Engine as Wasmtime};
 use super::{CompileError, CompiledArtifact, common_config};
 use crate::{executor::lower_thread_priority, text::one_line};
 
-/// Processor time that a thread may use before it gets a low priority: by the clock it would be the busy machine that makes it slow.
+/// Processor time after which a thread gets a low priority; wall-clock time would depend on the
+/// load.
 const CPU_BUDGET_BEFORE_DEMOTION: Duration = Duration::from_secs(5);
-/// Threads for one component.
+/// Maximum threads for one component.
 const THREADS: usize = 4;
-/// Components that are compiled at once, those that were given up and have not ended yet among them.
+/// Maximum number of concurrent compilations, cancelled ones that still run included.
 const MAX_CONCURRENT: usize = 4;
 
-/// Where components are compiled. Cheap to clone.
+/// Compiles components. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Compilers {
     limit: Duration,
@@ -50,9 +53,9 @@ pub(crate) struct Compilers {
 /// Whether compiling takes precedence over other work of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompilePriority {
-    /// What the directory has: at low priority when it takes long.
+    /// For the directory: at low priority if it takes long.
     Background,
-    /// What an operator waits for.
+    /// For an operator who waits.
     Interactive,
 }
 
@@ -65,7 +68,7 @@ impl Compilers {
         }
     }
 
-    /// Compiles within the limit. A caller that goes away gives the compilation up.
+    /// Compiles within the limit. Dropping the future cancels the compilation.
     pub(crate) async fn compile(&self, component: Arc<Vec<u8>>) -> Result<CompiledArtifact, CompileError> {
         let priority = self.priority;
         self.run(move |wanted| precompile(&component, &wanted, priority))
@@ -87,10 +90,10 @@ impl Compilers {
         let work = move || {
             let found = catch_unwind(AssertUnwindSafe(|| work(wanted)));
             drop(place);
-            // Given up: nobody is told.
+            // The receiver of a cancelled compilation is gone.
             drop(answer.send(found.unwrap_or(Err(CompileError::Broke))));
         };
-        // Not one of the runtime's own threads: the daemon would wait for it when it stops.
+        // Not a thread of the runtime: the daemon would wait for it at shutdown.
         let started = thread::Builder::new().name("plugin-compile".into()).spawn(work);
         started.map_err(|error| CompileError::Thread(error.to_string()))?;
         match timeout(limit, done).await {
@@ -101,7 +104,7 @@ impl Compilers {
     }
 }
 
-/// Whether somebody still waits for a compilation.
+/// Whether the caller of a compilation still waits.
 #[derive(Clone, Debug)]
 pub(crate) struct CancelFlag(Arc<AtomicBool>);
 
@@ -111,7 +114,7 @@ impl Default for CancelFlag {
     }
 }
 
-/// Whoever waits for a compilation; dropping it gives that up.
+/// Cancels a compilation when its caller drops it.
 struct CancelOnDrop(CancelFlag);
 
 impl Drop for CancelOnDrop {
@@ -120,20 +123,20 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// What a compilation that was given up unwinds with.
+/// The payload with which a cancelled compilation unwinds.
 struct Cancelled;
 
-/// Asked by the compiler at the beginning of each pass.
+/// Called by the compiler before each pass.
 struct PassObserver {
     wanted: CancelFlag,
-    /// Whether this thread may still get a low priority.
+    /// Whether this thread still has normal priority.
     may_yield: Cell<bool>,
 }
 
 impl Profiler for PassObserver {
     fn start_pass(&self, _pass: Pass) -> Box<dyn Any> {
         if !self.wanted.0.load(Relaxed) {
-            // Not a panic: nothing is wrong, and nothing is to be said of it.
+            // Not a panic: nothing is logged.
             resume_unwind(Box::new(Cancelled));
         }
         if self.may_yield.get() && used_by_this_thread() > CPU_BUDGET_BEFORE_DEMOTION {
@@ -148,7 +151,8 @@ fn used_by_this_thread() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Compiles in an engine made for it, so that what compiling leaves behind goes with that. Blocks for tens of milliseconds to minutes.
+/// Compiles in a separate engine, whose memory is freed afterwards. Blocks for milliseconds to
+/// minutes.
 pub(crate) fn precompile(
     component: &[u8],
     wanted: &CancelFlag,
@@ -157,7 +161,7 @@ pub(crate) fn precompile(
     let mut config = EngineConfig::new();
     common_config(&mut config);
     let wanted = wanted.clone();
-    // Threads of its own: those that all share would go on with what was given up before they begin with anything else.
+    // Separate threads: shared ones would continue cancelled work before new work.
     let threads = rayon::ThreadPoolBuilder::new()
         .num_threads(available_parallelism().map_or(1, |it| it.get().min(THREADS)))
         .thread_name(|number| format!("plugin-compile-{number}"))
@@ -215,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_given_up_keeps_its_place_until_it_ends() {
+    async fn cancelled_compilation_keeps_its_slot_until_it_ends() {
         let compilers = compilers(SHORT);
         let mut releases = Vec::new();
         for _ in 0..MAX_CONCURRENT {
@@ -237,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_mistake_of_the_compiler_is_told() {
+    async fn compiler_panic_is_reported() {
         let compilers = compilers(LONG);
         let broken = compilers
             .run(|_| -> Result<(), _> { resume_unwind(Box::new("broken")) })
@@ -279,7 +283,7 @@ mod tests {
 
     /// Compiling to the end would take minutes; the place is free again long before.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn the_compiler_stops_when_nobody_waits_any_more() {
+    async fn compiler_stops_when_its_caller_is_gone() {
         let component = Arc::new(large(40_000, 50));
         let compilers = compilers(Duration::from_secs(1));
         let error = compilers.compile(component).await.map(drop).unwrap_err();
@@ -290,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn compiled_as_a_whole_it_is_as_ever() {
+    async fn compiled_component_loads() {
         let component = Arc::new(large(3, 3));
         let artifact = compilers(LONG).compile(component).await.unwrap();
         assert!(super::super::Engine::new(1).unwrap().load(&artifact).is_ok());

@@ -1,4 +1,4 @@
-//! Between the generated types and the crate's own.
+//! Conversions between the generated types and the crate's own.
 
 pub(super) mod probe {
     use std::time::Duration;

@@ -1,4 +1,5 @@
-//! What a store holds for its guest: the plugin's log, a WASI with nothing behind it, and the limits on memory and tables.
+//! The state of a store: the plugin's log, a WASI without files and sockets, and the limits on
+//! memory and tables.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -40,7 +41,8 @@ struct Limiter {
     context: Arc<VersionContext>,
 }
 
-/// A store for an instance of the plugin: under its limits, with what is granted to it and nothing more.
+/// A store for an instance of the plugin: under its limits, with what is granted to it and nothing
+/// more.
 pub(super) fn store(engine: &Engine, context: &Arc<VersionContext>, meter: &Arc<CallMeter>) -> Store<Guest> {
     let limits = &context.limits;
     let mut handles = ResourceTable::new();
@@ -63,7 +65,8 @@ pub(super) fn store(engine: &Engine, context: &Arc<VersionContext>, meter: &Arc<
     store.set_epoch_deadline(1);
     store.epoch_deadline_callback(|store| {
         Ok(if store.data().limiter.meter.within_budget() {
-            // The runtime's own yield goes to the back of its queue, so that timers and other guests get their turn.
+            // The runtime's own yield goes to the back of its queue, so that timers and other
+            // guests get their turn.
             UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now()))
         } else {
             UpdateDeadline::Interrupt
@@ -85,7 +88,8 @@ fn wasi(context: &Arc<VersionContext>) -> WasiCtx {
 pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     bindings::log::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
-    // In place of WASI's own, which deny without a word. What begins with one of these cannot begin at all.
+    // In place of WASI's own, which deny without a word. What begins with one of these cannot begin
+    // at all.
     linker.allow_shadowing(true);
     ip_name_lookup::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
     tcp_create_socket::add_to_linker::<_, HasSelf<Guest>>(linker, |guest| guest)?;
@@ -131,7 +135,7 @@ impl tcp_create_socket::Host for Guest {
         &mut self,
         _family: IpAddressFamily,
     ) -> Result<Resource<tcp_create_socket::TcpSocket>, SocketError> {
-        self.context.denied("a TCP socket of its own", None, None);
+        self.context.denied("a TCP socket", None, None);
         Err(ErrorCode::AccessDenied.into())
     }
 }
@@ -141,7 +145,7 @@ impl udp_create_socket::Host for Guest {
         &mut self,
         _family: IpAddressFamily,
     ) -> Result<Resource<udp_create_socket::UdpSocket>, SocketError> {
-        self.context.denied("a UDP socket of its own", None, None);
+        self.context.denied("a UDP socket", None, None);
         Err(ErrorCode::AccessDenied.into())
     }
 }
@@ -159,7 +163,7 @@ impl ip_name_lookup::HostResolveAddressStream for Guest {
         &mut self,
         _stream: Resource<ip_name_lookup::ResolveAddressStream>,
     ) -> wasmtime::Result<Resource<DynPollable>> {
-        Err(wasmtime::Error::msg("no names are looked up for plugins"))
+        Err(wasmtime::Error::msg("plugins cannot resolve names"))
     }
 
     fn drop(&mut self, _stream: Resource<ip_name_lookup::ResolveAddressStream>) -> wasmtime::Result<()> {
@@ -190,12 +194,13 @@ impl bindings::log::Host for Guest {
     }
 }
 
-/// An error instead of `false`: a guest that cannot have what it asks for is stopped, it does not get to choose what next.
+/// An error instead of `false`: a guest that cannot have what it asks for is stopped, it does not
+/// get to choose what next.
 impl ResourceLimiter for Limiter {
     fn memory_growing(&mut self, _now: usize, wanted: usize, _max: Option<usize>) -> wasmtime::Result<bool> {
         if wanted as u64 > self.memory {
             self.meter.refuse_memory(self.memory);
-            return Err(wasmtime::Error::msg("more memory than it may have"));
+            return Err(wasmtime::Error::msg("memory limit exceeded"));
         }
         self.context.stats.memory.fetch_max(wanted as u64, Relaxed);
         self.context.metrics.came_to(wanted as u64);
@@ -205,7 +210,7 @@ impl ResourceLimiter for Limiter {
     fn table_growing(&mut self, _now: usize, wanted: usize, _max: Option<usize>) -> wasmtime::Result<bool> {
         if wanted as u64 > self.table {
             self.meter.refuse_table(self.table);
-            return Err(wasmtime::Error::msg("a larger table than it may have"));
+            return Err(wasmtime::Error::msg("table limit exceeded"));
         }
         Ok(true)
     }

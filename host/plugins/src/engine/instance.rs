@@ -1,4 +1,4 @@
-//! A live instance, and what a world has to say so that instances of it can be owned, asked and replaced.
+//! A running instance, and the trait of a world: how its instances are called and replaced.
 
 use std::{
     future::Future,
@@ -27,24 +27,24 @@ use crate::{
     version_context::VersionContext,
 };
 
-/// Starting up (start functions of other languages' runtimes, `describe`, `configure`) may use at least this much.
+/// Minimum limits of start functions, `describe` and `configure`.
 const STARTUP_CPU: Duration = Duration::from_secs(2);
 const STARTUP_WALL_CLOCK: Duration = Duration::from_secs(20);
 
-/// Where an answer goes. Dropping it unanswered means that the plugin host is stopping.
+/// The channel of a result. Dropping it means that the plugin host is stopping.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, CallError>>;
 
-/// One of the worlds of `wit/`: how its components are entered.
+/// One of the worlds of `wit/`, and how its components are called.
 pub(crate) trait World: Sized + Send + Sync + 'static {
-    /// Linked, with the places of all exports looked up.
+    /// A linked component with resolved exports.
     type Pre: Clone + Send + Sync + 'static;
     /// The exports of one instance.
     type Bindings: Send + Sync + 'static;
-    /// The guest's resources that the host keeps handles of, lost with the instance.
+    /// Guest resources with handles on the host, dropped with the instance.
     type Resources: Default + Send + 'static;
-    /// What callers tell the owner of an instance aside from the queue.
+    /// State that callers share with the instance's task, apart from the queue.
     type Shared: Default + Send + Sync + 'static;
-    /// A question and where its answer goes.
+    /// A call with the channel of its result.
     type Call: Send + 'static;
 
     fn prepare(linked: InstancePre<Guest>) -> wasmtime::Result<Self::Pre>;
@@ -62,49 +62,49 @@ pub(crate) trait World: Sized + Send + Sync + 'static {
         config: &str,
     ) -> impl Future<Output = wasmtime::Result<Result<(), Vec<ConfigError>>>> + Send;
 
-    /// Answers a job and says whether the instance is still good.
+    /// Executes a call; an error means that the instance must be dropped.
     fn run(
         instance: &mut Instance<Self>,
         shared: &Arc<Self::Shared>,
         call: Self::Call,
     ) -> impl Future<Output = Result<(), Fault>> + Send;
 
-    /// Frees what callers no longer hold. Called before each job.
+    /// Drops guest resources without an owner. Called before each call.
     fn drop_orphans(
         instance: &mut Instance<Self>,
         shared: &Self::Shared,
     ) -> impl Future<Output = Result<(), Fault>> + Send;
 
-    /// Answers a job with an error.
+    /// Fails a call.
     fn refuse(call: Self::Call, error: CallError);
 
-    /// The instance (its serial number) that a job has to go to. None: any.
+    /// The serial number of the instance that a call is bound to. None: any.
     fn bound_to(_job: &Self::Call) -> Option<u64> {
         None
     }
 
-    /// Answers a job whose instance is gone.
+    /// Fails a call whose instance is gone.
     fn lost(call: Self::Call) {
         Self::refuse(call, CallError::Stopped);
     }
 
-    /// Whether work in progress would be lost with the instance.
+    /// Whether dropping the instance would lose work in progress.
     fn has_open_resources(_resources: &Self::Resources) -> bool {
         false
     }
 }
 
-/// What a call that came back said.
+/// The kind of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Answer,
-    /// The component's word that it has no answer.
+    /// An error of the component.
     Refusal,
-    /// That it goes on: whether an answer comes of it is not known yet.
+    /// A step of an attempt that is not finished.
     Part,
 }
 
-/// A configured instance. Dropping it frees its place in the pool.
+/// An instance. Dropping it frees its slot in the pool.
 pub(crate) struct Instance<W: World> {
     pub(super) store: Store<Guest>,
     pub(super) bindings: W::Bindings,
@@ -113,9 +113,9 @@ pub(crate) struct Instance<W: World> {
     pub(super) context: Arc<VersionContext>,
     serial: u64,
     calls: u64,
-    /// When the present call began, and what all before it had used of the processor.
+    /// Start of the current call, and the processor time used before it.
     began: (Instant, Duration),
-    /// After the store: a place is free when there is nothing in it any more.
+    /// Declared after the store: the slot is free when the store is dropped.
     _place: OwnedSemaphorePermit,
     _counted: GaugeGuard,
 }
@@ -130,7 +130,7 @@ pub(crate) fn link<W: World>(engine: &Engine, component: &Compiled) -> Result<W:
 }
 
 impl<W: World> Instance<W> {
-    /// A fresh instance, not configured yet. `serial` tells it from others of the same owner.
+    /// Creates an instance, not configured yet. `serial` identifies it within its task.
     pub(crate) async fn instantiate(
         engine: &Engine,
         pre: &W::Pre,
@@ -170,7 +170,7 @@ impl<W: World> Instance<W> {
             .map_err(|fault| self.context.fault(&fault))
     }
 
-    /// Hands it the manifest's configuration.
+    /// Passes the manifest's configuration.
     pub(crate) async fn configure(&mut self) -> Result<Result<(), Vec<ConfigError>>, CallError> {
         self.store.set_epoch_deadline(1);
         let call = W::configure(&self.bindings, &mut self.store, &self.context.config);
@@ -188,13 +188,13 @@ impl<W: World> Instance<W> {
         self.serial
     }
 
-    /// Counts one more job; true when the instance has done as many as it may.
+    /// Counts one more call; true if the instance has reached its maximum.
     pub(crate) fn should_recycle(&mut self) -> bool {
         self.calls += 1;
         self.calls >= self.context.limits.max_calls_per_instance
     }
 
-    /// How many calls were made into it so far, and what they used of a processor.
+    /// The number of calls so far, and their processor time.
     pub(crate) fn usage(&self) -> (u64, Duration) {
         self.meter.usage()
     }
@@ -203,7 +203,7 @@ impl<W: World> Instance<W> {
         W::has_open_resources(&self.resources)
     }
 
-    /// What one call may use.
+    /// The limits of one call.
     pub(super) fn allowance(&mut self) -> Allowance {
         self.store.set_epoch_deadline(1);
         Allowance {
@@ -212,7 +212,7 @@ impl<W: World> Instance<W> {
         }
     }
 
-    /// Frees a resource of the guest's.
+    /// Drops a guest resource.
     pub(super) async fn free(&mut self, resource: ResourceAny) -> Result<(), Fault> {
         let allowance = self.allowance();
         self.meter
@@ -220,17 +220,17 @@ impl<W: World> Instance<W> {
             .await
     }
 
-    /// A call begins.
+    /// Starts the measurement of a call.
     pub(crate) fn begin(&mut self) {
         self.began = (Instant::now(), self.meter.usage().1);
     }
 
-    /// Sends an answer and passes on what it means for the instance.
+    /// Sends a result; returns the fault if the instance failed.
     pub(super) fn answer<T>(&self, reply: Reply<T>, result: Result<T, Fault>) -> Result<(), Fault> {
         self.answer_or_refuse(reply, result, |_| false)
     }
 
-    /// The same, where some answers are the component's word that it has none.
+    /// The same for calls whose result may be an error of the component.
     pub(super) fn answer_or_refuse<T>(
         &self,
         reply: Reply<T>,
@@ -246,14 +246,14 @@ impl<W: World> Instance<W> {
         })
     }
 
-    /// The same, where some answers are only a part of one.
+    /// The same for steps of an attempt.
     pub(super) fn answer_as<T>(
         &self,
         reply: Reply<T>,
         result: Result<T, Fault>,
         said: impl FnOnce(&T) -> Said,
     ) -> Result<(), Fault> {
-        // All is counted before the caller hears of it, and may look at the counters or ask the next.
+        // Count first: the caller may read the counters right after the result.
         self.measure();
         let (answer, outcome) = match result {
             Ok(value) => {
@@ -272,7 +272,7 @@ impl<W: World> Instance<W> {
                 (Err(self.context.fault(&fault)), Err(fault))
             }
         };
-        // A caller that has gone away is not the instance's fault.
+        // The caller may be gone.
         drop(reply.send(answer));
         outcome
     }
@@ -292,7 +292,7 @@ impl<W: World> Instance<W> {
     }
 }
 
-/// The field of a call's span that says how it ended.
+/// The field of a call's span with its outcome.
 const OUTCOME: &str = "outcome";
 
 /// The span of a call.
@@ -308,7 +308,7 @@ pub(crate) fn span(context: &VersionContext) -> tracing::Span {
 
 fn startup(context: &VersionContext) -> Allowance {
     if context.limits.instances == Instances::PerCall {
-        // Part of every call, and therefore under a call's limits.
+        // Part of every call, so a call's limits apply.
         return Allowance {
             wall_clock: context.limits.wall_clock,
             cpu: context.limits.cpu,

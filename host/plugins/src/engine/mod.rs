@@ -1,8 +1,10 @@
-//! The WebAssembly engine: the only module that names wasmtime, with everything below it.
+//! The WebAssembly engine; only this module and its children use wasmtime.
 //!
-//! One engine serves all plugins; components are compiled in others that are thrown away. It links them against the `log` import and
-//! a WASI with nothing behind it, and takes instances from a pool of fixed size, so that no plugin can make the daemon reserve more than was set aside at start.
-//! Guests are interrupted every millisecond: each time they give way to other tasks, and their use of the processor is looked at.
+//! One engine serves all plugins; components are compiled in separate engines that are dropped
+//! afterwards. It links components against the `log` import and a WASI without files and sockets,
+//! and takes instances from a pool of fixed size, so that no plugin can make the daemon reserve
+//! more memory than it reserved at its start. An epoch tick interrupts guests every millisecond:
+//! they yield to other tasks, and their use of processor time is checked.
 
 mod bindings;
 mod call_meter;
@@ -36,27 +38,27 @@ pub(crate) use instance::{Instance, Reply, World, link, span};
 pub(crate) use resource_check::ExceedsPool;
 pub(crate) use types::{WorldMismatch, check_types};
 
-/// How often guests are interrupted.
+/// Interval of guest interruptions.
 const TICK: Duration = Duration::from_millis(1);
-/// Bytes of memory and of a table that a place keeps from one instance for the next, wiped: getting pages from the system anew is most of
-/// what an instance costs. Only pages that were written are wiped, where the system can tell.
+/// Bytes of memory and of a table that a slot keeps (zeroed) for the next instance: new pages are
+/// most of the cost of an instance. Only written pages are zeroed if the system supports that.
 const KEPT_MEMORY: usize = 1 << 20;
 const KEPT_TABLE: usize = 64 << 10;
-/// Places that are cleared together.
+/// Slots that are cleared together.
 const DECOMMIT_BATCH: usize = 16;
-/// How often those who have an instance that is idle are asked to give it up, while somebody waits for a place.
+/// Interval of requests to drop idle instances while a call waits for a slot.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
-/// The engine and what every component is linked against. Cheap to clone.
+/// The engine and its linker. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Engine {
     wasmtime: Wasmtime,
     linker: Arc<Linker<Guest>>,
-    /// One permit for each place in the pool: a pool that is empty fails at once instead of waiting.
+    /// One permit for each slot in the pool, because an exhausted pool fails instead of waiting.
     places: Arc<Semaphore>,
-    /// All of them.
+    /// The number of slots.
     size: u32,
-    /// Told once by each who finds no place free.
+    /// Notified by each call that finds no free slot.
     wanted: Arc<Notify>,
 }
 
@@ -68,28 +70,28 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// A component that compiled.
+/// A compiled component.
 #[derive(Clone)]
 pub(crate) struct Compiled(Component);
 
-/// Why the bytes are no component that this engine can run. Display is for an operator.
+/// Why a component cannot run in this engine. Display is for an operator.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CompileError {
     #[error("it does not compile: {0}")]
     Invalid(String),
     #[error(
-        "it was not compiled within {0:?}, which is the limit (plugins.compile_timeout_seconds): expected fewer or smaller functions \
-         (`wasm-tools strip` does not help with that), or a higher limit"
+        "it was not compiled within {0:?} (plugins.compile_timeout_seconds): expected fewer or smaller functions \
+         (`wasm-tools strip` does not help), or a higher limit"
     )]
     TooLong(Duration),
     #[error(
-        "it was not compiled: {0} others are being compiled, or were given up and have not ended yet, and none ended within {1:?} \
-         (plugins.compile_timeout_seconds); it is tried again"
+        "it was not compiled, retrying: {0} other compilations are running or still stopping, and none ended within {1:?} \
+         (plugins.compile_timeout_seconds)"
     )]
     NoPlace(usize, Duration),
-    #[error("compiling it failed within the compiler, which is a mistake there")]
+    #[error("the compiler panicked; please report it")]
     Broke,
-    #[error("it was not compiled, a thread could not be started: {0}; it is tried again")]
+    #[error("it was not compiled, retrying: cannot start a thread: {0}")]
     Thread(String),
     #[error("{0}")]
     ExceedsPool(#[from] ExceedsPool),
@@ -103,7 +105,7 @@ impl CompileError {
 }
 
 impl Engine {
-    /// With room for so many instances.
+    /// `size`: maximum number of instances.
     pub(crate) fn new(size: u32) -> Result<Engine, Error> {
         let wasmtime = Wasmtime::new(&engine_config(size)).map_err(|error| Error::Engine(error.into()))?;
         let mut linker = Linker::new(&wasmtime);
@@ -118,12 +120,12 @@ impl Engine {
         })
     }
 
-    /// Returns when somebody waits for a place, to one of those who may have an instance that they could do without.
+    /// Returns when a call waits for a slot; wakes one task with an idle instance.
     pub(crate) async fn place_wanted(&self) {
         self.wanted.notified().await;
     }
 
-    /// A place in the pool, waited for no longer than `wait`.
+    /// A slot in the pool; waits at most `wait`.
     async fn place(&self, name: &str, wait: Duration) -> Result<OwnedSemaphorePermit, CallError> {
         if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(permit);
@@ -131,7 +133,8 @@ impl Engine {
         let mut permit = pin!(Arc::clone(&self.places).acquire_owned());
         let waiting = async {
             loop {
-                // Again and again: who was idle may have been asked meanwhile, and one notice is kept at most.
+                // Repeated, because at most one notification is stored and its receiver may be busy
+                // by then.
                 self.wanted.notify_one();
                 if let Ok(permit) = tokio::time::timeout(ASK_AGAIN, &mut permit).await {
                     return permit;
@@ -143,13 +146,14 @@ impl Engine {
             Ok(Err(_closed)) => Err(CallError::Stopped),
             Err(_elapsed) => Err(CallError::Busy {
                 name: name.to_owned(),
-                message: format!("all {} places for instances are taken", self.size),
+                message: format!("all {} instance slots are in use", self.size),
             }),
         }
     }
 }
 
-/// A pool in which every place has room for the largest component that is let in, so that who has a place never finds it empty.
+/// A pool in which every slot fits the largest admitted component, so that a permit guarantees an
+/// instance.
 fn engine_config(size: u32) -> EngineConfig {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(size)
@@ -175,7 +179,7 @@ fn engine_config(size: u32) -> EngineConfig {
     config
 }
 
-/// What an engine that compiles and one that runs what was compiled have to agree on.
+/// Settings that compiling and running engines share.
 fn common_config(config: &mut EngineConfig) -> &mut EngineConfig {
     config
         .epoch_interruption(true)
@@ -183,7 +187,7 @@ fn common_config(config: &mut EngineConfig) -> &mut EngineConfig {
         .wasm_component_model(true)
 }
 
-/// Starts the clock that interrupts guests. The thread ends by itself when the engine goes.
+/// Starts the thread that interrupts guests; it ends with the engine.
 fn tick(wasmtime: &Wasmtime) -> Result<(), Error> {
     let weak = wasmtime.weak();
     thread::Builder::new()

@@ -1,21 +1,23 @@
-//! Whether a component fits into the pool that instances are taken from, and starts within its own limits: asked before the first
-//! instance of it is made.
+//! Checks before the first instance that a component fits into the instance pool and its own
+//! limits.
 //!
-//! The engine refuses to load what its pool has no room for. What a component needs is then read from it in an engine without a pool, so that the
-//! refusal names the one thing that is too much; what the engine alone counts (core instances, their sizes) is said in its words.
+//! The engine refuses to load a component that exceeds its pool. The component is then loaded in an
+//! engine without a pool and its requirements are read from there, so that the error names the
+//! limit. For requirements that only the engine counts (core instances, their sizes) the error
+//! quotes the engine.
 
 use wasmtime::{Config as EngineConfig, Engine as Wasmtime, component::Component};
 
 use super::{Compiled, CompiledArtifact, common_config};
 use crate::limits::{Limits, MAX_MEMORY, MAX_TABLE};
 
-/// Memories of a component.
+/// Maximum memories of a component.
 pub(super) const MAX_MEMORIES: u32 = 1;
-/// Tables of a component.
+/// Maximum tables of a component.
 pub(super) const MAX_TABLES: u32 = 4;
-/// Core instances of a component: one made from Python has 14, most have 1 to 4.
+/// Maximum core instances of a component: Python needs 14, most have 1 to 4.
 pub(super) const MAX_CORE_INSTANCES: u32 = 32;
-/// Bytes of the engine's own for a core instance.
+/// Maximum bytes of the engine's data for a core instance.
 pub(super) const MAX_CORE_INSTANCE_SIZE: usize = 1 << 20;
 /// The same for all core instances of a component.
 pub(super) const MAX_COMPONENT_INSTANCE_SIZE: usize = 1 << 20;
@@ -23,7 +25,7 @@ pub(super) const MAX_COMPONENT_INSTANCE_SIZE: usize = 1 << 20;
 /// Bytes of a page of linear memory.
 const PAGE: u64 = 64 << 10;
 
-/// What there is too much of. Display is for an operator.
+/// The exceeded limit. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ExceedsPool {
     #[error("it has {found} memories, a plugin may have {MAX_MEMORIES}")]
@@ -36,11 +38,13 @@ pub(crate) enum ExceedsPool {
     Table { found: u64, limit: u64 },
     #[error("it does not fit into the pool of instances: {0}")]
     Pool(String),
-    #[error("it instantiates core modules that it is given, so that what it needs cannot be told beforehand")]
+    #[error(
+        "it instantiates core modules that it imports, so its resources cannot be checked before it starts"
+    )]
     Unknown,
 }
 
-/// What a component needs before it does anything.
+/// The initial resources of a component.
 #[derive(Clone, Copy, Debug, Default)]
 struct Needs {
     memories: u32,
@@ -87,14 +91,15 @@ impl Needs {
 }
 
 impl Compiled {
-    /// Whether its instances can start within these limits.
+    /// Checks that its instances can start within these limits.
     pub(crate) fn fits(&self, limits: &Limits) -> Result<(), ExceedsPool> {
         let needs = Needs::of(&self.0).ok_or(ExceedsPool::Unknown)?;
         needs.fit(limits.memory, limits.table)
     }
 }
 
-/// Why code that loads where there is no pool was not loaded (`said`: the engine's words). None: it does not load there either.
+/// Which limit of the pool the code exceeds (`said`: the engine's error). None: it does not load
+/// without a pool either.
 pub(super) fn too_large(artifact: &CompiledArtifact, load: Load, said: &str) -> Option<ExceedsPool> {
     let mut config = EngineConfig::new();
     let engine = Wasmtime::new(common_config(&mut config)).ok()?;
@@ -106,7 +111,7 @@ pub(super) fn too_large(artifact: &CompiledArtifact, load: Load, said: &str) -> 
     Some(unfit.unwrap_or_else(|| ExceedsPool::Pool(said.to_owned())))
 }
 
-/// How compiled code becomes a component.
+/// Loads compiled code.
 pub(super) type Load = fn(&Wasmtime, &CompiledArtifact) -> wasmtime::Result<Component>;
 
 #[cfg(test)]
@@ -171,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_named() {
+    fn exceeded_limit_is_named() {
         let engine = Engine::new(1).unwrap();
         let limits = Limits {
             memory: 2 * PAGE,
@@ -250,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_not_told_that_it_is_too_large() {
+    fn garbage_is_reported_as_invalid_and_not_as_too_large() {
         let engine = Engine::new(1).unwrap();
         let error = engine.load(&CompiledArtifact::garbage()).err().unwrap();
         assert!(matches!(error, CompileError::Invalid(_)), "{error}");

@@ -1,4 +1,5 @@
-//! Standard output and error of a guest: whole lines go to the plugin's log, what has no end is cut.
+//! Standard output and error of a guest: complete lines go to the plugin's log, long lines are
+//! truncated.
 
 use std::{
     io,
@@ -15,7 +16,7 @@ use wasmtime_wasi::{
 
 use crate::guest_log::{GuestLog, Level};
 
-/// What a guest may write at once.
+/// Maximum bytes of one write.
 const CHUNK: usize = 4096;
 
 /// A stream that never blocks and never fails, whatever the log does with the lines.

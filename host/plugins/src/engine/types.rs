@@ -1,4 +1,4 @@
-//! Whether a component is of the world that its manifest says, before it is linked: what is wrong is named.
+//! Checks by name, before linking, that a component implements the world that its manifest names.
 
 use wasmtime::component::types::ComponentItem;
 
@@ -9,10 +9,10 @@ use crate::world::WorldName;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WorldMismatch {
     #[error(
-        "it imports `{0}`, which no plugin is given; allowed are transom:plugin/log@0.1.0 and WASI 0.2 (io, clocks, random, cli, filesystem, sockets)"
+        "it imports `{0}`, which the host does not provide; allowed are transom:plugin/log@0.1.0 and WASI 0.2 (io, clocks, random, cli, filesystem, sockets)"
     )]
     ForbiddenImport(String),
-    #[error("it does not export `{interface}`, which the world {world} asks for{}", hint(.found))]
+    #[error("it does not export `{interface}`, which the world {world} requires{}", hint(.found))]
     MissingInterface {
         interface: &'static str,
         world: &'static str,
@@ -69,7 +69,8 @@ fn extension_point(world: WorldName) -> (&'static str, &'static [&'static str]) 
     }
 }
 
-/// Checks imports and exports by name, and returns the imports. That the functions' types agree is found out by the trial instance.
+/// Checks imports and exports by name, and returns the imports. That the functions' types agree is
+/// found out by the trial instance.
 pub(crate) fn check_types(
     engine: &Engine,
     component: &Compiled,

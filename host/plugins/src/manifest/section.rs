@@ -1,4 +1,5 @@
-//! Reading a manifest's tables key by key: what is wrong is said with its place and what was expected there.
+//! Reads a manifest's tables key by key; an error names the key, the value found and the expected
+//! one.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::units::{parse_duration, parse_size};
 /// What is wrong with a manifest, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ManifestError {
-    #[error("it is no TOML: {0}")]
+    #[error("invalid TOML: {0}")]
     Syntax(String),
     #[error("unknown key `{key}`{}", nearest.map(|it| format!("; did you mean `{it}`?")).unwrap_or_default())]
     UnknownKey {
@@ -89,7 +90,7 @@ impl Section {
         match self.table.remove(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(self.mistyped(key, &other, "a text")),
+            Some(other) => Err(self.mistyped(key, &other, "a string")),
         }
     }
 
@@ -104,12 +105,12 @@ impl Section {
         let list = match self.table.remove(key) {
             None => return Ok(None),
             Some(Value::Array(list)) => list,
-            Some(other) => return Err(self.mistyped(key, &other, "a list of texts")),
+            Some(other) => return Err(self.mistyped(key, &other, "a list of strings")),
         };
         list.into_iter()
             .map(|item| match item {
                 Value::String(text) => Ok(text),
-                other => Err(self.mistyped(key, &other, "a list of texts")),
+                other => Err(self.mistyped(key, &other, "a list of strings")),
             })
             .collect::<Result<_, _>>()
             .map(Some)

@@ -1,9 +1,9 @@
-//! What is counted of one version of a plugin, and of all of them together.
+//! Counters of one version of a plugin, and gauges over all of its versions.
 //!
-//! A version's series are labelled with the plugin's name and with the component's version and the beginning of its digest. They are taken away
-//! when the last that serves, or still answers a call, under that label is dropped: a thousand swaps leave no thousand series behind. What an
-//! operator's table shows of a version is counted apart, since that version began to serve; what is going on now (calls in progress,
-//! instances), over all versions of the plugin.
+//! The series of a version are labelled with the plugin's name, the component's version and the
+//! start of its digest. They are removed when the last version with that label is dropped, so that
+//! a thousand swaps do not leave a thousand series. The values in an operator's table count from
+//! the activation of a version; the gauges (calls in progress, instances) cover all versions.
 
 use std::{
     collections::HashMap,
@@ -31,15 +31,16 @@ use crate::{error::CallError, fault::Fault};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallOutcome {
     Answered,
-    /// Answered with an error of its world's: a query that it refuses, a look that found nothing out.
+    /// Answered with an error of its world's: a query that it refuses, a look that found nothing
+    /// out.
     Refused,
     /// Trapped, went over its memory, or answered what cannot be used.
     Trapped,
     /// Stopped for its use of wall-clock or processor time.
     TimedOut,
-    /// Not asked: no instance was free in time, or too many calls were in progress.
+    /// Not executed: no instance was free in time, or too many calls were in progress.
     Busy,
-    /// Not asked: it is disabled.
+    /// Not executed: the plugin is disabled.
     Disabled,
 }
 
@@ -188,30 +189,30 @@ impl Versions {
         };
         registry.register(
             "calls",
-            "Calls by their outcome: ok, error (an answer of the component's), trap (or an unusable answer), timeout, busy, disabled",
+            "Calls by outcome: ok, error (returned by the component), trap (or an invalid result), timeout, busy, disabled",
             it.calls.clone(),
         );
         registry.register_with_unit(
             "call_duration",
-            "Time of a call in its instance, waiting for that left out",
+            "Duration of a call in its instance, without the wait for the instance",
             Unit::Seconds,
             it.duration.clone(),
         );
         registry.register_with_unit(
             "queue_wait",
-            "Time until a call had an instance: one that was free, or one made for it",
+            "Wait of a call for an instance, its creation included",
             Unit::Seconds,
             it.wait.clone(),
         );
         registry.register_with_unit(
             "cpu",
-            "Processor time that guests used, starting them included",
+            "Processor time used by guests, their start included",
             Unit::Seconds,
             it.cpu.clone(),
         );
         registry.register_with_unit(
             "memory_peak",
-            "Linear memory that the largest instance came to",
+            "Peak linear memory of the largest instance",
             Unit::Bytes,
             it.memory.clone(),
         );
@@ -221,13 +222,17 @@ impl Versions {
             "Calls and attempts in progress",
             it.in_flight.clone(),
         );
-        registry.register("queue", "Calls that wait for an instance", it.queue.clone());
+        registry.register("queue", "Calls waiting for an instance", it.queue.clone());
         registry.register(
             "denials",
-            "Steps to destinations, commands and uses of WASI that were not granted",
+            "Denied destinations, commands and WASI calls",
             it.denials.clone(),
         );
-        registry.register("log_drops", "Log lines over the limit", it.log_drops.clone());
+        registry.register(
+            "log_drops",
+            "Log lines dropped over the limit",
+            it.log_drops.clone(),
+        );
         it
     }
 
@@ -237,7 +242,7 @@ impl Versions {
             plugin: plugin.to_owned(),
             version: version.to_owned(),
         };
-        // Under the lock, so that nobody takes them away meanwhile.
+        // Under the lock, so that they are not removed concurrently.
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         *users.entry(label.clone()).or_default() += 1;
         let calls = CallOutcome::ALL.map(|it| self.calls.get_or_create_owned(&label.calls(it)));
@@ -352,7 +357,8 @@ impl VersionMetrics {
         counts.calls.fetch_add(1, Relaxed);
     }
 
-    /// An attempt was ended whose calls were all answered, and which is therefore no call of its own in the series.
+    /// An attempt was ended whose calls were all answered, and which is therefore no call of its
+    /// own in the series.
     pub(crate) fn unfinished(&self) {
         self.0.counts.timeouts.fetch_add(1, Relaxed);
     }

@@ -1,4 +1,5 @@
-//! HTTP/1.1 exchanges of a probe: a connection each, redirects re-checked like any other destination.
+//! HTTP/1.1 requests of probes: one connection each; every redirect is checked like the first
+//! destination.
 
 use std::time::Instant;
 
@@ -95,9 +96,9 @@ impl Drop for Driver {
 impl Hop {
     fn first(request: &HttpRequest) -> Result<Hop, IoError> {
         let method = Method::from_bytes(request.method.as_bytes())
-            .map_err(|_| IoError::Protocol(format!("{:?} is no method", shown(&request.method))))?;
+            .map_err(|_| IoError::Protocol(format!("{:?} is not a method", shown(&request.method))))?;
         if method == Method::CONNECT {
-            return Err(IoError::Protocol("CONNECT is not for probes".into()));
+            return Err(IoError::Protocol("CONNECT is not allowed".into()));
         }
         if !request.path.starts_with('/') {
             return Err(IoError::Protocol(format!(
@@ -124,7 +125,7 @@ impl Hop {
             .handshake(TokioIo::new(connection))
             .await
             .map_err(|error| http_error(&error))?;
-        // Owned by this exchange: it ends when the answer is read or given up.
+        // Owned by this exchange: it ends with the exchange.
         let driver = Driver(tokio::spawn(async move {
             // What goes wrong on the connection reaches the exchange as its own error.
             drop(driver.await);
@@ -134,7 +135,7 @@ impl Hop {
         *request.uri_mut() = path_and_query(&self.target)?;
         *request.headers_mut() = self.headers.clone();
         let host = HeaderValue::from_str(&authority(&self.target))
-            .map_err(|_| IoError::Protocol("the host cannot stand in a header".into()))?;
+            .map_err(|_| IoError::Protocol("the host is not valid in a header".into()))?;
         request.headers_mut().insert(header::HOST, host);
         let response = sender
             .send_request(request)
@@ -201,7 +202,8 @@ impl Hop {
         }))
     }
 
-    /// What is asked of the next place: as browsers do it, 303 and a POST's 301 and 302 become a GET.
+    /// What is asked of the next place: as browsers do it, 303 and a POST's 301 and 302 become a
+    /// GET.
     fn repeated(&self, status: StatusCode, headers: &mut HeaderMap) -> (Method, Bytes) {
         let to_get = status == StatusCode::SEE_OTHER
             || (matches!(status.as_u16(), 301 | 302) && self.method == Method::POST);
@@ -239,21 +241,21 @@ fn headers(given: &[(String, String)]) -> Result<HeaderMap, IoError> {
     let mut headers = HeaderMap::new();
     for (name, value) in given {
         let name = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| IoError::Protocol(format!("{:?} is no header name", shown(name))))?;
+            .map_err(|_| IoError::Protocol(format!("{:?} is not a header name", shown(name))))?;
         if is_own(&name) {
             return Err(IoError::Protocol(format!(
-                "the header {name} is the host's to set: leave it out"
+                "the host sets the header {name}: remove it"
             )));
         }
         let value = HeaderValue::from_str(value)
-            .map_err(|_| IoError::Protocol(format!("the value of {name} cannot stand in a header")))?;
+            .map_err(|_| IoError::Protocol(format!("the value of {name} is not valid in a header")))?;
         headers.append(name, value);
     }
     Ok(headers)
 }
 
-/// Headers that say whom a request is for, and how it and its connection are framed: a guest's would let it speak to another than it was
-/// granted, or smuggle a second request behind the first.
+/// Headers that say whom a request is for, and how it and its connection are framed: a guest's
+/// would let it speak to another than it was granted, or smuggle a second request behind the first.
 fn is_own(name: &HeaderName) -> bool {
     let own = [
         header::HOST,
@@ -292,7 +294,7 @@ fn url(endpoint: &Endpoint, encrypted: bool, path: &str) -> Result<Url, IoError>
     };
     Url::parse(&format!("{scheme}://{host}:{}{path}", endpoint.port)).map_err(|error| {
         let text = format!("{host}:{}{path}", endpoint.port);
-        IoError::Protocol(format!("{} is no address: {error}", shown(&text)))
+        IoError::Protocol(format!("{} is not an address: {error}", shown(&text)))
     })
 }
 
@@ -308,7 +310,7 @@ fn path_and_query(url: &Url) -> Result<http::Uri, IoError> {
         |query| format!("{}?{query}", url.path()),
     );
     text.parse()
-        .map_err(|_| IoError::Protocol(format!("{:?} is no path", shown(&text))))
+        .map_err(|_| IoError::Protocol(format!("{:?} is not a path", shown(&text))))
 }
 
 fn http_error(error: &hyper::Error) -> IoError {

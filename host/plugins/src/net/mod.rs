@@ -1,5 +1,5 @@
-//! The input and output that the host does for probes. Every destination is resolved, checked against the plugin's grants and then
-//! reached at the very address that was checked.
+//! Network access of probes. Every destination is resolved and checked against the grants, and the
+//! host connects to the address that it checked.
 
 mod http;
 #[cfg(test)]
@@ -35,7 +35,7 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + Sync> Stream for T {}
 pub(crate) type Connection = Box<dyn Stream>;
 
-/// Who says which addresses a name has.
+/// Resolves names.
 #[async_trait]
 pub(crate) trait Names: Send + Sync {
     /// Fails, or names one address at least.
@@ -168,7 +168,8 @@ impl Network<'_> {
         Err(last)
     }
 
-    /// The addresses of `to` that may be reached: no other is connected to, whatever the name resolves to a moment later.
+    /// The addresses of `to` that may be reached: no other is connected to, whatever the name
+    /// resolves to a moment later.
     async fn resolve(&mut self, to: &Endpoint) -> Result<Vec<SocketAddr>, IoError> {
         if !self.worth_resolving(to) {
             return Err(self.deny(to, Refusal::NotGranted.to_string()));
@@ -208,7 +209,8 @@ impl Network<'_> {
         })
     }
 
-    /// The task's endpoints on the same port, with what their hosts resolve to where the name alone does not tell.
+    /// The task's endpoints on the same port, with what their hosts resolve to where the name alone
+    /// does not tell.
     async fn task_addresses(&self, to: &Endpoint) -> Vec<(Endpoint, Vec<IpAddr>)> {
         let mut found = Vec::new();
         if !self.grants.network.contains(&Destination::Task) {

@@ -180,7 +180,8 @@ async fn listener(address: &str) -> (u16, Arc<AtomicUsize>, JoinHandle<()>) {
     (port, taken, task)
 }
 
-/// The name means an allowed address when it is checked; whatever it means a moment later, that address is the one reached.
+/// The name means an allowed address when it is checked; whatever it means a moment later, that
+/// address is the one reached.
 #[tokio::test]
 async fn the_address_that_was_checked_is_the_one_reached() {
     let (port, taken, task) = listener("127.0.0.2").await;
@@ -200,7 +201,8 @@ async fn the_address_that_was_checked_is_the_one_reached() {
         Err(IoError::Denied)
     );
 
-    // Of several addresses those that are not granted are left out; a guarded one is, whatever name led there.
+    // Of several addresses those that are not granted are left out; a guarded one is, whatever name
+    // led there.
     let mixed = Fickle::new(&[&["169.254.169.254", "127.0.0.3", "127.0.0.2"]]);
     network_with(&grants, &mixed)
         .connect(&to("a.test"), None)

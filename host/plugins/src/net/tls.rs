@@ -1,4 +1,5 @@
-//! TLS towards what is probed. Verified against the system's certificates; not verified only where that was granted.
+//! TLS connections of probes. Certificates are verified against the system's authorities, unless
+//! the manifest grants unverified connections.
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ pub(super) async fn handshake(stream: TcpStream, to: &Endpoint, tls: &Tls) -> Re
         &tls.server_name
     };
     let name = ServerName::try_from(name.clone())
-        .map_err(|_| IoError::Tls(format!("{:?} is no server name", clip(name, 200))))?;
+        .map_err(|_| IoError::Tls(format!("{:?} is not a server name", clip(name, 200))))?;
     let config = if tls.verify {
         VERIFIED.get_or_try_init(verified).await?.clone()
     } else {
@@ -53,11 +54,13 @@ pub(super) async fn handshake(stream: TcpStream, to: &Endpoint, tls: &Tls) -> Re
 async fn verified() -> Result<Arc<ClientConfig>, IoError> {
     let loaded = tokio::task::spawn_blocking(rustls_native_certs::load_native_certs)
         .await
-        .map_err(|_| IoError::Tls("the system's certificates could not be read".into()))?;
+        .map_err(|_| IoError::Tls("cannot read the system's certificates".into()))?;
     let mut roots = RootCertStore::empty();
     let (added, _unusable) = roots.add_parsable_certificates(loaded.certs);
     if added == 0 {
-        tracing::warn!("no certificate authorities found on this system: no peer of a probe can be verified");
+        tracing::warn!(
+            "no certificate authorities found on this system: TLS peers of probes cannot be verified"
+        );
     }
     let config = builder()?.with_root_certificates(roots).with_no_client_auth();
     Ok(Arc::new(config))

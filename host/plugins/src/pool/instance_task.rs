@@ -1,10 +1,11 @@
-//! The owner of one instance that is kept.
+//! The task that owns one kept instance.
 //!
-//! It makes the instance when first asked, enters it one call at a time, and replaces it after a fault or a set number of calls. An instance
-//! that is idle is given up when the pool is full and another plugin needs one: what was held in it is handed over again to the next.
-//! An instance that is due for replacement while attempts live in it goes on answering for those alone, beside its successor, until
-//! the last has ended or the next replacement is due. The task ends when the version is dropped: after a swap, when the last
-//! call that began on it is over.
+//! It creates the instance at the first call, runs one call at a time, and replaces the instance
+//! after a fault or a set number of calls. It drops an idle instance when the pool is full and
+//! another plugin needs a slot; the next instance receives the resources again. An instance that is
+//! due for replacement while attempts live in it drains: it serves only those, in parallel with its
+//! successor, until the last one ends or the next replacement is due. The task ends when the
+//! version is dropped: after a swap, with the last call that started on it.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::{
     error::CallError,
 };
 
-/// Owns one instance at a time, and perhaps one that is leaving.
+/// Owns one active instance, and possibly a draining one.
 pub(super) struct InstanceTask<W: World> {
     factory: InstanceFactory<W>,
     shared: Arc<W::Shared>,
@@ -26,7 +27,7 @@ pub(super) struct InstanceTask<W: World> {
     made: u64,
 }
 
-/// Which instance a job goes to.
+/// The instance that a call belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
     Active,
@@ -46,7 +47,7 @@ impl<W: World> InstanceTask<W> {
     }
 
     pub(super) async fn run(mut self, mut calls: mpsc::Receiver<Envelope<W>>, token: CancellationToken) {
-        // At shutdown waiting jobs are dropped unanswered, which their callers read as `Stopped`.
+        // At shutdown queued calls are dropped, which their callers see as `Stopped`.
         let work = async {
             while let Some(envelope) = self.next(&mut calls).await {
                 if Instant::now() > envelope.deadline {
@@ -60,7 +61,8 @@ impl<W: World> InstanceTask<W> {
         token.run_until_cancelled(work).await;
     }
 
-    /// The next job. Meanwhile it gives up an instance that nobody needs if another waits for a place in the pool.
+    /// The next call. While idle it drops its instance if another plugin waits for a slot in the
+    /// pool.
     async fn next(&mut self, calls: &mut mpsc::Receiver<Envelope<W>>) -> Option<Envelope<W>> {
         loop {
             tokio::select! {
@@ -71,7 +73,7 @@ impl<W: World> InstanceTask<W> {
         }
     }
 
-    /// Gives up the instance unless work in progress would be lost with it.
+    /// Drops the instance unless attempts live in it.
     async fn make_room(&mut self) {
         if let Some(mut instance) = self.instance.take()
             && W::drop_orphans(&mut instance, &self.shared).await.is_ok()
@@ -111,7 +113,7 @@ impl<W: World> InstanceTask<W> {
     }
 
     async fn serve_active(&mut self, call: W::Call) {
-        // Taken out while it is entered: a call that is dropped half-way takes its instance with it.
+        // Taken out during the call: a cancelled call drops its instance.
         let Some(instance) = self.instance.take() else {
             return W::lost(call);
         };
@@ -137,7 +139,7 @@ impl<W: World> InstanceTask<W> {
         }
     }
 
-    /// Makes sure that there is a present instance, configured and tidy.
+    /// Ensures that there is an active, configured instance without orphaned resources.
     async fn ready(&mut self) -> Result<(), CallError> {
         if let Some(mut instance) = self.instance.take()
             && W::drop_orphans(&mut instance, &self.shared).await.is_ok()

@@ -1,4 +1,4 @@
-//! Self-tests of world `event-filter`: a query, some events, and what becomes of each.
+//! Self-tests of world `event-filter`: a query, some events, and their decisions.
 //!
 //! ```toml
 //! [[self-test]]

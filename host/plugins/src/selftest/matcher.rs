@@ -1,4 +1,5 @@
-//! Self-tests of world `attribute-matcher`: some agents, a task's constraints, and which agents it may go to.
+//! Self-tests of world `attribute-matcher`: some agents, a task's constraints, and which agents it
+//! may go to.
 //!
 //! ```toml
 //! [[self-test]]

@@ -1,4 +1,4 @@
-//! Self-tests of world `check-probe`: a request, what came of each step, and the end.
+//! Self-tests of world `check-probe`: a request, the answer to each step, and the result.
 //!
 //! ```toml
 //! [[self-test]]
@@ -153,7 +153,7 @@ impl Testable for Probe {
         for given in &recorded.answers {
             if let Some(found) = end(&step) {
                 let found = super::text(&keys("expect", found));
-                return Err(format!("it ended with {found} before all answers were given"));
+                return Err(format!("it ended with {found} before it used all answers"));
             }
             let answer = answer(&step, given.clone())?;
             let key = lease.key;
@@ -168,7 +168,7 @@ impl Testable for Probe {
                 Next::Lost => return Err("it lost its attempt".to_owned()),
             };
         }
-        end(&step).ok_or_else(|| format!("after the last answer it asks for {}", name(&step)))
+        end(&step).ok_or_else(|| format!("after the last answer it requests {}", name(&step)))
     }
 
     fn to_answer(_recorded: &Recorded, found: Expected) -> Keys {
@@ -266,13 +266,13 @@ fn answer(step: &Step, given: Given) -> Result<Answer, String> {
         (Step::Run(_), Given::Error(it)) => Answer::Ran(Err(error(it))),
         (step, given) => {
             let given = given.key();
-            return Err(format!("it asks for {}, the test answers `{given}`", name(step)));
+            return Err(format!("it requests {}, the test answers `{given}`", name(step)));
         }
     })
 }
 
 fn error(it: GivenError) -> IoError {
-    let text = || "as the self-test has it".to_owned();
+    let text = || "from the self-test".to_owned();
     match it {
         GivenError::Denied => IoError::Denied,
         GivenError::Unresolved => IoError::Unresolved,

@@ -1,4 +1,4 @@
-//! Asking again what was answered, and where the answers part.
+//! Repeats calls on a shadow version and compares the answers.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -63,7 +63,7 @@ fn compared_lists<T: PartialEq + Debug>(
 
 pub(crate) enum MatcherSample {
     Validate(Vec<Constraint>, Vec<ConstraintError>),
-    /// With the agent set's revision when it was asked.
+    /// With the agent set's revision at the call.
     Evaluate(Question, u64, Vec<Verdict>),
     Place(Question, u64, u32, Vec<u32>),
 }
@@ -81,7 +81,7 @@ impl Comparable for Matcher {
                         reply,
                     })
                     .await?;
-                // Which constraints are wrong matters, not how that is said.
+                // Compare the constraints with errors, not the messages.
                 let wrong = |errors: &[ConstraintError]| {
                     let mut wrong: Vec<u32> = errors.iter().map(|it| it.constraint).collect();
                     wrong.sort_unstable();
@@ -212,7 +212,7 @@ impl Comparable for Bootstrap {
     }
 }
 
-/// An attempt with what came of its steps; the last of them is its end.
+/// An attempt with the answers to its steps, and its end.
 pub(crate) struct ProbeSample {
     pub(crate) request: Arc<Request>,
     pub(crate) steps: Vec<(Step, Answer)>,

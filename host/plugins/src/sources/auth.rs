@@ -1,4 +1,4 @@
-//! What a registry asks for before it answers, and whether it is given: pure rules, without the registry.
+//! Authentication to a registry: which credentials it requests and which it gets. Pure rules.
 
 use http_auth::ChallengeParser;
 use reqwest::Url;
@@ -6,7 +6,7 @@ use reqwest::Url;
 use super::{fetch_error::FetchError, settings::Registries};
 use crate::text::one_line;
 
-/// How a registry wants to know who asks.
+/// The authentication scheme of a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
     Basic,
@@ -44,7 +44,8 @@ impl Challenge {
     }
 }
 
-/// `host`, or `host:port` where the port is not the scheme's own: as sources and settings name servers.
+/// `host`, or `host:port` where the port is not the scheme's own: as sources and settings name
+/// servers.
 pub(super) fn authority(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     match url.port() {
@@ -62,10 +63,10 @@ pub(super) fn may_be_asked(url: &Url, registries: &Registries) -> bool {
     }
 }
 
-/// Where a token is to be had, and whether the password for `registry` may go there.
+/// The URL of a token server, and whether it may receive the password for `registry`.
 ///
-/// A registry is free to name any server. The password goes to the registry itself or to the one server that the operator names; another
-/// is asked without it only where there is none.
+/// A registry is free to name any server. The password goes to the registry itself or to the one
+/// server that the operator names; another is asked without it only where there is none.
 pub(super) fn token_server(realm: &str, registry: &str, registries: &Registries) -> Result<Url, FetchError> {
     let refused = |expected| FetchError::Realm {
         host: registry.to_owned(),
@@ -75,7 +76,7 @@ pub(super) fn token_server(realm: &str, registry: &str, registries: &Registries)
     let url = Url::parse(realm).map_err(|_| refused("expected the address of a server"))?;
     if !may_be_asked(&url, registries) {
         return Err(refused(
-            "it is reached without TLS (plugins.oci.insecure_registries names those that may be)",
+            "it has no TLS and is not in plugins.oci.insecure_registries",
         ));
     }
     let Some(login) = registries.login(registry) else {
@@ -87,12 +88,12 @@ pub(super) fn token_server(realm: &str, registry: &str, registries: &Registries)
         Ok(url)
     } else {
         Err(refused(
-            "name it in auth_server of the registry's credentials if that is where it belongs",
+            "set auth_server of the registry's credentials if it is trusted",
         ))
     }
 }
 
-/// The default port may be said or left out.
+/// The default port is optional.
 fn same_authority(one: &str, other: &str) -> bool {
     let plain = |it: &str| it.strip_suffix(":443").unwrap_or(it).to_owned();
     plain(one) == plain(other)

@@ -1,8 +1,8 @@
-//! Which servers may be asked for a component: any, but for those that only a configuration that names exactly them leads to
-//! (loopback, link-local, the daemon's own ports, its store, its masters).
+//! Which servers may be contacted for a component: any, except that loopback, link-local, the
+//! daemon's own ports, its store and its masters need a configuration that names exactly them.
 //!
-//! What names a server is the manifest's source and what `[plugins.oci]` says of servers (`insecure_registries`, the credentials and their auth
-//! servers). A registry's redirect or token server names nothing.
+//! The manifest's source and `[plugins.oci]` (`insecure_registries`, the credentials and their servers)
+//! name servers. A registry's redirect or token server does not count.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,7 +23,8 @@ pub(super) struct Destinations<'a> {
 }
 
 impl Destinations<'_> {
-    /// The addresses of the server that may be connected to. None where a proxy connects and resolves the name.
+    /// The addresses of the server that may be connected to. None where a proxy connects and
+    /// resolves the name.
     pub(super) async fn check(&self, source: &Source, url: &Url) -> Result<Vec<SocketAddr>, FetchError> {
         self.check_with(source, url, &SystemNames, behind_proxy()).await
     }
@@ -48,7 +49,7 @@ impl Destinations<'_> {
                 Err(_) if proxied => return Ok(Vec::new()),
                 Err(error) => return Err(unreachable(error.to_string())),
             },
-            None => return Err(unreachable("the address names no server".to_owned())),
+            None => return Err(unreachable("the address has no server name".to_owned())),
         };
         let configured = self.named(source);
         let endpoint = Endpoint { host, port };

@@ -1,27 +1,28 @@
-//! Why a component was not fetched.
+//! Errors of fetching a component.
 
 use std::{net::SocketAddr, time::Duration};
 
 use super::oci_manifest::NoComponent;
 
-/// Why a component was not fetched. Display is for an operator, and the same for the same cause: it is said once.
+/// Why a component was not fetched. Display is for an operator, and the same for the same cause: it
+/// is said once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FetchError {
-    #[error("{host} is not reached: {message}")]
+    #[error("cannot reach {host}: {message}")]
     Unreachable { host: String, message: String },
     #[error("it took longer than {0:?} (plugins.oci.timeout_seconds)")]
     TimedOut(Duration),
-    #[error("{host} refuses it: {message}")]
+    #[error("{host} denies access: {message}")]
     Denied { host: String, message: String },
-    #[error("{host} does not have it: {message}")]
+    #[error("not found on {host}: {message}")]
     NotThere { host: String, message: String },
-    #[error("{host} answers with status {status}: {message}")]
+    #[error("unexpected status {status} from {host}: {message}")]
     Status {
         host: String,
         status: u16,
         message: String,
     },
-    #[error("{host} has its tokens made by {realm}, where no password is sent: {expected}")]
+    #[error("{host} names the token server {realm}, which gets no password: {expected}")]
     Realm {
         host: String,
         realm: String,
@@ -38,7 +39,7 @@ pub(crate) enum FetchError {
         address: SocketAddr,
         what: String,
     },
-    #[error("{what} from {host} cannot be used: {message}")]
+    #[error("invalid {what} from {host}: {message}")]
     Answer {
         what: &'static str,
         host: String,
@@ -52,7 +53,7 @@ pub(crate) enum FetchError {
     },
     #[error("{0}")]
     NoComponent(#[from] NoComponent),
-    #[error("the component has {found} bytes, {limit} are allowed (limits.size)")]
+    #[error("the component has {found} bytes, at most {limit} are allowed (limits.size)")]
     TooLarge { found: u64, limit: u64 },
     #[error("{what} has the digest {found}, not {expected}")]
     Digest {
@@ -60,7 +61,7 @@ pub(crate) enum FetchError {
         found: String,
         expected: String,
     },
-    #[error("fetching it failed within the plugin host, which is a mistake there")]
+    #[error("internal error in the plugin host (fetch panicked); please report it")]
     Broke,
 }
 

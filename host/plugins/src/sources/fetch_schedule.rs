@@ -1,4 +1,5 @@
-//! Which plugin is from where, what was fetched of it, and when it is asked for again. Knows no registry and no clock.
+//! The fetch schedule: each plugin's source, its fetched image, and when it is fetched again. Pure:
+//! no network, no clock.
 
 use std::{
     collections::BTreeMap,
@@ -8,25 +9,25 @@ use std::{
 use super::{fetch_error::FetchError, image::Fetched, pull::FetchRequest};
 use crate::{status, version_context::seconds_now};
 
-/// After a first failure that may pass; doubled with each that follows.
+/// Delay after the first temporary failure; doubled with each further one.
 const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
 
-/// What there is of a source now.
+/// The state of a source.
 #[derive(Clone, Debug)]
 pub(crate) enum FetchState {
-    /// This, whatever has happened since it was fetched.
+    /// Fetched, regardless of later failures.
     Fetched(Fetched),
-    /// It was not asked for to the end yet.
+    /// The first fetch has not finished.
     Pending,
-    /// It could not be had.
+    /// The first fetch failed.
     Failed(FetchError),
 }
 
 #[derive(Debug, Default)]
 pub(super) struct FetchSchedule {
     entries: BTreeMap<String, Entry>,
-    /// Counts wishes, so that the answer to an earlier one is known for that.
+    /// Counts requests, to detect results of outdated ones.
     requests: u64,
 }
 
@@ -37,17 +38,17 @@ struct Entry {
     have: Option<Fetched>,
     error: Option<FetchError>,
     failures: u32,
-    /// When it is asked for next; none while it is, and for a digest that is here.
+    /// When to fetch next; none during a fetch, and for a fetched digest.
     due: Option<Instant>,
-    /// The number of the wish that is being fetched.
+    /// The number of the request that is being fetched.
     running: Option<u64>,
-    /// Asked for while it ran: once more then.
+    /// Requested during the fetch: fetch again afterwards.
     again: bool,
     /// Seconds since 1970.
     checked_at: Option<u64>,
 }
 
-/// One thing to fetch.
+/// A fetch to execute.
 #[derive(Clone, Debug)]
 pub(super) struct FetchTask {
     pub(super) name: String,
@@ -56,14 +57,14 @@ pub(super) struct FetchTask {
     number: u64,
 }
 
-/// What came of an errand, for the log.
+/// The result of a fetch, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FetchOutcome {
-    /// Something else than before.
+    /// Another image than before.
     Changed {
         digest: String,
     },
-    /// As it was; only the registry answers again.
+    /// The same image after a failure.
     Recovered,
     Failed(FetchError),
     /// Nothing to log.
@@ -71,18 +72,19 @@ pub(super) enum FetchOutcome {
 }
 
 impl FetchSchedule {
-    /// Whether this is what the plugin wished for already.
+    /// Whether the plugin has this request already.
     pub(super) fn has(&self, name: &str, request: &FetchRequest) -> bool {
         self.entries.get(name).is_some_and(|it| it.request == *request)
     }
 
-    /// What an entry has, when it is of the same source as the wish.
+    /// The fetched image, if it is of the same source as the request.
     pub(super) fn fetched_from(&self, name: &str, request: &FetchRequest) -> Option<Fetched> {
         let entry = self.entries.get(name)?;
         (entry.request.source == request.source).then(|| entry.have.clone())?
     }
 
-    /// A plugin's wish from now on. `have`: what was fetched earlier of the same source. `due`: none where that is all there can be.
+    /// Sets a plugin's request. `have`: an image fetched earlier from the same source. `due`: none
+    /// if nothing is left to fetch.
     pub(super) fn set_request(
         &mut self,
         name: &str,
@@ -91,7 +93,7 @@ impl FetchSchedule {
         due: Option<Instant>,
     ) {
         self.requests += 1;
-        // The answer to the wish before is on its way; it frees the place.
+        // A fetch of the previous request may still run.
         let running = self.entries.get(name).and_then(|it| it.running);
         let entry = Entry {
             request,
@@ -134,7 +136,7 @@ impl FetchSchedule {
             state: match (&entry.error, &entry.have, entry.checked_at) {
                 (Some(_), _, _) => status::Fetching::Failed,
                 (None, Some(_), Some(_)) => status::Fetching::Current,
-                // A digest is not something else later.
+                // A digest never changes.
                 (None, Some(_), None) if entry.due.is_none() && entry.running.is_none() => {
                     status::Fetching::Current
                 }
@@ -149,7 +151,7 @@ impl FetchSchedule {
         self.entries.keys()
     }
 
-    /// Everything is asked for again at once, tags and what could not be had.
+    /// Makes all tags and failed fetches due now.
     pub(super) fn refresh(&mut self, now: Instant) {
         for entry in self.entries.values_mut() {
             let settled =
@@ -165,7 +167,7 @@ impl FetchSchedule {
         }
     }
 
-    /// At most `places` errands that are due, and when the next one will be.
+    /// At most `places` due fetches, and when the next one is due.
     pub(super) fn due(&mut self, now: Instant, places: usize) -> (Vec<FetchTask>, Option<Instant>) {
         let mut tasks = Vec::new();
         let mut next: Option<Instant> = None;
@@ -189,7 +191,7 @@ impl FetchSchedule {
         (tasks, next)
     }
 
-    /// What an errand came back with, and whether it is complete: signatures may still come.
+    /// Records the result of a fetch; `true`: it is complete, so signatures are not expected later.
     pub(super) fn done(
         &mut self,
         task: &FetchTask,
@@ -204,7 +206,7 @@ impl FetchSchedule {
             entry.running = None;
         }
         if entry.number != task.number {
-            // The answer to an earlier wish.
+            // The result of an outdated request.
             return FetchOutcome::Unchanged;
         }
         let again = std::mem::take(&mut entry.again);
@@ -241,11 +243,11 @@ impl FetchSchedule {
     }
 }
 
-/// How long nothing is asked.
+/// Delays between fetches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RetryPolicy {
     pub(super) refresh: Duration,
-    /// Between a half and one: those that failed together do not come back together.
+    /// Between 0.5 and 1: jitter for simultaneous failures.
     pub(super) spread: f64,
 }
 

@@ -64,7 +64,7 @@ fn pause(schedule: &mut FetchSchedule, now: Instant) -> Option<Duration> {
 }
 
 #[test]
-fn a_tag_is_asked_for_again_and_a_digest_is_not() {
+fn tag_is_fetched_again_and_digest_is_not() {
     for (request, expected) in [(tag(), Some(POLICY.refresh)), (pinned(), None)] {
         let (mut schedule, now) = (FetchSchedule::default(), Instant::now());
         schedule.set_request("p", request.clone(), None, Some(now));
@@ -93,7 +93,7 @@ fn a_tag_is_asked_for_again_and_a_digest_is_not() {
 }
 
 #[test]
-fn failures_that_may_pass_are_tried_again_sooner() {
+fn temporary_failures_are_retried_sooner() {
     let (mut schedule, mut now) = (FetchSchedule::default(), Instant::now());
     schedule.set_request("p", tag(), None, Some(now));
     for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
@@ -119,7 +119,7 @@ fn failures_that_may_pass_are_tried_again_sooner() {
 }
 
 #[test]
-fn what_is_here_stays_whatever_happens() {
+fn fetched_image_stays_after_later_failures() {
     let (mut schedule, now) = (FetchSchedule::default(), Instant::now());
     schedule.set_request("p", tag(), Some(fetched("old")), Some(now));
     assert!(
@@ -156,7 +156,7 @@ fn what_is_here_stays_whatever_happens() {
 }
 
 #[test]
-fn an_answer_to_an_earlier_wish_is_none() {
+fn result_of_an_outdated_request_is_ignored() {
     let (mut schedule, now) = (FetchSchedule::default(), Instant::now());
     schedule.set_request("p", tag(), None, Some(now));
     let old = take(&mut schedule, now);
@@ -191,7 +191,7 @@ fn an_answer_to_an_earlier_wish_is_none() {
 }
 
 #[test]
-fn asked_for_while_underway_it_is_fetched_once_more() {
+fn refresh_during_a_fetch_fetches_again() {
     let (mut schedule, now) = (FetchSchedule::default(), Instant::now());
     schedule.set_request("p", tag(), None, Some(now));
     let task = take(&mut schedule, now);

@@ -1,4 +1,4 @@
-//! The task that fetches, and the handle that asks it.
+//! The task that fetches components, and its handle.
 
 use std::{
     collections::BTreeSet,
@@ -21,10 +21,10 @@ use crate::{
     error::Error, executor::run_blocking, metrics::Metrics, reserved::Reserved, status, trust::Trust,
 };
 
-/// Fetched at the same time.
+/// Maximum number of concurrent fetches.
 const MAX_CONCURRENT_FETCHES: usize = 4;
 
-/// The components that are fetched. Cheap to clone.
+/// Handle of the fetch task. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Sources(Arc<Shared>);
 
@@ -36,9 +36,9 @@ struct Shared {
     metrics: Metrics,
     refresh: Duration,
     timeout: Duration,
-    /// For the fetcher: something is due.
+    /// Wakes the fetcher: a fetch is due.
     due: Notify,
-    /// For the directory: something came, or could not be had.
+    /// Wakes the directory: a fetch succeeded or failed.
     updated: Notify,
 }
 
@@ -69,8 +69,8 @@ impl Sources {
         })))
     }
 
-    /// What there is of a plugin's component. What is not there is fetched from now on; what was fetched earlier is taken from the disk, and
-    /// nothing waits for a registry.
+    /// The state of a plugin's component. A missing one is scheduled to be fetched, an earlier one
+    /// is loaded from the cache; never waits for a registry.
     pub(crate) async fn want(&self, name: &str, request: FetchRequest) -> FetchState {
         if !self.schedule().has(name, &request) {
             let known = self.schedule().fetched_from(name, &request);
@@ -89,27 +89,27 @@ impl Sources {
         self.schedule().state(name)
     }
 
-    /// An image was admitted: a daemon that starts begins with that one, until the registry says what the source is then.
+    /// Records an admitted image: a restarted daemon uses it until the registry answers.
     pub(crate) async fn admitted(&self, image: &Image) {
         self.0.puller.image_cache().admitted(image).await;
     }
 
-    /// Whether nothing is missing that may come later.
+    /// Whether no signature is missing.
     fn complete(&self, fetched: &Fetched) -> bool {
         !self.0.trust.is_enabled() || self.0.trust.of_image(&fetched.image).is_ok()
     }
 
-    /// The plugin is from elsewhere.
+    /// The plugin has no source any more.
     pub(crate) fn forget(&self, name: &str) {
         self.schedule().forget(name);
     }
 
-    /// No others are in the directory any more.
+    /// Forgets all plugins but these.
     pub(crate) fn keep_only(&self, names: &BTreeSet<String>) {
         self.schedule().keep_only(|name| names.contains(name));
     }
 
-    /// Asks for all tags again, and for what could not be had. Returns at once.
+    /// Schedules all tags and failed fetches again. Does not wait.
     pub(crate) fn refresh(&self) {
         self.schedule().refresh(Instant::now());
         self.0.due.notify_one();
@@ -123,12 +123,12 @@ impl Sources {
         self.schedule().names().cloned().collect()
     }
 
-    /// Returns when something came, or could not be had, since it returned last.
+    /// Returns when a fetch has succeeded or failed since the last return.
     pub(crate) async fn updated(&self) {
         self.0.updated.notified().await;
     }
 
-    /// Fetches until the daemon stops; what is underway then is dropped.
+    /// Fetches until the daemon stops, which cancels running fetches.
     pub(crate) async fn run(self, token: CancellationToken) {
         let mut running = JoinSet::new();
         let work = async {
@@ -143,7 +143,7 @@ impl Sources {
                 tokio::select! {
                     () = self.0.due.notified() => {}
                     () = tokio::time::sleep_until(next.into()) => {}
-                    // A fetch says itself how it ended.
+                    // A fetch records its own result.
                     Some(_) = running.join_next() => {}
                 }
             }
@@ -153,7 +153,7 @@ impl Sources {
     }
 
     async fn fetch(self, task: FetchTask) {
-        // Spawned apart, so that a mistake in there ends it alone.
+        // Spawned separately, so that a panic ends only this fetch.
         let pulled = {
             let (puller, request, have) = (self.0.puller.clone(), task.request.clone(), task.have.clone());
             let mut one = JoinSet::new();
@@ -184,15 +184,17 @@ impl Sources {
             FetchOutcome::Changed { digest } => {
                 tracing::info!(plugin = name, source, digest, "component fetched")
             }
-            FetchOutcome::Recovered => tracing::info!(plugin = name, source, "the source answers again"),
+            FetchOutcome::Recovered => tracing::info!(plugin = name, source, "source available again"),
             FetchOutcome::Failed(error) if task.have.is_some() => {
                 tracing::warn!(
                     plugin = name,
                     source,
-                    "not fetched again, what was fetched earlier stays: {error}"
+                    "component refresh failed, keeping the fetched one: {error}"
                 );
             }
-            FetchOutcome::Failed(error) => tracing::warn!(plugin = name, source, "not fetched: {error}"),
+            FetchOutcome::Failed(error) => {
+                tracing::warn!(plugin = name, source, "component fetch failed: {error}")
+            }
             FetchOutcome::Unchanged => return,
         }
         self.0.updated.notify_one();

@@ -1,4 +1,4 @@
-//! What was fetched: a component with what shows where it is from and who signed it.
+//! A fetched component with its origin and its signatures.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ pub(crate) struct Fetched {
     pub(crate) component: Arc<Vec<u8>>,
 }
 
-/// Where a component is from. Outlives the daemon beside the component.
+/// The origin of a component. Stored with the component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Image {
-    /// `oci://…`, as the plugin's manifest says it.
+    /// `oci://…`, as in the plugin's manifest.
     pub(crate) source: String,
     /// The image manifest as the registry has it.
     pub(crate) manifest: String,

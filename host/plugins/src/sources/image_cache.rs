@@ -1,9 +1,10 @@
-//! What was fetched, on disk: a daemon that starts while the registry is away serves what it had.
+//! Cache of fetched images on disk, so that a daemon can start while a registry is unavailable.
 //!
-//! A component lies beside its image manifest and its signatures in one file, named by the source and the manifest's digest, and is taken
-//! back only when each still has its digest. Another file for each source says which of its images was admitted last: a tag that has moved on
-//! to something that is refused does not keep the daemon from starting with what it had. Both lie in the host's private directory, and the
-//! oldest go. Without such a directory nothing is kept.
+//! A component is stored in one file with its image manifest and its signatures, named by the
+//! source and the manifest's digest, and is used only if all digests match. Another file for each
+//! source records the image that was admitted last: if a tag has moved to an image that is refused,
+//! the daemon still starts with the admitted one. Both are in the host's private directory; the
+//! oldest are removed. Without that directory nothing is cached.
 
 use std::{path::Path, sync::Arc};
 
@@ -16,9 +17,9 @@ use super::{
 };
 use crate::{executor::run_blocking, limits::MAX_SIZE, private_dir::PrivateDir, text::hex};
 
-/// Images that are kept over all plugins: as many as a directory may name, and some that they were before.
+/// Maximum number of images over all plugins: one for each plugin, and some earlier ones.
 const MAX_FILES: usize = 320;
-/// Bytes of what lies before a component: a manifest and the signatures, as JSON.
+/// Maximum bytes of the header of a file: a manifest and the signatures, as JSON.
 const MAX_HEAD: u64 = 8 << 20;
 
 /// Cheap to clone.
@@ -32,7 +33,7 @@ struct ImageDirs {
 }
 
 impl ImageCache {
-    /// `private`: the host's own directory. Blocks.
+    /// `private`: the host's private directory. Blocks.
     pub(crate) fn open(private: Option<&Path>) -> ImageCache {
         let Some(private) = private else {
             return ImageCache(None);
@@ -46,14 +47,14 @@ impl ImageCache {
             Err(error) => {
                 tracing::warn!(
                     dir = %private.display(),
-                    "what is fetched from registries is not kept: {error}"
+                    "fetched components are not cached: {error}"
                 );
                 ImageCache(None)
             }
         }
     }
 
-    /// What a source was when it was admitted last; of a digest, what it is.
+    /// The image of a source that was admitted last; for a digest, its image.
     pub(super) async fn last_admitted(&self, source: &Source) -> Option<Fetched> {
         let (dirs, source) = (self.0.clone()?, source.clone());
         let found = run_blocking(move || {
@@ -84,11 +85,11 @@ impl ImageCache {
             dirs.images.write(&name, &[&length, &head, &fetched.component])
         });
         if let Ok(Err(error)) = written.await {
-            tracing::warn!("a component that was fetched is not kept: {error}");
+            tracing::warn!("cannot cache a fetched component: {error}");
         }
     }
 
-    /// Notes which image of its source was admitted.
+    /// Records the image that was admitted for its source.
     pub(super) async fn admitted(&self, image: &Image) {
         let Some(dirs) = self.0.clone() else { return };
         let (name, digest) = (source_name(&image.source), image.digest());
@@ -104,7 +105,7 @@ impl ImageCache {
             }
         });
         if let Ok(Err(error)) = written.await {
-            tracing::warn!("which image was admitted is not kept: {error}");
+            tracing::warn!("cannot record the admitted image: {error}");
         }
     }
 }
@@ -115,7 +116,7 @@ impl ImageDirs {
         let file = match self.images.read(&name, MAX_SIZE + MAX_HEAD) {
             Ok(file) => file?,
             Err(error) => {
-                tracing::warn!("a component that was fetched earlier is not used: {error}");
+                tracing::warn!("cached image rejected: {error}");
                 return None;
             }
         };
@@ -126,7 +127,7 @@ impl ImageDirs {
         if found.is_none() {
             tracing::warn!(
                 file = %self.images.path(&name).display(),
-                "a component that was fetched earlier is not used: it is not what was written there"
+                "cached image rejected: it is corrupt"
             );
         }
         found
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_put_is_found_and_what_was_changed_is_not() {
+    async fn image_cache_loads_saved_images_and_rejects_changed_ones() {
         let root = tempfile::tempdir().unwrap();
         let private = root.path().join("own");
         let image_cache = ImageCache::open(Some(&private));

@@ -1,15 +1,16 @@
-//! Components from registries: a plugin's manifest names a source, and this has it fetched.
+//! Components from registries: fetches the sources that manifests name.
 //!
-//! [`Sources`] is a book with an entry for each plugin that names a source. The directory's task asks it what there is ([`Sources::want`]), which
-//! never waits for a registry; a task of its own ([`Sources::run`]) fetches, a few at a time, and wakes the directory when something
-//! came or failed. A tag is resolved again every so often, a digest is fetched once. What was fetched is on disk (`image_cache`), so that a registry
-//! that is away takes nothing away.
+//! [`Sources`] has one entry for each plugin with a source. The directory's task requests a component
+//! ([`Sources::want`]), which never waits for a registry; a separate task ([`Sources::run`])
+//! fetches a few at a time and notifies the directory of results. A tag is resolved again
+//! periodically, a digest is fetched once. Fetched images are cached on disk (`image_cache`), so
+//! that plugins stay available while a registry is not.
 //!
-//! * `source`, `oci_manifest`, `auth`: what is asked for, what may come, and who is told what: pure rules
-//! * `destination`: which servers may be asked, and at which addresses
-//! * `registry_client`, `pull`: one registry's answers, held against their digests and bounds
-//! * `fetch_schedule`: when what is asked for again, a pure rule; `fetcher`: doing so
-//! * `push`: the other way, for `transom plugin push`
+//! * `source`, `oci_manifest`, `auth`: references, image manifests and authentication: pure rules
+//! * `destination`: which servers may be contacted, and at which addresses
+//! * `registry_client`, `pull`: HTTP to a registry; verification of digests and sizes
+//! * `fetch_schedule`: when a source is fetched again, a pure rule; `fetcher`: the fetch task
+//! * `push`: uploads for `transom plugin push`
 
 mod auth;
 mod destination;

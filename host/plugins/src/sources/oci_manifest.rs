@@ -1,8 +1,9 @@
-//! What a registry may hand over as a component: pure rules over an image manifest, without the registry.
+//! Validates OCI image manifests of components. Pure rules, without a registry.
 //!
-//! The manifest is that of a Wasm artefact as the CNCF's working group describes it: a configuration of type [`CONFIG`] and one layer of type
-//! [`LAYER`], which is the component itself. Containers, indexes of several platforms, packed layers and core modules of older tools are
-//! refused by what they are.
+//! The manifest is that of a Wasm artifact as the CNCF working group specifies it: a configuration
+//! of type [`CONFIG`] and one layer of type [`LAYER`], which is the component. Containers, indexes
+//! of several platforms, compressed layers and core modules of older tools are refused with an
+//! error that names them.
 
 use oci_client::manifest::{
     OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest,
@@ -22,7 +23,7 @@ pub(crate) const MAX_IMAGE_MANIFEST: u64 = 1 << 20;
 /// Why an image is no component. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoComponent {
-    #[error("it is no image manifest: {0}")]
+    #[error("it is not an image manifest: {0}")]
     Manifest(String),
     #[error("it is an index of several images; expected the image manifest of one component")]
     Index,
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused_by_what_it_is() {
+    fn other_images_are_refused_with_their_type() {
         let layer = good()["layers"][0].clone();
         for (pointer, value, expected) in [
             (
@@ -148,7 +149,7 @@ mod tests {
                 "of type application/vnd.docker.distribution.manifest.v2+json",
             ),
             ("/schemaVersion", json!(1), "schemaVersion is 1"),
-            ("/config", json!(null), "no image manifest"),
+            ("/config", json!(null), "not an image manifest"),
             (
                 "/config/mediaType",
                 json!("application/vnd.oci.image.config.v1+json"),
@@ -172,7 +173,7 @@ mod tests {
                 "has the digest",
             ),
             ("/layers/0/size", json!(-1), "a size of -1"),
-            ("/layers/0/size", json!("x"), "no image manifest"),
+            ("/layers/0/size", json!("x"), "not an image manifest"),
         ] {
             let mut document = good();
             *document.pointer_mut(pointer).unwrap() = value;
@@ -183,7 +184,7 @@ mod tests {
         assert!(read(&index).unwrap_err().contains("an index"));
         for text in ["", "[]", "<html>", "{"] {
             let why = image_manifest(text.as_bytes()).unwrap_err().to_string();
-            assert!(why.contains("no image manifest"), "{text}: {why}");
+            assert!(why.contains("not an image manifest"), "{text}: {why}");
         }
     }
 }

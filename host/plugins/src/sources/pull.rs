@@ -1,4 +1,4 @@
-//! Fetching one component: its manifest, the component, and its signatures. Each is held against its digest.
+//! Fetches one image: its manifest, the component and its signatures, each verified by its digest.
 
 use std::sync::Arc;
 
@@ -32,7 +32,8 @@ pub(super) const SIGNATURE_ANNOTATION: &str = "dev.cosignproject.cosign/signatur
 const MAX_PAYLOAD: u64 = 64 << 10;
 /// Signatures of an image that are looked at, the newest: they are added at the end.
 const MAX_SIGNATURES: usize = 16;
-/// An index is asked for as well: it is refused as what it is, and not as something that is not there.
+/// An index is asked for as well: it is refused as what it is, and not as something that is not
+/// there.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json";
 
 /// Fetches. Cheap to clone.
@@ -179,7 +180,7 @@ impl Puller {
         }
     }
 
-    /// What cosign has put beside an image. None where there is nothing.
+    /// The cosign signatures of an image. Empty if there are none.
     async fn signatures(&self, source: &Source, digest: &str) -> Result<Vec<Signature>, FetchError> {
         let tag = format!("{}.sig", digest.replace(':', "-"));
         let manifest = match self.manifest(source, &tag, "the signatures' manifest").await {
@@ -204,10 +205,10 @@ impl Puller {
                 });
             }
             let payload = self
-                .blob(source, &layer, "what is signed", SIMPLE_SIGNING)
+                .blob(source, &layer, "the signed document", SIMPLE_SIGNING)
                 .await?;
             let payload = String::from_utf8(payload.into())
-                .map_err(|_| NoComponent::Manifest("what is signed is not UTF-8".to_owned()))?;
+                .map_err(|_| NoComponent::Manifest("the signed document is not UTF-8".to_owned()))?;
             signatures.push(Signature {
                 payload,
                 signature: (*signature).clone(),

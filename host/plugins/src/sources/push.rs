@@ -1,7 +1,7 @@
-//! Putting a component into a registry, as `transom plugin push` does: an operator's or an author's own act, with a registry of theirs.
+//! Pushes a component to a registry for `transom plugin push`.
 //!
-//! Through `oci-client`. What is put there is what [`super::oci_manifest`] takes; the same component with the same annotations is the
-//! same image.
+//! It uses `oci-client` and writes the format that [`super::oci_manifest`] accepts. The same
+//! component with the same annotations gives the same image.
 
 use std::collections::BTreeMap;
 
@@ -37,28 +37,28 @@ pub struct Push {
 /// Why a component was not put into a registry.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
-    /// Where to is not said, or not in full.
-    #[error("{found:?} is no place to push to; expected \"oci://registry/repository:tag\"")]
+    /// The destination is missing or incomplete.
+    #[error("{found:?} is not a push destination; expected \"oci://registry/repository:tag\"")]
     Place {
         /// As it was given.
         found: String,
     },
     /// The private key cannot be used.
-    #[error("the private key cannot be used: {message}")]
+    #[error("invalid private key: {message}")]
     Key {
         /// What is wrong, and what was expected.
         message: String,
     },
     /// The registry did not take it.
-    #[error("{registry} did not take it: {message}")]
+    #[error("{registry} rejected the push: {message}")]
     Registry {
         /// Its name.
         registry: String,
-        /// What it said.
+        /// Its error.
         message: String,
     },
     /// It took longer than it may.
-    #[error("{registry} did not take it within {timeout:?}")]
+    #[error("push to {registry} timed out after {timeout:?}")]
     TimedOut {
         /// Its name.
         registry: String,
@@ -68,7 +68,8 @@ pub enum PushError {
 }
 
 impl Push {
-    /// Pushes to `oci://registry/repository:tag`; returns the source with the digest of the image manifest, as a plugin's manifest may name it.
+    /// Pushes to `oci://registry/repository:tag`; returns the source with the digest of the image
+    /// manifest, as a plugin's manifest may name it.
     pub async fn to(self, place: &str, registries: &Registries) -> Result<String, PushError> {
         let source = Source::parse(place)
             .filter(|it| it.digest().is_none())
@@ -78,7 +79,8 @@ impl Push {
         let signer = self.key.as_deref().map(Signer::parse).transpose();
         let signer = signer.map_err(|message| PushError::Key { message })?;
         let registry = source.registry().to_owned();
-        // The client needs one for the whole process; a second call says only that it is there already.
+        // The client needs one for the whole process; a second call says only that it is there
+        // already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let timeout = registries.timeout;
         let work = self.push(&source, registries, signer.as_ref());

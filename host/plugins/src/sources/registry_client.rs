@@ -1,11 +1,12 @@
-//! Asking a registry over HTTP: who asks is said only where it belongs, and no answer is read beyond what was expected.
+//! HTTP client for registries: sends credentials only to their server and bounds every response.
 //!
-//! Pulling does not go through the client of `oci-client`, which reads manifests whatever their length, follows a redirect from TLS to
-//! plain HTTP, and sends passwords to any server that the registry names for its tokens. Where components have to be signed the registry
-//! is not trusted, and none of this may be its choice.
+//! Pulls do not use `oci-client`, which reads manifests of any length, follows redirects from TLS
+//! to plain HTTP, and sends passwords to any token server that the registry names. With signatures
+//! the registry is untrusted and must not control any of this.
 //!
-//! Nor may it choose what of this machine is asked: each server, that of a redirect or of a token included, is resolved once, its
-//! addresses are checked (`destination`), and the connection goes to one of those that passed.
+//! Nor may it control which local services are contacted: each server, also that of a redirect or
+//! of a token, is resolved once, its addresses are checked (`destination`), and the client connects
+//! to one of the checked addresses.
 
 use std::{
     collections::BTreeMap,
@@ -49,7 +50,7 @@ pub(super) struct Transport {
     tls: ClientConfig,
     registries: Arc<Registries>,
     reserved: Reserved,
-    /// What to be known by, for each registry and repository that asked.
+    /// Authorization headers by registry and repository.
     known: Arc<Mutex<BTreeMap<(String, String), HeaderValue>>>,
     /// A client for each server, which connects to these addresses and to no other.
     clients: Arc<Mutex<Clients>>,
@@ -58,7 +59,7 @@ pub(super) struct Transport {
 /// By server and the addresses that it may be connected to at.
 type Clients = BTreeMap<(String, Vec<SocketAddr>), Client>;
 
-/// What is asked for.
+/// A file to fetch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
     pub(super) what: &'static str,
@@ -87,7 +88,7 @@ impl Transport {
         Ok(transport)
     }
 
-    /// Without `addresses` the name is resolved by whoever connects: a proxy.
+    /// Without `addresses` a proxy resolves the name.
     fn build(&self, host: &str, addresses: &[SocketAddr]) -> reqwest::Result<Client> {
         let builder = Client::builder()
             .tls_backend_preconfigured(self.tls.clone())
@@ -103,7 +104,7 @@ impl Transport {
         }
     }
 
-    /// A client for the server of this address, when that may be asked.
+    /// A client for the server of this URL, if it may be contacted.
     async fn client(&self, source: &Source, url: &Url) -> Result<Client, FetchError> {
         let destinations = Destinations {
             reserved: &self.reserved,
@@ -169,7 +170,8 @@ impl Transport {
         }
     }
 
-    /// One request, sent on as far as servers may be asked. The authorization goes to the first server alone.
+    /// One request with its redirects to allowed servers. The authorization goes to the first
+    /// server alone.
     async fn send(
         &self,
         source: &Source,
@@ -194,13 +196,13 @@ impl Transport {
             };
             if !auth::may_be_asked(&next, &self.registries) {
                 return Err(failed(
-                    "it sends on to a server without TLS (plugins.oci.insecure_registries names those that may be)"
+                    "it redirects to a server without TLS, which is not in plugins.oci.insecure_registries"
                         .to_owned(),
                 ));
             }
             url = next;
         }
-        Err(failed("it sends on too often".to_owned()))
+        Err(failed("too many redirects".to_owned()))
     }
 
     /// What to be known by; none where nothing is known that could help.
@@ -267,7 +269,7 @@ impl Transport {
     fn remember(&self, place: (String, String), authorization: HeaderValue) {
         let mut known = self.known();
         if known.len() >= TOKENS {
-            // Each is asked for again when it is needed.
+            // Tokens are requested again when needed.
             known.clear();
         }
         known.insert(place, authorization);
@@ -330,7 +332,7 @@ async fn body(mut response: Response, what: &'static str, most: u64) -> Result<B
     }
 }
 
-/// What a registry said in place of an answer.
+/// The error text of a registry.
 async fn refusal(host: &str, response: Response) -> FetchError {
     let status = response.status();
     let words = body(response, "the error", MAX_WORDS).await.unwrap_or_default();
@@ -373,7 +375,7 @@ fn causes(error: &reqwest::Error) -> String {
     }
     if text.is_empty() {
         let plain = if error.is_timeout() {
-            "no answer in time"
+            "timeout"
         } else {
             "no answer"
         };
@@ -390,7 +392,7 @@ fn tls(authorities: &[u8]) -> Result<ClientConfig, String> {
         certificate
             .map_err(|error| error.to_string())
             .and_then(|it| roots.add(it).map_err(|error| error.to_string()))
-            .map_err(|error| format!("the certificate authority for registries cannot be used: {error}"))?;
+            .map_err(|error| format!("invalid certificate authority for registries: {error}"))?;
     }
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

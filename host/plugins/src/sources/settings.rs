@@ -1,4 +1,4 @@
-//! What an operator says of registries.
+//! Settings for registries.
 
 use std::{fmt, time::Duration};
 
@@ -7,18 +7,18 @@ use serde::Serialize;
 /// How components are fetched from registries.
 #[derive(Clone, Debug)]
 pub struct Registries {
-    /// How often a tag is resolved again, and how soon what cannot be had is asked for again at the latest.
+    /// Interval at which tags are resolved again, and maximum delay of a retry.
     pub refresh: Duration,
-    /// For connecting, and for an answer that is silent.
+    /// Timeout of connections, and between two reads.
     pub silence: Duration,
-    /// For one fetch as a whole.
+    /// Timeout of a whole fetch.
     pub timeout: Duration,
-    /// Registries, and servers that they send to, that are spoken to without TLS: `host` or `host:port`, as a source names them. No
-    /// other is, loopback included.
+    /// Registries and redirect targets that may be contacted without TLS: `host` or `host:port`, as
+    /// in a source. All others need TLS, loopback included.
     pub plain_http: Vec<String>,
-    /// Certificate authorities beside the system's, PEM.
+    /// Additional certificate authorities, PEM.
     pub authorities: Vec<u8>,
-    /// Who to be for which registry.
+    /// Credentials by registry.
     pub logins: Vec<Login>,
 }
 
@@ -38,14 +38,15 @@ impl Default for Registries {
 /// User and password for one registry. Never shown.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 pub struct Login {
-    /// `host` or `host:port`, as a source names it.
+    /// `host` or `host:port`, as in a source.
     pub registry: String,
     /// The user.
     pub user: String,
     /// The password or token.
     #[serde(skip)]
     pub password: String,
-    /// The host, or `host:port`, that the registry has its tokens made by, where that is not itself: the password is sent to no other.
+    /// The token server (`host` or `host:port`) if it is not the registry: no other server gets the
+    /// password.
     pub token_server: Option<String>,
 }
 
@@ -63,7 +64,7 @@ impl Registries {
     }
 
     pub(crate) fn login(&self, registry: &str) -> Option<&Login> {
-        // Docker's own registry has one name in references and another to connect to.
+        // Docker's registry has different names in references and for connections.
         let also = (registry == "index.docker.io").then_some("docker.io");
         self.logins
             .iter()

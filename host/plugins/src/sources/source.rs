@@ -1,10 +1,10 @@
-//! `oci://registry/repository:tag@sha256:…`: where a component is to be had.
+//! `oci://registry/repository:tag@sha256:…`: the reference of a component.
 
 use std::fmt;
 
 use oci_client::Reference;
 
-/// What a manifest's `source` says, read.
+/// A parsed `source` of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Source(Reference);
 
@@ -45,7 +45,7 @@ impl Source {
         self.0.repository()
     }
 
-    /// What the manifest is asked for by: the digest where there is one, else the tag.
+    /// The reference to fetch: the digest if there is one, else the tag.
     pub(crate) fn version(&self) -> &str {
         self.digest().or(self.0.tag()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Public keys as operators have them: PEM files, of ECDSA on P-256 or Ed25519.
+//! Public keys in PEM: ECDSA on P-256 or Ed25519.
 
 use ring::signature::{ECDSA_P256_SHA256_ASN1, ED25519, UnparsedPublicKey, VerificationAlgorithm};
 use rustls_pki_types::{SubjectPublicKeyInfoDer, pem::PemObject};
@@ -45,7 +45,7 @@ impl Key {
         let key = parsed.subject_public_key.as_bytes().unwrap_or_default();
         let kind = match (algorithm, parameters) {
             (EC, Some(P256)) if (key.len(), key.first()) == (POINT.0, Some(&POINT.1)) => Kind::EcdsaP256,
-            (EC, Some(P256)) => return Err("its point is not written out in full".to_owned()),
+            (EC, Some(P256)) => return Err("its point is compressed".to_owned()),
             (ED, None) if key.len() == ED_BYTES => Kind::Ed25519,
             _ => {
                 return Err(format!(

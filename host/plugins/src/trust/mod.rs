@@ -1,12 +1,14 @@
-//! Who signed a component, and whether that is enough.
+//! Signatures of components.
 //!
-//! The rule is the operator's, for the whole host: with keys configured each component needs a signature by one of them, wherever it is from and
-//! however it comes to serve, also one that returns or that was fetched earlier. A plugin's manifest has no say in it. What cannot be
-//! shown is not so: a signature that is missing, of another key, of other bytes or in a form that is not known admits nothing.
+//! The rule holds for the whole host: with keys configured, each component needs a signature by one
+//! of them, whatever its origin, also after a rollback and from a cache. A manifest cannot change
+//! that. Verification fails closed: a missing signature, an unknown key, a mismatch or an unknown
+//! format refuses the component.
 //!
-//! A file's signature lies beside it (`NAME.wasm.sig`) and is over the component's bytes, as `cosign sign-blob` and `openssl` write it. That of
-//! an image is cosign's: over a document that names the image manifest by its digest, and the manifest names the component by its own. Not
-//! here: certificates, transparency logs, and when something was signed.
+//! A file's signature is in `NAME.wasm.sig` and covers the component's bytes, as `cosign sign-blob`
+//! and `openssl` write it. An image has a cosign signature: over a document with the digest of the
+//! image manifest, which contains the digest of the component. Not supported: certificates,
+//! transparency logs and signing times.
 
 mod key;
 mod sign;
@@ -22,15 +24,16 @@ use crate::{
 use key::Key;
 pub(crate) use sign::Signer;
 
-/// Bytes of a detached signature; real ones have a hundred.
+/// Maximum bytes of a detached signature; real ones have about a hundred.
 pub(crate) const MAX_SIGNATURE: u64 = 16 << 10;
 
 /// Which signatures components need.
 #[derive(Clone, Debug)]
 pub struct Signatures {
-    /// A component needs a signature by one of these. None: signatures are not looked at.
+    /// A component needs a signature by one of these. None: signatures are not checked.
     pub keys: Vec<PublicKey>,
-    /// Whether what has no signature at all is refused. What has only signatures that do not hold is refused in any case.
+    /// Whether unsigned components are refused. Components with only invalid signatures are always
+    /// refused.
     pub required: bool,
 }
 
@@ -46,7 +49,7 @@ impl Default for Signatures {
 /// A public key as it was configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey {
-    /// What records call it.
+    /// Its name in records.
     pub name: String,
     /// PEM (SPKI), ECDSA on P-256 or Ed25519.
     pub pem: Vec<u8>,
@@ -55,17 +58,15 @@ pub struct PublicKey {
 /// Why a component is not trusted. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SignatureError {
-    #[error("it is not signed: there is no {0}, and a signature is required (plugins.signatures)")]
+    #[error("it is not signed: {0} is missing (plugins.signatures)")]
     NoFile(String),
-    #[error(
-        "it is not signed: the registry has no signature of it, and one is required (plugins.signatures)"
-    )]
+    #[error("it is not signed: the registry has no signature (plugins.signatures)")]
     NoneThere,
-    #[error("its signature does not hold: {0}")]
+    #[error("invalid signature: {0}")]
     Wrong(&'static str),
 }
 
-/// The rule in force, with the keys read.
+/// The configured rule and its keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trust {
     keys: Vec<Key>,
@@ -86,12 +87,13 @@ impl Trust {
         })
     }
 
-    /// Whether there is anything to hold signatures against.
+    /// Whether signatures are checked.
     pub(crate) fn is_enabled(&self) -> bool {
         !self.keys.is_empty()
     }
 
-    /// Who signed it; none where nobody has to. `name`: the plugin's. `component`: hexadecimal SHA-256.
+    /// The key that signed it; none if none is required. `name`: the plugin's. `component`:
+    /// hexadecimal SHA-256.
     pub(crate) fn check(
         &self,
         name: &str,
@@ -110,24 +112,24 @@ impl Trust {
             } => self.of_file(&files.component, signature).map(Some),
             Origin::Image(image) if image.is_of(component) => self.of_image(image),
             Origin::Image(_) => Err(SignatureError::Wrong(
-                "the image manifest is of another component",
+                "the image manifest names another component",
             )),
         }
     }
 
-    /// Who signed an image, as [`Trust::check`] will say of its component.
+    /// The key that signed an image, as [`Trust::check`] returns it for its component.
     pub(crate) fn of_image(&self, image: &Image) -> Result<Option<String>, SignatureError> {
         if image.signatures.is_empty() {
             return self.unsigned(SignatureError::NoneThere);
         }
         let digest = digest_of(image.manifest.as_bytes());
-        let mut why = SignatureError::Wrong("none of the configured keys made it");
+        let mut why = SignatureError::Wrong("none of the configured keys signed it");
         for it in &image.signatures {
             let signer = decode(it.signature.as_bytes())
                 .and_then(|signature| self.signer(it.payload.as_bytes(), &signature));
             match signer {
                 Some(signer) if names(&it.payload, &digest) => return Ok(Some(signer)),
-                Some(_) => why = SignatureError::Wrong("it is of another image"),
+                Some(_) => why = SignatureError::Wrong("it signs another image"),
                 None => {}
             }
         }
@@ -139,14 +141,14 @@ impl Trust {
     }
 
     fn of_file(&self, component: &[u8], signature: &[u8]) -> Result<String, SignatureError> {
-        // As bytes, or in base64: each is tried, and bytes that could be both decide nothing by being so.
+        // Raw or base64: both are tried.
         let decoded = decode(signature);
         [Some(signature), decoded.as_deref()]
             .into_iter()
             .flatten()
             .find_map(|it| self.signer(component, it))
             .ok_or(SignatureError::Wrong(
-                "none of the configured keys made it of these bytes",
+                "none of the configured keys signed these bytes",
             ))
     }
 
@@ -166,7 +168,8 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
     BASE64_STANDARD.decode(plain).ok()
 }
 
-/// Whether what was signed says that it is of this image manifest. What it says of the image's name is no proof: images are copied.
+/// Whether the signed document names this image manifest. The image's name is no proof: images are
+/// copied.
 fn names(payload: &str, digest: &str) -> bool {
     let document: Value = serde_json::from_str(payload).unwrap_or_default();
     let critical = &document["critical"];

@@ -1,4 +1,4 @@
-//! Signing, for those who push components.
+//! Signs components for `transom plugin push`.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use ring::{
@@ -27,7 +27,8 @@ impl Signer {
             .map_err(|error| format!("{error}; {expected}"))
     }
 
-    /// The signature in base64, as cosign writes it. Empty where the system has no randomness; such a one holds nowhere.
+    /// The signature in base64, as cosign writes it. Empty where the system has no randomness; such
+    /// a one holds nowhere.
     pub(crate) fn sign(&self, message: &[u8]) -> String {
         match self {
             Signer::EcdsaP256(key) => key

@@ -10,8 +10,8 @@ use crate::sources::{
 };
 use crate::text::hex;
 
-/// As `openssl` made them: `ecparam -name prime256v1`, `genpkey -algorithm ed25519`; `dgst -sha256 -sign` and `pkeyutl -sign -rawin` of
-/// `message`.
+/// As `openssl` made them: `ecparam -name prime256v1`, `genpkey -algorithm ed25519`; `dgst -sha256
+/// -sign` and `pkeyutl -sign -rawin` of `message`.
 macro_rules! file {
     ($name:literal) => {
         include_bytes!(concat!("../../tests/data/signing/", $name)).as_slice()
@@ -84,9 +84,9 @@ fn a_file_needs_a_signature_of_its_bytes_by_a_key() {
         let found = check(&trust(keys, true), &file(component, *signature));
         let why = found.expect_err(what);
         let expected = if signature.is_none() {
-            "there is no probe.wasm.sig"
+            "probe.wasm.sig is missing"
         } else {
-            "does not hold"
+            "invalid signature"
         };
         assert!(why.contains(expected), "{what}: {why}");
         // Where none is required a wrong one is still no good sign.
@@ -146,11 +146,11 @@ fn an_image_needs_a_signature_that_names_it() {
     let of_component = signed(&p256, std::str::from_utf8(component).unwrap());
     for (what, component, signatures, expected) in [
         ("none", component, vec![], "the registry has no signature"),
-        ("another key's", component, vec![wrong], "does not hold"),
+        ("another key's", component, vec![wrong], "invalid signature"),
         ("of another image", component, vec![elsewhere], "of another image"),
         ("of another kind", component, vec![other_kind], "of another image"),
-        ("of another document", component, vec![moved], "does not hold"),
-        ("no base64", component, vec![plain], "does not hold"),
+        ("of another document", component, vec![moved], "invalid signature"),
+        ("no base64", component, vec![plain], "invalid signature"),
         (
             "of a file's kind",
             component,
@@ -179,7 +179,7 @@ fn keys_that_cannot_be_used_are_errors_at_start() {
         (&two, "several keys"),
         (file!("rsa.pub"), "expected ECDSA on P-256 or Ed25519"),
         (file!("p384.pub"), "expected ECDSA on P-256 or Ed25519"),
-        (file!("compressed.pub"), "not written out in full"),
+        (file!("compressed.pub"), "is compressed"),
         (
             b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
             "team.pub",
@@ -198,7 +198,7 @@ fn keys_that_cannot_be_used_are_errors_at_start() {
 }
 
 #[test]
-fn what_is_signed_here_holds_here() {
+fn own_signature_is_valid() {
     for (key, public) in [
         (file!("p256.key"), file!("p256.pub")),
         (file!("ed25519.key"), file!("ed25519.pub")),

@@ -1,8 +1,8 @@
-//! What every plugin says of itself: the interface `about` of the WIT package `transom:plugin`. Not public.
+//! The interface `about` of the WIT package `transom:plugin`. Not public.
 
 use crate::text::one_line;
 
-/// What a component says of itself.
+/// A component's description of itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Description {
     pub(crate) name: String,
@@ -39,7 +39,7 @@ impl ConfigError {
             })
             .collect();
         if lines.is_empty() {
-            "without saying why".to_owned()
+            "no reason given".to_owned()
         } else {
             lines.join("; ")
         }

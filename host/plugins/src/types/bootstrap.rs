@@ -1,10 +1,11 @@
-//! What a container of the orchestration framework runs first: what is asked of the `bootstrap-handler` component.
+//! Preparing the first script of the orchestration framework's containers: the types of
+//! `bootstrap-handler`.
 //!
 //! The types mirror the WIT package `transom:bootstrap`.
 
 use crate::error::CallError;
 
-/// What the container is.
+/// The kind of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// The orchestrator's server.
@@ -42,7 +43,7 @@ pub struct Context {
     pub environment: Vec<(String, String)>,
     /// Arguments of the script.
     pub arguments: Vec<String>,
-    /// For what later versions may add.
+    /// For additions of later versions.
     pub extensions: Vec<(String, String)>,
 }
 
@@ -57,13 +58,13 @@ pub struct Prepared {
     pub arguments: Vec<String>,
 }
 
-/// The container is not to be started.
+/// The container must not be started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
     /// Shown in the framework's status.
     pub message: String,
-    /// Whether asking again later may help.
+    /// Whether a later call may succeed.
     pub retry: bool,
 }
 
@@ -73,7 +74,7 @@ pub enum PrepareError {
     /// The plugin refuses.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The plugin could not be asked.
+    /// The call of the plugin failed.
     #[error(transparent)]
     Call(#[from] CallError),
 }

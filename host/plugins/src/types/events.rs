@@ -1,4 +1,4 @@
-//! What a subscriber of the event stream sees: what is asked of the `event-filter` component.
+//! Event filtering: the types of the `event-filter` component.
 //!
 //! The types mirror the WIT package `transom:events`.
 
@@ -17,7 +17,7 @@ pub struct Event {
     pub body: String,
 }
 
-/// What a subscriber asked for.
+/// A subscriber's query.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Query {
     /// `event_type` values, in order; empty: every kind that is not opt-in.
@@ -30,7 +30,7 @@ pub struct Query {
     pub extensions: Vec<(String, String)>,
 }
 
-/// What becomes of one event.
+/// The decision about one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Sent as it is.
@@ -41,13 +41,13 @@ pub enum Decision {
     Replace(String),
 }
 
-/// Why a view could not be opened or asked.
+/// Why a view could not be opened or used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The plugin refuses the query, with this text: a 400 for the subscriber.
     #[error("{0}")]
     Refused(String),
-    /// The plugin could not be asked.
+    /// The call of the plugin failed.
     #[error(transparent)]
     Call(#[from] CallError),
 }

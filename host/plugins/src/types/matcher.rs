@@ -1,4 +1,4 @@
-//! Which agents may run a task: what is asked of the `attribute-matcher` component.
+//! Placement: the types of the `attribute-matcher` component.
 //!
 //! The types mirror the WIT package `transom:matcher`.
 
@@ -62,7 +62,7 @@ pub enum Constraint {
 /// What is wrong with a constraint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConstraintError {
-    /// Index into the constraints asked about.
+    /// Index into the constraints.
     pub constraint: u32,
     /// One line for the definition's author.
     pub message: String,
@@ -77,16 +77,18 @@ pub struct Task {
     pub instances: u32,
     /// All of them have to hold.
     pub constraints: Vec<Constraint>,
-    /// Handles of the agents that run an instance now; an agent with two stands twice. All of them are in the agent set.
+    /// Handles of the agents that run an instance now; an agent with two stands twice. All of them
+    /// are in the agent set.
     pub placed: Vec<u32>,
     /// [`ENDING`](Self::ENDING), and what later versions may add.
     pub extensions: Vec<(String, String)>,
 }
 
 impl Task {
-    /// The name in [`extensions`](Self::extensions) of those in [`placed`](Self::placed) whose instance is being ended, as handles with
-    /// spaces between them. They still run, so what must not stand beside an instance must not stand beside them; they are soon
-    /// gone, so a spread over places need not keep room for them.
+    /// The name in [`extensions`](Self::extensions) of those in [`placed`](Self::placed) whose
+    /// instance is being ended, as handles with spaces between them. They still run, so what must
+    /// not stand beside an instance must not stand beside them; they are soon gone, so a spread
+    /// over places need not keep room for them.
     pub const ENDING: &str = "ending";
 }
 
@@ -99,7 +101,7 @@ pub struct Candidate {
     pub capacity: u32,
 }
 
-/// What the matcher says of one candidate.
+/// The matcher's verdict on one candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// One more instance may go there.

@@ -1,4 +1,5 @@
-//! What is asked and answered, in plain types that know nothing of how that is done. [`crate`] re-exports those that callers use.
+//! What is asked and answered, in plain types that know nothing of how that is done. [`crate`]
+//! re-exports those that callers use.
 
 pub(crate) mod about;
 pub mod bootstrap;

@@ -1,7 +1,8 @@
-//! Looking at a task: what is asked of a `check-probe` component and what comes back.
+//! Probes: the types of `check-probe` components.
 //!
-//! The types mirror the WIT package `transom:probe` and carry nothing of the engine. [`crate::Plugins::probe`] asks; the host does
-//! the input and output that the component asks for, within the plugin's grants and limits.
+//! The types mirror the WIT package `transom:probe` and carry nothing of the engine.
+//! [`crate::Plugins::probe`] asks; the host does the input and output that the component asks for,
+//! within the plugin's grants and limits.
 
 use std::time::Duration;
 
@@ -41,7 +42,8 @@ pub struct Port {
     pub endpoint: Endpoint,
 }
 
-/// The most bytes that a custom outcome may have. It is kept for each task, and sent to each subscriber of the event stream.
+/// The most bytes that a custom outcome may have. It is kept for each task, and sent to each
+/// subscriber of the event stream.
 pub const MAX_OUTCOME: usize = 4096;
 
 /// What an attempt found; the shape of `checkResult`.
@@ -54,7 +56,8 @@ pub enum Outcome {
     Tcp(bool),
     /// The command's exit code.
     Command(i32),
-    /// A JSON object as text, of at most [`MAX_OUTCOME`] bytes. A component that reports more has a failed look.
+    /// A JSON object as text, of at most [`MAX_OUTCOME`] bytes. A component that reports more has a
+    /// failed look.
     Custom(String),
 }
 
@@ -107,7 +110,7 @@ pub struct CommandOutput {
     pub stderr: Vec<u8>,
 }
 
-/// Why a step of input or output failed, as the component is told.
+/// Why a step of input or output failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IoError {
     /// The destination, or running commands, is not granted to this plugin.
@@ -119,7 +122,7 @@ pub enum IoError {
     /// The peer refused the connection.
     #[error("connection refused")]
     Refused,
-    /// No route, or the network said no.
+    /// No route to the peer.
     #[error("unreachable")]
     Unreachable,
     /// The attempt's time was over.
@@ -157,7 +160,7 @@ pub enum Reason {
     Plugin,
 }
 
-/// The probe could not tell. The check keeps its last result and shows this beside it.
+/// The probe has no result. The check keeps its last result and shows this failure with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -170,6 +173,6 @@ pub struct Failure {
 /// Runs commands where a task runs, for components that were granted `command`.
 #[async_trait]
 pub trait Runner: Send + Sync {
-    /// Runs `command` with the task's environment; gives up after `timeout`.
+    /// Runs `command` with the task's environment; fails after `timeout`.
     async fn run(&self, command: CommandLine, timeout: Duration) -> Result<CommandOutput, IoError>;
 }

@@ -1,6 +1,4 @@
-//! A probe's steps of input and output, and what comes of them: what the component asks for and the host does.
-//!
-//! Not public: whoever asks for a look at a task sees its outcome alone.
+//! A probe's steps of input and output and their answers. Not public: callers only see the outcome.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How long warm calls take.
+//! Benchmarks of warm calls.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -20,47 +20,47 @@ use crate::{
     version_context::VersionContext,
 };
 
-/// Of a case's time, for warming up.
+/// Fraction of a case's time for warming up.
 const WARM_UP: u32 = 10;
-/// Of each doubling of a time: three per cent.
+/// Buckets per doubling: within 3 %.
 const PARTS: usize = 32;
 
-/// What was measured of one case. A run is the case put once: an attempt with all of its steps, or one question; it takes one or
-/// more calls into the instance.
+/// The measurements of one case. A run executes the case once: an attempt with all its steps, or
+/// one call; it takes one or more calls into the instance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BenchResult {
     /// The case's name.
     pub name: String,
     /// Runs measured.
     pub runs: u64,
-    /// Calls into the instance, for all of them.
+    /// Calls into the instance, over all runs.
     pub calls: u64,
-    /// Runs a second, one after the other.
+    /// Sequential runs per second.
     pub runs_per_second: f64,
-    /// Calls a second, likewise.
+    /// Sequential calls per second.
     pub calls_per_second: f64,
-    /// Half of the runs took no longer than so many microseconds; exact to three per cent, as the next two.
+    /// Median duration of a run in microseconds, within 3 %.
     pub p50_micros: f64,
-    /// Nine of ten.
+    /// 90th percentile.
     pub p90_micros: f64,
-    /// Ninety-nine of a hundred.
+    /// 99th percentile.
     pub p99_micros: f64,
-    /// The longest.
+    /// Maximum.
     pub max_micros: f64,
-    /// Microseconds of a processor that a call used, on average.
+    /// Average processor time of a call in microseconds.
     pub cpu_micros_per_call: f64,
-    /// Bytes of linear memory that the largest instance came to so far.
+    /// Peak linear memory of the largest instance in bytes.
     pub memory: u64,
 }
 
-/// One instance, replaced when it made as many calls as `limits.max-calls-per-instance` allows.
+/// One instance, replaced after as many calls as `limits.max-calls-per-instance` allows.
 struct Bench<'a, W: Testable> {
     engine: &'a Engine,
     trial: &'a TrialInstance<W>,
     context: Arc<VersionContext>,
     instance: Instance<W>,
     shared: Arc<W::Shared>,
-    /// What the instances before it used.
+    /// Calls and processor time of earlier instances.
     before: (u64, Duration),
 }
 
@@ -107,7 +107,7 @@ impl<W: Testable> Bench<'_, W> {
         let mut runs = 0;
         let before = self.usage();
         let begun = Instant::now();
-        // One at least, however little time there is.
+        // At least one.
         while runs == 0 || begun.elapsed() < share {
             let took = self.run(&prepared).await?;
             times.add(took);
@@ -117,7 +117,7 @@ impl<W: Testable> Bench<'_, W> {
         let time = begun.elapsed().as_secs_f64();
         let usage = self.usage();
         let calls = usage.0 - before.0;
-        // No run took longer than the longest.
+        // Buckets round up, so clamp to the maximum.
         let within = |per_mille| micros(times.at(per_mille).unwrap_or_default().min(max));
         Ok(BenchResult {
             name: case.name.clone(),
@@ -134,7 +134,7 @@ impl<W: Testable> Bench<'_, W> {
         })
     }
 
-    /// Puts the question once and says how long the answer took. Giving back what was held for it comes after that.
+    /// Executes the case once and returns its duration, without the drop of its resources.
     async fn run(&mut self, prepared: &PreparedCase<W>) -> Result<Duration, String> {
         let begun = Instant::now();
         W::execute(&mut self.instance, &self.shared, &prepared.question).await?;
@@ -145,7 +145,7 @@ impl<W: Testable> Bench<'_, W> {
         if self.instance.should_recycle() {
             let before = self.usage();
             self.instance = configured(self.engine, self.trial, &self.context).await?;
-            // Making it is not among the calls.
+            // Its creation does not count as calls.
             let (calls, cpu) = self.instance.usage();
             self.before = (before.0.saturating_sub(calls), before.1.saturating_sub(cpu));
         }

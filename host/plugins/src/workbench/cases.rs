@@ -1,4 +1,4 @@
-//! Recorded cases: reading them, putting them, and saying what came of each.
+//! Recorded cases: parses, runs and reports them.
 
 use std::{sync::Arc, time::Instant};
 
@@ -14,10 +14,10 @@ use crate::{
     version_context::VersionContext,
 };
 
-/// Cases of one file.
+/// Maximum cases of one file.
 const MOST: usize = 1000;
 
-/// The cases of a file, in its order. What they ask is read when they are put, as their world reads it.
+/// The cases of a file, in its order. The world parses them when they run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cases(pub(super) Vec<Named>);
 
@@ -27,18 +27,18 @@ pub(super) struct Named {
     pub(super) case: Value,
 }
 
-/// Why a file holds no cases. Display says where and what was expected.
+/// Why a file has no valid cases. Display names the place and the expectation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CasesError {
-    /// Neither of the two forms.
+    /// Neither TOML nor JSON.
     #[error("{0}")]
     Syntax(String),
-    /// It is of another shape.
+    /// It has another structure.
     #[error("expected {expected}, found {found}")]
     Shape {
-        /// What stands there.
+        /// The found value.
         found: String,
-        /// What should.
+        /// The expected value.
         expected: &'static str,
     },
     /// None, or too many.
@@ -99,41 +99,42 @@ fn shape(found: impl Into<String>, expected: &'static str) -> CasesError {
     CasesError::Shape { found, expected }
 }
 
-/// How a case ended.
+/// The verdict of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// What was expected was found.
+    /// The answer is the expected one.
     Passed,
-    /// Something else was found, or the case does not say what is expected.
+    /// The answer differs, or the case has no expectation.
     Differs,
-    /// There is no answer: a fault of the component, or a mistake in the case.
+    /// There is no answer: a fault of the component, or an error in the case.
     Failed,
 }
 
-/// What came of one case.
+/// The result of one case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Its name, or `case` and its number.
     pub name: String,
-    /// How it ended.
+    /// Its verdict.
     pub verdict: Verdict,
-    /// What was found, as the keys of a case: `{"expect": …}` or `{"refused": true}`. None: there was no answer.
+    /// The answer, as keys of a case: `{"expect": …}` or `{"refused": true}`. None: there was no
+    /// answer.
     pub found: Option<Map<String, Value>>,
-    /// What was expected, likewise. None: the case does not say, or could not be read.
+    /// The expected answer, likewise. None: the case has none, or is invalid.
     pub expected: Option<Map<String, Value>>,
-    /// One line for people; none when it passed.
+    /// One line for people; none if it passed.
     pub reason: Option<String>,
-    /// Where in the component it was stopped, innermost first.
+    /// The stack in the component, innermost frame first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backtrace: Vec<String>,
     /// Calls into the instance.
     pub calls: u64,
-    /// Microseconds of a processor that these used.
+    /// Their processor time in microseconds.
     pub cpu_micros: f64,
-    /// Microseconds that they took.
+    /// Their wall-clock time in microseconds.
     pub wall_micros: f64,
-    /// Bytes of linear memory that the instance came to, its start included.
+    /// Peak linear memory of the instance in bytes, its start included.
     pub memory: u64,
 }
 
@@ -173,7 +174,7 @@ pub(super) async fn run<W: Testable>(engine: &Engine, trial: TrialInstance<W>, c
     reports
 }
 
-/// The error says why it was not passed.
+/// The error is the reason of a failure.
 async fn one<W: Testable>(
     engine: &Engine,
     trial: &TrialInstance<W>,
@@ -189,7 +190,7 @@ async fn one<W: Testable>(
     let begun = Instant::now();
     let found = prepared.execute(&mut instance, &shared).await;
     let PreparedCase { question, expected } = prepared;
-    // What was held for it is given back, which is the component's work as well.
+    // Dropping its resources also calls the component.
     drop(question);
     let given_back = match found {
         Ok(_) => W::drop_orphans(&mut instance, &shared).await,
@@ -201,7 +202,12 @@ async fn one<W: Testable>(
     report.cpu_micros = micros(usage.1.saturating_sub(cpu));
     let found = found?;
     report.found = Some(found.clone());
-    given_back.map_err(|fault| format!("in giving back what it held: {}", fault.to_error(&context.name)))?;
+    given_back.map_err(|fault| {
+        format!(
+            "while its resources were dropped: {}",
+            fault.to_error(&context.name)
+        )
+    })?;
     match expected {
         Some(expected) if found == expected => {
             report.verdict = Verdict::Passed;
@@ -213,15 +219,12 @@ async fn one<W: Testable>(
         }
         None => {
             report.verdict = Verdict::Differs;
-            Err(format!(
-                "found {}, and the case does not say what is expected",
-                text(&found)
-            ))
+            Err(format!("found {}, but the case has no expectation", text(&found)))
         }
     }
 }
 
-/// A fresh instance as one that serves would be.
+/// A new configured instance.
 pub(super) async fn configured<W: Testable>(
     engine: &Engine,
     trial: &TrialInstance<W>,
@@ -234,7 +237,7 @@ pub(super) async fn configured<W: Testable>(
     match taken.map_err(|error| error.to_string())? {
         Ok(()) => Ok(instance),
         Err(errors) => Err(format!(
-            "it now refuses the configuration that it took before: {}",
+            "it rejects the configuration that it accepted before: {}",
             crate::types::about::ConfigError::list(&errors)
         )),
     }
@@ -245,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_file_of_cases_looks_like() {
+    fn cases_parse_from_toml_and_json() {
         let cases =
             Cases::from_toml("[[case]]\nname = \"one\"\nexpect = { http = 200 }\n[[case]]\npath = \"/\"\n")
                 .unwrap();
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_no_cases_is_told() {
+    fn cases_reject_invalid_files() {
         let many = format!("[{}]", vec!["{}"; MOST + 1].join(","));
         for (found, expected) in [
             (Cases::from_toml("x ="), "line 1"),

@@ -1,4 +1,4 @@
-//! What is not fit to serve is refused with a clear reason, and what served goes on serving.
+//! An invalid component is refused with a clear reason, and the old version stays active.
 
 use transom_plugins::{CallError, Change, State, matcher::Task, probe::Outcome};
 
@@ -121,7 +121,7 @@ async fn a_bad_successor_leaves_the_old_version_serving() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bad_component_beside_a_good_manifest() {
+async fn bad_component_with_a_good_manifest_is_refused() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(MANIFEST))]).await;
     let bad_schema = with_bad_schema();
     for (bytes, reason) in [
@@ -154,7 +154,7 @@ async fn a_bad_component_beside_a_good_manifest() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_manifest_nothing_is_admitted() {
+async fn component_without_manifest_is_refused() {
     let site = Site::with(&[]).await;
     let bytes = std::fs::read(component("tests/odd-probe")).unwrap();
     let change = site.change(|| put(site.dir.path(), "odd.wasm", &bytes)).await;
@@ -199,7 +199,7 @@ async fn a_pinned_digest_admits_that_component() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_the_stop_calls_say_so() {
+async fn calls_after_stop_return_stopped() {
     let site = Site::with(&[("attributes", "attributes", None)]).await;
     let plugins = site.plugins.clone();
     let mut agent_set = plugins.agent_set(None);
@@ -214,7 +214,7 @@ async fn after_the_stop_calls_say_so() {
 
 /// A directory, and what is in it, is bounded; what serves is not driven out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_than_a_directory_may_hold() {
+async fn components_over_the_maximum_are_refused() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(MANIFEST))]).await;
     for n in 0..256 {
         put(site.dir.path(), &format!("a{n:03}.wasm"), b"");

@@ -1,4 +1,4 @@
-//! A component that takes long to compile holds nothing up, and is refused in the end.
+//! A slow compilation blocks nothing and is refused at its time limit.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn is_admitting(site: &Site, name: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn orders_and_probation_do_not_wait_for_a_compilation() {
+async fn commands_and_probation_do_not_wait_for_a_compilation() {
     let first = marked("v1", "report");
     let site = Site::with(&[
         ("tests/odd-probe", "ordered", Some(&first)),
@@ -120,9 +120,10 @@ async fn a_compilation_that_takes_too_long_is_refused_with_the_limit() {
     site.stop().await;
 }
 
-/// A rollback sets aside what is in the directory, also when that is just being admitted; newer files give up what is under way.
+/// A rollback sets aside what is in the directory, also when that is just being admitted; newer
+/// files give up what is under way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_under_way_is_given_up_for_what_comes_after_it() {
+async fn newer_files_cancel_an_admission() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1", "report")))]).await;
     site.replace("tests/odd-probe", "odd", &marked("v2", "report"))
         .await;
@@ -154,7 +155,7 @@ async fn what_is_under_way_is_given_up_for_what_comes_after_it() {
 
 /// More components than are admitted at once: a look is answered when all of them are done with.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_look_waits_for_all_that_it_found() {
+async fn rescan_waits_for_all_found_admissions() {
     let site = Site::with(&[]).await;
     let original = std::fs::read(component("tests/odd-probe")).unwrap();
     for number in 0..9 {
@@ -178,7 +179,7 @@ async fn a_look_waits_for_all_that_it_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_later_rollback_overtakes_one_that_is_under_way() {
+async fn later_rollback_supersedes_an_earlier_one() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1", "report")))]).await;
     for mark in ["v2", "v3"] {
         site.replace("tests/odd-probe", "odd", &marked(mark, "report"))

@@ -1,4 +1,4 @@
-//! What an operator sees of a version while it serves: metrics under its label, the spans of its calls, and its row in the table.
+//! Metrics, spans and the table row of a serving version.
 
 use transom_plugins::{Change, State};
 
@@ -129,7 +129,7 @@ async fn series_go_with_their_version() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_is_seen() {
+async fn waiting_calls_are_counted() {
     let manifest = MANIFEST.replace("cpu = \"300ms\"", "cpu = \"2s\"\ninstances = 1");
     let site = Site::with(&[("tests/odd-probe", "waits", Some(&manifest))]).await;
     let looping = site.look("waits", r#"{"do":"loop"}"#, None);
@@ -165,7 +165,7 @@ async fn what_waits_is_seen() {
 
 /// In flight is seen per version: an attempt that began before a swap is not the new version's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_flight_is_of_its_version() {
+async fn in_flight_counts_per_version() {
     let site = Site::with(&[("tests/odd-probe", "flies", Some(MANIFEST))]).await;
     let old = label(&site, "flies");
     let (server, mut waiting) = Waiting::server().await;

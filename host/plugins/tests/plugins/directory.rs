@@ -1,4 +1,4 @@
-//! What lies in the plugin directory that is no plain file with a plain name.
+//! Special files and invalid names in the plugin directory.
 
 use std::os::unix::{fs::symlink, net::UnixListener};
 
@@ -17,7 +17,7 @@ fn refusal(site: &Site, name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_that_are_none_for_a_plugin_are_refused_and_shown_escaped() {
+async fn invalid_names_are_refused_and_shown_escaped() {
     let site = Site::with(&[]).await;
     let names = [
         ("line\nbreak", "line\\u{a}break"),
@@ -41,7 +41,7 @@ async fn names_that_are_none_for_a_plugin_are_refused_and_shown_escaped() {
     for (_, shown) in names {
         let reason = refusal(&site, shown);
         assert!(
-            reason.contains("its name is none for a plugin: expected 1 to 64"),
+            reason.contains("invalid plugin name: expected 1 to 64"),
             "{reason}"
         );
         let refused = |it: &Change| matches!(it, Change::Refused { name, .. } if name == shown);
@@ -62,7 +62,8 @@ async fn names_that_are_none_for_a_plugin_are_refused_and_shown_escaped() {
     site.stop().await;
 }
 
-/// As an orchestrator mounts files: `odd.wasm -> ..data/odd.wasm`, `..data -> ..2026`, and the last link is replaced as a whole.
+/// As an orchestrator mounts files: `odd.wasm -> ..data/odd.wasm`, `..data -> ..2026`, and the last
+/// link is replaced as a whole.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn links_within_the_directory_are_followed() {
     let site = Site::with(&[]).await;
@@ -89,7 +90,7 @@ async fn links_within_the_directory_are_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_file_of_the_directory_is_refused_by_what_it_is() {
+async fn special_files_are_refused_with_their_type() {
     let elsewhere = tempfile::tempdir().unwrap();
     install(elsewhere.path(), "tests/odd-probe", "odd", Some(MANIFEST));
     let site = Site::with(&[("tests/odd-probe", "good", Some(MANIFEST))]).await;
@@ -111,7 +112,7 @@ async fn what_is_no_file_of_the_directory_is_refused_by_what_it_is() {
     site.plugins.rescan().await;
     for (name, expected) in [
         ("away", "outside the plugin directory"),
-        ("nowhere", "it is a link that leads nowhere"),
+        ("nowhere", "it is a dangling link"),
         ("looped", "cannot be read"),
         ("pipe", "it is a pipe: expected a file"),
         ("socket", "it is a socket: expected a file"),

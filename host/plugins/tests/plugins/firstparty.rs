@@ -1,4 +1,4 @@
-//! Each first-party component does its work.
+//! Each first-party component works.
 
 use std::{sync::Arc, time::Duration};
 
@@ -117,7 +117,7 @@ fn constraint(field: &str, operator: &str, operand: Option<&str>) -> Constraint 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn attributes_judges_and_places() {
+async fn attributes_evaluates_and_places() {
     let site = Site::with(&[("attributes", "attributes", None)]).await;
     let errors = site
         .plugins

@@ -1,4 +1,4 @@
-//! What a hostile component can try beside using more than it may: nothing of it reaches another plugin, the host's memory or its log.
+//! Hostile components affect neither other plugins nor the host's memory or log.
 
 use std::{
     sync::{
@@ -78,7 +78,7 @@ async fn others_answer(site: &Site, times: u32, enough: impl Fn() -> bool) {
 }
 
 /// While one plugin does this over and over, each time ending as said, another answers.
-async fn nobody_else_notices(site: &Site, settings: &str, what: &str) {
+async fn other_plugins_are_not_affected(site: &Site, settings: &str, what: &str) {
     let ended = AtomicU32::new(0);
     let hostile = async {
         loop {
@@ -102,7 +102,7 @@ async fn nobody_else_notices(site: &Site, settings: &str, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn others_answer_whatever_it_does() {
+async fn other_plugins_answer_during_every_attack() {
     let site = odd("cpu = \"200ms\"\noutput = \"64KiB\"").await;
     for (settings, what) in [
         (r#"{"do":"loop"}"#, "limits.cpu"),
@@ -116,7 +116,7 @@ async fn others_answer_whatever_it_does() {
         (r#"{"do":"log","lines":4000000000,"bytes":10}"#, "limits.cpu"),
         (r#"{"do":"log","lines":1,"bytes":1000000}"#, "limits.output"),
     ] {
-        nobody_else_notices(&site, settings, what).await;
+        other_plugins_are_not_affected(&site, settings, what).await;
     }
     let status = site.status("odd");
     assert!(status.log_drops > 1000, "{}", status.log_drops);
@@ -129,7 +129,7 @@ async fn others_answer_whatever_it_does() {
 async fn a_spinning_guest_is_stopped_while_every_core_is_busy() {
     let site = odd("cpu = \"100ms\"").await;
     let spinning = Spinning::everywhere();
-    nobody_else_notices(&site, r#"{"do":"loop"}"#, "limits.cpu").await;
+    other_plugins_are_not_affected(&site, r#"{"do":"loop"}"#, "limits.cpu").await;
     drop(spinning);
     site.stop().await;
 }
@@ -151,7 +151,7 @@ async fn waiting_is_not_charged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn its_words_stay_on_their_line() {
+async fn guest_text_stays_on_one_line() {
     let filter = "world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\n";
     let site = Site::with(&[
         ("tests/odd-probe", "odd", Some(&manifest(""))),
@@ -174,8 +174,8 @@ async fn its_words_stay_on_their_line() {
     site.stop().await;
 }
 
-/// A result is kept for each task and sent to each subscriber: one that is too large is a failed look, and no fault that would take
-/// the plugin out of service.
+/// A result is kept for each task and sent to each subscriber: one that is too large is a failed
+/// look, and no fault that would take the plugin out of service.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_result_that_is_too_large_is_a_failed_look() {
     let manifest = "world = \"check-probe\"\n[limits]\nmemory = \"64MiB\"\noutput = \"16MiB\"\ncpu = \"5s\"\nwall-clock = \"50s\"\n";
@@ -212,7 +212,7 @@ fn with_summary(summary: &str) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn its_words_cannot_drive_a_terminal() {
+async fn guest_text_cannot_control_a_terminal() {
     let site = Site::with(&[("tests/odd-probe", "drives", Some(&manifest("")))]).await;
     let bytes = with_summary("\u{202e}\u{2066}\u{1b}]0;x\u{7}\u{9b}2J...\u{7f}");
     site.change(|| put(site.dir.path(), "drives.wasm", &bytes)).await;
@@ -228,7 +228,7 @@ async fn its_words_cannot_drive_a_terminal() {
 
 /// What a WASI function hands over is the host's memory first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_cannot_have_the_host_allocate() {
+async fn guest_cannot_make_the_host_allocate() {
     let manifest = manifest("");
     let site = Site::with(&[("tests/worldly", "worldly", Some(&manifest))]).await;
     for count in [u64::MAX, 1 << 40] {
@@ -244,7 +244,8 @@ async fn it_cannot_have_the_host_allocate() {
     site.stop().await;
 }
 
-/// The odd probe with a core module more, which takes table elements without end as soon as it is instantiated.
+/// The odd probe with a core module more, which takes table elements without end as soon as it is
+/// instantiated.
 fn with_table_bomb() -> Vec<u8> {
     let endless = [
         0, // no locals

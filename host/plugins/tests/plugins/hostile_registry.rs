@@ -1,4 +1,4 @@
-//! Registries that are not to be trusted: what they say of themselves, of others, and of what they hand over goes no further than it may.
+//! Hostile registries: redirects, token servers and responses are bounded and checked.
 
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ use crate::{
     support::{Server, Site, TIMEOUT, put, read_head},
 };
 
-/// A registry that has its tokens made elsewhere: the password goes there only where that was named.
+/// A registry that has its tokens made elsewhere: the password goes there only where that was
+/// named.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_password_does_not_go_where_a_registry_has_its_tokens_made() {
+async fn password_is_not_sent_to_an_unnamed_token_server() {
     let (image, blob) = small_image();
     let (told, mut at_tokens) = mpsc::unbounded_channel();
     let tokens = Server::new(move |mut stream: TcpStream| {
@@ -95,7 +96,8 @@ async fn answer(stream: &mut TcpStream, status: u16, headers: &str, body: &[u8])
     let _ = stream.write_all(body).await;
 }
 
-/// A registry as hostile as wanted: answers each request, by its path, with status, headers and body, once it said who it is.
+/// A registry as hostile as wanted: answers each request, by its path, with status, headers and
+/// body, once it said who it is.
 async fn hostile<A>(answers: A) -> (Server, mpsc::UnboundedReceiver<String>)
 where
     A: Fn(&str) -> (u16, String, Vec<u8>) + Clone + Send + 'static,
@@ -130,9 +132,10 @@ fn small_image() -> (Vec<u8>, Vec<u8>) {
     (document.to_string().into_bytes(), component)
 }
 
-/// A registry that hands blobs over elsewhere is followed there, without the password; without TLS only where that was named.
+/// A registry that hands blobs over elsewhere is followed there, without the password; without TLS
+/// only where that was named.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_password_does_not_go_where_a_registry_sends_on_to() {
+async fn password_is_not_sent_to_a_redirect_target() {
     let (image, blob) = small_image();
     let (told, mut at_elsewhere) = mpsc::unbounded_channel();
     let elsewhere = Server::new(move |mut stream: TcpStream| {
@@ -169,7 +172,7 @@ async fn a_password_does_not_go_where_a_registry_sends_on_to() {
     let text = manifest(&format!("oci://{address}/team/odd:v1"), "");
     let strict = site(&text, settings(&[&address])).await;
     let why = refused(&strict).await;
-    assert!(why.contains("sends on to a server without TLS"), "{why}");
+    assert!(why.contains("redirects to a server without TLS"), "{why}");
     assert!(at_elsewhere.try_recv().is_err(), "nobody was asked there");
     strict.stop().await;
 
@@ -188,10 +191,10 @@ async fn a_password_does_not_go_where_a_registry_sends_on_to() {
     site.stop().await;
 }
 
-/// A registry leads to nothing of this machine that the operator did not name, neither by a redirect nor by its token server: not to
-/// loopback, and not to the daemon's own ports.
+/// A registry leads to nothing of this machine that the operator did not name, neither by a
+/// redirect nor by its token server: not to loopback, and not to the daemon's own ports.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_registry_leads_to_no_guarded_server() {
+async fn registry_redirect_to_a_guarded_server_is_refused() {
     let (image, blob) = small_image();
     let (arrived, mut arrivals) = mpsc::unbounded_channel();
     let admin = Server::new(move |mut stream: TcpStream| {
@@ -275,9 +278,10 @@ async fn a_registry_leads_to_no_guarded_server() {
     }
 }
 
-/// Neither a manifest without end nor a layer that is longer than it says fills the daemon's memory.
+/// Neither a manifest without end nor a layer that is longer than it says fills the daemon's
+/// memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_longer_than_it_says_is_not_read_on() {
+async fn oversized_responses_are_not_read() {
     let (image, mut blob) = small_image();
     blob.extend_from_slice(&[0; 100]);
     for (long_manifest, expected) in [(true, "the image manifest from"), (false, "the component from")] {
@@ -308,7 +312,7 @@ async fn what_is_longer_than_it_says_is_not_read_on() {
 
 /// One that answers nobody is nobody else's trouble.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fetching_keeps_nobody_waiting() {
+async fn fetching_blocks_no_other_plugin() {
     let (arrived, mut arrivals) = mpsc::unbounded_channel();
     let silent = Server::new(move |stream: TcpStream| {
         let arrived = arrived.clone();

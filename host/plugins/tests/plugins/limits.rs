@@ -1,4 +1,4 @@
-//! Every limit bites, says so, and leaves the others alone.
+//! Every limit is enforced, named in the error, and affects no other plugin.
 
 use std::time::Duration;
 
@@ -130,7 +130,7 @@ async fn endless_steps() {
         .await
         .unwrap_err();
     assert_eq!(failure.reason, Reason::Plugin);
-    assert!(failure.message.contains("after 5 steps"), "{failure}");
+    assert!(failure.message.contains("within 5 steps"), "{failure}");
     site.stop().await;
 }
 
@@ -226,7 +226,8 @@ async fn concurrency() {
 async fn the_queue_of_an_instance() {
     let site = odd("instances = 1\ncpu = \"30s\"\nwall-clock = \"1s\"").await;
     let looping = || site.look("odd", r#"{"do":"loop"}"#, None);
-    // The first uses up the time that all of them have; whoever is last has waited for longer than that.
+    // The first uses up the time that all of them have; whoever is last has waited for longer than
+    // that.
     let (first, second, third) = tokio::join!(looping(), looping(), looping());
     let messages = [first, second, third].map(|it| it.unwrap_err().message);
     for limit in ["limits.wall-clock)", "no instance was free within 1s"] {

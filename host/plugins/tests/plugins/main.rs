@@ -1,7 +1,8 @@
-//! The plugin host against real components, through its public interface, with real servers on the loopback.
+//! The plugin host against real components, through its public interface, with real servers on the
+//! loopback.
 //!
-//! The components are those of the workspace, first-party and hostile, as `cargo xtask plugins` leaves them under `target/components`
-//! (or where `TRANSOM_COMPONENTS` says).
+//! The components are those of the workspace, first-party and hostile, as `cargo xtask plugins`
+//! leaves them under `target/components` (or where `TRANSOM_COMPONENTS` says).
 
 #![allow(
     clippy::unwrap_used,

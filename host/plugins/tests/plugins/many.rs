@@ -1,4 +1,4 @@
-//! Attempts that wait hold no instance.
+//! Waiting attempts hold no instance.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! An instance for each call, and the pool that all of them come from.
+//! One instance for each call, and the shared pool.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -21,7 +21,7 @@ fn manifest(limits: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_left_for_the_next_call() {
+async fn no_state_is_left_for_the_next_call() {
     let site = Site::with(&[(
         "tests/odd-probe",
         "odd",
@@ -52,7 +52,7 @@ async fn nothing_is_left_for_the_next_call() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_held_is_handed_over_with_each_call() {
+async fn agent_sets_and_views_are_loaded_with_each_call() {
     let limits = "[limits]\nmemory = \"16MiB\"\ninstances = \"per-call\"\n";
     let filter = format!("world = \"event-filter\"\n{limits}[config]\nmark = \"x\"\ndrop = [\"b\"]\n");
     let matcher = format!("world = \"attribute-matcher\"\n{limits}");
@@ -94,7 +94,8 @@ async fn what_is_held_is_handed_over_with_each_call() {
     site.stop().await;
 }
 
-/// Thousands of calls at once make no more instances than one plugin may have, and others answer meanwhile.
+/// Thousands of calls at once make no more instances than one plugin may have, and others answer
+/// meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_instances_at_once() {
     const CALLS: usize = 3000;
@@ -138,7 +139,7 @@ async fn thousands_of_instances_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_more_than_there_may_be_is_told_so() {
+async fn call_over_the_maximum_is_busy() {
     let odd = manifest("instances = \"per-call\"\nwall-clock = \"300ms\"\ncpu = \"10s\"");
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&odd))]).await;
     let (server, mut waiting) = Waiting::server().await;
@@ -169,9 +170,10 @@ async fn one_more_than_there_may_be_is_told_so() {
     site.stop().await;
 }
 
-/// Another plugin's instance waits for a place until its deadline, and is told that there was none, or has one when that is free.
+/// Another plugin's instance waits for a place until its deadline, and is told that there was none,
+/// or has one when that is free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pool_without_room() {
+async fn exhausted_pool_returns_busy() {
     let greedy = manifest("instances = \"per-call\"");
     let (hasty, patient) = (
         manifest("wall-clock = \"300ms\"\ncpu = \"10s\""),
@@ -197,7 +199,7 @@ async fn a_pool_without_room() {
     assert!(
         refused
             .message
-            .contains("`hasty` is busy: all 4 places for instances are taken"),
+            .contains("`hasty` is busy: all 4 instance slots are in use"),
         "{refused}"
     );
     assert_eq!((site.ended("hasty", "busy"), site.status("hasty").traps), (1, 0));
@@ -218,7 +220,7 @@ async fn a_pool_without_room() {
 
 /// More plugins than the pool has places: those that are idle make room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn instances_that_are_kept_make_room_for_others() {
+async fn idle_instances_are_dropped_for_other_plugins() {
     let kept = manifest("instances = 1\nwall-clock = \"50s\"\ncpu = \"1s\"");
     let names = ["one", "two", "three"];
     let installed = names.map(|name| ("tests/odd-probe", name, Some(kept.as_str())));

@@ -1,4 +1,4 @@
-//! What a probe may reach.
+//! The destinations that a probe may reach.
 
 use std::sync::{Arc, Mutex};
 
@@ -56,9 +56,10 @@ async fn the_tasks_own_ports_and_no_other() {
     site.stop().await;
 }
 
-/// What is left out of a probe's manifest is its task's own ports; a name is resolved, and its addresses are what is checked.
+/// What is left out of a probe's manifest is its task's own ports; a name is resolved, and its
+/// addresses are what is checked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_default_and_names() {
+async fn grants_default_to_the_task_and_resolve_names() {
     let server = Server::new(|_| async {}).await;
     let port = server.endpoint.port;
     for (grants, host, result) in [
@@ -80,7 +81,7 @@ async fn the_default_and_names() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn patterns_open_more_and_nothing_opens_nothing() {
+async fn network_patterns_grant_more_and_an_empty_list_nothing() {
     let server = Server::new(|_| async {}).await;
     let port = server.endpoint.port;
     for (grants, result) in [
@@ -275,7 +276,7 @@ async fn broken_peers_and_requests() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_are_granted_apart() {
+async fn commands_need_their_own_grant() {
     let site = odd("network = [\"task\"]").await;
     let mut asked = request(None);
     asked.settings = r#"{"do":"run","command":"true"}"#.into();
@@ -293,9 +294,10 @@ async fn commands_are_granted_apart() {
     site.stop().await;
 }
 
-/// A guest's `Host` would reach another site behind the address that was granted, and a length of its own another request behind this one.
+/// A guest's `Host` would reach another site behind the address that was granted, and a length of
+/// its own another request behind this one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn headers_that_frame_a_request_are_the_hosts() {
+async fn framing_headers_are_refused() {
     let site = odd("network = [\"task\"]").await;
     let heads = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&heads);

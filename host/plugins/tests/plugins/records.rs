@@ -1,4 +1,4 @@
-//! What happened is written down, and can be gone back to.
+//! Admissions are recorded, and operators can roll back to records.
 
 use std::{path::Path, sync::Arc};
 
@@ -34,7 +34,7 @@ async fn three(name: &str, change: impl FnOnce(&mut Config)) -> Site {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_goes_back_and_forth() {
+async fn operator_rolls_back_and_forth() {
     let site = three("odd", |_| ()).await;
     let change = site.plugins.rollback("odd", None, "an\noperator").await.unwrap();
     assert!(matches!(change, Change::RolledBack { .. }), "{change:?}");
@@ -91,7 +91,7 @@ async fn an_operator_goes_back_and_forth() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refusals_and_removals_are_written_down() {
+async fn refusals_and_removals_are_recorded() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1")))]).await;
     assert_eq!(
         site.plugins.rollback("odd", None, "x").await,
@@ -115,7 +115,7 @@ async fn store(dir: &TempDir) -> Arc<dyn Store> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rollback_outlives_the_daemon_where_records_are_stored() {
+async fn rollback_survives_a_restart_with_a_store() {
     let state = TempDir::new().unwrap();
     let store = store(&state).await;
     let with_store = |config: &mut Config| {
@@ -156,7 +156,11 @@ async fn a_rollback_outlives_the_daemon_where_records_are_stored() {
     let lose = |dir: &Path| std::fs::remove_dir_all(dir.join(".transom/manifests")).unwrap();
     let site = site.again(lose, with_store).await;
     assert_eq!(mark(&site, "odd").await, "v4");
-    assert!(logged(&["plugin=\"odd\"", "does not return", "are not there"]));
+    assert!(logged(&[
+        "plugin=\"odd\"",
+        "cannot restore the version",
+        "are missing"
+    ]));
     let gone = site.plugins.rollback("odd", Some(2), "x").await;
     assert!(
         matches!(gone, Err(CommandError::NotKept { record: 2, .. })),
@@ -166,9 +170,10 @@ async fn a_rollback_outlives_the_daemon_where_records_are_stored() {
     site.stop().await;
 }
 
-/// In memory a rollback ends with the daemon, and the components are compiled from their files again when nothing may be kept.
+/// In memory a rollback ends with the daemon, and the components are compiled from their files
+/// again when nothing may be kept.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_store_and_private_directory() {
+async fn rollback_without_private_directory_fails() {
     let nothing = |config: &mut Config| config.private = None;
     let site = three("odd", nothing).await;
     let found = site.plugins.rollback("odd", None, "x").await;
@@ -189,7 +194,7 @@ async fn without_store_and_private_directory() {
 
 /// A spoilt file in the private directory costs a compilation and a line in the log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_spoilt_cache_is_no_obstacle() {
+async fn corrupt_cache_does_not_prevent_admission() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&marked("v1")))]).await;
     let spoil = |dir: &Path| {
         for entry in std::fs::read_dir(dir.join(".transom/compiled")).unwrap() {
@@ -207,7 +212,7 @@ async fn a_spoilt_cache_is_no_obstacle() {
     );
     assert!(logged(&[
         &site.dir.path().display().to_string(),
-        "its content is not what was written"
+        "its content does not match its digest"
     ]));
     let look = tokio::time::timeout(TIMEOUT, site.look("odd", "{}", None))
         .await

@@ -1,4 +1,4 @@
-//! A real registry of a test's own: Debian's `docker-registry`, as `cargo xtask test` sees to it.
+//! A real registry for tests: Debian's `docker-registry`, which `cargo xtask test` provides.
 
 use std::{
     fmt::Write,
@@ -134,7 +134,8 @@ impl DockerRegistry {
         format!("oci://{}/team/odd{version}", self.address)
     }
 
-    /// Settings that speak to this registry, and to no other, without TLS; tags are resolved again only when asked for.
+    /// Settings that speak to this registry, and to no other, without TLS; tags are resolved again
+    /// only when asked for.
     pub(crate) fn settings(&self) -> Registries {
         Registries {
             plain_http: vec![self.address.to_string()],

@@ -1,4 +1,4 @@
-//! A manifest's self-tests are asked of the trial instance, and one that is not passed keeps the component out.
+//! A failing self-test of the manifest refuses the component.
 
 use transom_plugins::Change;
 
@@ -49,7 +49,7 @@ refused = true
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tests_are_passed_or_say_what_was_found() {
+async fn self_test_failures_name_the_found_answer() {
     let site = Site::with(&[]).await;
     for (source, manifest, hole, right, wrong, reason) in [
         (
@@ -95,7 +95,7 @@ async fn tests_are_passed_or_say_what_was_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_with_a_test_is_named() {
+async fn invalid_self_tests_are_named() {
     let site = Site::with(&[]).await;
     for (test, reason) in [
         ("expect = { http = 200 }\npaht = \"/\"", "unknown field `paht`"),
@@ -105,7 +105,7 @@ async fn what_is_wrong_with_a_test_is_named() {
         ),
         (
             "path = \"/\"",
-            r#"it does not say what is expected; found {"failed":"invalid"}"#,
+            r#"the case has no expectation; found {"failed":"invalid"}"#,
         ),
         ("expect = { http = \"x\" }", "expect"),
         (

@@ -1,4 +1,4 @@
-//! A new version answers beside the one that serves, is compared with it, and takes its place when it may.
+//! A shadow version is compared with the serving one and promoted.
 
 use std::sync::{
     Arc,
@@ -141,7 +141,7 @@ async fn differences_are_counted_while_the_old_version_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_agrees_is_promoted_by_itself_and_what_fails_is_not() {
+async fn agreeing_shadow_is_promoted_and_failing_one_is_not() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("", "mark = \"v1\"")))]).await;
     // Begins an attempt of its own for each that is served, so that its reports are the same ones.
     replaced(&site, "tests/odd-probe", "odd", &probe(AUTO, "mark = \"v1\"")).await;
@@ -195,15 +195,16 @@ async fn what_agrees_is_promoted_by_itself_and_what_fails_is_not() {
         )
         .await;
     assert!(
-        matches!(&other_world, Change::Refused { reason, .. } if reason.contains("another world")),
+        matches!(&other_world, Change::Refused { reason, .. } if reason.contains("its world differs")),
         "{other_world:?}"
     );
     site.stop().await;
 }
 
-/// A version that never comes back costs the one that serves nothing: what waits for it is bounded, and dropped.
+/// A version that never comes back costs the one that serves nothing: what waits for it is bounded,
+/// and dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_version_beside_it_holds_nothing_up() {
+async fn slow_shadow_does_not_slow_the_serving_version() {
     let slow = "world = \"check-probe\"\nrollout = \"shadow-manual\"\n[limits]\nmemory = \"16MiB\"\ninstances = 1\ncpu = \"20s\"\n\
                 wall-clock = \"20s\"\n[config]\nattempt = { do = \"loop\" }\n";
     let site = Site::with(&[("tests/odd-probe", "odd", Some(&probe("", "")))]).await;
@@ -295,9 +296,10 @@ async fn filters_and_matchers_are_compared_too() {
     site.stop().await;
 }
 
-/// The directory has the new version and the records say that the old one serves: so it is after a restart, too.
+/// The directory has the new version and the records say that the old one serves: so it is after a
+/// restart, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_compared_is_compared_again_after_a_restart() {
+async fn shadow_is_restored_after_a_restart() {
     let state = TempDir::new().unwrap();
     let server = format!("file:{}", state.path().display());
     let store = transom_store::open(&server).await.unwrap();

@@ -1,4 +1,4 @@
-//! Where keys are configured each component needs a signature by one of them, wherever it is from and however it comes to serve.
+//! With keys configured each component needs a signature, whatever its origin.
 
 use std::{fs, path::Path};
 
@@ -45,7 +45,8 @@ fn sign(pem: &[u8], component: &[u8]) -> Vec<u8> {
 
 const PLAIN: &str = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n[config]\nmark = \"v1\"\n";
 
-/// Puts a version into the directory, the signature first: what comes together is looked at together.
+/// Puts a version into the directory, the signature first: what comes together is looked at
+/// together.
 fn install(dir: &Path, component: &[u8], signature: Option<&[u8]>) {
     let beside = dir.join("odd.wasm.sig");
     match signature {
@@ -58,7 +59,7 @@ fn install(dir: &Path, component: &[u8], signature: Option<&[u8]>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_without_a_good_signature_beside_it_is_refused() {
+async fn file_without_a_valid_signature_is_refused() {
     let (one, two) = (variant(1), variant(2));
     let good = sign(file!("p256.key"), &one);
     let site = Site::with_config(&[], |config: &mut Config| {
@@ -78,8 +79,16 @@ async fn a_file_without_a_good_signature_beside_it_is_refused() {
     let of_other_key = sign(file!("other.key"), &two);
     for (what, signature, expected) in [
         ("none", None, "there is no odd.wasm.sig"),
-        ("of the version before", Some(good.as_slice()), "does not hold"),
-        ("by another key", Some(of_other_key.as_slice()), "does not hold"),
+        (
+            "of the version before",
+            Some(good.as_slice()),
+            "invalid signature",
+        ),
+        (
+            "by another key",
+            Some(of_other_key.as_slice()),
+            "invalid signature",
+        ),
     ] {
         let change = site.change(|| install(site.dir.path(), &two, signature)).await;
         let Change::Refused { reason, .. } = &change else {
@@ -124,7 +133,7 @@ async fn a_file_without_a_good_signature_beside_it_is_refused() {
 
 /// A version that returns is held against the rule that is in force then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_that_returns_needs_its_signature_again() {
+async fn rollback_verifies_the_signature_again() {
     let (unsigned, signed) = (variant(1), variant(2));
     let state = TempDir::new().unwrap();
     let store = transom_store::open(&format!("file:{}", state.path().display()))
@@ -174,7 +183,7 @@ async fn a_version_that_returns_needs_its_signature_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_image_without_a_good_signature_beside_it_is_refused() {
+async fn image_without_a_valid_signature_is_refused() {
     let mut registry = DockerRegistry::start().await;
     push_variant(&registry, 1, "latest", Some(file!("p256.key"))).await;
     let settings = registry.settings();
@@ -199,7 +208,7 @@ async fn an_image_without_a_good_signature_beside_it_is_refused() {
         push_variant(&registry, mark, "latest", key).await;
         site.plugins.rescan().await;
         let expected = if key.is_some() {
-            "none of the configured keys made it"
+            "none of the configured keys signed it"
         } else {
             "the registry has no signature"
         };
@@ -227,13 +236,13 @@ async fn an_image_without_a_good_signature_beside_it_is_refused() {
     let site = site.again(|_| (), with(file!("ed25519.pub"))).await;
     let status = site.status("odd");
     assert_eq!(status.state, State::Refused);
-    assert!(status.refusal.unwrap().contains("does not hold"));
+    assert!(status.refusal.unwrap().contains("invalid signature"));
     site.stop().await;
 }
 
 /// A signature is of one image: copied to the place of another's it is worth nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signature_of_another_image_is_none() {
+async fn signature_of_another_image_is_refused() {
     let registry = DockerRegistry::start().await;
     let signed = push_variant(&registry, 1, "one", Some(file!("ed25519.key"))).await;
     let unsigned = push_variant(&registry, 2, "two", Some(file!("other.key"))).await;
@@ -255,7 +264,7 @@ async fn a_signature_of_another_image_is_none() {
     .await;
     let status = until(&site, "refused", |it| it.refusal.is_some()).await;
     let why = status.refusal.unwrap();
-    assert!(why.contains("it is of another image"), "{why}");
+    assert!(why.contains("it signs another image"), "{why}");
     put(
         site.dir.path(),
         "odd.toml",
@@ -267,7 +276,7 @@ async fn a_signature_of_another_image_is_none() {
 }
 
 #[tokio::test]
-async fn a_key_that_cannot_be_used_stops_the_start() {
+async fn invalid_key_prevents_the_start() {
     let dir = TempDir::new().unwrap();
     let mut config = Config::new(dir.path());
     config.signatures = signatures(b"no key", true);

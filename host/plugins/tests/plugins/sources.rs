@@ -216,7 +216,7 @@ pub(crate) fn sha256(content: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_component_of_the_kind_is_refused_by_what_it_is() {
+async fn other_images_are_refused_with_their_type() {
     let registry = DockerRegistry::start().await;
     let digest = registry.push("tests/odd-probe", "good").await;
     push_odd(&registry, "config", |it| {
@@ -310,7 +310,7 @@ async fn what_is_no_component_of_the_kind_is_refused_by_what_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_byte_that_was_changed_on_the_registrys_disk_is_noticed() {
+async fn changed_blob_in_the_registry_is_refused() {
     let registry = DockerRegistry::start().await;
     let digest = registry.push("tests/odd-probe", "v1").await;
     let whole = fs::read(component("tests/odd-probe")).unwrap();
@@ -334,14 +334,14 @@ async fn a_byte_that_was_changed_on_the_registrys_disk_is_noticed() {
     let pinned = site(&manifest(&source, ""), registry.settings()).await;
     let why = refused(&pinned).await;
     assert!(
-        why.contains("image manifest has the digest") || why.contains("answers with status"),
+        why.contains("image manifest has the digest") || why.contains("unexpected status"),
         "{why}"
     );
     pinned.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_registry_that_is_away_takes_nothing_away() {
+async fn unavailable_registry_keeps_the_serving_version() {
     let mut registry = DockerRegistry::start().await;
     push_variant(&registry, 1, "latest", None).await;
     let settings = registry.settings();
@@ -355,9 +355,10 @@ async fn a_registry_that_is_away_takes_nothing_away() {
     })
     .await;
     let trouble = status.source.unwrap().error.unwrap();
-    // A connection of the pull before it may still have been open, and be closed in the middle of this one.
+    // A connection of the pull before it may still have been open, and be closed in the middle of
+    // this one.
     let why = trouble.contains("refused") || trouble.contains("closed");
-    assert!(trouble.contains("is not reached") && why, "{trouble}");
+    assert!(trouble.contains("cannot reach") && why, "{trouble}");
     assert_eq!((status.state, status.refusal), (State::Serving, None));
     assert!(site.look("odd", "{}", None).await.is_ok());
 
@@ -373,7 +374,7 @@ async fn a_registry_that_is_away_takes_nothing_away() {
     until(&site, "it says so", asked).await;
     assert!(logged(&[
         &registry.address.to_string(),
-        "what was fetched earlier stays"
+        "keeping the fetched one"
     ]));
     assert!(site.look("odd", "{}", None).await.is_ok());
 
@@ -394,7 +395,7 @@ async fn a_registry_that_is_away_takes_nothing_away() {
     };
     let site = site.again(spoil, with_settings).await;
     let why = refused(&site).await;
-    assert!(why.contains("is not reached"), "{why}");
+    assert!(why.contains("cannot reach"), "{why}");
     assert!(site.look("odd", "{}", None).await.is_err());
     registry.again().await;
     serving(&site).await;
@@ -402,7 +403,7 @@ async fn a_registry_that_is_away_takes_nothing_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_password_opens_what_it_is_for() {
+async fn password_authenticates_to_its_registry() {
     let users = Setup {
         users: true,
         tls: None,
@@ -418,7 +419,7 @@ async fn a_password_opens_what_it_is_for() {
     for wrong in [with("battery staple"), registry.settings()] {
         let site = site(&text, wrong).await;
         let why = refused(&site).await;
-        assert!(why.contains("refuses it"), "{why}");
+        assert!(why.contains("denies access"), "{why}");
         assert!(!why.contains("battery"), "{why}");
         site.stop().await;
     }
@@ -429,18 +430,18 @@ async fn a_password_opens_what_it_is_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_tls_only_where_that_was_named() {
+async fn plain_http_needs_a_setting() {
     let registry = DockerRegistry::start().await;
     registry.push("tests/odd-probe", "v1").await;
     let text = manifest(&registry.source(":v1"), "");
     let site = site(&text, Registries::default()).await;
     let why = refused(&site).await;
-    assert!(why.contains("is not reached"), "loopback included: {why}");
+    assert!(why.contains("cannot reach"), "loopback included: {why}");
     site.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_authority_of_ones_own_is_one_where_it_was_named() {
+async fn custom_authority_needs_a_setting() {
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()])
         .unwrap()
@@ -518,10 +519,7 @@ async fn a_digest_is_fetched_once() {
     put(site.dir.path(), "odd.toml", manifest(&tagged, "").as_bytes());
     site.plugins.rescan().await;
     let why = refused(&site).await;
-    assert!(
-        why.contains("is not reached"),
-        "another source is asked for: {why}"
-    );
+    assert!(why.contains("cannot reach"), "another source is asked for: {why}");
     assert!(site.look("odd", "{}", None).await.is_ok(), "what served goes on");
     registry.again().await;
     until(&site, "it comes by itself", |it| it.refusal.is_none()).await;
@@ -530,7 +528,7 @@ async fn a_digest_is_fetched_once() {
 
 /// A tag that moved on to what is refused does not keep a daemon from starting with what it had.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_daemon_starts_with_what_was_admitted_last() {
+async fn daemon_starts_with_the_last_admitted_image() {
     let registry = DockerRegistry::start().await;
     push_variant(&registry, 1, "latest", None).await;
     let settings = registry.settings();

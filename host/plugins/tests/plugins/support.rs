@@ -1,4 +1,4 @@
-//! A plugin directory of a test's own, and servers on the loopback.
+//! A plugin directory for a test, and servers on loopback.
 
 use std::{
     path::{Path, PathBuf},
@@ -49,7 +49,8 @@ pub(crate) struct Site {
     token: CancellationToken,
 }
 
-/// What is put into the directory before the host starts: component, name, manifest (none: the component's own).
+/// What is put into the directory before the host starts: component, name, manifest (none: the
+/// component's own).
 pub(crate) type Installed<'a> = (&'a str, &'a str, Option<&'a str>);
 
 impl Site {
@@ -137,7 +138,8 @@ impl Site {
             .await
     }
 
-    /// The last thing that `act` on the directory changed. The directory is watched too, and may be read between two files.
+    /// The last thing that `act` on the directory changed. The directory is watched too, and may be
+    /// read between two files.
     pub(crate) async fn change(&self, act: impl FnOnce()) -> Change {
         let mut changes = self.plugins.changes();
         act();

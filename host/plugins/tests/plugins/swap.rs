@@ -1,4 +1,4 @@
-//! Versions replace each other while they are in use.
+//! Versions are replaced under load.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +20,8 @@ async fn calls_in_flight_finish_on_the_version_they_began_with() {
     let (arrived, mut arrivals) = mpsc::unbounded_channel();
     let release = Arc::new(Notify::new());
     let gate = release.clone();
-    // The first answer comes after the swap and sends the attempt on: only the old version's grants allow that.
+    // The first answer comes after the swap and sends the attempt on: only the old version's grants
+    // allow that.
     let server = Server::http(move |line| {
         let (arrived, gate) = (arrived.clone(), gate.clone());
         async move {
@@ -106,7 +107,7 @@ async fn views_reopen_on_the_new_version() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_component_taken_away_stops_its_function() {
+async fn removed_component_stops_its_function() {
     let site = Site::with(&[("attributes", "attributes", None)]).await;
     assert_eq!(site.plugins.validate_constraints(&[]).await, Ok(vec![]));
     let change = site

@@ -1,4 +1,5 @@
-//! What a guest has of WASI: clocks and randomness unless they are withdrawn, the variables that are named, and nothing to reach.
+//! WASI for guests: clocks and randomness unless denied, granted variables, and no files or
+//! sockets.
 
 use transom_plugins::{Change, Config, probe::Outcome};
 
@@ -48,16 +49,16 @@ async fn clocks_randomness_and_named_variables() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_withdrawn_is_refused_by_name() {
+async fn denied_import_is_refused_by_name() {
     let site = Site::with(&[]).await;
     for (grants, reason) in [
         (
             "clock = false",
-            "it imports `wasi:clocks/wall-clock@0.2.0`, which the manifest withdraws (grants.clock = false)",
+            "it imports `wasi:clocks/wall-clock@0.2.0`, which the manifest denies (grants.clock = false)",
         ),
         (
             "random = false",
-            "it imports `wasi:random/random@0.2.0`, which the manifest withdraws (grants.random = false)",
+            "it imports `wasi:random/random@0.2.0`, which the manifest denies (grants.random = false)",
         ),
     ] {
         let change = site
@@ -76,9 +77,10 @@ async fn what_is_withdrawn_is_refused_by_name() {
     site.stop().await;
 }
 
-/// Everything that a guest tries to reach by itself is denied, counted and said, whatever its probes' steps may reach.
+/// Everything that a guest tries to reach by itself is denied, counted and said, whatever its
+/// probes' steps may reach.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_guest_reaches_nothing_by_itself() {
+async fn guest_has_no_direct_network_access() {
     let grants = manifest("network = [\"0.0.0.0/0\", \"localhost:*\"]\ncommand = true");
     let site = Site::with(&[("tests/worldly", "reaching", Some(&grants))]).await;
     let (arrived, mut arrivals) = tokio::sync::mpsc::unbounded_channel();
@@ -94,13 +96,9 @@ async fn a_guest_reaches_nothing_by_itself() {
         (
             format!(r#"{{"use":"connect","port":{port}}}"#),
             "connect",
-            "a TCP socket of its own",
+            "a TCP socket",
         ),
-        (
-            r#"{"use":"datagrams"}"#.to_owned(),
-            "datagrams",
-            "a UDP socket of its own",
-        ),
+        (r#"{"use":"datagrams"}"#.to_owned(), "datagrams", "a UDP socket"),
         (
             r#"{"use":"lookup","name":"localhost"}"#.to_owned(),
             "lookup",
@@ -125,7 +123,7 @@ async fn a_guest_reaches_nothing_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upgrade_imports_no_more_than_it_is_granted() {
+async fn upgrade_cannot_import_more_than_granted() {
     let site = Site::with(&[("tests/odd-probe", "grows", Some(&manifest("")))]).await;
     let change = site.replace("tests/worldly", "grows", &manifest("")).await;
     let Change::Refused { reason, .. } = &change else {

@@ -1,4 +1,4 @@
-//! The host without a daemon: what admission says stage by stage, cases, and figures.
+//! The workbench: admission stage by stage, cases and benchmarks.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn filter(more: &str) -> ComponentFiles {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_stage_is_told_up_to_the_one_that_refuses() {
+async fn examination_lists_stages_up_to_the_refusing_one() {
     let bench = Workbench::new().unwrap();
     let all = [
         Stage::Manifest,
@@ -111,7 +111,7 @@ async fn each_stage_is_told_up_to_the_one_that_refuses() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_case_that_traps_harms_no_other() {
+async fn trapping_case_does_not_affect_others() {
     let cases = Cases::from_toml(
         r#"
         [[case]]
@@ -173,7 +173,7 @@ async fn a_case_that_traps_harms_no_other() {
     assert!(reasons(2).contains("limits.cpu"), "{:?}", reports[2]);
     assert!(reports[2].cpu_micros >= 50_000.0, "{:?}", reports[2]);
     assert_eq!(reasons(4), r#"found ["pass","pass"], expected ["pass","drop"]"#);
-    assert!(reasons(5).contains("does not say what is expected") && reports[5].found.is_some());
+    assert!(reasons(5).contains("has no expectation") && reports[5].found.is_some());
     assert!(reasons(6).contains("limits.memory"), "{:?}", reports[6]);
     // Each has an instance of its own: what one took, another did not.
     assert!(
@@ -190,7 +190,7 @@ async fn a_case_that_traps_harms_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn warm_calls_are_measured_also_over_worn_instances() {
+async fn bench_measures_over_replaced_instances() {
     let bench = Workbench::new().unwrap();
     let probe = "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n";
     let cases =
@@ -250,7 +250,7 @@ async fn warm_calls_are_measured_also_over_worn_instances() {
 
 /// A case whose answer would not come in service is not passed, and says why.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_case_tells_of_headers_that_are_the_hosts() {
+async fn case_with_framing_headers_is_refused() {
     let work = work(
         "tests/odd-probe",
         "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\n",

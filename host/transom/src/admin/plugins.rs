@@ -1,4 +1,4 @@
-//! `/v1/plugins`: what the plugins do, what was done with them, and what an operator has done.
+//! `/v1/plugins`: state, history and commands of plugins.
 
 use axum::Router;
 use axum::extract::{Path, State};
@@ -49,7 +49,7 @@ async fn show(State(plugins): State<Plugins>, Path(name): Path<String>) -> Resul
         .into_iter()
         .find(|status| status.name == name)
         .map(|status| Shown(status).into_response())
-        .ok_or_else(|| ApiError::not_found(format!("no plugin is called `{}`", shown(&name))))
+        .ok_or_else(|| ApiError::not_found(format!("no plugin is named `{}`", shown(&name))))
 }
 
 async fn rescan(State(plugins): State<Plugins>) -> Shown<serde_json::Value> {
@@ -60,7 +60,7 @@ async fn history(State(plugins): State<Plugins>, Path(name): Path<String>) -> Re
     let (records, durability) = plugins.history(&name);
     if records.is_empty() {
         return Err(ApiError::not_found(format!(
-            "nothing is recorded of a plugin `{}`",
+            "no records of plugin `{}`",
             shown(&name)
         )));
     }
@@ -84,7 +84,7 @@ impl Order {
         }
         serde_json::from_slice(body).map_err(|error| {
             ApiError::bad_request(format!(
-                "the body is no order such as {{\"record\": 3, \"by\": \"me\"}}: {error}"
+                "invalid body, expected for example {{\"record\": 3, \"by\": \"me\"}}: {error}"
             ))
         })
     }

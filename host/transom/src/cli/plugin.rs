@@ -1,5 +1,4 @@
-//! `transom plugin`: what the plugins of a running daemon do, and what is to be done with them; and, without a daemon, what those who
-//! write plugins need.
+//! `transom plugin`: manages the plugins of a running daemon; creates, builds and tests components.
 
 mod bench;
 mod build;
@@ -36,13 +35,16 @@ pub(super) enum PluginCommand {
     List(Daemon),
     /// Show one plugin in detail: calls, latency, memory, the last trap with its backtrace.
     Show(One),
-    /// Show the admission history of a plugin, newest first: admitted, rejected, disabled, rolled back.
+    /// Show the admission history of a plugin, newest first: admitted, rejected, disabled, rolled
+    /// back.
     History(One),
     /// Roll a plugin back to an earlier version without dropping a call.
     ///
-    /// The files in the plugin directory stay as they are; the daemon ignores them until they change.
+    /// The files in the plugin directory stay as they are; the daemon ignores them until they
+    /// change.
     Rollback(Rollback),
-    /// Promote the shadow version of a plugin (`rollout = "shadow-manual"` in its manifest) to the serving one.
+    /// Promote the shadow version of a plugin (`rollout = "shadow-manual"` in its manifest) to the
+    /// serving one.
     Promote(One),
     New(New),
     Build(Build),
@@ -61,10 +63,12 @@ pub(super) struct Daemon {
     /// `admin.username` of the daemon, if it requires credentials.
     #[arg(long, env = "TRANSOM_ADMIN_USERNAME")]
     username: Option<String>,
-    /// `admin.password` of the daemon. Prefer the environment variable: other users can read command lines.
+    /// `admin.password` of the daemon. Prefer the environment variable: other users can read
+    /// command lines.
     #[arg(long, env = "TRANSOM_ADMIN_PASSWORD", hide_env_values = true)]
     password: Option<String>,
-    /// The daemon's configuration file; its section [admin] gives the address and credentials that no option sets.
+    /// The daemon's configuration file; its section [admin] gives the address and credentials that
+    /// no option sets.
     #[arg(long, env = "TRANSOM_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     /// Output format.
@@ -113,7 +117,9 @@ impl PluginCommand {
                 let document = one.daemon.get(&[&one.name, "history"]).await?;
                 one.daemon.table(&document["records"], &RECORD)?;
                 if document["durability"] != "store" {
-                    eprintln!("these records are kept in memory for now; they end with the daemon");
+                    eprintln!(
+                        "the store does not have all of these records: the others are lost when the daemon stops"
+                    );
                 }
                 Ok(())
             }
@@ -197,7 +203,8 @@ impl Daemon {
         let client = reqwest::Client::builder()
             .no_proxy()
             .tls_certs_only([])
-            // A version that comes back is compiled anew where its compiled form is not kept, for as long as the daemon allows.
+            // A version that comes back is compiled anew where its compiled form is not kept, for
+            // as long as the daemon allows.
             .timeout(std::time::Duration::from_mins(5))
             .build()?;
         let mut request = client.request(method, url.clone());

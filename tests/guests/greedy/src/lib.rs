@@ -1,4 +1,5 @@
-//! A probe that imports what no plugin is given: the host's files. Admission is to refuse it and name the import.
+//! A probe that imports what no plugin is given: the host's files. Admission is to refuse it and
+//! name the import.
 
 // `deny` and not `forbid`: the generated bindings of the import have unsafe code.
 #![deny(unsafe_code)]

@@ -1,5 +1,6 @@
-//! An event filter that does what a test asks of it. The query's expression says how it misbehaves, see [`Fault`]; the
-//! configuration marks and drops events, so that a test sees which version decided.
+//! An event filter that does what a test asks of it. The query's expression says how it misbehaves,
+//! see [`Fault`]; the configuration marks and drops events, so that a test sees which version
+//! decided.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -44,7 +45,8 @@ pub enum Fault {
     Long,
     /// Two hundred thousand decisions, 12 bytes each.
     Huge,
-    /// Refuses the query in words that would drive a terminal and look like a line of the host's own.
+    /// Refuses the query in words that would drive a terminal and look like a line of the host's
+    /// own.
     Forge,
     /// Replaces every event by something that is not JSON.
     BadJson,

@@ -1,7 +1,9 @@
-//! A probe that does what a test asks of it: reports, reaches for what it may not have, or misbehaves.
+//! A probe that does what a test asks of it: reports, reaches for what it may not have, or
+//! misbehaves.
 //!
-//! The check's `settings` say what an attempt does, as `{"do": "loop"}`; without them the configuration's `attempt` does. The
-//! configuration's `configure` says what becomes of configuring it. Everything there is to ask for is in [`Behaviour`].
+//! The check's `settings` say what an attempt does, as `{"do": "loop"}`; without them the
+//! configuration's `attempt` does. The configuration's `configure` says what becomes of configuring
+//! it. Everything there is to ask for is in [`Behaviour`].
 
 // `deny` and not `forbid`: a text that is none takes unsafe code to make.
 #![deny(unsafe_code)]
@@ -29,7 +31,8 @@ use transom_sdk::{ConfigError, Description, Plugin, export_probe, log};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub enum Behaviour {
-    /// Reports `{"mark": MARK, "attempt": N}`: the configuration's mark, and the how-manieth attempt of this instance it is.
+    /// Reports `{"mark": MARK, "attempt": N}`: the configuration's mark, and the how-manieth
+    /// attempt of this instance it is.
     #[default]
     Report,
     /// Could not tell.
@@ -85,14 +88,16 @@ pub enum Behaviour {
         /// Where to.
         port: u16,
     },
-    /// Connects to the check's port and receives until the peer closes; reports how many bytes, or the error's name.
+    /// Connects to the check's port and receives until the peer closes; reports how many bytes, or
+    /// the error's name.
     Receive,
     /// Sends so many bytes to the check's port and reports `{"send": "ok"}` or the error's name.
     Send {
         /// How many.
         bytes: usize,
     },
-    /// Asks the check's port for this path and reports `{"status": N, "bytes": N}` or `{"http": ERROR}`.
+    /// Asks the check's port for this path and reports `{"status": N, "bytes": N}` or `{"http":
+    /// ERROR}`.
     Http {
         /// Method, path and headers are handed on as they are.
         #[serde(default = "get")]

@@ -1,9 +1,11 @@
-//! How much of the processor a thread has used since a moment, without asking the system each time.
+//! Processor time of the current thread, with few system calls.
 //!
-//! The thread's own clock costs a system call, which is dear beside a call that takes two microseconds. The wall clock costs none, and no
-//! thread uses more of a processor than passes of it: what took [`MAX_WALL_CLOCK_CHARGE`] or less is charged by the wall clock. What took longer is
-//! charged by the thread's clock, since the last time that anybody on this thread read it, which is [`MAX_READING_AGE`] before it began at
-//! most; so nobody is charged for what the system gave to others meanwhile, and for no more than that of what other tasks used.
+//! Reading the thread's clock is a system call, which is expensive compared with a call of two
+//! microseconds. The wall clock needs none and never shows less than the processor time, so an
+//! interval of at most [`MAX_WALL_CLOCK_CHARGE`] is charged by the wall clock. A longer interval is
+//! charged by the thread's clock, since the last reading on this thread, which is at most
+//! [`MAX_READING_AGE`] older than the interval: preemption is not charged, and at most that much of
+//! other tasks.
 
 use std::{
     cell::Cell,
@@ -16,9 +18,9 @@ use std::{
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Charged by the wall clock.
+/// Intervals up to this are charged by the wall clock.
 const MAX_WALL_CLOCK_CHARGE: u64 = Duration::from_micros(100).as_nanos() as u64;
-/// How long a reading of the thread's clock is good enough to begin with.
+/// Maximum age of a reading at the start of an interval.
 const MAX_READING_AGE: u64 = Duration::from_micros(500).as_nanos() as u64;
 
 thread_local! {
@@ -33,7 +35,7 @@ struct ClockReading {
     cpu: u64,
 }
 
-/// A beginning, kept where other threads can see it; used by one at a time.
+/// The start of an interval; used by one thread at a time.
 #[derive(Debug, Default)]
 pub(super) struct CpuClock {
     wall: AtomicU64,
@@ -41,7 +43,7 @@ pub(super) struct CpuClock {
 }
 
 impl CpuClock {
-    /// Begins, on this thread.
+    /// Starts the interval on this thread.
     pub(super) fn start(&self) {
         let wall = wall_nanos();
         let last = READ.get();
@@ -54,7 +56,7 @@ impl CpuClock {
         self.cpu.store(cpu, Relaxed);
     }
 
-    /// Nanoseconds used since the beginning, on the thread of the beginning.
+    /// Nanoseconds used since the start, on the same thread.
     pub(super) fn used(&self) -> u64 {
         let wall = wall_nanos();
         let passed = wall.saturating_sub(self.wall.load(Relaxed));
@@ -67,7 +69,7 @@ impl CpuClock {
 
 fn wall_nanos() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    // From 1, so that no reading is as old as none.
+    // Greater than 0, which means no reading.
     START.elapsed().as_nanos() as u64 + MAX_READING_AGE + 1
 }
 
@@ -77,7 +79,8 @@ fn read(wall: u64) -> u64 {
     cpu
 }
 
-/// Processor time of this thread. 0 where the system has no such clock: then only the wall clock limits a call.
+/// Processor time of this thread. 0 where the system has no such clock: then only the wall clock
+/// limits a call.
 fn thread_nanos() -> u64 {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
         .map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
@@ -97,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_is_charged_and_what_is_waited_is_not() {
+    fn cpu_clock_charges_use_and_not_waits() {
         const SPUN: u64 = 20_000_000;
         let watch = CpuClock::default();
         watch.start();
@@ -115,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_used_on_the_thread_before_is_hardly_charged() {
+    fn cpu_clock_does_not_charge_earlier_tasks() {
         let watch = CpuClock::default();
         watch.start();
         spin(5_000_000);

@@ -1,4 +1,4 @@
-//! World `event-filter`: a guest resource for each distinct query, opened when first asked about.
+//! World `event-filter`: one guest resource for each distinct query, opened at its first use.
 
 use std::sync::Arc;
 
@@ -25,14 +25,15 @@ use crate::{
 
 pub(crate) struct Filter;
 
-/// A query that at least one view is held of. Instances open it when first asked, and free it when the last view is dropped.
+/// A query with at least one view. Instances open it at its first use and drop it with the last
+/// view.
 #[derive(Debug)]
 pub(crate) struct SharedQuery {
     pub(crate) id: u64,
     pub(crate) query: Query,
 }
 
-/// A refusal of the query comes back as `Err(text)` inside the answer: the instance is fine.
+/// A refused query is `Err(text)` inside the result: the instance is intact.
 pub(crate) enum Call {
     Open {
         view: Arc<SharedQuery>,
@@ -128,7 +129,7 @@ async fn decide(
     let decisions: Vec<Decision> = decisions.into_iter().map(convert::decision).collect();
     if let Some(index) = decisions.iter().position(replaces_with_nonsense) {
         return Err(Fault::Malformed(format!(
-            "event {index} is to be replaced by what is no JSON object"
+            "the replacement of event {index} is not a JSON object"
         )));
     }
     Ok(Ok(decisions))

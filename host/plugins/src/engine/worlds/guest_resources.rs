@@ -1,4 +1,5 @@
-//! Guest resources that stand for something of the host's (an agent set, a view), and go when that is gone.
+//! Guest resources that mirror an object of the host (an agent set, a view) and are dropped with
+//! it.
 
 use std::{
     collections::HashMap,
@@ -12,7 +13,7 @@ use crate::{
     fault::Fault,
 };
 
-/// The resources of one instance by their owner's number. `N`: what else is known of one.
+/// The resources of one instance by their owner's number. `N`: additional data.
 pub(crate) struct GuestResources<O, N = ()>(HashMap<u64, Entry<O, N>>);
 
 struct Entry<O, N> {
@@ -48,7 +49,7 @@ impl<O, N: Copy> GuestResources<O, N> {
         self.0.remove(&id).map(|held| held.resource)
     }
 
-    /// Takes one whose owner is gone.
+    /// Takes a resource whose owner is gone.
     fn take_orphan(&mut self) -> Option<ResourceAny> {
         let id = self
             .0
@@ -59,7 +60,7 @@ impl<O, N: Copy> GuestResources<O, N> {
     }
 }
 
-/// Frees the resources whose owners are gone.
+/// Drops the resources whose owners are gone.
 pub(super) async fn drop_orphans<W, O, N>(instance: &mut Instance<W>) -> Result<(), Fault>
 where
     W: World<Resources = GuestResources<O, N>>,

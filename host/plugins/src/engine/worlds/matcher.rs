@@ -1,4 +1,4 @@
-//! World `attribute-matcher`: agent sets are loaded when first asked about and kept up to date with what changed.
+//! World `attribute-matcher`: agent sets are loaded at the first call and updated with the changes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -23,12 +23,12 @@ use crate::{
     types::matcher::{Agent, Candidate, Constraint, ConstraintError, Task, Verdict},
 };
 
-/// Agents handed over in one call, so that loading a large cluster is many short calls.
+/// Agents in one `update` call, so that loading a large cluster takes many short calls.
 const AGENTS_PER_CALL: usize = 500;
 
 pub(crate) struct Matcher;
 
-/// A question about one task, on the agents of `agent_set`.
+/// A call about one task, on the agents of `agent_set`.
 #[derive(Clone)]
 pub(crate) struct Question {
     pub(crate) agent_set: Arc<AgentMirror>,
@@ -55,7 +55,7 @@ pub(crate) enum Call {
 impl World for Matcher {
     type Pre = AttributeMatcherPre<Guest>;
     type Bindings = AttributeMatcher;
-    /// With the revision of the host's copy when it was last handed over.
+    /// With the revision of the host's copy at the last update.
     type Resources = GuestResources<AgentMirror, u64>;
     type Shared = ();
     type Call = Call;
@@ -139,7 +139,7 @@ async fn evaluate(instance: &mut Instance<Matcher>, question: Question) -> Resul
     Ok(verdicts)
 }
 
-/// A verdict for each candidate; a refusal names a constraint or, as the number of constraints, none of them.
+/// One verdict for each candidate; its index is at most the number of constraints.
 fn check_verdicts(verdicts: &[Verdict], candidates: usize, constraints: usize) -> Result<(), String> {
     if verdicts.len() != candidates {
         return Err(format!("{} verdicts on {candidates} candidates", verdicts.len()));
@@ -168,7 +168,7 @@ async fn place(instance: &mut Instance<Matcher>, question: Question, count: u32)
     Ok(chosen)
 }
 
-/// A choice names candidates only, none beyond its capacity, and no more than were asked for.
+/// A choice names only candidates, each up to its capacity, and at most `count` instances.
 fn check_choice(chosen: &[u32], candidates: &[Candidate], count: u32) -> Result<(), String> {
     if chosen.len() > count as usize {
         return Err(format!("{} places for {count} instances", chosen.len()));
@@ -187,7 +187,7 @@ fn check_choice(chosen: &[u32], candidates: &[Candidate], count: u32) -> Result<
     Ok(())
 }
 
-/// The guest's agent set, brought up to the host's copy.
+/// The guest's agent set, updated to the host's copy.
 async fn load(instance: &mut Instance<Matcher>, copy: &Arc<AgentMirror>) -> Result<ResourceAny, Fault> {
     let known = instance.resources.get(copy.id()).map(|(_, revision)| revision);
     let (revision, news) = copy.changes_since(known);
@@ -208,7 +208,7 @@ async fn load(instance: &mut Instance<Matcher>, copy: &Arc<AgentMirror>) -> Resu
         let call = agent_sets.call_constructor(&mut instance.store, copy.home_region());
         instance.meter.run(allowance, call).await?
     };
-    // Until all of it is handed over the guest's copy is at no revision; a fault throws it away with the instance.
+    // A fault during the update drops the incomplete copy with the instance.
     instance.resources.put(copy.id(), copy, resource, revision);
     for gone in gone.chunks(AGENTS_PER_CALL * 10) {
         update(instance, resource, &[], gone).await?;

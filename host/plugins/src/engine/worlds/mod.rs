@@ -1,4 +1,4 @@
-//! The four worlds, a module each: the questions that can be asked of an instance and how they are asked.
+//! The four worlds, one module each: their calls and how an instance executes them.
 
 pub(crate) mod bootstrap;
 pub(crate) mod events;
@@ -6,7 +6,8 @@ mod guest_resources;
 pub(crate) mod matcher;
 pub(crate) mod probe;
 
-/// `prepare`, `instantiate`, `describe` and `configure` are the same text for each world, over different generated types.
+/// `prepare`, `instantiate`, `describe` and `configure` are the same text for each world, over
+/// different generated types.
 macro_rules! common {
     ($pre:ident, $about:ident) => {
         fn prepare(linked: wasmtime::component::InstancePre<Guest>) -> wasmtime::Result<Self::Pre> {

@@ -1,4 +1,4 @@
-//! World `check-probe`: attempts live in the instance that they began in.
+//! World `check-probe`: an attempt lives in the instance that it started in.
 
 use std::{
     collections::HashMap,
@@ -30,15 +30,15 @@ use crate::{
 
 pub(crate) struct Probe;
 
-/// `until`: when nobody waits for the attempt any more; none where somebody always does.
+/// `until`: the deadline of the attempt; none without one.
 pub(crate) enum Call {
-    /// Begins an attempt and asks for its first step.
+    /// Starts an attempt and returns its first step.
     Begin {
         request: Arc<Request>,
         until: Option<Instant>,
         reply: Reply<(AttemptHandle, Step)>,
     },
-    /// Hands over what came of a step and asks for the next.
+    /// Passes the answer to a step and returns the next step.
     Next {
         key: Key,
         answer: Answer,
@@ -47,23 +47,24 @@ pub(crate) enum Call {
     },
 }
 
-/// The least that a call may take after its attempt's time is over, where its own limit is not below that.
+/// Grace period of a call after its attempt's timeout, unless its own limit is shorter.
 pub(crate) const LAST_WORD: Duration = Duration::from_secs(5);
 
 pub(crate) enum Next {
     Step(Step),
-    /// The instance that the attempt lived in is gone, by no fault of the attempt: begin again.
+    /// The instance of the attempt is gone by no fault of the attempt: restart it.
     Lost,
 }
 
-/// An attempt's place: the serial number of its instance and its own.
+/// Identifies an attempt: the serial number of its instance and its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     instance: u64,
     attempt: u64,
 }
 
-/// Holds an attempt's guest resource; dropping it frees that before the instance's next call.
+/// Owns an attempt's guest resource; dropping it frees the resource before the instance's next
+/// call.
 pub(crate) struct AttemptHandle {
     pub(crate) key: Key,
     released: Arc<Released>,
@@ -79,7 +80,7 @@ impl Drop for AttemptHandle {
     }
 }
 
-/// Attempts given back since the last call.
+/// Attempts released since the last call.
 #[derive(Default)]
 pub(crate) struct Released(Mutex<Vec<Key>>);
 
@@ -131,7 +132,7 @@ impl World for Probe {
         let mine: Vec<Key> = {
             let mut released = shared.0.lock().unwrap_or_else(PoisonError::into_inner);
             let (mine, others) = released.drain(..).partition(|key| key.instance == serial);
-            // Those of an instance that is running out, or of one that is gone already.
+            // Of a draining instance, or of one that is gone.
             *released = others;
             released.retain(|key| key.instance + 1 >= serial);
             mine
@@ -210,12 +211,12 @@ async fn next(
     let call = attempts.call_next(&mut instance.store, attempt, answer.as_ref());
     let step = instance.meter.run(allowance, call).await.map(convert::step)?;
     match &step {
-        // Before anything else is done with it: it may have megabytes.
+        // First: it may have megabytes.
         Step::Done(Outcome::Custom(json)) if json.len() > MAX_OUTCOME => {
             Ok(Step::Failed(too_large(&instance.context.name, json.len())))
         }
         Step::Done(Outcome::Custom(json)) if !is_object(json) => Err(Fault::Malformed(
-            "a custom outcome that is no JSON object".to_owned(),
+            "the custom outcome is not a JSON object".to_owned(),
         )),
         Step::Done(Outcome::Http(status)) if !STATUSES.contains(status) => {
             let (least, most) = (STATUSES.start(), STATUSES.end());
@@ -227,7 +228,7 @@ async fn next(
     }
 }
 
-/// The look has failed. The instance is fine, and it is no fault that counts against the version.
+/// The attempt has failed. The instance is intact, and the version gets no fault.
 fn too_large(plugin: &str, bytes: usize) -> Failure {
     Failure {
         reason: Reason::Plugin,
@@ -235,10 +236,11 @@ fn too_large(plugin: &str, bytes: usize) -> Failure {
     }
 }
 
-/// What an HTTP status code may be.
+/// Valid HTTP status codes.
 const STATUSES: RangeInclusive<u16> = 100..=599;
 
-/// A call ends at the latest when its attempt is given up: one that never comes back is a fault then, whatever its own limit is.
+/// A call ends at the latest with its attempt: a call that does not return is a fault, whatever its
+/// own limit.
 fn allowance(instance: &mut Instance<Probe>, until: Option<Instant>) -> Allowance {
     let allowance = instance.allowance();
     let left = until.map(|until| until.saturating_duration_since(Instant::now()).max(LAST_WORD));

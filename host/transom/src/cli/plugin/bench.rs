@@ -1,4 +1,4 @@
-//! `transom plugin bench`: how long a component's warm calls take.
+//! `transom plugin bench`: measures warm calls of a component.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,8 +12,9 @@ use crate::output::{self, Output};
 
 /// Measure how long a warm instance takes for recorded cases, on this machine.
 ///
-/// A run is one call, or for a probe one attempt with all its steps, answered from the case without input or output: it measures
-/// the component and the host around it. Cases as for `transom plugin test`; all of them have to pass.
+/// A run is one call, or for a probe one attempt with all its steps, answered from the case without
+/// input or output: it measures the component and the host around it. Cases as for `transom plugin
+/// test`; all of them have to pass.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Bench {
     #[command(flatten)]

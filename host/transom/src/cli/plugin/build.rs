@@ -1,6 +1,7 @@
 //! `transom plugin build`: from a project to a component with its manifest beside it.
 //!
-//! Each language has its own tool, which is called and never installed: what is missing is said with the command that gets it.
+//! Each language has its own tool, which is called and never installed: what is missing is said
+//! with the command that gets it.
 
 mod rust;
 mod tool;
@@ -17,8 +18,8 @@ use crate::exit::Misconfigured;
 
 /// Build a plugin project: writes the component `NAME.wasm` and its manifest `NAME.toml`.
 ///
-/// The project's files tell its language: `Cargo.toml` (Rust), `package.json` and `build.mjs` (JavaScript), or `src/app.py`
-/// (Python); its manifest tells its name and world.
+/// The project's files tell its language: `Cargo.toml` (Rust), `package.json` and `build.mjs`
+/// (JavaScript), or `src/app.py` (Python); its manifest tells its name and world.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Build {
     /// Project folder.
@@ -57,7 +58,8 @@ impl Build {
         let out = self.out.unwrap_or(beside);
         fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
         let component = project.build().await?;
-        // The manifest first: a component without one is not admitted, should a daemon watch the folder.
+        // The manifest first: a component without one is not admitted, should a daemon watch the
+        // folder.
         let manifest = project.manifest();
         let text = fs::read(&manifest).with_context(|| format!("cannot read {}", manifest.display()))?;
         place(&out.join(format!("{}.toml", project.name)), &text)?;
@@ -81,7 +83,7 @@ impl Project {
             Kind::Python
         } else {
             bail!(
-                "{} is no plugin project: expected Cargo.toml, package.json with build.mjs, or src/app.py in it; `transom plugin new` makes one",
+                "{} is not a plugin project: expected Cargo.toml, package.json with build.mjs, or src/app.py in it; `transom plugin new` makes one",
                 dir.display()
             );
         };
@@ -117,7 +119,8 @@ fn manifest_of(dir: &Path) -> anyhow::Result<(String, World)> {
             continue;
         }
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        // What is no TOML is told when it is the only one that could be it; another file of the project's is not ours to judge.
+        // What is no TOML is told when it is the only one that could be it; another file of the
+        // project's is not ours to judge.
         let Ok(table) = text.parse::<toml::Table>() else {
             continue;
         };
@@ -155,7 +158,8 @@ fn manifest_of(dir: &Path) -> anyhow::Result<(String, World)> {
     })
 }
 
-/// Writes a file beside its place and renames it: a daemon that watches the folder sees all of it or nothing.
+/// Writes a file beside its place and renames it: a daemon that watches the folder sees all of it
+/// or nothing.
 fn place(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let write = || -> anyhow::Result<()> {

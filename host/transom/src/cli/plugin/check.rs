@@ -1,4 +1,4 @@
-//! `transom plugin check`: what a daemon would say to a component, without one.
+//! `transom plugin check`: runs the admission of a component without a daemon.
 
 use anyhow::bail;
 use clap::Args;
@@ -10,8 +10,9 @@ use super::work::Component;
 use super::{check_source, flatten};
 use crate::output::{self, Output};
 
-/// Run a component and its manifest through every stage of admission, without a daemon: size, digest, compilation, world, imports
-/// and grants, a trial instance that is described and configured, and the manifest's self-tests.
+/// Run a component and its manifest through every stage of admission, without a daemon: size,
+/// digest, compilation, world, imports and grants, a trial instance that is described and
+/// configured, and the manifest's self-tests.
 ///
 /// Exit code 1 means that a daemon would reject it; the last stage and the message give the reason.
 #[derive(Debug, Args)]

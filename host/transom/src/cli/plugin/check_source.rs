@@ -1,4 +1,5 @@
-//! `transom plugin check NAME.toml`: the same for a manifest that names a source, whose component is fetched first.
+//! `transom plugin check NAME.toml`: the same for a manifest with a `source`, which is fetched
+//! first.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +22,7 @@ pub(super) async fn verdict(
     registries: Registries,
     signatures: Signatures,
 ) -> anyhow::Result<Value> {
-    let dir = tempfile::tempdir().context("a directory to look at it in")?;
+    let dir = tempfile::tempdir().context("cannot create a temporary directory")?;
     fs::copy(manifest, dir.path().join(NAME).with_extension("toml"))
         .with_context(|| format!("cannot read {}", manifest.display()))
         .context(Misconfigured)?;
@@ -62,7 +63,7 @@ pub(super) async fn verdict(
         bail!("{} would be refused: {refusal}", manifest.display());
     }
     if in_time.is_err() || status.state != State::Serving {
-        bail!("{} was not fetched within {timeout:?}", manifest.display());
+        bail!("fetch of {} timed out after {timeout:?}", manifest.display());
     }
     let record = serde_json::to_value(record)?;
     Ok(json!({

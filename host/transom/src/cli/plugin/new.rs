@@ -1,4 +1,4 @@
-//! `transom plugin new`: a plugin project that builds and passes its own test at once.
+//! `transom plugin new`: creates a plugin project that builds and passes its own tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use clap::Args;
 use super::template::{Language, World, project};
 use crate::exit::Misconfigured;
 
-/// Create a plugin project: a small working plugin, its manifest, recorded cases, and a README with the next commands.
+/// Create a plugin project: a small working plugin, its manifest, recorded cases, and a README with
+/// the next commands.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct New {
     /// Name of the plugin and its files: lower-case letters, digits and dashes.
@@ -34,7 +35,7 @@ impl New {
             let path = dir.join(name);
             write(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
         }
-        println!("{} is there. Next, as its README.md says:\n", dir.display());
+        println!("Created {}. Next steps, as in its README.md:\n", dir.display());
         println!("  cd {}", dir.display());
         match self.language {
             Language::Rust => {}
@@ -59,7 +60,8 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 
 /// The longest name.
 const MOST: usize = 64;
-/// What no Rust package can be called, whatever the language: a plugin may be written anew in another.
+/// What no Rust package can be called, whatever the language: a plugin may be written anew in
+/// another.
 const TAKEN: [&str; 41] = [
     "abstract",
     "alloc",
@@ -112,11 +114,11 @@ fn check_name(name: &str) -> anyhow::Result<()> {
         && name.len() <= MOST;
     ensure!(
         fine,
-        "`{name}` is no name for a plugin; expected lower-case letters, digits and dashes, a letter first, at most {MOST} of them"
+        "`{name}` is not a plugin name; expected at most {MOST} lower-case letters, digits and dashes, starting with a letter"
     );
     ensure!(
         !TAKEN.contains(&name),
-        "`{name}` means something else to a compiler; take another name"
+        "`{name}` is a reserved word; choose another name"
     );
     Ok(())
 }

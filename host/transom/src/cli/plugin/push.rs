@@ -1,4 +1,4 @@
-//! `transom plugin push`: puts a component into a registry.
+//! `transom plugin push`: pushes a component to a registry.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +16,8 @@ use crate::output::{self, Output};
 /// The annotation with the component's name.
 const TITLE: &str = "org.opencontainers.image.title";
 
-/// Push a component to an OCI registry. A manifest with `source = "oci://…"` makes a daemon fetch it from there.
+/// Push a component to an OCI registry. A manifest with `source = "oci://…"` makes a daemon fetch
+/// it from there.
 ///
 /// Prints the source with the image's digest, which names exactly this component.
 #[derive(Debug, Args)]
@@ -28,7 +29,8 @@ pub(in crate::cli) struct Push {
     /// Annotation of the image, for example org.opencontainers.image.version=1.2.0; repeatable.
     #[arg(long = "annotation", value_name = "KEY=VALUE", value_parser = annotation)]
     annotations: Vec<(String, String)>,
-    /// Sign it with this private key (PEM, PKCS#8, no password; ECDSA on P-256 or Ed25519), as cosign does.
+    /// Sign it with this private key (PEM, PKCS#8, no password; ECDSA on P-256 or Ed25519), as
+    /// cosign does.
     #[arg(long, value_name = "KEY")]
     sign: Option<PathBuf>,
     #[command(flatten)]
@@ -56,7 +58,7 @@ impl Push {
         let component = read(&self.file)?;
         // The words of the specification: magic number, then version 13 of layer 1, a component.
         if !component.starts_with(b"\0asm\x0d\0\x01\0") {
-            bail!("{} is no WebAssembly component", self.file.display());
+            bail!("{} is not a WebAssembly component", self.file.display());
         }
         let mut annotations: std::collections::BTreeMap<_, _> = self.annotations.into_iter().collect();
         if let Some(name) = self.file.file_name() {
@@ -90,13 +92,14 @@ async fn explained(error: PushError, registries: &Registries) -> anyhow::Error {
         return anyhow::Error::new(error).context(Unavailable);
     }
     anyhow::anyhow!(
-        "{error}. {registry} answers without TLS, which is not used unless it is asked for: add `--plain-http {registry}`, or name it in \
-         `plugins.oci.insecure_registries` of the configuration"
+        "{error}. {registry} answers without TLS: to allow that, add `--plain-http {registry}`, or set \
+         `plugins.oci.insecure_registries` in the configuration"
     )
     .context(Unavailable)
 }
 
-/// Whether a registry answers the question for its version without TLS. A port with TLS answers such a request with 400, if at all.
+/// Whether a registry answers the question for its version without TLS. A port with TLS answers
+/// such a request with 400, if at all.
 async fn speaks_plain_http(registry: &str) -> bool {
     let client = reqwest::Client::builder()
         .no_proxy()

@@ -1,4 +1,4 @@
-//! What commands that speak to registries are told: the sections of a configuration, as a daemon would read them.
+//! Settings of commands that contact registries: the sections of a daemon's configuration.
 
 use std::path::PathBuf;
 
@@ -15,10 +15,12 @@ const USUAL: &str = "transom.toml";
 
 #[derive(Debug, Args)]
 pub(super) struct RegistryArgs {
-    /// Configuration file with `[plugins.oci]` and `[plugins.signatures]`. Default: transom.toml, if it exists.
+    /// Configuration file with `[plugins.oci]` and `[plugins.signatures]`. Default: transom.toml,
+    /// if it exists.
     #[arg(long, env = "TRANSOM_CONFIG")]
     config: Option<PathBuf>,
-    /// Registry (`host` or `host:port`) to contact without TLS, in addition to those in the configuration.
+    /// Registry (`host` or `host:port`) to contact without TLS, in addition to those in the
+    /// configuration.
     #[arg(long, value_name = "HOST")]
     plain_http: Vec<String>,
 }

@@ -1,4 +1,5 @@
-//! What a new plugin project consists of: the templates of a world and a language, the interface, and for Rust the SDK.
+//! What a new plugin project consists of: the templates of a world and a language, the interface,
+//! and for Rust the SDK.
 
 use clap::ValueEnum;
 
@@ -148,7 +149,8 @@ fn below(from: &str, to: &str) -> Vec<(String, String)> {
     embedded::FILES.iter().filter_map(renamed).collect()
 }
 
-/// The world's package with what it depends on in `deps`, as `componentize-py` and `componentize-js` both read it.
+/// The world's package with what it depends on in `deps`, as `componentize-py` and
+/// `componentize-js` both read it.
 fn interface(world: World) -> Vec<(String, String)> {
     let mut files = below(&format!("wit/{}/0.1.0", world.package()), "wit");
     files.extend(below("wit/plugin/0.1.0", "wit/deps/plugin"));

@@ -1,4 +1,4 @@
-//! `transom plugin test`: recorded cases put to a component through the host's own linker and limits.
+//! `transom plugin test`: runs recorded cases on a component with the host's linker and limits.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,12 @@ use transom_plugins::{shown, shown_json};
 use super::work::{Component, Form, bytes, cases, micros};
 use crate::output::{self, Output};
 
-/// Run recorded cases against a component, under the limits of its manifest, and compare its answers with the expected ones.
+/// Run recorded cases against a component, under the limits of its manifest, and compare its
+/// answers with the expected ones.
 ///
-/// The file has a `[[case]]` table per case (or is a JSON list of objects) with the keys of a manifest's `[[self-test]]` and an
-/// optional `name`. Each case gets a new instance. Exit code 1 means that a case failed.
+/// The file has a `[[case]]` table per case (or is a JSON list of objects) with the keys of a
+/// manifest's `[[self-test]]` and an optional `name`. Each case gets a new instance. Exit code 1
+/// means that a case failed.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Test {
     #[command(flatten)]
@@ -48,7 +50,7 @@ impl Test {
         }
         match reports.iter().filter(|it| it.verdict != Verdict::Passed).count() {
             0 => Ok(()),
-            some => bail!("{some} of {} cases are not passed", reports.len()),
+            some => bail!("{some} of {} cases failed", reports.len()),
         }
     }
 }
@@ -87,7 +89,7 @@ fn explain(report: &Report) {
             line("found   ", &report.found);
             line("expected", &report.expected);
             if report.expected.is_none() {
-                eprintln!("  the case does not say what is expected; --update writes what was found");
+                eprintln!("  the case has no expectation; --update writes the answer found");
             }
         }
         Verdict::Failed => {
@@ -147,7 +149,7 @@ fn updated_toml(text: &str, found: &[Option<&Map<String, Value>>]) -> anyhow::Re
                 .map(|it| it as &mut dyn toml_edit::TableLike),
             _ => None,
         };
-        let case = case.with_context(|| format!("case {} is no table", at + 1))?;
+        let case = case.with_context(|| format!("case {} is not a table", at + 1))?;
         for key in EXPECTATIONS.iter().filter(|key| !found.contains_key(**key)) {
             case.remove(key);
         }
@@ -156,8 +158,8 @@ fn updated_toml(text: &str, found: &[Option<&Map<String, Value>>]) -> anyhow::Re
             if present.is_some_and(|it| to_json(it) == *value) {
                 continue;
             }
-            let mut new =
-                to_toml(value).with_context(|| format!("what case {} found is not for TOML", at + 1))?;
+            let mut new = to_toml(value)
+                .with_context(|| format!("cannot write the answer of case {} as TOML", at + 1))?;
             if let Some(present) = present {
                 *new.decor_mut() = present.decor().clone();
             }

@@ -1,4 +1,4 @@
-//! Reading what the commands without a daemon look at: a component with its manifest, and a file of cases.
+//! Reads the input of the commands without a daemon: a component with its manifest, and cases.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,9 +33,7 @@ impl Component {
             .unwrap_or_else(|| self.file.with_extension("toml"));
         let manifest = fs::read_to_string(&path)
             .with_context(|| format!("cannot read {}", path.display()))
-            .context(
-                "a component is not admitted without a manifest: write one beside it, or name it with --manifest",
-            )?;
+            .context("a component needs a manifest: create one or name it with --manifest")?;
         let name = self.file.file_stem().unwrap_or_default().to_string_lossy();
         let signature = fs::read(self.file.with_extension("wasm.sig")).ok();
         Ok(ComponentFiles::new(&name, component, manifest).signed(signature))

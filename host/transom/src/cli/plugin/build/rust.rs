@@ -1,4 +1,5 @@
-//! Rust projects: cargo makes a core module that states its world, and that becomes a component here.
+//! Rust projects: cargo makes a core module that states its world, and that becomes a component
+//! here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,8 @@ use super::tool::{DEADLINE, start};
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Builds the project and returns the component. Cargo's own settings hold: `RUSTC`, `CARGO_TARGET_DIR` and so on.
+/// Builds the project and returns the component. Cargo's own settings hold: `RUSTC`,
+/// `CARGO_TARGET_DIR` and so on.
 pub(super) async fn build(dir: &Path) -> anyhow::Result<Vec<u8>> {
     // std from its sources needs no target in the toolchain.
     if std::env::var_os("CARGO_UNSTABLE_BUILD_STD").is_none() {

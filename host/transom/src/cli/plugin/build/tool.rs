@@ -1,4 +1,5 @@
-//! Python and JavaScript projects, and calling tools: each has a deadline, and says what it does when that takes a while.
+//! Python and JavaScript projects, and calling tools: each has a deadline, and says what it does
+//! when that takes a while.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -46,7 +47,8 @@ async fn make(mut command: Command, name: &str, remedy: &str, component: &Path) 
     fs::read(component).with_context(|| format!("{name} wrote no component"))
 }
 
-/// `src/app.py` and the modules beside it, with `componentize-py` from the project's `.venv` or from PATH.
+/// `src/app.py` and the modules beside it, with `componentize-py` from the project's `.venv` or
+/// from PATH.
 pub(super) async fn python(dir: &Path, world: World) -> anyhow::Result<Vec<u8>> {
     let remedy = "run:\n\n  python3 -m venv .venv && .venv/bin/pip install -r requirements.txt\n";
     let own = dir.join(".venv/bin/componentize-py");
