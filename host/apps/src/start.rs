@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_plugins::Plugins;
 use transom_scheduler::Job;
-use transom_store::{Standing, Store};
+use transom_store::{Leadership, Store};
 use transom_web::{Access, Forwarder, Limits, Listener};
 
 use crate::api::{self, Api, Shared};
@@ -79,7 +79,7 @@ impl Bound {
         self,
         store: Arc<dyn Store>,
         plugins: Plugins,
-        standing: watch::Receiver<Standing>,
+        standing: watch::Receiver<Leadership>,
         registry: &mut Registry,
         token: CancellationToken,
     ) -> Result<(Apps, Role)> {
@@ -91,7 +91,7 @@ impl Bound {
         self,
         store: Arc<dyn Store>,
         policies: Arc<dyn Policies>,
-        standing: watch::Receiver<Standing>,
+        standing: watch::Receiver<Leadership>,
         registry: &mut Registry,
         token: CancellationToken,
     ) -> Result<(Apps, Role)> {
@@ -132,7 +132,7 @@ impl Bound {
                 syncs,
             }),
         });
-        let router = transom_web::guarded(transom_web::trusted(router, networks), access);
+        let router = transom_web::guarded(transom_web::allow_networks(router, networks), access);
         let tracker = TaskTracker::new();
         let stop = token.clone();
         tracker.spawn(async move {

@@ -34,7 +34,7 @@ use transom_plugins::matcher::{Condition, ConditionError};
 use transom_plugins::probe::{Failure, Kind, Outcome, Reason, Request, Runner};
 use transom_plugins::{CallError, Change};
 use transom_scheduler::{AgentPlace, Connection, Event, Launcher, Phase, TaskRecord, Tasks, Waiting, Wanted};
-use transom_store::Standing;
+use transom_store::Leadership;
 
 use crate::role::{Role, Sides};
 use crate::seams::{Policies, View};
@@ -433,7 +433,7 @@ impl World {
         let store = transom_store::open(&format!("file:{}", dir.path().display()))
             .await
             .unwrap();
-        let (_, standing) = watch::channel(Standing::Here);
+        let (_, standing) = watch::channel(Leadership::Leader);
         let (apps, mut role) = config
             .bind()
             .unwrap()

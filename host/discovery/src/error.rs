@@ -18,7 +18,7 @@ pub enum Error {
     },
     /// The DNS port cannot be bound.
     #[error(
-        "`dns` cannot listen on {addr} ({protocol}); stop what uses it or move this one with `--port dns=N`"
+        "`dns` cannot listen on {addr} ({protocol}); stop the program that uses the port or choose another with `--port dns=N`"
     )]
     Dns {
         /// The address.

@@ -63,7 +63,7 @@ pub(crate) fn router(
         .route("/", any(handle))
         .route("/{*path}", any(handle))
         .with_state(api);
-    transom_web::layers(router)
+    transom_web::with_fallbacks(router)
 }
 
 async fn handle(State(api): State<Api>, request: Request) -> Response {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transom_store::Standing;
+use transom_store::Leadership;
 
 use crate::Connection;
 
@@ -19,7 +19,7 @@ type Look = dyn Fn() -> Option<Connection> + Send + Sync;
 pub struct Job {
     addr: SocketAddr,
     look: Arc<Look>,
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<Leadership>,
     tracker: TaskTracker,
     token: CancellationToken,
 }
@@ -31,7 +31,7 @@ impl Job {
     pub fn new(
         addr: SocketAddr,
         look: impl Fn() -> Option<Connection> + Send + Sync + 'static,
-        standing: watch::Receiver<Standing>,
+        standing: watch::Receiver<Leadership>,
         tracker: TaskTracker,
         token: CancellationToken,
     ) -> Self {
@@ -57,7 +57,7 @@ impl Job {
         }
         match self.connection() {
             Some(connection) => connection.connected,
-            None => matches!(*self.standing.borrow(), Standing::Elsewhere(_)),
+            None => matches!(*self.standing.borrow(), Leadership::Follower(_)),
         }
     }
 
@@ -95,13 +95,13 @@ mod tests {
             master: None,
             since: Timestamp::UNIX_EPOCH,
         };
-        let elsewhere = || Standing::Elsewhere("other:1".to_owned());
+        let elsewhere = || Leadership::Follower("other:1".to_owned());
         for (own, standing, stopping, ready) in [
-            (Some(true), Standing::Here, false, true),
-            (Some(false), Standing::Here, false, false),
+            (Some(true), Leadership::Leader, false, true),
+            (Some(false), Leadership::Leader, false, false),
             (None, elsewhere(), false, true),
-            (None, Standing::Here, false, false),
-            (Some(true), Standing::Here, true, false),
+            (None, Leadership::Leader, false, false),
+            (Some(true), Leadership::Leader, true, false),
             (None, elsewhere(), true, false),
         ] {
             let told = format!("{own:?} {standing:?} stopping: {stopping}");

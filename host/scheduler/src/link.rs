@@ -157,7 +157,7 @@ impl Link {
                 return End::Broken { was_up: false };
             }
             // Whoever started this scheduler is about to stop it.
-            Err(Error::NoMandate { .. }) => return End::Broken { was_up: false },
+            Err(Error::NotFrameworkLeader { .. }) => return End::Broken { was_up: false },
             // A master that is too old, credentials it does not accept: somebody has to do something.
             Err(error) => {
                 let framework = &self.framework.name;

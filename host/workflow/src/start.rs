@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use transom_cluster::Client;
 use transom_plugins::Plugins;
 use transom_scheduler::Job;
-use transom_store::Standing;
+use transom_store::Leadership;
 use transom_web::{Access, Certificate, Forwarder, Limits, Listener};
 
 use crate::api::{self, Api, Shared};
@@ -106,7 +106,7 @@ impl Bound {
         self,
         plugins: Plugins,
         cluster: Client,
-        standing: watch::Receiver<Standing>,
+        standing: watch::Receiver<Leadership>,
         registry: &mut Registry,
         token: CancellationToken,
     ) -> Result<(Workflow, Role)> {
@@ -124,7 +124,7 @@ impl Bound {
         self,
         matcher: Arc<dyn Matcher>,
         cluster: Arc<dyn Cluster>,
-        standing: watch::Receiver<Standing>,
+        standing: watch::Receiver<Leadership>,
         registry: &mut Registry,
         token: CancellationToken,
     ) -> Result<(Workflow, Role)> {
@@ -184,7 +184,7 @@ pub(crate) fn assemble(
     forwarder: Forwarder,
     matcher: Arc<dyn Matcher>,
     cluster: Arc<dyn Cluster>,
-    standing: &watch::Receiver<Standing>,
+    standing: &watch::Receiver<Leadership>,
     registry: &mut Registry,
     stopping: CancellationToken,
 ) -> (Router, Role) {

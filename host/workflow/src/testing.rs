@@ -29,7 +29,7 @@ use transom_scheduler::{
     AgentPlace, Connection, Event, Launcher, Phase, Placement, Reason, Reasons, TaskRecord, Tasks, Waiting,
     Wanted,
 };
-use transom_store::{Standing, Store};
+use transom_store::{Leadership, Store};
 use transom_web::Forwarder;
 
 use crate::seams::{Cluster, Jury, Matcher, Piece};
@@ -406,7 +406,7 @@ pub(crate) struct Site {
     config: Config,
     token: CancellationToken,
     running: Option<JoinHandle<crate::Result<()>>>,
-    _elected: watch::Sender<Standing>,
+    _elected: watch::Sender<Leadership>,
     /// Where the store is; gone with the last site over it.
     dir: Option<tempfile::TempDir>,
 }
@@ -429,7 +429,7 @@ impl Site {
     fn over(mut config: Config, store: Arc<dyn Store>, scheduler: Arc<Scripted>) -> Self {
         config.defaults.image = Some("default:1".to_owned());
         let token = CancellationToken::new();
-        let (elected, standing) = watch::channel(Standing::Here);
+        let (elected, standing) = watch::channel(Leadership::Leader);
         let matcher = Arc::new(Colons::default());
         let (router, mut role) = start::assemble(
             config.clone(),

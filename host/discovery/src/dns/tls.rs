@@ -55,8 +55,8 @@ pub async fn serve<C, F>(
     F: Future<Output = ()> + Send + 'static,
 {
     let acceptor = certificate.acceptor();
-    let mut look = interval(limits.reload_interval);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut reload_tick = interval(limits.reload_interval);
+    reload_tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -67,8 +67,8 @@ pub async fn serve<C, F>(
                 }
                 continue;
             }
-            _ = look.tick() => {
-                certificate.look().await;
+            _ = reload_tick.tick() => {
+                certificate.reload_if_changed().await;
                 continue;
             }
             accepted = listener.accept(), if connections.len() < limits.max_connections => accepted,

@@ -37,7 +37,7 @@ use http::header;
 use ipnet::IpNet;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use transom_store::Standing;
+use transom_store::Leadership;
 use transom_web::Forwarder;
 
 use crate::Config;
@@ -66,7 +66,7 @@ pub(crate) struct Shared {
     pub(crate) cluster: Arc<dyn Cluster>,
     /// Empty while this daemon does not lead.
     pub(crate) lead: Arc<ArcSwapOption<Lead>>,
-    pub(crate) standing: watch::Receiver<Standing>,
+    pub(crate) standing: watch::Receiver<Leadership>,
     /// Told when `lead` changes.
     pub(crate) turned: watch::Receiver<()>,
     pub(crate) forwarder: Forwarder,
@@ -118,7 +118,7 @@ pub(crate) fn router(api: &Api) -> Router {
         .layer(from_fn_with_state(api.clone(), standby::pass_on))
         .layer(from_fn_with_state(api.clone(), auth::ask_for_credentials))
         .with_state(api.clone());
-    transom_web::json_errors(transom_web::layers(routes))
+    transom_web::json_errors(transom_web::with_fallbacks(routes))
 }
 
 /// An answer with a JSON document as it stands.

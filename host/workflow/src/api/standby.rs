@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use tokio::time::{Instant, timeout_at};
-use transom_store::Standing;
-use transom_web::{ApiError, Unforwarded};
+use transom_store::Leadership;
+use transom_web::{ApiError, ForwardError};
 
 use super::Api;
 
@@ -56,7 +56,7 @@ async fn carry_out(api: &Api, request: Request, next: Next) -> Result<Response, 
         match api.0.forwarder.forward(&address, &head, body.clone()).await {
             Ok(response) => return Ok(response),
             // It got nothing, so whoever leads next may be asked.
-            Err(unreachable @ Unforwarded::Unreachable(_)) => {
+            Err(unreachable @ ForwardError::Unreachable(_)) => {
                 chosen = match leader(api, end, Some(&address)).await {
                     Ok(chosen) => chosen,
                     Err(refusal) if store_away(api) => return Err(refusal),
@@ -76,7 +76,7 @@ async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader,
             return Ok(Leader::Here);
         }
         let known = standing.borrow_and_update().clone();
-        if let Standing::Elsewhere(address) = known
+        if let Leadership::Follower(address) = known
             && failed != Some(address.as_str())
         {
             return Ok(Leader::At(address));
@@ -95,7 +95,7 @@ async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader,
 
 /// Whether nobody can lead before the store is back.
 fn store_away(api: &Api) -> bool {
-    *api.0.standing.borrow() == Standing::StoreAway
+    *api.0.standing.borrow() == Leadership::StoreUnavailable
 }
 
 fn nobody_leads(api: &Api) -> ApiError {

@@ -35,7 +35,7 @@ impl Certificate {
     }
 
     /// Reloads the files if they have changed.
-    pub(super) async fn look(&mut self) {
-        self.0.look().await;
+    pub(super) async fn reload_if_changed(&mut self) {
+        self.0.reload_if_changed().await;
     }
 }
