@@ -442,7 +442,7 @@ fn a_file_becomes_toml_that_means_the_same() {
     assert!(import.wait().success(), "{}", import.output());
     let printed = import.output();
     assert!(!printed.contains("hunter2"), "{printed}");
-    assert!(printed.contains("# `bogus` is no key"), "{printed}");
+    assert!(printed.contains("# `bogus` is not a known key"), "{printed}");
     fs::write(dir.path().join("transom.toml"), printed + "\n").unwrap();
     let mut check = Transom::start(
         dir.path(),

@@ -137,7 +137,7 @@ async fn a_restart_of_the_master_leads_to_no_polling_and_no_error() {
         let restart = json!({"fault": "restart-master", "starting_ms": 2000, "recovery_ms": 2000});
         site.cluster.fault(&restart).await;
         eventually("an end of the stream", || async {
-            match site.logged("WARN", "lost the cluster's stream of events") {
+            match site.logged("WARN", "lost the event stream") {
                 lost if lost == restarts => Ok(()),
                 _ => Err(site.text("/ready").await?),
             }
@@ -170,7 +170,7 @@ async fn a_restart_of_the_master_leads_to_no_polling_and_no_error() {
     let output = site.daemon.output();
     assert_eq!(site.logged("WARN", "polling"), 0, "{output}");
     assert_eq!(site.logged("ERROR", ""), 0, "{output}");
-    let followed = site.logged("INFO", "following the cluster's stream of events");
+    let followed = site.logged("INFO", "following the event stream");
     assert_eq!(followed, restarts + 1, "{output}");
     let Site { cluster, daemon, .. } = site;
     cluster.stop_after(Some(daemon));

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_plugins::Plugins;
 use transom_scheduler::ServiceHandle;
-use transom_store::{Standing, Store};
+use transom_store::{Leadership, Store};
 use transom_web::{Access, Forwarder, Limits, Listener};
 
 use crate::api::{self, Api, Shared};
@@ -80,7 +80,7 @@ impl Bound {
         self,
         store: Arc<dyn Store>,
         plugins: Plugins,
-        standing: watch::Receiver<Standing>,
+        standing: watch::Receiver<Leadership>,
         registry: &mut Registry,
         token: CancellationToken,
     ) -> Result<(Apps, Runner)> {
@@ -92,7 +92,7 @@ impl Bound {
         self,
         store: Arc<dyn Store>,
         policies: Arc<dyn Policies>,
-        standing: watch::Receiver<Standing>,
+        standing: watch::Receiver<Leadership>,
         registry: &mut Registry,
         token: CancellationToken,
     ) -> Result<(Apps, Runner)> {
@@ -133,7 +133,7 @@ impl Bound {
                 syncs,
             }),
         });
-        let router = transom_web::guarded(transom_web::trusted(router, networks), access);
+        let router = transom_web::guarded(transom_web::allow_networks(router, networks), access);
         let tracker = TaskTracker::new();
         let stop = token.clone();
         tracker.spawn(async move {

@@ -37,7 +37,7 @@ use transom_scheduler::{
     AgentLocation, Event, PendingTask, Phase, SchedulerApi, SubscriptionStatus, TaskRecord, TaskRequest,
     Tasks,
 };
-use transom_store::Standing;
+use transom_store::Leadership;
 
 use crate::runner::Sides;
 use crate::seams::{Policies, View};
@@ -439,7 +439,7 @@ impl World {
         let store = transom_store::open(&format!("file:{}", dir.path().display()))
             .await
             .unwrap();
-        let (_, standing) = watch::channel(Standing::Here);
+        let (_, standing) = watch::channel(Leadership::Leader);
         let (apps, mut runner) = config
             .bind()
             .unwrap()

@@ -23,22 +23,22 @@ use url::Url;
 
 const READ_FILE: &str = "READ_FILE";
 
-/// Where an agent's HTTP API is.
+/// A host and a port, such as those of an agent's HTTP API.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub struct Endpoint {
-    /// A name or an address.
+pub struct HostPort {
+    /// A host name or an address.
     pub host: String,
-    /// A port.
+    /// The port.
     pub port: u16,
 }
 
-impl From<(String, u16)> for Endpoint {
+impl From<(String, u16)> for HostPort {
     fn from((host, port): (String, u16)) -> Self {
         Self { host, port }
     }
 }
 
-impl From<&(String, u16)> for Endpoint {
+impl From<&(String, u16)> for HostPort {
     fn from((host, port): &(String, u16)) -> Self {
         Self {
             host: host.clone(),
@@ -47,7 +47,7 @@ impl From<&(String, u16)> for Endpoint {
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
@@ -57,7 +57,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-impl Endpoint {
+impl HostPort {
     /// The address in an offer; the IP address rather than the name, which others may not be able to look up.
     pub fn of_offer(offer: &Offer) -> Option<Self> {
         let address = &offer.url.as_ref()?.address;
@@ -88,19 +88,19 @@ pub struct File {
     pub gid: String,
 }
 
-/// A part of a file.
+/// A chunk of a file as text.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct Part {
+pub struct FileChunk {
     /// The text; bytes that are not UTF-8 are replaced by the agent.
     pub data: String,
     /// Where it begins in the file.
     pub offset: u64,
 }
 
-/// A part of a file, byte for byte.
+/// A chunk of a file as bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chunk {
-    /// The bytes, whatever they stand for.
+pub struct FileBytes {
+    /// The bytes.
     pub data: Vec<u8>,
     /// How long the whole file is.
     pub size: u64,
@@ -131,18 +131,18 @@ impl Agents {
     }
 
     /// What is in a directory.
-    pub async fn browse(&self, agent: impl Into<Endpoint>, path: &str) -> Result<Vec<File>> {
+    pub async fn browse(&self, agent: impl Into<HostPort>, path: &str) -> Result<Vec<File>> {
         self.get(&agent.into(), "/files/browse", &[("path", path)]).await
     }
 
     /// Up to `length` bytes of a file from `offset`; beyond its end: empty. Agents give at most some pages at once.
     pub async fn read(
         &self,
-        agent: impl Into<Endpoint>,
+        agent: impl Into<HostPort>,
         path: &str,
         offset: u64,
         length: u64,
-    ) -> Result<Part> {
+    ) -> Result<FileChunk> {
         let (offset, length) = (offset.to_string(), length.to_string());
         let query = [("path", path), ("offset", &offset), ("length", &length)];
         self.get(&agent.into(), "/files/read", &query).await
@@ -151,11 +151,11 @@ impl Agents {
     /// As [`Agents::read`], byte for byte: what is not UTF-8, and a character of which only a part is there, stays as it is.
     pub async fn read_bytes(
         &self,
-        agent: impl Into<Endpoint>,
+        agent: impl Into<HostPort>,
         path: &str,
         offset: u64,
         length: u64,
-    ) -> Result<Chunk> {
+    ) -> Result<FileBytes> {
         let url = self.url(&agent.into(), "/api/v1", &[])?;
         let place = json!({"path": path, "offset": offset, "length": length});
         let body = json!({"type": READ_FILE, "read_file": place});
@@ -165,18 +165,18 @@ impl Agents {
             let what = <serde_json::Error as serde::de::Error>::custom("`data` is not base64");
             Error::decode(answer(&url, READ_FILE), what)
         })?;
-        Ok(Chunk {
+        Ok(FileBytes {
             data,
             size: read_file.size,
         })
     }
 
     /// How long a file is.
-    pub async fn size(&self, agent: impl Into<Endpoint>, path: &str) -> Result<u64> {
+    pub async fn size(&self, agent: impl Into<HostPort>, path: &str) -> Result<u64> {
         let query = [("path", path), ("offset", "-1")];
         self.get(&agent.into(), "/files/read", &query)
             .await
-            .map(|part: Part| part.offset)
+            .map(|part: FileChunk| part.offset)
     }
 
     /// Runs a command in a running task's container (`parent`, from the task's
@@ -186,7 +186,7 @@ impl Agents {
     /// as well, and the result is [`Error::TimedOut`].
     pub async fn run_in_task(
         &self,
-        agent: impl Into<Endpoint>,
+        agent: impl Into<HostPort>,
         parent: &ContainerId,
         command: &CommandInfo,
         limit: Duration,
@@ -197,7 +197,7 @@ impl Agents {
 
     async fn get<T: DeserializeOwned>(
         &self,
-        agent: &Endpoint,
+        agent: &HostPort,
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<T> {
@@ -205,7 +205,7 @@ impl Agents {
         self.http.ask(&Request::get(url, AGENT, path)).await
     }
 
-    fn url(&self, agent: &Endpoint, path: &str, query: &[(&str, &str)]) -> Result<Url> {
+    fn url(&self, agent: &HostPort, path: &str, query: &[(&str, &str)]) -> Result<Url> {
         let base = format!("{}://{agent}{path}", self.http.config().scheme());
         let mut url = Url::parse(&base).map_err(|error| Error::Config {
             what: format!("the agent's address {agent} is not one: {error}"),

@@ -12,8 +12,8 @@ use crate::config::Config;
 use crate::detector::Master;
 use crate::error::{Error, Result};
 use crate::http::{Http, MASTER, Request, address, answer};
+use crate::leadership_guard::LeadershipGuard;
 use crate::lenient;
-use crate::mandate::Mandate;
 use crate::masters::{Candidates, LeaderChanges, MasterChanges, Masters, Order};
 use crate::operator::Answer;
 use crate::stream::{Opened, RecordStream};
@@ -31,9 +31,9 @@ use url::Url;
 /// So many redirects are followed for one request; one is enough while there is a leader.
 const MAX_REDIRECTS: usize = 5;
 /// The oldest version that has all that is used here: 1.6.
-const OLDEST: (u32, u32) = (1, 6);
+const MIN_VERSION: (u32, u32) = (1, 6);
 /// So many masters are remembered as new enough; with more, all are asked again.
-const MAX_VETTED: usize = 64;
+const MAX_CHECKED_MASTERS: usize = 64;
 
 /// Makes the request for a URL.
 type Prepare<'a> = &'a (dyn Fn(Url) -> Result<Request> + Sync);
@@ -42,7 +42,7 @@ type Exchange<T> = for<'a> fn(&'a Http, &'a Request) -> Pin<Box<dyn Future<Outpu
 
 /// Whether a master's version is asked for before anything else is.
 #[derive(Clone, Copy)]
-enum Vetting {
+enum VersionCheck {
     None,
     /// Once for each master.
     First,
@@ -54,7 +54,7 @@ pub struct Client {
     http: Http,
     masters: Masters,
     /// The masters (scheme, host and port) that are new enough.
-    vetted: Arc<Mutex<BTreeSet<String>>>,
+    checked: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// What a request got, of whom.
@@ -71,15 +71,15 @@ impl Client {
         Ok(Self {
             masters: Masters::new(&config)?,
             http: Http::new(config)?,
-            vetted: Arc::default(),
+            checked: Arc::default(),
         })
     }
 
-    /// The same client, whose subscriptions and calls in a framework's name are sent only while there is a mandate for
-    /// them, and given up when it ends: [`Error::NoMandate`]. Questions are not restricted.
-    pub fn mandated(&self, mandate: Arc<dyn Mandate>) -> Self {
+    /// The same client, whose subscriptions and calls in a framework's name are sent only while there is a guard for
+    /// them, and given up when it ends: [`Error::NotFrameworkLeader`]. Questions are not restricted.
+    pub fn with_guard(&self, guard: Arc<dyn LeadershipGuard>) -> Self {
         let mut client = self.clone();
-        client.http.mandate = Some(mandate);
+        client.http.guard = Some(guard);
         client
     }
 
@@ -138,7 +138,9 @@ impl Client {
             let request = Request::post(url, MASTER, "SUBSCRIBE", &body)?;
             Ok(request.acting().logged_in_anew())
         };
-        let opened = self.open("/api/v1/scheduler", &request, Vetting::First).await?;
+        let opened = self
+            .open("/api/v1/scheduler", &request, VersionCheck::First)
+            .await?;
         scheduler::Subscription::new(self.http.clone(), opened, info.id)
     }
 
@@ -146,7 +148,7 @@ impl Client {
     pub async fn watch(&self) -> Result<operator::Stream> {
         let body = json!({"type": "SUBSCRIBE"});
         let request = |url| Ok(Request::post(url, MASTER, "SUBSCRIBE", &body)?.logged_in_anew());
-        let opened = self.open("/api/v1", &request, Vetting::None).await?;
+        let opened = self.open("/api/v1", &request, VersionCheck::None).await?;
         let records = RecordStream::new(opened, operator::MAX_RECORD);
         Ok(operator::Stream::new(records))
     }
@@ -182,7 +184,7 @@ impl Client {
     async fn document(&self, path: &str) -> Result<(Url, Bytes)> {
         let request = |url| Ok(Request::get(url, MASTER, path));
         let send: Exchange<Bytes> = |http, request| Box::pin(http.fetch(request));
-        let found = self.at_leader(path, &request, send, Vetting::None).await?;
+        let found = self.at_leader(path, &request, send, VersionCheck::None).await?;
         Ok((found.url, found.value))
     }
 
@@ -190,7 +192,9 @@ impl Client {
     async fn call<T>(&self, call: &'static str, part: fn(Answer) -> Option<T>) -> Result<T> {
         let request = |url| Request::post(url, MASTER, call, &json!({"type": call}));
         let send: Exchange<Bytes> = |http, request| Box::pin(http.fetch(request));
-        let found = self.at_leader("/api/v1", &request, send, Vetting::None).await?;
+        let found = self
+            .at_leader("/api/v1", &request, send, VersionCheck::None)
+            .await?;
         let what = || answer(&found.url, call);
         part(lenient::read(&found.value, what)?).ok_or_else(|| Error::Incomplete {
             what: what(),
@@ -199,9 +203,9 @@ impl Client {
     }
 
     /// A subscription's stream.
-    async fn open(&self, path: &str, request: Prepare<'_>, vetting: Vetting) -> Result<Opened> {
+    async fn open(&self, path: &str, request: Prepare<'_>, version_check: VersionCheck) -> Result<Opened> {
         let send: Exchange<Response> = |http, request| Box::pin(http.open(request));
-        let found = self.at_leader(path, request, send, vetting).await?;
+        let found = self.at_leader(path, request, send, version_check).await?;
         Ok(Opened {
             url: found.url,
             response: found.value,
@@ -215,7 +219,7 @@ impl Client {
         path: &str,
         request: Prepare<'_>,
         send: Exchange<T>,
-        vetting: Vetting,
+        version_check: VersionCheck,
     ) -> Result<Found<T>> {
         loop {
             let candidates = self.masters.candidates(self.config(), Order::ByLuck).await?;
@@ -228,11 +232,11 @@ impl Client {
             };
             tokio::select! {
                 biased;
-                asked = self.ask(&candidates, path, request, send, vetting) => {
+                asked = self.ask(&candidates, path, request, send, version_check) => {
                     return asked.map(|(url, value)| Found { url, value, candidates });
                 }
                 leader = elsewhere => {
-                    tracing::debug!(%leader, path, "another master leads meanwhile: asking that one");
+                    tracing::debug!(%leader, path, "the leader changed; connecting to the new one");
                 }
             }
         }
@@ -246,14 +250,14 @@ impl Client {
         path: &str,
         request: Prepare<'_>,
         send: Exchange<T>,
-        vetting: Vetting,
+        version_check: VersionCheck,
     ) -> Result<(Url, T)> {
         let mut failed: Option<Error> = None;
         for (number, master) in &candidates.urls {
             let Ok(url) = master.join(path) else {
                 continue;
             };
-            match self.follow(url, request, send, vetting).await {
+            match self.follow(url, request, send, version_check).await {
                 Ok(found) => {
                     self.masters.worked(*number);
                     return Ok(found);
@@ -277,11 +281,11 @@ impl Client {
         mut url: Url,
         request: Prepare<'_>,
         send: Exchange<T>,
-        vetting: Vetting,
+        version_check: VersionCheck,
     ) -> Result<(Url, T)> {
         for _ in 0..=MAX_REDIRECTS {
-            if let Vetting::First = vetting {
-                self.vet(&url).await?;
+            if let VersionCheck::First = version_check {
+                self.check_version(&url).await?;
             }
             match send(&self.http, &request(url.clone())?).await {
                 Ok(found) => return Ok((url, found)),
@@ -308,9 +312,9 @@ impl Client {
     }
 
     /// Asks a master for its version, unless that was done before, and refuses it when it is too old.
-    async fn vet(&self, url: &Url) -> Result<()> {
+    async fn check_version(&self, url: &Url) -> Result<()> {
         let master = address(url);
-        if self.vetted().contains(&master) {
+        if self.checked_masters().contains(&master) {
             return Ok(());
         }
         let Ok(url) = url.join("/version") else {
@@ -321,17 +325,17 @@ impl Client {
             .fetch(&Request::get(url.clone(), MASTER, "/version"))
             .await?;
         let version = supported(&url, read_version(&url, &bytes)?)?;
-        tracing::info!(master, version, "the cluster manager's version is supported");
-        let mut vetted = self.vetted();
-        if vetted.len() >= MAX_VETTED {
-            vetted.clear();
+        tracing::info!(master, version, "version of the cluster manager checked");
+        let mut checked = self.checked_masters();
+        if checked.len() >= MAX_CHECKED_MASTERS {
+            checked.clear();
         }
-        vetted.insert(master);
+        checked.insert(master);
         Ok(())
     }
 
-    fn vetted(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
-        self.vetted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn checked_masters(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -346,11 +350,11 @@ fn read_version(url: &Url, document: &[u8]) -> Result<String> {
 }
 
 fn supported(url: &Url, version: String) -> Result<String> {
-    if is_older(&version, OLDEST) {
+    if is_older(&version, MIN_VERSION) {
         return Err(Error::TooOld {
             address: address(url),
             version,
-            oldest: format!("{}.{}.0", OLDEST.0, OLDEST.1),
+            oldest: format!("{}.{}.0", MIN_VERSION.0, MIN_VERSION.1),
         });
     }
     Ok(version)
@@ -395,7 +399,7 @@ mod tests {
             ("", false),
             ("main", false),
         ] {
-            assert_eq!(is_older(version, OLDEST), older, "{version:?}");
+            assert_eq!(is_older(version, MIN_VERSION), older, "{version:?}");
         }
     }
 

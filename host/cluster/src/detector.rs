@@ -99,7 +99,7 @@ impl Detector {
         if let Some(task) = task
             && let Err(error) = task.await
         {
-            tracing::error!(%error, "following the masters in ZooKeeper ended badly");
+            tracing::error!(%error, "panic while following the masters in ZooKeeper");
         }
     }
 

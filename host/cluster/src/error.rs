@@ -1,24 +1,24 @@
-//! What can go wrong between this daemon and the cluster manager.
+//! Errors of the connection to the cluster manager.
 
 use std::time::Duration;
 
 /// The result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why the cluster manager could not be talked to, or what it refused. The texts say who was asked and, where an
-/// operator can do something, what to look at; what lies below is in [`source`](std::error::Error::source).
+/// An error of the connection or a refusal of the cluster manager. The texts name the server and what an
+/// operator can check; the cause is in [`source`](std::error::Error::source).
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The configuration cannot be used.
+    /// The configuration is invalid.
     #[error("cluster configuration: {what}")]
     Config {
         /// What is wrong and what was expected.
         what: String,
     },
 
-    /// Nobody answers at an address, or not like an HTTP server, or not in time.
+    /// The server does not answer, or not with HTTP.
     #[error(
-        "{address} cannot be reached; check that the address is right, that {role} runs there and that nothing between blocks it"
+        "{address} cannot be reached; check that the address is right, that {role} runs there and that no firewall blocks it"
     )]
     Unreachable {
         /// Scheme, host and port.
@@ -30,9 +30,10 @@ pub enum Error {
         source: TransportError,
     },
 
-    /// None of several masters could be used; the source is what the last one ended with, or one that said why it cannot
-    /// serve (503, 404).
-    #[error("none of the masters {masters} can be used; check [cluster] master and that one of them leads")]
+    /// All masters failed; the source is the error of the last one, or of one that answered 503 or 404.
+    #[error(
+        "none of the masters {masters} can be used; check [cluster] master and that one of them is the leader"
+    )]
     NoMaster {
         /// All that were tried, separated by commas.
         masters: String,
@@ -50,8 +51,8 @@ pub enum Error {
         why: String,
     },
 
-    /// Another master leads now: what comes on this stream is over. Subscribe again, at once.
-    #[error("{leader} leads now instead of {address}")]
+    /// The leader changed, so this stream is over. Subscribe again immediately.
+    #[error("the leading master changed from {address} to {leader}")]
     LeaderMoved {
         /// Scheme, host and port of the master whose stream this was.
         address: String,
@@ -59,8 +60,8 @@ pub enum Error {
         leader: String,
     },
 
-    /// A master that knows of no leader, or a leader that is still recovering (503). Worth another try soon.
-    #[error("{address} cannot serve yet: {body}")]
+    /// A master without a leader, or a leader that is recovering (503). Retry soon.
+    #[error("{address} is not ready: {body}")]
     NotReady {
         /// Scheme, host and port.
         address: String,
@@ -80,8 +81,8 @@ pub enum Error {
         call: String,
     },
 
-    /// A call reached a master that no longer leads: the subscription is over.
-    #[error("{address} no longer leads (it points to {leader}): subscribe again")]
+    /// The master is no longer the leader, so the subscription is over.
+    #[error("{address} is no longer the leading master (it redirects to {leader}): subscribe again")]
     NotLeader {
         /// Scheme, host and port of the master that was asked.
         address: String,
@@ -102,10 +103,8 @@ pub enum Error {
         why: &'static str,
     },
 
-    /// The cluster manager is older than what this daemon is made for.
-    #[error(
-        "the cluster manager at {address} is version {version}; {oldest} is the oldest that is supported"
-    )]
+    /// The cluster manager is older than the minimum version.
+    #[error("the cluster manager at {address} has version {version}; the minimum is {oldest}")]
     TooOld {
         /// Scheme, host and port of the master that was asked.
         address: String,
@@ -115,7 +114,7 @@ pub enum Error {
         oldest: String,
     },
 
-    /// The answer was a refusal.
+    /// The call was refused.
     #[error("{call} was refused with {status}: {body}")]
     Refused {
         /// What was asked for: a call's type (`ACCEPT`) or a path.
@@ -139,23 +138,22 @@ pub enum Error {
         keys: String,
     },
 
-    /// A call was made before the master told the framework's id.
-    #[error("{call} needs the framework id, which is not known before SUBSCRIBED")]
+    /// A call was made before SUBSCRIBED with the framework's id.
+    #[error("{call} requires the framework id, which is unknown before SUBSCRIBED")]
     NotSubscribed {
         /// The call's type.
         call: &'static str,
     },
 
-    /// This process may not act for its framework (any more): another one may. Whether a call that was under way arrived is not
-    /// known.
-    #[error("{call} was not sent, or given up: this daemon does not lead its framework at the moment")]
-    NoMandate {
+    /// This process is not, or no longer, the leader of its framework. A call in flight may have arrived.
+    #[error("{call} was not sent or cancelled: this daemon is not the leader of its framework")]
+    NotFrameworkLeader {
         /// The call's type.
         call: String,
     },
 
-    /// Something arrived that is not what was asked for.
-    #[error("{what} cannot be read")]
+    /// The answer is invalid.
+    #[error("{what} is invalid")]
     Decode {
         /// What was being read.
         what: String,
@@ -164,8 +162,8 @@ pub enum Error {
         source: serde_json::Error,
     },
 
-    /// A compressed body is none, or was cut.
-    #[error("{what} cannot be unpacked")]
+    /// A compressed body is invalid or truncated.
+    #[error("{what} cannot be decompressed")]
     Corrupt {
         /// What was being read.
         what: String,
@@ -174,7 +172,7 @@ pub enum Error {
         source: std::io::Error,
     },
 
-    /// Something arrived that can be read but lacks what it must have.
+    /// The answer lacks a required part.
     #[error("{what} lacks {missing}")]
     Incomplete {
         /// What was being read.
@@ -184,7 +182,7 @@ pub enum Error {
     },
 
     /// A record of a stream is longer than this daemon takes.
-    #[error("a record of {length} bytes is longer than the {limit} allowed")]
+    #[error("a record of {length} bytes exceeds the limit of {limit} bytes")]
     RecordTooLarge {
         /// What its length line said.
         length: u64,
@@ -200,7 +198,7 @@ pub enum Error {
     },
 
     /// An answer's body is longer than this daemon takes.
-    #[error("the answer to {call} is longer than the {limit} bytes allowed")]
+    #[error("the answer to {call} exceeds the limit of {limit} bytes")]
     BodyTooLarge {
         /// What was asked for.
         call: String,
@@ -209,14 +207,14 @@ pub enum Error {
     },
 
     /// A stream ended within a record.
-    #[error("the stream ended within a record, {have} bytes into it")]
+    #[error("the stream ended inside a record, after {have} of its bytes")]
     Truncated {
         /// How much of it had come.
         have: usize,
     },
 
     /// A connection broke while something was being received.
-    #[error("the connection to {address} broke")]
+    #[error("the connection to {address} was lost")]
     Broken {
         /// Scheme, host and port.
         address: String,
@@ -225,8 +223,8 @@ pub enum Error {
         source: TransportError,
     },
 
-    /// Nothing, not even a heartbeat, came on a stream.
-    #[error("{address} has been silent for {} s, heartbeats included", for_.as_secs_f64())]
+    /// A stream was silent, without even a heartbeat.
+    #[error("heartbeat timeout: {address} has sent nothing for {} s", for_.as_secs_f64())]
     Silent {
         /// Scheme, host and port.
         address: String,
@@ -235,7 +233,7 @@ pub enum Error {
     },
 
     /// An answer was not complete in time.
-    #[error("{address} did not answer {call} within {} s", after.as_secs_f64())]
+    #[error("timeout: {address} did not answer {call} within {} s", after.as_secs_f64())]
     TimedOut {
         /// Scheme, host and port.
         address: String,
@@ -266,9 +264,9 @@ impl TransportError {
 /// What an operator can do about a 401.
 fn advice(sent: bool, keys: &str) -> String {
     if sent {
-        format!("it does not accept the credentials of this daemon; check {keys}")
+        format!("the credentials of this daemon were rejected; check {keys}")
     } else {
-        format!("it wants credentials and none are configured; set {keys}")
+        format!("credentials are required and none are configured; set {keys}")
     }
 }
 
@@ -294,7 +292,7 @@ impl Error {
             | Self::TooOld { .. }
             | Self::Unauthorized { .. }
             | Self::NotSubscribed { .. }
-            | Self::NoMandate { .. }
+            | Self::NotFrameworkLeader { .. }
             | Self::Decode { .. }
             | Self::Corrupt { .. }
             | Self::Incomplete { .. }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 /// Why a body cannot be had.
 #[derive(Debug)]
-pub(crate) enum Failed {
+pub(crate) enum DecodeError {
     /// It is, or becomes, longer than allowed.
     TooLong,
     /// It is no gzip, or was cut.
@@ -14,14 +14,14 @@ pub(crate) enum Failed {
 }
 
 /// What has been received so far of a body.
-pub(crate) struct Received(Form);
+pub(crate) struct BodyDecoder(Encoding);
 
-enum Form {
+enum Encoding {
     Plain(Bounded),
     Gzip(Box<MultiGzDecoder<Bounded>>),
 }
 
-impl Received {
+impl BodyDecoder {
     /// Nothing yet of a body that may become `limit` bytes.
     pub(crate) fn new(gzip: bool, limit: u64) -> Self {
         let bounded = Bounded {
@@ -30,43 +30,43 @@ impl Received {
             full: false,
         };
         Self(if gzip {
-            Form::Gzip(Box::new(MultiGzDecoder::new(bounded)))
+            Encoding::Gzip(Box::new(MultiGzDecoder::new(bounded)))
         } else {
-            Form::Plain(bounded)
+            Encoding::Plain(bounded)
         })
     }
 
     /// Takes the next part.
-    pub(crate) fn take(&mut self, part: &[u8]) -> Result<(), Failed> {
+    pub(crate) fn take(&mut self, part: &[u8]) -> Result<(), DecodeError> {
         let taken = match &mut self.0 {
-            Form::Plain(bounded) => bounded.write_all(part),
-            Form::Gzip(decoder) => decoder.write_all(part),
+            Encoding::Plain(bounded) => bounded.write_all(part),
+            Encoding::Gzip(decoder) => decoder.write_all(part),
         };
         taken.map_err(|error| self.failed(error))
     }
 
     /// All of it.
-    pub(crate) fn end(mut self) -> Result<Bytes, Failed> {
-        if let Form::Gzip(decoder) = &mut self.0
+    pub(crate) fn end(mut self) -> Result<Bytes, DecodeError> {
+        if let Encoding::Gzip(decoder) = &mut self.0
             && let Err(error) = decoder.try_finish()
         {
             return Err(self.failed(error));
         }
         Ok(match self.0 {
-            Form::Plain(bounded) => bounded.bytes.into(),
-            Form::Gzip(mut decoder) => std::mem::take(&mut decoder.get_mut().bytes).into(),
+            Encoding::Plain(bounded) => bounded.bytes.into(),
+            Encoding::Gzip(mut decoder) => std::mem::take(&mut decoder.get_mut().bytes).into(),
         })
     }
 
-    fn failed(&self, error: io::Error) -> Failed {
+    fn failed(&self, error: io::Error) -> DecodeError {
         let bounded = match &self.0 {
-            Form::Plain(bounded) => bounded,
-            Form::Gzip(decoder) => decoder.get_ref(),
+            Encoding::Plain(bounded) => bounded,
+            Encoding::Gzip(decoder) => decoder.get_ref(),
         };
         if bounded.full {
-            Failed::TooLong
+            DecodeError::TooLong
         } else {
-            Failed::Corrupt(error)
+            DecodeError::Corrupt(error)
         }
     }
 }
@@ -106,8 +106,8 @@ mod tests {
     }
 
     /// In parts of that size.
-    fn received(gzip: bool, limit: u64, body: &[u8], size: usize) -> Result<Bytes, Failed> {
-        let mut received = Received::new(gzip, limit);
+    fn received(gzip: bool, limit: u64, body: &[u8], size: usize) -> Result<Bytes, DecodeError> {
+        let mut received = BodyDecoder::new(gzip, limit);
         for part in body.chunks(size) {
             received.take(part)?;
         }
@@ -129,7 +129,7 @@ mod tests {
         let text = b"a".repeat(1_000_000);
         for (gzip, body) in [(false, text.clone()), (true, zipped(&text))] {
             let failed = received(gzip, 999_999, &body, 4096).unwrap_err();
-            assert!(matches!(failed, Failed::TooLong), "{failed:?}");
+            assert!(matches!(failed, DecodeError::TooLong), "{failed:?}");
         }
     }
 
@@ -138,7 +138,7 @@ mod tests {
         let whole = zipped(b"a state document");
         for body in [&b"{}"[..], &whole[..whole.len() - 3], &whole[..5], b""] {
             let failed = received(true, 1000, body, 4).unwrap_err();
-            assert!(matches!(failed, Failed::Corrupt(_)), "{failed:?}");
+            assert!(matches!(failed, DecodeError::Corrupt(_)), "{failed:?}");
         }
     }
 }

@@ -5,9 +5,9 @@
 
 use crate::config::{Config, Tls};
 use crate::error::{Error, Result, TransportError};
-use crate::gzip::{self, Received};
+use crate::gzip::{self, BodyDecoder};
+use crate::leadership_guard::LeadershipGuard;
 use crate::login::{Login, Token};
-use crate::mandate::Mandate;
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION,
@@ -21,11 +21,11 @@ use tokio::time::Instant;
 use url::{Position, Url};
 
 /// The longest document that is read: a state document of a cluster of tens of thousands of tasks.
-const MAX_DOCUMENT: u64 = 512 << 20;
+const MAX_DOCUMENT_BYTES: u64 = 512 << 20;
 /// So much of a refusal's text is kept.
-const MAX_REFUSAL: usize = 4096;
+const MAX_ERROR_BYTES: usize = 4096;
 /// How long an unused connection is kept.
-const IDLE: Duration = Duration::from_secs(15);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Who answers at an address, for messages.
 pub(crate) const MASTER: &str = "a master";
@@ -41,7 +41,7 @@ pub(crate) struct Request {
     /// A JSON body to POST; none: GET.
     pub(crate) body: Option<Bytes>,
     pub(crate) headers: HeaderMap,
-    /// Done in a framework's name: sent only while there is a [`Mandate`] for it.
+    /// Done in a framework's name: sent only while there is a [`LeadershipGuard`] for it.
     pub(crate) acts: bool,
     /// How long the answer may take, where that is not what calls may take.
     pub(crate) within: Option<Duration>,
@@ -130,10 +130,10 @@ pub(crate) fn address(url: &Url) -> String {
 }
 
 /// Until when a request in a framework's name may be under way; looked at last of all before it is sent.
-fn end_of(mandate: &dyn Mandate, request: &Request) -> Result<Instant> {
-    let left = mandate.left();
+fn end_of(guard: &dyn LeadershipGuard, request: &Request) -> Result<Instant> {
+    let left = guard.left();
     if left.is_zero() {
-        return Err(Error::NoMandate {
+        return Err(Error::NotFrameworkLeader {
             call: request.call.clone(),
         });
     }
@@ -153,14 +153,14 @@ pub(crate) struct Http {
     login: Option<Arc<Login>>,
     config: Config,
     /// Without one a framework's calls are always allowed.
-    pub(crate) mandate: Option<Arc<dyn Mandate>>,
+    pub(crate) guard: Option<Arc<dyn LeadershipGuard>>,
 }
 
 impl Http {
     pub(crate) fn new(config: Config) -> Result<Self> {
         // Fails when a provider is there already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let calls = builder(&config, config.tls.as_ref())?.pool_idle_timeout(IDLE);
+        let calls = builder(&config, config.tls.as_ref())?.pool_idle_timeout(IDLE_TIMEOUT);
         let streams = builder(&config, config.tls.as_ref())?.pool_max_idle_per_host(0);
         let account = config.service_account.as_ref();
         let login = account.map(|account| {
@@ -172,7 +172,7 @@ impl Http {
             streams: build(streams)?,
             login: login.transpose()?,
             config,
-            mandate: None,
+            guard: None,
         })
     }
 
@@ -192,8 +192,8 @@ impl Http {
         } else if let Some(credentials) = &self.config.credentials {
             sending = sending.basic_auth(&credentials.username, Some(&credentials.password));
         }
-        let deadline = match &self.mandate {
-            Some(mandate) if request.acts => deadline.min(end_of(mandate.as_ref(), request)?),
+        let deadline = match &self.guard {
+            Some(guard) if request.acts => deadline.min(end_of(guard.as_ref(), request)?),
             _ => deadline,
         };
         match tokio::time::timeout_at(deadline, sending.send()).await {
@@ -203,16 +203,16 @@ impl Http {
                 role: request.role,
                 source: TransportError::new(error),
             }),
-            Err(_) if self.mandate_ended(request) => Err(Error::NoMandate {
+            Err(_) if self.guard_expired(request) => Err(Error::NotFrameworkLeader {
                 call: request.call.clone(),
             }),
             Err(_) => Err(self.timed_out(request)),
         }
     }
 
-    fn mandate_ended(&self, request: &Request) -> bool {
-        let mandate = self.mandate.as_ref().filter(|_| request.acts);
-        mandate.is_some_and(|mandate| mandate.left().is_zero())
+    fn guard_expired(&self, request: &Request) -> bool {
+        let guard = self.guard.as_ref().filter(|_| request.acts);
+        guard.is_some_and(|guard| guard.left().is_zero())
     }
 
     fn timed_out(&self, request: &Request) -> Error {
@@ -399,7 +399,7 @@ impl Body<'_> {
             .headers()
             .get(CONTENT_ENCODING)
             .is_some_and(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"gzip"));
-        let mut received = Received::new(gzip, MAX_DOCUMENT);
+        let mut received = BodyDecoder::new(gzip, MAX_DOCUMENT_BYTES);
         let broken = |error| Error::Broken {
             address: self.request.address(),
             source: TransportError::new(error),
@@ -415,13 +415,13 @@ impl Body<'_> {
         }
     }
 
-    fn unreadable(&self, failed: gzip::Failed) -> Error {
+    fn unreadable(&self, failed: gzip::DecodeError) -> Error {
         match failed {
-            gzip::Failed::TooLong => Error::BodyTooLarge {
+            gzip::DecodeError::TooLong => Error::BodyTooLarge {
                 call: self.request.call.clone(),
-                limit: MAX_DOCUMENT,
+                limit: MAX_DOCUMENT_BYTES,
             },
-            gzip::Failed::Corrupt(source) => Error::Corrupt {
+            gzip::DecodeError::Corrupt(source) => Error::Corrupt {
                 what: answer(&self.request.url, &self.request.call),
                 source,
             },
@@ -431,13 +431,13 @@ impl Body<'_> {
     /// The beginning of it as text; what can be had of it, for it only explains a refusal.
     async fn text(mut self, deadline: Instant) -> String {
         let mut bytes = BytesMut::new();
-        while bytes.len() < MAX_REFUSAL {
+        while bytes.len() < MAX_ERROR_BYTES {
             match tokio::time::timeout_at(deadline, self.response.chunk()).await {
                 Ok(Ok(Some(chunk))) => bytes.extend_from_slice(&chunk),
                 _ => break,
             }
         }
-        bytes.truncate(MAX_REFUSAL);
+        bytes.truncate(MAX_ERROR_BYTES);
         String::from_utf8_lossy(&bytes).trim().to_owned()
     }
 }

@@ -8,7 +8,7 @@
 //! * [`Client::state_as`] reads the older state document into whatever form the caller wants of it, the leader's whichever
 //!   master is asked.
 //! * [`recordio`] cuts a stream into records.
-//! * [`Client::mandated`] ties what is done in a framework's name to a [`Mandate`], for several processes of which one
+//! * [`Client::with_guard`] ties what is done in a framework's name to a [`LeadershipGuard`], for several processes of which one
 //!   at a time may act.
 //!
 //! Promised: an event is given when its last byte has come, never when the next one begins. A stream that falls silent
@@ -27,9 +27,9 @@ mod error;
 mod gzip;
 mod http;
 pub mod ids;
+mod leadership_guard;
 mod lenient;
 mod login;
-mod mandate;
 mod masters;
 pub mod operator;
 pub mod recordio;
@@ -38,6 +38,7 @@ pub mod state;
 mod stream;
 pub mod v1;
 
+pub use agent::HostPort;
 pub use client::Client;
 pub use config::{Config, Credentials, ServiceAccount, Tls};
 pub use detector::{Master, masked};
@@ -45,6 +46,6 @@ pub use error::{Error, Result, TransportError};
 pub use ids::{
     AgentId, ContainerId, ExecutorId, FrameworkId, OfferId, OperationId, ResourceProviderId, TaskId,
 };
-pub use mandate::Mandate;
+pub use leadership_guard::LeadershipGuard;
 pub use masters::{LeaderChanges, MasterChanges};
 pub use scheduler::{Caller, Subscription};

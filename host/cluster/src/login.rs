@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use url::{Position, Url};
 
 /// How long a login is good for.
-const GOOD_FOR: Duration = Duration::from_hours(1);
+const TOKEN_LIFETIME: Duration = Duration::from_hours(1);
 /// So much of an answer is read.
 const MAX_ANSWER: usize = 64 << 10;
 const CALL: &str = "the login";
@@ -175,7 +175,9 @@ impl Login {
 
     /// Who asks, until when, and the signature.
     fn signed(&self, now: SystemTime) -> Result<String> {
-        let until = (now + GOOD_FOR).duration_since(UNIX_EPOCH).unwrap_or_default();
+        let until = (now + TOKEN_LIFETIME)
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let part = |value: serde_json::Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
         let said = format!(
             "{}.{}",

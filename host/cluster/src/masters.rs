@@ -25,7 +25,7 @@ enum From {
 }
 
 /// So long ZooKeeper is waited for where others can be asked meanwhile.
-const BRIEFLY: Duration = Duration::from_millis(500);
+const FIRST_LEADER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Whom to ask now.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Masters {
                 let patience = if until.is_empty() {
                     config.connect_timeout
                 } else {
-                    BRIEFLY
+                    FIRST_LEADER_TIMEOUT
                 };
                 let view = match detector.masters(patience).await {
                     Ok(view) => view,

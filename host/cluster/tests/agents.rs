@@ -12,7 +12,7 @@ mod support;
 use serde_json::{Value, json};
 use std::time::Duration;
 use support::{Asked, LAST_CHUNK, Server, Step, json_answer, record_chunk, recorded, text_answer};
-use transom_cluster::agent::{Agents, CommandResult, Endpoint};
+use transom_cluster::agent::{Agents, CommandResult, HostPort};
 use transom_cluster::v1::{CommandInfo, Offer};
 use transom_cluster::{Client, Config, ContainerId, Error};
 
@@ -25,8 +25,8 @@ fn agents() -> Agents {
     .agents()
 }
 
-fn endpoint(server: &Server) -> Endpoint {
-    Endpoint::from((server.address.ip().to_string(), server.address.port()))
+fn endpoint(server: &Server) -> HostPort {
+    HostPort::from((server.address.ip().to_string(), server.address.port()))
 }
 
 fn parent() -> ContainerId {
@@ -272,7 +272,7 @@ async fn an_agent_that_is_not_there_is_named_as_such() {
 #[test]
 fn an_agent_is_where_its_offer_says() {
     let offer: Offer = serde_json::from_slice(&recorded("1-main/02-offer.json")).unwrap();
-    assert_eq!(Endpoint::of_offer(&offer).unwrap().to_string(), "127.0.0.1:5051");
-    assert_eq!(Endpoint::from(("::1".to_owned(), 1)).to_string(), "[::1]:1");
-    assert_eq!(Endpoint::of_offer(&Offer::default()), None);
+    assert_eq!(HostPort::of_offer(&offer).unwrap().to_string(), "127.0.0.1:5051");
+    assert_eq!(HostPort::from(("::1".to_owned(), 1)).to_string(), "[::1]:1");
+    assert_eq!(HostPort::of_offer(&Offer::default()), None);
 }

@@ -1,22 +1,22 @@
-//! From what changed in the cluster to what changes in the zone.
+//! Applies changes of the cluster to the zone.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use transom_cluster::{AgentId, FrameworkId, TaskId};
 
-use crate::cluster::Cluster;
-use crate::records::{Line, Made, of_agent, of_framework, of_masters, of_task};
-use crate::zone::{Edit, MadeFrom, Record, Zone};
+use crate::cluster::ClusterModel;
+use crate::records::{InvalidEntry, RecordOrPtr, of_agent, of_framework, of_masters, of_task};
+use crate::zone::{Record, Zone, ZoneBuilder, ZoneInputs};
 
-/// Entries of the cluster that are not what they were when the zone was made.
+/// Entries of the cluster that changed since the zone was built.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     tasks: HashSet<(FrameworkId, TaskId)>,
     agents: HashSet<AgentId>,
     frameworks: HashSet<FrameworkId>,
     masters: bool,
-    /// Anything may have changed, or how records are made from it.
+    /// Anything may have changed; the zone is rebuilt.
     everything: bool,
 }
 
@@ -55,7 +55,7 @@ impl Changes {
     }
 
     /// How two models differ.
-    pub(crate) fn between(old: &Cluster, new: &Cluster) -> Self {
+    pub(crate) fn between(old: &ClusterModel, new: &ClusterModel) -> Self {
         let mut changes = Self {
             masters: old.leader != new.leader || old.masters != new.masters,
             ..Self::default()
@@ -95,67 +95,73 @@ impl Changes {
         self.len() == 0 && !self.everything
     }
 
-    /// Whether making the zone takes so long that it is not done beside other work.
+    /// Whether building the zone is slow enough for a blocking thread.
     pub(crate) fn is_large(&self) -> bool {
         /// A task's records take some ten microseconds.
-        const MANY: usize = 200;
-        self.everything || self.len() > MANY || !self.agents.is_empty() || !self.frameworks.is_empty()
+        const LARGE_CHANGE: usize = 200;
+        self.everything || self.len() > LARGE_CHANGE || !self.agents.is_empty() || !self.frameworks.is_empty()
     }
 }
 
-/// How many entries of a snapshot differ from the model that followed the stream, although the stream should have told.
-/// It does not tell of an agent that left without tasks, and tells of the others by their tasks' updates alone: agents
-/// that are missing from the snapshot do not count.
-pub(crate) fn drift(model: &Cluster, seen: &Cluster) -> usize {
+/// How many entries of a snapshot differ from the model although the stream should have reported
+/// them. Agents missing from the snapshot do not count: the stream reports a lost agent only through
+/// updates of its tasks.
+pub(crate) fn missed_changes(model: &ClusterModel, seen: &ClusterModel) -> usize {
     let differing = Changes::between(model, seen);
     let left = differing.agents.iter().filter(|id| seen.agents.get(id).is_none());
     differing.len() - left.count()
 }
 
-/// The zone after changes. `kept`: how many records of the last changes are remembered for transfers.
-pub(crate) fn apply(zone: &Zone, to: MadeFrom, changes: Changes, serial: u32, kept: usize) -> Zone {
+/// The zone after changes. `journal_records`: the size of the journal for transfers.
+pub(crate) fn apply(
+    zone: &Zone,
+    to: ZoneInputs,
+    changes: Changes,
+    serial: u32,
+    journal_records: usize,
+) -> Zone {
     if changes.everything {
-        return anew(to, serial);
+        return rebuild(to, serial);
     }
-    let from = zone.made_from();
-    let changes = with_dependants(changes, &from.cluster, &to.cluster);
-    // What is there before and after is not touched.
-    let mut differs: HashMap<Line, i64> = HashMap::new();
-    let before = turn(&changes, from, |line| *differs.entry(line).or_default() -= 1);
-    let now = turn(&changes, &to, |line| *differs.entry(line).or_default() += 1);
-    let mut edit = Edit::of(zone, kept);
+    let from = zone.inputs();
+    let changes = with_dependents(changes, &from.cluster, &to.cluster);
+    // Records that exist before and after cancel out.
+    let mut differs: HashMap<RecordOrPtr, i64> = HashMap::new();
+    let before = emit_records(&changes, from, |line| *differs.entry(line).or_default() -= 1);
+    let now = emit_records(&changes, &to, |line| *differs.entry(line).or_default() += 1);
+    let mut builder = ZoneBuilder::of(zone, journal_records);
     for (line, by) in differs {
         for _ in 0..by.unsigned_abs() {
             match (&line, by > 0) {
-                (Line::Record(record), true) => edit.put(record),
-                (Line::Record(record), false) => edit.take(record),
-                (Line::Pointer(name, ip), true) => edit.put_name(*ip, name),
-                (Line::Pointer(name, ip), false) => edit.take_name(*ip, name),
+                (RecordOrPtr::Record(record), true) => builder.add(record),
+                (RecordOrPtr::Record(record), false) => builder.remove(record),
+                (RecordOrPtr::Ptr(name, ip), true) => builder.add_ptr(*ip, name),
+                (RecordOrPtr::Ptr(name, ip), false) => builder.remove_ptr(*ip, name),
             }
         }
     }
-    edit.skip(before, now);
-    edit.done(to, serial)
+    builder.count_invalid(before, now);
+    builder.build(to, serial)
 }
 
-/// A zone from nothing. Those who follow by transfers have to begin again.
-fn anew(to: MadeFrom, serial: u32) -> Zone {
-    let nothing = Zone::empty(Arc::clone(&to.rules));
+/// A full rebuild. The journal starts empty, so secondaries need a full transfer.
+fn rebuild(to: ZoneInputs, serial: u32) -> Zone {
+    let nothing = Zone::empty(Arc::clone(&to.zone_config));
     let changes = Changes {
         masters: true,
-        ..Changes::between(&nothing.made_from().cluster, &to.cluster)
+        ..Changes::between(&nothing.inputs().cluster, &to.cluster)
     };
-    let mut edit = Edit::of(&nothing, 0);
-    let skipped = turn(&changes, &to, |line| match line {
-        Line::Record(record) => edit.put(&record),
-        Line::Pointer(name, ip) => edit.put_name(ip, &name),
+    let mut builder = ZoneBuilder::of(&nothing, 0);
+    let invalid_entries = emit_records(&changes, &to, |line| match line {
+        RecordOrPtr::Record(record) => builder.add(&record),
+        RecordOrPtr::Ptr(name, ip) => builder.add_ptr(ip, &name),
     });
-    edit.skip(0, skipped);
-    edit.done(to, serial)
+    builder.count_invalid(0, invalid_entries);
+    builder.build(to, serial)
 }
 
-/// With an agent or a framework, the records of its tasks may change.
-fn with_dependants(mut changes: Changes, old: &Cluster, new: &Cluster) -> Changes {
+/// Adds the tasks of changed agents and frameworks, whose records may change too.
+fn with_dependents(mut changes: Changes, old: &ClusterModel, new: &ClusterModel) -> Changes {
     if changes.agents.is_empty() && changes.frameworks.is_empty() {
         return changes;
     }
@@ -177,30 +183,30 @@ fn with_dependants(mut changes: Changes, old: &Cluster, new: &Cluster) -> Change
     changes
 }
 
-/// Everything that the changed entries have in one model. How many entries make no sense there.
-fn turn(changes: &Changes, model: &MadeFrom, mut line: impl FnMut(Line)) -> u64 {
-    let MadeFrom {
+/// Emits the records of the changed entries in one model. Returns the number of invalid entries.
+fn emit_records(changes: &Changes, model: &ZoneInputs, mut line: impl FnMut(RecordOrPtr)) -> u64 {
+    let ZoneInputs {
         cluster,
         hosts,
-        rules,
+        zone_config,
     } = model;
-    let mut skipped = cluster.skipped;
-    let mut all = |records: Vec<Record>| records.into_iter().map(Line::Record).for_each(&mut line);
+    let mut invalid_entries = cluster.invalid_entries;
+    let mut all = |records: Vec<Record>| records.into_iter().map(RecordOrPtr::Record).for_each(&mut line);
     if changes.masters {
-        all(of_masters(rules, hosts, cluster));
+        all(of_masters(zone_config, hosts, cluster));
     }
     for framework in changes
         .frameworks
         .iter()
         .filter_map(|id| cluster.frameworks.get(id))
     {
-        all(of_framework(rules, hosts, framework));
+        all(of_framework(zone_config, hosts, framework));
     }
     for agent in changes.agents.iter().filter_map(|id| cluster.agents.get(id)) {
-        match of_agent(rules, hosts, agent) {
-            Made::Records(records) => all(records),
-            Made::Nothing => {}
-            Made::Nonsense => skipped += 1,
+        match of_agent(zone_config, hosts, agent) {
+            Ok(Some(records)) => all(records),
+            Ok(None) => {}
+            Err(InvalidEntry) => invalid_entries += 1,
         }
     }
     for (framework, id) in &changes.tasks {
@@ -208,13 +214,13 @@ fn turn(changes: &Changes, model: &MadeFrom, mut line: impl FnMut(Line)) -> u64 
         let (Some(task), Some(owner)) = (task, cluster.frameworks.get(framework)) else {
             continue;
         };
-        match of_task(model, &rules.part(&owner.name), id, task) {
-            Made::Records(lines) => lines.into_iter().for_each(&mut line),
-            Made::Nothing => {}
-            Made::Nonsense => skipped += 1,
+        match of_task(model, &zone_config.framework_labels(&owner.name), id, task) {
+            Ok(Some(lines)) => lines.into_iter().for_each(&mut line),
+            Ok(None) => {}
+            Err(InvalidEntry) => invalid_entries += 1,
         }
     }
-    skipped
+    invalid_entries
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! What discovery knows of the cluster: a model with nothing in it that no record needs.
+//! The model of the cluster: only the data that records need.
 //!
-//! It is filled from the operator stream ([`operator`]) or from the state document ([`document`]), keeps the order in
-//! which things were told, and says of each change whether records may differ because of it. Entries that make no sense
-//! are left out, one by one, and counted.
+//! It is filled from the operator stream ([`operator`]) or the state document ([`document`]), keeps
+//! the order in which entries were reported, and reports for each change whose records may differ.
+//! Invalid entries are skipped and counted.
 
 mod addresses;
 pub mod document;
@@ -17,35 +17,37 @@ use transom_cluster::{AgentId, FrameworkId, TaskId};
 pub use addresses::Addresses;
 pub use ordered::Ordered;
 
-use crate::map::Map;
+/// A map with cheap clones, which share all entries that neither side changes.
+pub(crate) type PersistentMap<K, V> =
+    imbl::GenericHashMap<K, V, foldhash::fast::RandomState, imbl::shared_ptr::DefaultSharedPtr>;
 
-/// The cluster at one moment. A clone costs nothing.
+/// The cluster at one time. Clones are cheap.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Cluster {
+pub struct ClusterModel {
     /// The leading master's address.
-    pub leader: Option<Endpoint>,
-    /// Masters as `host:port`, the leading one first, where ZooKeeper tells them.
+    pub leader: Option<Location>,
+    /// Masters registered in ZooKeeper as `host:port`, the leader first.
     pub masters: Vec<String>,
     /// Agents by id.
-    pub agents: Ordered<AgentId, Endpoint>,
+    pub agents: Ordered<AgentId, Location>,
     /// Frameworks by id.
     pub frameworks: Ordered<FrameworkId, Framework>,
-    /// Tasks by framework, those that may run: what ended is not kept.
-    pub tasks: Map<FrameworkId, Ordered<TaskId, Task>>,
-    /// Entries that made no sense and were left out.
-    pub skipped: u64,
+    /// Tasks by framework, without terminal ones.
+    pub tasks: PersistentMap<FrameworkId, Ordered<TaskId, Task>>,
+    /// The number of invalid entries, which are not in the model.
+    pub invalid_entries: u64,
 }
 
-/// A place as its owner names it.
+/// The host and port of an agent, framework or master.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct Location {
     /// Address or name.
     pub host: Host,
     /// Its port; frameworks of the newer API have none.
     pub port: Option<u16>,
 }
 
-/// An address, or a name that has to be looked up.
+/// An address or a host name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Host {
     /// An address.
@@ -55,14 +57,14 @@ pub enum Host {
 }
 
 impl Host {
-    /// Reads one of the two; IPv4 addresses written as IPv6 ones become what they are.
+    /// Parses an address or a host name; IPv4-mapped IPv6 addresses become IPv4 addresses.
     pub fn parse(text: &str) -> Self {
         text.parse::<IpAddr>()
             .map_or_else(|_| Self::Name(text.to_owned()), |ip| Self::Ip(ip.to_canonical()))
     }
 }
 
-impl Endpoint {
+impl Location {
     /// From a process id (`slave(1)@10.0.0.1:5051`).
     pub fn from_pid(pid: &str) -> Option<Self> {
         let (host, port) = transom_cluster::state::pid_address(pid)?;
@@ -78,60 +80,60 @@ impl Endpoint {
 pub struct Framework {
     /// Its name as given.
     pub name: String,
-    /// Where it is; with a port only when it has a process id.
-    pub endpoint: Option<Endpoint>,
+    /// Its location, with a port only if it has a process id.
+    pub endpoint: Option<Location>,
 }
 
-/// A task that has not ended. There may be very many, so it is small.
+/// A task that has not ended. Small, because there may be very many.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Task {
     /// Its name as given.
     pub name: Box<str>,
-    /// Where it runs.
+    /// Its agent.
     pub agent: AgentId,
-    /// Whether it is running: only then does it have records.
+    /// Whether it is running.
     pub running: bool,
-    /// Ports on the agent that are its own, each range from first to last.
+    /// Its ports on the agent, as ranges from first to last.
     pub ports: Box<[(u64, u64)]>,
-    /// How it wants to be found.
+    /// Its discovery information.
     pub discovery: Option<Box<Discovery>>,
-    /// Its own addresses, as of the newest status that said it runs.
+    /// Its own addresses from the newest running status.
     pub addresses: Addresses,
-    /// Whether it is about to run: it is being staged, or is starting.
-    pub about_to_run: bool,
-    /// Whether it is well, as its health check said last; none: it has none, or that has said nothing yet.
+    /// Whether it is staging or starting.
+    pub is_staging: bool,
+    /// The last result of its health check, if any.
     pub healthy: Option<bool>,
-    /// Its labels whose values could be weights of service records.
+    /// Its labels whose values could be weights of SRV records.
     pub weights: Box<[(Box<str>, u16)]>,
-    /// Its id, where another task of the framework has the same one: it is then known by something else.
-    pub twin: Option<TaskId>,
+    /// Its id, if another task of the framework has the same one; it is then stored under another key.
+    pub duplicate_id: Option<TaskId>,
 }
 
 const _: () = assert!(size_of::<Task>() <= 144);
 
 impl Task {
-    /// Its id: the one that it is known by, but for twins.
-    pub fn id<'t>(&'t self, known_by: &'t TaskId) -> &'t TaskId {
-        self.twin.as_ref().unwrap_or(known_by)
+    /// Its id, which is its key in the model except for duplicates.
+    pub fn id<'t>(&'t self, key: &'t TaskId) -> &'t TaskId {
+        self.duplicate_id.as_ref().unwrap_or(key)
     }
 
-    /// Whether it may have records, as sites have it.
-    fn matters(&self) -> bool {
-        self.running || self.about_to_run
+    /// Whether it may have records, depending on the settings.
+    fn is_publishable(&self) -> bool {
+        self.running || self.is_staging
     }
 
-    /// The weight that a label of its says.
+    /// The weight in one of its labels.
     pub fn weight(&self, label: &str) -> Option<u16> {
         let said = self.weights.iter().find(|(key, _)| **key == *label);
         said.map(|(_, weight)| *weight)
     }
 }
 
-fn is_about_to_run(state: &TaskState) -> bool {
+fn is_staging(state: &TaskState) -> bool {
     matches!(state, TaskState::Staging | TaskState::Starting)
 }
 
-/// What the newest status says of the health that says anything of it; the later one of equals.
+/// The health in the newest status that has one; of equal timestamps, the later status counts.
 fn newest_health(statuses: impl Iterator<Item = (f64, Option<bool>)>) -> Option<bool> {
     let said = statuses.filter_map(|(timestamp, healthy)| Some((timestamp, healthy?)));
     said.max_by(|a, b| a.0.total_cmp(&b.0))
@@ -144,19 +146,19 @@ fn weights<'l>(labels: impl Iterator<Item = (&'l str, &'l str)>) -> Box<[(Box<st
     weights.collect()
 }
 
-/// How a task wants to be found instead of by its name.
+/// A task's discovery information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discovery {
-    /// Takes the place of the task's name; not empty.
+    /// Replaces the task's name; not empty.
     pub name: String,
-    /// Ports it says it has, on its own addresses.
+    /// Ports on the task's own addresses.
     pub ports: Vec<NamedPort>,
 }
 
 /// A port from discovery information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedPort {
-    /// As given, also when it is no port number.
+    /// As given, even if it is not a valid port.
     pub number: u32,
     /// As given; empty stands for TCP and UDP.
     pub protocol: String,
@@ -180,8 +182,8 @@ impl Discovery {
     }
 }
 
-impl Cluster {
-    /// Every host name that would have to be looked up.
+impl ClusterModel {
+    /// Every host name that needs a lookup.
     pub fn host_names(&self) -> impl Iterator<Item = &str> {
         let agents = self.agents.iter().map(|(_, endpoint)| endpoint);
         let frameworks = self

@@ -1,7 +1,7 @@
-//! What discovery is told.
+//! The settings of discovery.
 //!
-//! [`Config`] has every setting with its default; [`check`] makes sure that they make sense, and has the rules by which
-//! texts in configuration files become values, for whoever reads such a file.
+//! [`Config`] has every setting with its default; [`check`] validates them and has the rules for parsing
+//! texts of configuration files.
 
 pub mod check;
 pub(crate) mod system;
@@ -13,17 +13,17 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 
 use crate::dns::forward::ForwardPolicy;
-use crate::labels::Rule;
-use crate::source::Patience;
+use crate::labels::LabelRule;
+use crate::source::StreamTimeouts;
 
-/// Where a task's own addresses are taken from; the first source that has one wins.
+/// A source of a task's own addresses; the first source that has one wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IpSource {
     /// The agent's addresses.
     Host,
-    /// Labels that the Docker containerizer leaves in a status.
+    /// Labels of the Docker containerizer in a status.
     Docker,
-    /// Labels that the cluster's own containerizer leaves in a status.
+    /// Labels of the Mesos containerizer in a status.
     Mesos,
     /// The container's networks in a status.
     Netinfo,
@@ -48,40 +48,40 @@ impl IpSource {
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools)] // Switches that sites set one by one.
 pub struct Config {
-    /// Where DNS listens, UDP and TCP.
+    /// The address of DNS, UDP and TCP.
     pub listener: IpAddr,
-    /// The DNS port; 0 takes a free one.
+    /// The DNS port; 0 for any free port.
     pub port: u16,
-    /// Where HTTP listens.
+    /// The address of HTTP.
     pub http_listener: IpAddr,
-    /// The HTTP port; 0 takes a free one.
+    /// The HTTP port; 0 for any free port.
     pub http_port: u16,
-    /// Whether there is DNS.
+    /// Whether DNS is served.
     pub dns_on: bool,
-    /// Whether there is HTTP.
+    /// Whether HTTP is served.
     pub http_on: bool,
-    /// The domain that names end with, without dots around it. DNS cannot carry one with labels of more than 63 bytes;
-    /// HTTP answers nevertheless.
+    /// The domain of all names, without a leading or trailing dot. A domain with labels of more than 63
+    /// bytes is served over HTTP alone.
     pub domain: String,
-    /// How long answers may be kept, missing names included.
+    /// The TTL of answers, negative ones included.
     pub ttl: u32,
-    /// Between full comparisons with the cluster, and between polls where its stream of events is not to be had.
+    /// Between full comparisons with the cluster, and between polls without an event stream.
     pub refresh_seconds: u64,
-    /// Masters as `host:port`, for the `master` names. The leader is learnt from the cluster.
+    /// Masters as `host:port`, for the `master` names. The cluster reports the leader.
     pub masters: Vec<String>,
-    /// Where task addresses come from, in order.
+    /// Sources of task addresses, in order.
     pub ip_sources: Vec<IpSource>,
     /// Short labels (24 characters, beginning with a letter) instead of the usual ones.
     pub enforce_rfc952: bool,
-    /// Whether answers say that recursion is available.
+    /// Whether answers have the RA flag.
     pub recurse_on: bool,
-    /// Whether everything can be listed over HTTP.
+    /// Whether HTTP serves enumeration.
     pub enumeration_on: bool,
     /// The weight of every SRV record.
     pub srv_record_default_weight: u16,
-    /// The primary name server, as the SOA record names it.
+    /// The primary name server of the SOA record.
     pub soa_mname: String,
-    /// Whom to write to, as the SOA record says it; an `@` becomes a dot.
+    /// The mailbox of the SOA record; an `@` becomes a dot.
     pub soa_rname: String,
     /// Of the SOA record.
     pub soa_refresh: u32,
@@ -90,85 +90,83 @@ pub struct Config {
     /// Of the SOA record.
     pub soa_expire: u32,
 
-    /// Whether addresses lead back to names (PTR). The reverse zones of the addresses in the zone are then answered for.
+    /// Whether addresses have PTR records, in the reverse zones of the addresses in the zone.
     pub reverse_dns_on: bool,
     /// Whether addresses in the client's own network (/24, /64) come first in answers.
     pub resolv_subnet_first: bool,
 
-    /// Whether names outside the domain are looked up elsewhere; else they are REFUSED.
+    /// Whether external names are forwarded; else they are REFUSED.
     pub external_on: bool,
-    /// Where they are looked up, tried in this order. None: the name servers that this machine itself uses, less those
-    /// that are this machine.
+    /// The resolvers, in this order. Empty: the system's resolvers without this machine's own addresses.
     pub resolvers: Vec<SocketAddr>,
-    /// Zones, without dots around them, that are looked up somewhere else than the rest. None lies within another or
-    /// within the domain, nor the domain within one of them.
+    /// Resolvers of certain zones, which are written without a leading or trailing dot. No zone contains
+    /// another one or the domain, or lies within the domain.
     pub zone_resolvers: BTreeMap<String, Vec<SocketAddr>>,
-    /// How long one resolver may take.
+    /// The timeout of one resolver.
     pub timeout: u64,
-    /// In which order resolvers are asked.
+    /// How resolvers are queried.
     pub forward_policy: ForwardPolicy,
-    /// Bytes of resolvers' replies that are kept, to be given again for as long as they say; 0: none are.
+    /// The size of the cache of resolvers' replies in bytes; 0: no cache.
     pub forward_cache_bytes: usize,
-    /// Questions that may be waiting for resolvers; further ones are answered with SERVFAIL.
+    /// Queries that may wait for resolvers; further ones are answered with SERVFAIL.
     pub forward_max_inflight: usize,
-    /// Sockets to resolvers that may be open.
+    /// Open sockets to resolvers.
     pub forward_max_sockets: usize,
-    /// Whether answers that were cut say so. Without it clients do not come back over TCP.
+    /// Whether truncated answers have the TC flag. Without it clients do not retry over TCP.
     pub set_truncate_bit: bool,
-    /// Whose questions are looked up elsewhere; others are REFUSED, so that nobody else's questions are.
+    /// Networks of clients whose queries are forwarded; others are REFUSED.
     pub allow_recursion: Vec<IpNet>,
-    /// Answers over UDP a second and source network (/24, /56), above which questions are taken for an attack on that
-    /// network and most get no answer; 0: no limit.
+    /// UDP answers per second and source network (/24, /56). Above it most answers are dropped, as an
+    /// attack on that network is assumed; 0: no limit.
     pub responses_per_second: u32,
 
-    /// Whether tasks that are known to be unhealthy are left out.
+    /// Whether unhealthy tasks have no records.
     pub healthy_only: bool,
-    /// Whether tasks that are about to run (staging, starting) have records too.
+    /// Whether staging and starting tasks have records too.
     pub include_staging: bool,
-    /// For names of a framework's tasks, by the framework's name as given, another time than `ttl`.
+    /// TTLs for the tasks of some frameworks, by framework name.
     pub framework_ttl: BTreeMap<String, u32>,
     /// The task label whose value, 0 to 65535, is the weight of the task's SRV records.
     pub weight_label: Option<String>,
 
-    /// The port of DNS over TLS on `listener`; none: there is no such.
+    /// The port of DNS over TLS on `listener`, if any.
     pub tls_port: Option<u16>,
-    /// The certificate chain for it, a PEM file; read again when it changes.
+    /// Its certificate chain, a PEM file; reloaded when it changes.
     pub tls_certificate: Option<PathBuf>,
-    /// The certificate's key, a PEM file; read again when it changes.
+    /// The certificate's key, a PEM file; reloaded when it changes.
     pub tls_key: Option<PathBuf>,
 
-    /// Name servers that are told (NOTIFY) when the zone has changed.
+    /// Secondaries that get a NOTIFY when the zone changes.
     pub also_notify: Vec<SocketAddr>,
-    /// Who may have the whole zone over DNS (AXFR, IXFR); none: nobody.
+    /// Networks of clients that may transfer the zone (AXFR, IXFR).
     pub allow_transfer: Vec<IpNet>,
 
-    /// How long a master is given that answers 404 instead of its stream. Not a setting: the default suits every site.
-    pub patience: Patience,
-    /// What `/v1/config` tells of how the cluster is reached.
-    pub told: Told,
+    /// How long a master may answer 404 in place of its stream. Not configurable.
+    pub stream_timeouts: StreamTimeouts,
+    /// The settings of the cluster connection, for `/v1/config`.
+    pub cluster_settings: ClusterSettings,
 }
 
-/// What `/v1/config` tells of settings that are somebody else's: how the cluster is reached, and what was read. Secrets
-/// have no place here.
+/// The settings of the cluster connection and the configuration file, for `/v1/config`. No secrets.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct ClusterSettings {
     /// The configuration file.
     pub file: String,
     /// The address of ZooKeeper, without its password.
     pub zk: String,
-    /// Seconds that a state document may take.
+    /// The timeout of state documents in seconds.
     pub state_timeout_seconds: u64,
     /// Seconds after which a leader must be known.
     pub zk_detection_timeout: u64,
-    /// Whether masters are spoken to with TLS.
+    /// Whether connections to masters use TLS.
     pub mesos_https_on: bool,
-    /// The file of authorities for it.
+    /// The file with the certificate authorities.
     pub ca_cert_file: String,
-    /// The file of the certificate shown to masters.
+    /// The file with the client certificate.
     pub cert_file: String,
     /// The file of that certificate's key.
     pub key_file: String,
-    /// Who is named to masters.
+    /// The principal.
     pub principal: String,
     /// `basic`, `iam` or nothing.
     pub mesos_authentication: String,
@@ -176,7 +174,7 @@ pub struct Told {
     pub iam_config_file: String,
 }
 
-impl Default for Told {
+impl Default for ClusterSettings {
     fn default() -> Self {
         Self {
             file: String::new(),
@@ -222,7 +220,7 @@ impl Default for Config {
             external_on: true,
             resolvers: Vec::new(),
             zone_resolvers: BTreeMap::new(),
-            timeout: check::USUAL_TIMEOUT,
+            timeout: check::DEFAULT_TIMEOUT,
             forward_policy: ForwardPolicy::default(),
             forward_cache_bytes: 16 << 20,
             forward_max_inflight: 4096,
@@ -239,15 +237,14 @@ impl Default for Config {
             tls_key: None,
             also_notify: Vec::new(),
             allow_transfer: Vec::new(),
-            patience: Patience::default(),
-            told: Told::default(),
+            stream_timeouts: StreamTimeouts::default(),
+            cluster_settings: ClusterSettings::default(),
         }
     }
 }
 
 impl Config {
-    /// Loopback, private, link-local and unique-local networks: where questions come from that are not those of
-    /// strangers.
+    /// Loopback, private, link-local and unique-local networks: the default for `allow_recursion`.
     pub fn private_networks() -> Vec<IpNet> {
         let v4 = [
             ([127_u8, 0, 0, 0], 8),
@@ -272,11 +269,11 @@ impl Config {
         v4.chain(v6).collect()
     }
 
-    pub(crate) fn label_rule(&self) -> Rule {
+    pub(crate) fn label_rule(&self) -> LabelRule {
         if self.enforce_rfc952 {
-            Rule::Rfc952
+            LabelRule::Rfc952
         } else {
-            Rule::Rfc1123
+            LabelRule::Rfc1123
         }
     }
 }

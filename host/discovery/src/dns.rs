@@ -1,15 +1,20 @@
-//! Lookups over DNS. What is answered is decided in [`answer`], and for the common questions in [`quick`]; packets become
-//! questions and answers packets in [`handler`] and [`wire`]; [`udp`], [`tcp`] and [`tls`] carry them, the latter two by
-//! [`connection`]s. Names of others are a matter of [`forward`] and [`access`]; [`transfer`] and [`notify`] are for name servers that
-//! follow the zone, and [`limit`] is against those who have others attacked with our answers.
+//! Lookups over DNS.
 //!
-//! Work is bounded where it comes in: a packet that takes no waiting is answered before the next one is taken from the same
-//! socket or connection, the others and connections are so many at a time, and nobody is waited for without a deadline.
+//! [`udp`], [`tcp`] and [`tls`] carry packets, the latter two over [`connection`]s. [`handler`] and
+//! [`wire`] decode and encode them. [`answer`] answers from the zone, and [`fast_path`] does so for the
+//! common queries. [`forward`] forwards queries for external names, for clients that [`acl`] allows;
+//! [`transfer`] and [`notify`] serve secondaries; [`limit`] is response rate limiting against
+//! amplification attacks.
+//!
+//! Work is bounded on arrival: a query that needs no waiting is answered before the next one is taken
+//! from the same socket or connection; forwarded queries and connections are limited in number, and
+//! every wait has a deadline.
 
-pub mod access;
+pub mod acl;
 mod answer;
 mod client;
 pub mod connection;
+mod fast_path;
 pub mod forward;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -17,7 +22,6 @@ mod handler;
 pub mod limit;
 mod notify;
 mod packet;
-mod quick;
 mod tcp;
 pub mod tls;
 mod transfer;
@@ -30,17 +34,18 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio_util::sync::CancellationToken;
 
-use connection::{Patience, serve_connection};
+use connection::{ConnectionLimits, serve_connection};
 use tls::Certificate;
 
+pub use client::Transport;
 pub(crate) use handler::Handler;
 
 use crate::{Config, Error, Result};
 
-/// Free ports that are tried: UDP and TCP need the same one.
-const TRIES: usize = 16;
+/// Attempts to find a port that is free for both UDP and TCP.
+const BIND_ATTEMPTS: usize = 16;
 
-/// The DNS ports, taken and not served yet.
+/// The bound DNS ports, before they are served.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     udp: Vec<UdpSocket>,
@@ -50,10 +55,10 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Takes a port for UDP and TCP, and the one for TLS; port 0 takes one that is free for both.
+    /// Binds the port for UDP and TCP, and the one for TLS; port 0 finds one that is free for both.
     pub(crate) async fn bind(config: &Config) -> Result<Self> {
         let addr = SocketAddr::from((config.listener, config.port));
-        let mut tries = if addr.port() == 0 { TRIES } else { 1 };
+        let mut tries = if addr.port() == 0 { BIND_ATTEMPTS } else { 1 };
         let (udp, tcp, addr) = loop {
             tries -= 1;
             match bind_both(addr).await {
@@ -77,12 +82,12 @@ impl Sockets {
         Ok(Self { udp, tcp, addr, tls })
     }
 
-    /// Where UDP and TCP are answered.
+    /// The address of UDP and TCP.
     pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Where DNS over TLS is.
+    /// The address of DNS over TLS.
     pub(crate) fn tls_addr(&self) -> Option<SocketAddr> {
         self.tls.as_ref()?.0.local_addr().ok()
     }
@@ -96,14 +101,14 @@ async fn bind_both(addr: SocketAddr) -> Result<(Vec<UdpSocket>, TcpListener, Soc
             source,
         }
     };
-    // TCP first: its port is nobody else's, while sockets for UDP share theirs with each other.
+    // TCP first: its port is exclusive, while the UDP sockets share theirs.
     let tcp = TcpListener::bind(addr).await.map_err(refused("TCP"))?;
     let addr = tcp.local_addr().map_err(refused("TCP"))?;
     let udp = udp::bind(addr).map_err(refused("UDP"))?;
     Ok((udp, tcp, addr))
 }
 
-/// Answers, and tells secondaries of changes, until the token is cancelled.
+/// Answers queries and notifies secondaries until the token is cancelled.
 pub(crate) async fn serve(sockets: Sockets, handler: Handler, config: &Config, token: CancellationToken) {
     tracing::info!(listener = "dns", addr = %sockets.addr, "listening");
     let handler = Arc::new(handler);
@@ -115,14 +120,14 @@ pub(crate) async fn serve(sockets: Sockets, handler: Handler, config: &Config, t
             let converse = move |stream, client| {
                 let (handler, token) = (Arc::clone(&handler), stops.clone());
                 async move {
-                    serve_connection(stream, client, &*handler, Patience::default(), &token).await;
+                    serve_connection(stream, client, &*handler, ConnectionLimits::default(), &token).await;
                 }
             };
-            let limits = tls::Limits::default();
+            let limits = tls::ListenerLimits::default();
             tls::serve(listener, certificate, limits, converse, token.clone()).await;
         }
     };
-    // Who waits for others must not hold up the end.
+    // Forwarded queries must not delay the shutdown.
     let stopping = async {
         token.cancelled().await;
         handler.stop().await;
@@ -132,7 +137,7 @@ pub(crate) async fn serve(sockets: Sockets, handler: Handler, config: &Config, t
         tcp::serve(
             sockets.tcp,
             Arc::clone(&handler),
-            tcp::Limits::default(),
+            tcp::ListenerLimits::default(),
             token.clone()
         ),
         over_tls,

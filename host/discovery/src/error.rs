@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 /// The crate's result.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why discovery cannot start. Once it runs it does not fail.
+/// Why discovery cannot start. Once it runs, it does not fail.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A setting makes no sense.
+    /// A setting is invalid.
     #[error("[discovery] {key}: {what}")]
     Config {
         /// The setting's key.
@@ -16,20 +16,20 @@ pub enum Error {
         /// What is wrong and what was expected.
         what: String,
     },
-    /// The DNS port cannot be taken.
+    /// The DNS port cannot be bound.
     #[error(
-        "`dns` cannot listen on {addr} ({protocol}); stop what uses it or move this one with `--port dns=N`"
+        "`dns` cannot listen on {addr} ({protocol}); stop the program that uses the port or choose another with `--port dns=N`"
     )]
     Dns {
-        /// Where it should have listened.
+        /// The address.
         addr: SocketAddr,
         /// `UDP` or `TCP`.
         protocol: &'static str,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: std::io::Error,
     },
-    /// The HTTP port cannot be taken.
+    /// The HTTP port cannot be bound.
     #[error(transparent)]
     Http(#[from] transom_web::Error),
 }

@@ -1,4 +1,4 @@
-//! Starting discovery, and the handle on it.
+//! Starts discovery; the handle of a running one.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use transom_web::{Limits, Listener};
 
+use crate::cluster_follower::ClusterFollower;
 use crate::metrics::Metrics;
-use crate::rules::Rules;
 use crate::shared::Shared;
 use crate::source::Source;
-use crate::watch::Watch;
 use crate::zone::Zone;
+use crate::zone_config::ZoneConfig;
 use crate::{Config, Result, dns, http};
 
-/// What requests being answered get to finish when the daemon stops.
-const GRACE: Duration = Duration::from_secs(5);
+/// For HTTP requests in flight when the daemon stops.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// A running discovery. Clones are handles on the same one.
+/// A running discovery; clones share it.
 #[derive(Clone, Debug)]
 pub struct Discovery {
     shared: Arc<Shared>,
@@ -31,9 +31,9 @@ pub struct Discovery {
 }
 
 impl Config {
-    /// Takes the ports, begins to follow the cluster, and serves until `token` is cancelled.
+    /// Binds the ports, follows the cluster and serves until `token` is cancelled.
     ///
-    /// Lookups are answered at once, with SERVFAIL and 503 until the cluster has been heard of.
+    /// Until the first zone is built, lookups are answered with SERVFAIL and 503.
     pub async fn start(
         self,
         client: transom_cluster::Client,
@@ -79,25 +79,26 @@ impl Config {
                 Arc::clone(&shared),
                 metrics.clone(),
             );
-            let serving = transom_web::serve(listener, router, Limits::default(), token.clone(), GRACE);
+            let serving =
+                transom_web::serve(listener, router, Limits::default(), token.clone(), SHUTDOWN_GRACE);
             tasks.spawn(async move {
                 if let Err(error) = serving.await {
-                    tracing::error!(%error, "lookups over HTTP have ended");
+                    tracing::error!(%error, "the discovery HTTP server stopped with an error");
                 }
             });
         }
-        let mut watch = Watch::new(
+        let mut follower = ClusterFollower::new(
             client,
-            rules(&config),
+            zone_config(&config),
             config.refresh_seconds,
-            config.patience,
+            config.stream_timeouts,
             shared,
             metrics,
         );
         if !config.allow_transfer.is_empty() {
-            watch = watch.remembering();
+            follower = follower.with_journal();
         }
-        tasks.spawn(watch.run(token));
+        tasks.spawn(follower.run(token));
         tasks.close();
         Ok(discovery)
     }
@@ -124,7 +125,7 @@ impl Discovery {
         self.shared.zone.load().is_some()
     }
 
-    /// What the records come from now: the stream of events, or polls of the state document.
+    /// The present source of the records: the event stream or polls of the state document.
     pub fn source(&self) -> Source {
         self.shared.source.get()
     }
@@ -134,14 +135,14 @@ impl Discovery {
         self.shared.zone.load_full()
     }
 
-    /// Waits until everything has ended after the token was cancelled.
+    /// Waits until all tasks have ended; cancel the token first.
     pub async fn stopped(&self) {
         self.tasks.wait().await;
     }
 }
 
-fn rules(config: &Config) -> Rules {
-    Rules {
+fn zone_config(config: &Config) -> ZoneConfig {
+    ZoneConfig {
         domain: config.domain.clone(),
         labels: config.label_rule(),
         ip_sources: config.ip_sources.clone(),
@@ -157,13 +158,13 @@ fn rules(config: &Config) -> Rules {
     }
 }
 
-/// The addresses DNS can be asked at: the one it listens on or, when it listens on all, those of the machine that are not
-/// its loopback.
+/// The addresses of the DNS port: the listener's or, for a wildcard listener, the machine's own without
+/// loopback.
 fn own_addresses(listener: IpAddr) -> Vec<IpAddr> {
     if !listener.is_unspecified() {
         return vec![listener];
     }
-    // Link-local addresses mean nothing to who is told them without the link.
+    // A link-local address is useless without its interface.
     let link_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
     let addresses = crate::config::system::addresses().into_iter();
     addresses

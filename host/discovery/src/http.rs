@@ -1,14 +1,13 @@
-//! Lookups over HTTP, in mesos-dns's shapes, and what goes beyond: tags of answers, watching a name, a description.
+//! Lookups over HTTP in mesos-dns's shapes, with additions: ETags, watches and an OpenAPI document.
 //!
-//! A request is decoded ([`route`]), what it asks for is looked up in the newest zone, and [`answer`] writes it. Nothing
-//! waits for anybody but the client.
+//! [`route`] decodes a request, [`lookup`] reads the newest zone, and [`answer`] writes the response.
 
 mod answer;
 mod events;
+mod full_zone;
 mod lookup;
 mod route;
 mod settings;
-mod whole;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,15 +23,15 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use crate::Config;
-use crate::metrics::{Asked, Metrics};
+use crate::metrics::{Metrics, RequestLabels};
 use crate::shared::Shared;
 use crate::zone::Zone;
-use answer::{busy, is_known, json, json_text, not_yet, plain, refused, tagged, unchanged};
+use answer::{busy, is_current, json, json_text, not_ready, plain, refused, tagged, unchanged};
 use lookup::{Host, Service};
 use route::Route;
 use settings::Shown;
 
-/// What `/v1/openapi.json` answers.
+/// The document of `/v1/openapi.json`.
 const OPEN_API: &str = include_str!("../openapi.json");
 
 #[derive(Clone)]
@@ -44,7 +43,7 @@ struct Api {
     metrics: Metrics,
 }
 
-/// Every path; those that nobody knows are answered too.
+/// The router of all paths, unknown ones included.
 pub(crate) fn router(
     config: &Arc<Config>,
     dns: Option<SocketAddr>,
@@ -56,15 +55,15 @@ pub(crate) fn router(
         shared,
         config: Arc::clone(config),
         settings: Arc::new(Shown::of(config, dns, http)),
-        watchers: Arc::new(Semaphore::new(events::WATCHERS)),
+        watchers: Arc::new(Semaphore::new(events::MAX_WATCHERS)),
         metrics,
     };
-    // Paths are taken apart here: mesos-dns's rules begin before there is a route.
+    // Paths are parsed by `route`, because mesos-dns's rules apply before routing.
     let router = Router::new()
         .route("/", any(handle))
         .route("/{*path}", any(handle))
         .with_state(api);
-    transom_web::layers(router)
+    transom_web::with_fallbacks(router)
 }
 
 async fn handle(State(api): State<Api>, request: Request) -> Response {
@@ -83,7 +82,7 @@ async fn handle(State(api): State<Api>, request: Request) -> Response {
         ),
         Err(refusal) => ("none", refused(&refusal)),
     };
-    api.metrics.asked(&Asked {
+    api.metrics.request(&RequestLabels {
         route: name,
         code: response.status().as_u16(),
     });
@@ -102,12 +101,12 @@ impl Api {
             Route::HostPorts => plain(StatusCode::NOT_IMPLEMENTED, "To be implemented..."),
             Route::WatchHosts(host) => self.watch(move |zone| lookup::all_hosts(zone, &host)),
             Route::WatchServices(service) => self.watch(move |zone| lookup::all_services(zone, &service)),
-            Route::Hosts(_) | Route::Services(_) | Route::Enumerate | Route::Axfr => {
+            Route::ResolvedHosts(_) | Route::Services(_) | Route::Enumerate | Route::Axfr => {
                 let Some(zone) = self.shared.zone.load_full() else {
-                    return not_yet();
+                    return not_ready();
                 };
                 let serial = zone.serial();
-                if is_known(headers, serial) {
+                if is_current(headers, serial) {
                     return unchanged(serial);
                 }
                 tagged(serial, self.of_zone(route, zone, query).await)
@@ -115,26 +114,26 @@ impl Api {
         }
     }
 
-    /// What is in the zone.
+    /// Answers from the zone.
     async fn of_zone(&self, route: Route, zone: Arc<Zone>, query: Option<&str>) -> Response {
         match route {
-            Route::Hosts(host) => listed(&lookup::hosts(&zone, &host), &host, query, Host::default),
+            Route::ResolvedHosts(host) => listed(&lookup::hosts(&zone, &host), &host, query, Host::default),
             Route::Services(service) => {
                 let found = lookup::services(&zone, &service);
                 listed(&found, &service, query, Service::default)
             }
             Route::Enumerate => {
-                let pieces = whole::Enumeration::of(zone).map(Ok::<_, std::convert::Infallible>);
+                let pieces = full_zone::Enumeration::of(zone).map(Ok::<_, std::convert::Infallible>);
                 let mut answer = json_text(Vec::new());
                 *answer.body_mut() = Body::from_stream(stream::iter(pieces));
                 answer
             }
             _ => {
                 let config = Arc::clone(&self.config);
-                // Of a large zone it takes a second.
-                match tokio::task::spawn_blocking(move || whole::axfr(&zone, &config)).await {
+                // A large zone takes a second.
+                match tokio::task::spawn_blocking(move || full_zone::axfr(&zone, &config)).await {
                     Ok(text) => json_text(text),
-                    Err(_) => busy("503: The zone could not be written"),
+                    Err(_) => busy("503: Writing the zone failed"),
                 }
             }
         }
@@ -143,12 +142,12 @@ impl Api {
     fn watch<T: Serialize>(&self, answer: impl Fn(&Zone) -> Vec<T> + Send + 'static) -> Response {
         match Arc::clone(&self.watchers).try_acquire_owned() {
             Ok(permit) => events::events(Arc::clone(&self.shared), permit, answer),
-            Err(_) => busy("503: There are as many watchers as there may be"),
+            Err(_) => busy("503: Too many watchers"),
         }
     }
 }
 
-/// Records. Where there is none clients depend on one of empty texts; those that ask for it get a 404.
+/// Records. Without any, clients expect one with empty strings, or a 404 with `strict=true`.
 fn listed<T: Serialize>(records: &[T], name: &str, query: Option<&str>, empty: impl Fn() -> T) -> Response {
     if !records.is_empty() {
         return json(records);

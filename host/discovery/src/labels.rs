@@ -1,20 +1,20 @@
-//! How texts become parts of names: labels, fragments, the hash of a task's id, the tail of an agent's.
+//! Turns texts into labels: names, fragments, the hash of a task's id, the tail of an agent's id.
 //!
-//! All of it is mesos-dns's, character by character: clients have such names written down.
+//! Exactly as mesos-dns does, because clients rely on such names.
 
 use hickory_proto::rr::Name;
 use sha1::{Digest, Sha1};
 
-/// Which labels are made.
+/// The rule for labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub enum LabelRule {
     /// Up to 63 characters, without a dash at either end.
     Rfc1123,
     /// Up to 24 characters, beginning with a letter, without a dash at the end.
     Rfc952,
 }
 
-impl Rule {
+impl LabelRule {
     fn longest(self) -> usize {
         match self {
             Self::Rfc1123 => 63,
@@ -26,8 +26,8 @@ impl Rule {
         byte == b'-' || (self == Self::Rfc952 && byte.is_ascii_digit())
     }
 
-    /// One label: lower case; dots, dashes and underscores become dashes, everything else that is no letter or digit
-    /// goes. May be empty.
+    /// One label: lower case; dots, dashes and underscores become dashes, other characters except letters and
+    /// digits are removed. May be empty.
     pub fn label(self, text: &str) -> String {
         let kept: String = text
             .bytes()
@@ -43,7 +43,7 @@ impl Rule {
         cut(begun, self.longest())
     }
 
-    /// Several labels: each part between dots is one, empty ones go.
+    /// Several labels, one for each part between dots; empty ones are removed.
     pub fn fragment(self, text: &str) -> String {
         let labels: Vec<_> = text
             .split('.')
@@ -54,7 +54,8 @@ impl Rule {
     }
 }
 
-/// Cuts to a length and trims dashes at the end. When the cut falls behind dashes, what comes after them fills the gap.
+/// Cuts to a length and trims dashes at the end. If the cut falls after dashes, the characters after
+/// them fill the gap.
 fn cut(text: &str, longest: usize) -> String {
     let Some((head, rest)) = text.split_at_checked(longest) else {
         return text.trim_end_matches('-').to_owned();
@@ -67,7 +68,7 @@ fn cut(text: &str, longest: usize) -> String {
     label
 }
 
-/// The five characters that tell tasks of one name apart: the beginning of the task id's SHA-1 in z-base-32.
+/// The five characters that distinguish tasks of one name: the start of the task id's SHA-1 in z-base-32.
 pub fn hash5(task_id: &str) -> String {
     const ALPHABET: &[u8; 32] = b"ybndrfg8ejkmcpqxot1uwisza345h769";
     let digest = Sha1::digest(task_id.as_bytes());
@@ -80,12 +81,12 @@ pub fn hash5(task_id: &str) -> String {
         .collect()
 }
 
-/// What follows the last dash of an agent's id, in lower case.
+/// The part of an agent's id after the last dash, in lower case.
 pub fn agent_tail(agent_id: &str) -> String {
     agent_id.rsplit('-').next().unwrap_or_default().to_lowercase()
 }
 
-/// A name as DNS carries it, whatever characters it has; none when a label is empty or longer than 63 bytes, or the whole
+/// A name for DNS, with any characters; none if a label is empty or longer than 63 bytes, or the name
 /// longer than 255.
 pub fn wire_name(name: &str) -> Option<Name> {
     let labels = name.strip_suffix('.')?.split('.');
@@ -95,7 +96,7 @@ pub fn wire_name(name: &str) -> Option<Name> {
     Name::from_labels(labels.map(str::as_bytes)).ok()
 }
 
-/// The length of a name in wire form; none when DNS cannot carry it.
+/// The length of a name in wire form; none if it is too long for DNS.
 pub(crate) fn wire_length(name: &str) -> Option<usize> {
     let bytes = name.as_bytes();
     if bytes.len() > 254 || bytes.last() != Some(&b'.') {
@@ -115,7 +116,7 @@ pub(crate) fn wire_length(name: &str) -> Option<usize> {
     Some(bytes.len() + 1)
 }
 
-/// Writes a name that DNS can carry.
+/// Writes a name that [`wire_length`] accepts.
 pub(crate) fn write_name(name: &str, out: &mut Vec<u8>) {
     for label in name.as_bytes().split(|byte| *byte == b'.') {
         out.push(label.len() as u8);
@@ -139,18 +140,26 @@ mod tests {
     }
 
     #[test]
-    fn labels_and_fragments_are_as_ever() {
+    fn labels_and_fragments_match_mesos_dns() {
         for row in table("labels") {
             let text = row["in"].as_str().unwrap();
-            assert_eq!(Rule::Rfc1123.label(text), row["rfc1123"], "{text:?} by RFC 1123");
-            assert_eq!(Rule::Rfc952.label(text), row["rfc952"], "{text:?} by RFC 952");
             assert_eq!(
-                Rule::Rfc1123.fragment(text),
+                LabelRule::Rfc1123.label(text),
+                row["rfc1123"],
+                "{text:?} by RFC 1123"
+            );
+            assert_eq!(
+                LabelRule::Rfc952.label(text),
+                row["rfc952"],
+                "{text:?} by RFC 952"
+            );
+            assert_eq!(
+                LabelRule::Rfc1123.fragment(text),
                 row["frag_rfc1123"],
                 "{text:?} in parts by RFC 1123"
             );
             assert_eq!(
-                Rule::Rfc952.fragment(text),
+                LabelRule::Rfc952.fragment(text),
                 row["frag_rfc952"],
                 "{text:?} in parts by RFC 952"
             );
@@ -158,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn hashes_are_as_ever() {
+    fn hashes_match_mesos_dns() {
         for row in table("task_id_hash") {
             assert_eq!(hash5(row["In"].as_str().unwrap()), row["Hash"], "{row}");
         }
     }
 
     #[test]
-    fn tails_are_as_ever() {
+    fn agent_tails_match_mesos_dns() {
         for row in table("slave_id_tail") {
             assert_eq!(agent_tail(row["In"].as_str().unwrap()), row["Out"], "{row}");
         }

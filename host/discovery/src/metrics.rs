@@ -14,7 +14,7 @@ use crate::source::Source;
 
 /// Labels of an answered query.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
-pub(crate) struct Query {
+pub(crate) struct QueryLabels {
     /// The query type; types that the zone never has share one label.
     pub(crate) qtype: &'static str,
     pub(crate) rcode: &'static str,
@@ -22,14 +22,14 @@ pub(crate) struct Query {
 
 /// Labels of an answer over UDP that was dropped or truncated by rate limiting.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
-pub(crate) struct Limited {
+pub(crate) struct LimitedLabels {
     /// `drop`: nothing was sent; `slip`: an empty answer with the TC bit was sent.
     pub(crate) action: &'static str,
 }
 
 /// Labels of a refused query.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedLabels {
     /// `recursion`: an external name, from a client outside `allow_recursion`; `transfer`: a zone transfer to a client
     /// outside `allow_transfer`; `outside`: an external name while forwarding is off.
     pub(crate) reason: &'static str,
@@ -37,7 +37,7 @@ pub(crate) struct Refused {
 
 /// Labels of an answered HTTP request.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
-pub(crate) struct Asked {
+pub(crate) struct RequestLabels {
     /// The route; `none` for an unknown path.
     pub(crate) route: &'static str,
     pub(crate) code: u16,
@@ -45,7 +45,7 @@ pub(crate) struct Asked {
 
 /// Label of the source of the records.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
-struct RecordsFrom {
+struct SourceLabels {
     /// `stream` or `polling`.
     source: &'static str,
 }
@@ -53,14 +53,14 @@ struct RecordsFrom {
 /// Metrics of one running discovery.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
-    pub(crate) queries: Family<Query, Counter>,
-    limited: Family<Limited, Counter>,
-    refused: Family<Refused, Counter>,
-    requests: Family<Asked, Counter>,
+    pub(crate) queries: Family<QueryLabels, Counter>,
+    limited: Family<LimitedLabels, Counter>,
+    refused: Family<RefusedLabels, Counter>,
+    requests: Family<RequestLabels, Counter>,
     pub(crate) reconnects: Counter,
     pub(crate) zone_updates: Counter,
     pub(crate) resync_differences: Counter,
-    source: Family<RecordsFrom, Gauge>,
+    source: Family<SourceLabels, Gauge>,
 }
 
 impl Metrics {
@@ -108,35 +108,35 @@ impl Metrics {
             metrics.source.clone(),
         );
         metrics.set_source(Source::None);
-        registry.register_collector(Box::new(OfZone(Arc::clone(shared))));
+        registry.register_collector(Box::new(ZoneMetrics(Arc::clone(shared))));
         metrics
     }
 
     pub(crate) fn set_source(&self, source: Source) {
         for one in Source::WORKING {
-            let label = RecordsFrom { source: one.as_str() };
+            let label = SourceLabels { source: one.as_str() };
             self.source.get_or_create(&label).set(i64::from(one == source));
         }
     }
 
     pub(crate) fn limited(&self, action: &'static str) {
-        self.limited.get_or_create(&Limited { action }).inc();
+        self.limited.get_or_create(&LimitedLabels { action }).inc();
     }
 
     pub(crate) fn refused(&self, reason: &'static str) {
-        self.refused.get_or_create(&Refused { reason }).inc();
+        self.refused.get_or_create(&RefusedLabels { reason }).inc();
     }
 
-    pub(crate) fn asked(&self, labels: &Asked) {
+    pub(crate) fn request(&self, labels: &RequestLabels) {
         self.requests.get_or_create(labels).inc();
     }
 }
 
 /// Gauges of the zone being served, read at each scrape.
 #[derive(Debug)]
-struct OfZone(Arc<Shared>);
+struct ZoneMetrics(Arc<Shared>);
 
-impl Collector for OfZone {
+impl Collector for ZoneMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let mut gauge = |name: &str, help: &str, value: f64| {
             let gauge = ConstGauge::new(value);
@@ -159,7 +159,7 @@ impl Collector for OfZone {
         gauge(
             "transom_discovery_zone_invalid_entries",
             "Invalid agents, frameworks and tasks, which have no records",
-            zone.skipped() as f64,
+            zone.invalid_entries() as f64,
         )?;
         gauge(
             "transom_discovery_zone_age_seconds",

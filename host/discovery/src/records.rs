@@ -1,49 +1,42 @@
-//! Which records a cluster has: mesos-dns's names, and the `.slave.` forms of its successor.
+//! The records of a cluster: mesos-dns's names, and the `.slave.` forms of its successor.
 //!
-//! Pure functions of the model, the addresses of host names, and the rules of the site: one for each kind of entry, so that a
-//! change of one entry changes its records and no others. Entries may have a record in common; it is there for as long as one of
-//! them has it.
+//! Pure functions of the model, the addresses of host names and the settings, one for each kind of
+//! entry, so that a change of one entry changes its own records only. Several entries may share a
+//! record; it exists while at least one of them has it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use transom_cluster::TaskId;
 
-use crate::cluster::{Cluster, Discovery, Endpoint, Framework, Host, Task};
+use crate::cluster::{ClusterModel, Discovery, Framework, Host, Location, Task};
 use crate::config::IpSource;
 use crate::labels::{agent_tail, hash5};
-use crate::rules::{Hosts, Part, Rules};
-use crate::zone::{MadeFrom, Record, Service, Value};
+use crate::zone::{Record, Service, Value, ZoneInputs};
+use crate::zone_config::{FrameworkLabels, ResolvedHosts, ZoneConfig};
 
-/// What there is of an entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Made<T> {
-    /// Its records.
-    Records(T),
-    /// It is not to have any.
-    Nothing,
-    /// It should have some and makes no sense.
-    Nonsense,
-}
+/// An entry that should have records, and whose data allow none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidEntry;
 
-/// A record of a task, in the order in which they are listed.
+/// A record of a task, in the order of the enumeration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Line {
-    /// In the zone.
+pub enum RecordOrPtr {
+    /// A record of the zone.
     Record(Record),
-    /// A name of an address.
-    Pointer(Arc<str>, IpAddr),
+    /// A PTR name of an address.
+    Ptr(Arc<str>, IpAddr),
 }
 
-/// Makes records of one kind of entry.
-struct Make<'r, 'h> {
-    rules: &'r Rules,
-    hosts: &'h Hosts,
+/// Builds the records of one entry.
+struct RecordBuilder<'r, 'h> {
+    zone_config: &'r ZoneConfig,
+    hosts: &'h ResolvedHosts,
     ttl: u32,
 }
 
-impl<'h> Make<'_, 'h> {
-    fn ips<'e: 'h>(&self, endpoint: &'e Endpoint) -> &'h [IpAddr] {
+impl<'h> RecordBuilder<'_, 'h> {
+    fn ips<'e: 'h>(&self, endpoint: &'e Location) -> &'h [IpAddr] {
         ips(self.hosts, endpoint)
     }
 
@@ -65,11 +58,11 @@ impl<'h> Make<'_, 'h> {
     }
 
     fn full(&self, name: &str) -> Arc<str> {
-        self.rules.full(name).into()
+        self.zone_config.full(name).into()
     }
 }
 
-fn ips<'h>(hosts: &'h Hosts, endpoint: &'h Endpoint) -> &'h [IpAddr] {
+fn ips<'h>(hosts: &'h ResolvedHosts, endpoint: &'h Location) -> &'h [IpAddr] {
     match &endpoint.host {
         Host::Ip(ip) => std::slice::from_ref(ip),
         Host::Name(name) => hosts.get(name).map_or(&[], Vec::as_slice),
@@ -77,17 +70,21 @@ fn ips<'h>(hosts: &'h Hosts, endpoint: &'h Endpoint) -> &'h [IpAddr] {
 }
 
 /// A framework's own records.
-pub(crate) fn of_framework(rules: &Rules, hosts: &Hosts, framework: &Framework) -> Vec<Record> {
+pub(crate) fn of_framework(
+    zone_config: &ZoneConfig,
+    hosts: &ResolvedHosts,
+    framework: &Framework,
+) -> Vec<Record> {
     let Some(endpoint) = &framework.endpoint else {
         return Vec::new();
     };
-    let part = rules.part(&framework.name);
-    let make = Make {
-        rules,
+    let labels = zone_config.framework_labels(&framework.name);
+    let make = RecordBuilder {
+        zone_config,
         hosts,
-        ttl: part.ttl,
+        ttl: labels.ttl,
     };
-    let name = make.full(&part.labels);
+    let name = make.full(&labels.labels);
     let addresses = make.ips(endpoint).iter().map(|ip| make.address(&name, *ip));
     let mut records: Vec<_> = addresses.collect();
     if let Some(port) = endpoint.port {
@@ -95,42 +92,56 @@ pub(crate) fn of_framework(rules: &Rules, hosts: &Hosts, framework: &Framework) 
             &format!("_framework._tcp.{name}"),
             &name,
             port.into(),
-            rules.weight,
+            zone_config.weight,
         ));
     }
     records
 }
 
-/// An agent's records; one without address makes no sense.
-pub(crate) fn of_agent(rules: &Rules, hosts: &Hosts, agent: &Endpoint) -> Made<Vec<Record>> {
-    let make = Make {
-        rules,
+/// An agent's records; an agent without an address is invalid.
+pub(crate) fn of_agent(
+    zone_config: &ZoneConfig,
+    hosts: &ResolvedHosts,
+    agent: &Location,
+) -> Result<Option<Vec<Record>>, InvalidEntry> {
+    let make = RecordBuilder {
+        zone_config,
         hosts,
-        ttl: rules.ttl,
+        ttl: zone_config.ttl,
     };
     let ips = make.ips(agent);
     if ips.is_empty() {
-        return Made::Nonsense;
+        return Err(InvalidEntry);
     }
     let name = make.full("slave");
     let mut records: Vec<_> = ips.iter().map(|ip| make.address(&name, *ip)).collect();
     if let Some(port) = agent.port {
-        records.push(make.service(&rules.full("_slave._tcp"), &name, port.into(), rules.weight));
+        records.push(make.service(
+            &zone_config.full("_slave._tcp"),
+            &name,
+            port.into(),
+            zone_config.weight,
+        ));
     }
-    Made::Records(records)
+    Ok(Some(records))
 }
 
-/// The name server, `leader`, `master` and `master0` …; a leader that is no address yet has none of them.
+/// The records of the name server and of `leader`, `master`, `master0` and so on. A leader whose host
+/// name is not resolved yet has none.
 ///
-/// Masters are those that ZooKeeper tells, else those of the configuration.
-pub(crate) fn of_masters(rules: &Rules, hosts: &Hosts, cluster: &Cluster) -> Vec<Record> {
+/// The masters are those registered in ZooKeeper, else those of the configuration.
+pub(crate) fn of_masters(
+    zone_config: &ZoneConfig,
+    hosts: &ResolvedHosts,
+    cluster: &ClusterModel,
+) -> Vec<Record> {
     let leader = cluster.leader.as_ref();
-    let make = Make {
-        rules,
+    let make = RecordBuilder {
+        zone_config,
         hosts,
-        ttl: rules.ttl,
+        ttl: zone_config.ttl,
     };
-    let (own, addresses) = &rules.name_server;
+    let (own, addresses) = &zone_config.name_server;
     let own = Arc::from(own.as_str());
     let mut records: Vec<_> = addresses.iter().map(|ip| make.address(&own, *ip)).collect();
     let all = make.full("master");
@@ -143,7 +154,12 @@ pub(crate) fn of_masters(rules: &Rules, hosts: &Hosts, cluster: &Cluster) -> Vec
         masters.extend(ips);
         if let (Some(port), false) = (endpoint.port, ips.is_empty()) {
             for service in ["_leader._tcp", "_leader._udp"] {
-                records.push(make.service(&rules.full(service), &name, port.into(), rules.weight));
+                records.push(make.service(
+                    &zone_config.full(service),
+                    &name,
+                    port.into(),
+                    zone_config.weight,
+                ));
             }
             leading = Some((ips, port));
         }
@@ -151,7 +167,7 @@ pub(crate) fn of_masters(rules: &Rules, hosts: &Hosts, cluster: &Cluster) -> Vec
     let mut numbered = Vec::new();
     let mut has_leader = false;
     let listed = if cluster.masters.is_empty() {
-        &rules.masters
+        &zone_config.masters
     } else {
         &cluster.masters
     };
@@ -178,34 +194,39 @@ pub(crate) fn of_masters(rules: &Rules, hosts: &Hosts, cluster: &Cluster) -> Vec
     records
 }
 
-/// A task's records; one on an agent that nobody knows runs nowhere that could be told.
-pub(crate) fn of_task(from: &MadeFrom, part: &Part, id: &TaskId, task: &Task) -> Made<Vec<Line>> {
-    let MadeFrom {
+/// A task's records; a task on an unknown agent is invalid.
+pub(crate) fn of_task(
+    from: &ZoneInputs,
+    labels: &FrameworkLabels,
+    id: &TaskId,
+    task: &Task,
+) -> Result<Option<Vec<RecordOrPtr>>, InvalidEntry> {
+    let ZoneInputs {
         cluster,
         hosts,
-        rules,
+        zone_config,
     } = from;
-    let runs = task.running || rules.include_staging && task.about_to_run;
-    if !runs || rules.healthy_only && task.healthy == Some(false) {
-        return Made::Nothing;
+    let runs = task.running || zone_config.include_staging && task.is_staging;
+    if !runs || zone_config.healthy_only && task.healthy == Some(false) {
+        return Ok(None);
     }
     let Some(agent) = cluster.agents.get(&task.agent) else {
-        return Made::Nonsense;
+        return Err(InvalidEntry);
     };
-    let make = Make {
-        rules,
+    let make = RecordBuilder {
+        zone_config,
         hosts,
-        ttl: part.ttl,
+        ttl: labels.ttl,
     };
-    let mut of_task = OfTask {
+    let mut of_task = TaskRecords {
         agent: make.ips(agent),
-        weight: rules
+        weight: zone_config
             .weight_label
             .as_deref()
             .and_then(|label| task.weight(label))
-            .unwrap_or(rules.weight),
+            .unwrap_or(zone_config.weight),
         make,
-        framework: &part.labels,
+        framework: &labels.labels,
         suffix: format!(
             "-{}-{}",
             hash5(task.id(id).as_str()),
@@ -215,25 +236,25 @@ pub(crate) fn of_task(from: &MadeFrom, part: &Part, id: &TaskId, task: &Task) ->
         lines: Vec::new(),
     };
     of_task.all();
-    Made::Records(of_task.lines)
+    Ok(Some(of_task.lines))
 }
 
-struct OfTask<'r, 'h, 't> {
-    make: Make<'r, 'h>,
+struct TaskRecords<'r, 'h, 't> {
+    make: RecordBuilder<'r, 'h>,
     /// The agent's addresses.
     agent: &'h [IpAddr],
-    /// Of its services.
+    /// Of its SRV records.
     weight: u16,
     /// `marathon`
     framework: &'t str,
     /// `-hash5-tail`
     suffix: String,
     task: &'t Task,
-    lines: Vec<Line>,
+    lines: Vec<RecordOrPtr>,
 }
 
-/// Names by which a task is found, and those that services point at.
-struct Names {
+/// Names of a task, and the targets of its SRV records.
+struct TaskNames {
     /// `web`, or the discovery name.
     short: String,
     /// `web.marathon.mesos.`, `web-hash5-tail.marathon.mesos.`
@@ -242,14 +263,14 @@ struct Names {
     on_agent: [Arc<str>; 2],
 }
 
-impl OfTask<'_, '_, '_> {
+impl TaskRecords<'_, '_, '_> {
     fn all(&mut self) {
-        let labels = self.make.rules.labels;
+        let labels = self.make.zone_config.labels;
         let task = self.task;
         match &task.discovery {
             None => self.names(&self.named(labels.label(&task.name))),
             Some(discovery) => {
-                // First the name as it stands, which is how it once was; then as a label.
+                // The name as given, for compatibility, then as a label.
                 for short in [discovery.name.clone(), labels.label(&discovery.name)] {
                     let names = self.named(short);
                     self.names(&names);
@@ -259,14 +280,14 @@ impl OfTask<'_, '_, '_> {
         }
     }
 
-    fn named(&self, short: String) -> Names {
+    fn named(&self, short: String) -> TaskNames {
         let Self {
             make,
             framework,
             suffix,
             ..
         } = self;
-        Names {
+        TaskNames {
             own: [
                 make.full(&format!("{short}.{framework}")),
                 make.full(&format!("{short}{suffix}.{framework}")),
@@ -279,32 +300,37 @@ impl OfTask<'_, '_, '_> {
         }
     }
 
-    /// Where the task's own addresses are taken from: the first source that has any.
+    /// The task's own addresses, from the first source that has any.
     fn ips(&self) -> &[IpAddr] {
-        let sources = self.make.rules.ip_sources.iter().map(|source| match source {
-            IpSource::Host => self.agent,
-            IpSource::Docker => &self.task.addresses.docker,
-            IpSource::Mesos => &self.task.addresses.mesos,
-            IpSource::Netinfo => &self.task.addresses.netinfo,
-        });
+        let sources = self
+            .make
+            .zone_config
+            .ip_sources
+            .iter()
+            .map(|source| match source {
+                IpSource::Host => self.agent,
+                IpSource::Docker => &self.task.addresses.docker,
+                IpSource::Mesos => &self.task.addresses.mesos,
+                IpSource::Netinfo => &self.task.addresses.netinfo,
+            });
         sources
             .into_iter()
             .find(|ips| !ips.is_empty())
             .unwrap_or_default()
     }
 
-    /// Addresses of the task and of its agent, and its ports on the agent.
-    fn names(&mut self, names: &Names) {
+    /// Records of the addresses of the task and its agent, and of its ports on the agent.
+    fn names(&mut self, names: &TaskNames) {
         let mut lines = Vec::new();
         for ip in self.ips() {
             lines.extend(
                 names
                     .own
                     .iter()
-                    .map(|name| Line::Record(self.make.address(name, *ip))),
+                    .map(|name| RecordOrPtr::Record(self.make.address(name, *ip))),
             );
-            if self.make.rules.reverse {
-                lines.push(Line::Pointer(Arc::clone(&names.own[0]), *ip));
+            if self.make.zone_config.reverse {
+                lines.push(RecordOrPtr::Ptr(Arc::clone(&names.own[0]), *ip));
             }
         }
         for ip in self.agent {
@@ -312,7 +338,7 @@ impl OfTask<'_, '_, '_> {
                 names
                     .on_agent
                     .iter()
-                    .map(|name| Line::Record(self.make.address(name, *ip))),
+                    .map(|name| RecordOrPtr::Record(self.make.address(name, *ip))),
             );
         }
         self.lines.append(&mut lines);
@@ -332,9 +358,9 @@ impl OfTask<'_, '_, '_> {
         }
     }
 
-    /// Ports that the task says it has: on its own addresses, and the same on its agent's.
-    fn discovery_ports(&mut self, names: &Names, discovery: &Discovery) {
-        let labels = self.make.rules.labels;
+    /// Records of the ports in the task's discovery information, on its own and its agent's addresses.
+    fn discovery_ports(&mut self, names: &TaskNames, discovery: &Discovery) {
+        let labels = self.make.zone_config.labels;
         for port in &discovery.ports {
             let protocol = labels.label(&port.protocol);
             let protocols = if port.protocol.is_empty() {
@@ -356,13 +382,13 @@ impl OfTask<'_, '_, '_> {
     }
 
     fn service(&mut self, name: &str, target: &Arc<str>, port: u32) {
-        let name = self.make.rules.full(name);
+        let name = self.make.zone_config.full(name);
         let record = self.make.service(&name, target, port, self.weight);
-        self.lines.push(Line::Record(record));
+        self.lines.push(RecordOrPtr::Record(record));
     }
 }
 
-/// The ports of a range; a range that reaches beyond what ports there are is cut.
+/// The ports of a range, up to the highest valid port.
 fn ports(first: u64, last: u64) -> impl Iterator<Item = u32> {
     let last = last.min(u16::MAX.into());
     (first..=last).map(|port| port as u32)

@@ -1,4 +1,4 @@
-//! What lookups read and the watcher writes.
+//! State that lookups read and the cluster follower writes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
 
-use crate::source::Current;
+use crate::source::AtomicSource;
 use crate::zone::Zone;
 
-/// The zone, and how old what it says is.
+/// The zone and its age.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// The zone being served; none before the first good one.
     pub(crate) zone: ArcSwapOption<Zone>,
-    /// Its serial, for those who wait for another one; 0 before the first.
+    /// Its serial, for waiters; 0 before the first zone.
     pub(crate) serial: watch::Sender<u32>,
-    /// When the cluster last said something.
-    pub(crate) confirmed: Moment,
-    /// What the zone is made from now.
-    pub(crate) source: Current,
+    /// When the cluster last confirmed the zone.
+    pub(crate) confirmed: AtomicInstant,
+    /// The present source of the zone.
+    pub(crate) source: AtomicSource,
 }
 
 impl Shared {
@@ -28,20 +28,20 @@ impl Shared {
         Self {
             zone: ArcSwapOption::empty(),
             serial: watch::Sender::new(0),
-            confirmed: Moment::now(),
-            source: Current::default(),
+            confirmed: AtomicInstant::now(),
+            source: AtomicSource::default(),
         }
     }
 }
 
-/// A moment that can be moved on from anywhere.
+/// An instant that any thread can update.
 #[derive(Debug)]
-pub(crate) struct Moment {
+pub(crate) struct AtomicInstant {
     start: Instant,
     millis: AtomicU64,
 }
 
-impl Moment {
+impl AtomicInstant {
     fn now() -> Self {
         Self {
             start: Instant::now(),

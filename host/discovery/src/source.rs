@@ -1,8 +1,9 @@
-//! What the records are made from, and when that changes: the master's stream of events or its state document.
+//! The source of the records: the master's event stream or its state document.
 //!
-//! A master that cannot be followed right now and one that has no stream look alike at first. A starting master answers
-//! 404 for a moment (some 0.2 s), because its routes are not there yet, and then 503 while it recovers; a master that is
-//! too old answers 404 for ever. [`Attempts`] tells them apart by time alone, and knows no clock and no network.
+//! A master that is restarting and one without a stream look alike at first. A starting master
+//! answers 404 for about 0.2 s, until its routes exist, and then 503 while it recovers; one that is
+//! too old answers 404 for ever. [`Attempts`] tells them apart by time alone; it does no I/O and
+//! reads no clock.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -10,27 +11,27 @@ use std::time::Duration;
 use rand::Rng;
 use tokio::time::Instant;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(200);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(15);
 
-/// What the records are made from at the moment.
+/// The present source of the records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Source {
-    /// Nothing: no master has been reached yet, or none can be reached any more. The last zone stays in service.
+    /// None: no master can be reached. The last zone stays in service.
     #[default]
     None,
-    /// The master's stream of events.
+    /// The master's event stream.
     Stream,
     /// The master's state document, read every `refresh_seconds`.
     Polling,
 }
 
 impl Source {
-    /// The two that records can come from.
+    /// The two that provide records.
     pub(crate) const WORKING: [Self; 2] = [Self::Stream, Self::Polling];
 
-    /// As `/ready` and the metrics name it.
+    /// Its name in `/ready` and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -40,11 +41,11 @@ impl Source {
     }
 }
 
-/// A source that is read anywhere and set in one place.
+/// The source, shared between the follower and readers.
 #[derive(Debug, Default)]
-pub(crate) struct Current(AtomicU8);
+pub(crate) struct AtomicSource(AtomicU8);
 
-impl Current {
+impl AtomicSource {
     pub(crate) fn get(&self) -> Source {
         match self.0.load(Ordering::Relaxed) {
             number if number == Source::Stream as u8 => Source::Stream,
@@ -53,7 +54,7 @@ impl Current {
         }
     }
 
-    /// Sets it, and returns what it was.
+    /// Sets it and returns the previous one.
     pub(crate) fn replace(&self, source: Source) -> Source {
         let before = self.get();
         self.0.store(source as u8, Ordering::Relaxed);
@@ -61,18 +62,18 @@ impl Current {
     }
 }
 
-/// How long a master is given before it counts as one without a stream of events.
+/// How long a master may answer 404 before it counts as one without an event stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
-    /// A master that answers 404 for this long has no stream of events. The time begins anew with every other answer.
+pub struct StreamTimeouts {
+    /// A master that answers 404 for this long has no event stream. Any other answer resets the time.
     pub not_found: Duration,
-    /// The same while no records from a stream are in service: the state document is the best there is then.
+    /// The same while no records from a stream are in service, when the state document is the best source.
     pub not_found_at_first: Duration,
-    /// How often the stream of a master that has none is tried again.
+    /// How often the stream is retried on a master without one.
     pub retry: Duration,
 }
 
-impl Default for Patience {
+impl Default for StreamTimeouts {
     fn default() -> Self {
         Self {
             not_found: Duration::from_secs(30),
@@ -85,37 +86,37 @@ impl Default for Patience {
 /// Why the stream could not be opened, or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The master could not be reached or did not answer in time, or the stream broke.
+    /// The connection failed, timed out or broke.
     Broken,
     /// 503: the master is not ready, and its state document may be empty until it is.
     NotReady,
     /// 404.
     NotFound,
-    /// Any other refusal, which does not pass by itself.
+    /// Any other error status, which is permanent.
     Refused,
 }
 
 /// What to do after a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Next {
-    /// Whether records are to be had from the state document meanwhile.
+    /// Whether to poll the state document meanwhile.
     pub(crate) poll: bool,
-    /// When the stream is to be tried again, counted from the failed attempt.
+    /// The delay before the next attempt.
     pub(crate) retry: Duration,
 }
 
-/// The failed attempts to open the stream since it was open last.
+/// Failed attempts since the stream was last open.
 #[derive(Debug)]
 pub(crate) struct Attempts {
-    patience: Patience,
+    stream_timeouts: StreamTimeouts,
     failures: u32,
     not_found_since: Option<Instant>,
 }
 
 impl Attempts {
-    pub(crate) fn new(patience: Patience) -> Self {
+    pub(crate) fn new(stream_timeouts: StreamTimeouts) -> Self {
         Self {
-            patience,
+            stream_timeouts,
             failures: 0,
             not_found_since: None,
         }
@@ -132,7 +133,7 @@ impl Attempts {
         self.not_found_since = None;
     }
 
-    /// Another master is asked from now on.
+    /// The next attempt goes to another master.
     pub(crate) fn other_master(&mut self) {
         self.not_found_since = None;
     }
@@ -144,25 +145,27 @@ impl Attempts {
         let not_found_for = self.not_found_since.map_or(Duration::ZERO, |since| now - since);
         let no_stream = match failure {
             Failure::Refused => true,
-            Failure::NotFound => not_found_for >= self.patience.not_found,
+            Failure::NotFound => not_found_for >= self.stream_timeouts.not_found,
             Failure::Broken | Failure::NotReady => false,
         };
         let poll = no_stream
             || match failure {
-                Failure::NotFound => !from_stream && not_found_for >= self.patience.not_found_at_first,
-                // A stream that broke is opened again at once; where that does not help the document may be had.
+                Failure::NotFound => !from_stream && not_found_for >= self.stream_timeouts.not_found_at_first,
+                // The first retry of a broken stream is immediate; the document is polled after the second failure.
                 Failure::Broken => self.failures > 1,
                 Failure::NotReady | Failure::Refused => false,
             };
-        let mut retry = pause(self.failures);
+        let mut retry = retry_delay(self.failures);
         if no_stream {
-            retry = self.patience.retry;
+            retry = self.stream_timeouts.retry;
         } else if failure == Failure::NotFound {
-            // No later than when the next attempt decides something.
+            // No later than the time at which the next attempt decides.
             let decided_at = if from_stream || poll {
-                self.patience.not_found
+                self.stream_timeouts.not_found
             } else {
-                self.patience.not_found_at_first.min(self.patience.not_found)
+                self.stream_timeouts
+                    .not_found_at_first
+                    .min(self.stream_timeouts.not_found)
             };
             retry = retry.min(decided_at.saturating_sub(not_found_for));
         }
@@ -170,11 +173,11 @@ impl Attempts {
     }
 }
 
-/// Doubling from the first pause to the longest, each between half and all of it.
-fn pause(failures: u32) -> Duration {
-    let longest = FIRST_PAUSE
+/// Exponential backoff with jitter between half and all of the delay.
+fn retry_delay(failures: u32) -> Duration {
+    let longest = FIRST_RETRY_DELAY
         .saturating_mul(1 << failures.saturating_sub(1).min(16))
-        .min(LONGEST_PAUSE);
+        .min(MAX_RETRY_DELAY);
     longest.mul_f64(rand::rng().random_range(0.5..=1.0))
 }
 
@@ -187,26 +190,26 @@ mod tests {
         *START.get_or_init(Instant::now) + Duration::from_secs_f64(seconds)
     }
 
-    /// Feeds failures at these seconds, and tells of each whether the document is polled and whether the master counts
-    /// as one without a stream.
-    fn told(from_stream: bool, failures: &[(f64, Failure)]) -> Vec<(bool, bool)> {
-        let patience = Patience::default();
-        let mut attempts = Attempts::new(patience);
-        let told = failures.iter().map(|(at, failure)| {
+    /// For failures at these seconds: whether the document is polled, and whether the master counts as
+    /// one without a stream.
+    fn decisions(from_stream: bool, failures: &[(f64, Failure)]) -> Vec<(bool, bool)> {
+        let stream_timeouts = StreamTimeouts::default();
+        let mut attempts = Attempts::new(stream_timeouts);
+        let decisions = failures.iter().map(|(at, failure)| {
             let next = attempts.failed(*failure, from_stream, after(*at));
-            (next.poll, next.retry == patience.retry)
+            (next.poll, next.retry == stream_timeouts.retry)
         });
-        told.collect()
+        decisions.collect()
     }
 
     #[test]
-    fn a_404_is_taken_for_a_starting_master_until_it_has_lasted_for_long() {
+    fn attempts_poll_after_404_for_thirty_seconds() {
         use Failure::{Broken, NotFound, NotReady};
         const RETRIED: (bool, bool) = (false, false);
         const POLLED: (bool, bool) = (true, true);
         // As a master restarts: 404, then 503, then the stream is there.
         let restart = [(0.0, Broken), (0.2, NotFound), (0.5, NotReady), (1.2, NotReady)];
-        assert_eq!(told(true, &restart), [RETRIED; 4]);
+        assert_eq!(decisions(true, &restart), [RETRIED; 4]);
         // One that goes on with it.
         let old = [
             (0.0, NotFound),
@@ -215,7 +218,7 @@ mod tests {
             (30.0, NotFound),
             (60.0, NotFound),
         ];
-        assert_eq!(told(true, &old), [RETRIED, RETRIED, RETRIED, POLLED, POLLED]);
+        assert_eq!(decisions(true, &old), [RETRIED, RETRIED, RETRIED, POLLED, POLLED]);
         // Any other answer shows that the time was not one of 404 alone.
         let again = [
             (0.0, NotFound),
@@ -224,11 +227,14 @@ mod tests {
             (60.9, NotFound),
             (61.0, NotFound),
         ];
-        assert_eq!(told(true, &again), [RETRIED, RETRIED, RETRIED, RETRIED, POLLED]);
+        assert_eq!(
+            decisions(true, &again),
+            [RETRIED, RETRIED, RETRIED, RETRIED, POLLED]
+        );
     }
 
     #[test]
-    fn the_document_is_read_sooner_where_no_records_from_a_stream_are_in_service() {
+    fn attempts_poll_sooner_without_records_from_a_stream() {
         use Failure::{NotFound, NotReady};
         let old = [
             (0.0, NotFound),
@@ -245,27 +251,30 @@ mod tests {
             (true, false),
             (true, true),
         ];
-        assert_eq!(told(false, &old), expected);
+        assert_eq!(decisions(false, &old), expected);
         // A master that recovers shows empty lists in its document.
         assert_eq!(
-            told(false, &[(0.0, NotReady), (60.0, NotReady)]),
+            decisions(false, &[(0.0, NotReady), (60.0, NotReady)]),
             [(false, false); 2]
         );
     }
 
     #[test]
-    fn a_refusal_means_polling_at_once_and_a_broken_stream_only_the_second_time() {
+    fn attempts_poll_immediately_when_refused_and_after_second_broken_stream() {
         use Failure::{Broken, Refused};
-        assert_eq!(told(true, &[(0.0, Refused), (30.0, Refused)]), [(true, true); 2]);
         assert_eq!(
-            told(true, &[(0.0, Broken), (0.2, Broken)]),
+            decisions(true, &[(0.0, Refused), (30.0, Refused)]),
+            [(true, true); 2]
+        );
+        assert_eq!(
+            decisions(true, &[(0.0, Broken), (0.2, Broken)]),
             [(false, false), (true, false)]
         );
     }
 
     #[test]
-    fn another_master_is_given_its_own_time() {
-        let mut attempts = Attempts::new(Patience::default());
+    fn attempts_restart_404_timer_for_another_master() {
+        let mut attempts = Attempts::new(StreamTimeouts::default());
         attempts.failed(Failure::NotFound, true, after(0.0));
         attempts.other_master();
         assert!(!attempts.failed(Failure::NotFound, true, after(31.0)).poll);
@@ -275,8 +284,8 @@ mod tests {
     }
 
     #[test]
-    fn the_current_source_is_read_as_it_was_set() {
-        let current = Current::default();
+    fn atomic_source_returns_what_was_set() {
+        let current = AtomicSource::default();
         assert_eq!(current.get(), Source::None);
         for source in [Source::Stream, Source::Polling, Source::None] {
             current.replace(source);
@@ -285,10 +294,10 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_to_a_bound_and_vary() {
+    fn retry_delay_grows_to_its_maximum_with_jitter() {
         for (failures, longest) in [(1, 200), (2, 400), (4, 1600), (8, 15_000), (1000, 15_000)] {
             let longest = Duration::from_millis(longest);
-            let pauses: Vec<_> = (0..50).map(|_| pause(failures)).collect();
+            let pauses: Vec<_> = (0..50).map(|_| retry_delay(failures)).collect();
             assert!(
                 pauses.iter().all(|pause| (longest / 2..=longest).contains(pause)),
                 "{failures}: {pauses:?}"

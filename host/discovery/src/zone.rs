@@ -1,109 +1,109 @@
-//! The zone: every name with its records, as lookups read it. Immutable; a change is a new zone, which shares with the one
-//! before it all that did not change, so that it costs as much as the change and no more.
+//! The zone: every name with its records. Immutable; a change makes a new zone that shares all
+//! unchanged parts with the old one, so it costs as much as the change.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+mod address_epochs;
+mod encoded_srv;
 mod journal;
 mod node;
-mod ready;
-mod versions;
 
+pub(crate) use encoded_srv::{EncodedSrv, MAX_ENCODED_TARGETS};
 pub use journal::{Journal, Step};
 pub use node::{Node, Service, Value};
-pub(crate) use ready::{MOST_TARGETS, Ready};
 
-use crate::cluster::Cluster;
-use crate::map::Map;
-use crate::rules::{Hosts, Rules};
-use crate::zone::versions::Versions;
+use crate::cluster::ClusterModel;
+use crate::cluster::PersistentMap;
+use crate::zone::address_epochs::AddressEpochs;
+use crate::zone_config::{ResolvedHosts, ZoneConfig};
 
-/// A record and its name, which is lower case where DNS is to find it, with its trailing dot.
+/// A resource record. Its name is lower case and ends with a dot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// Its name.
+    /// The owner name.
     pub name: Arc<str>,
-    /// What it says.
+    /// The data.
     pub value: Value,
-    /// How long it may be kept, in seconds.
+    /// How long it may be journal_records, in seconds.
     pub ttl: u32,
 }
 
-/// Everything that is answered from. Names are lower case, with their trailing dot. A clone costs nothing.
+/// The data that lookups answer from. Names are lower case and end with a dot. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Zone {
     apex: Arc<str>,
     suffix: Arc<str>,
     serial: u32,
-    /// Names with records, and those that only have names below them.
-    nodes: Map<Arc<str>, Node>,
-    /// How often addresses changed.
-    versions: Versions,
-    /// Names of an address, where reverse lookups are on: how often each was put.
-    names: Map<IpAddr, Named>,
-    /// What the records are made from, for listing them.
-    made_from: MadeFrom,
+    /// Names with records, and empty non-terminals.
+    nodes: PersistentMap<Arc<str>, Node>,
+    /// Change counters of addresses, by name.
+    address_epochs: AddressEpochs,
+    /// PTR names by address, with reference counts; empty without reverse lookups.
+    names: PersistentMap<IpAddr, Named>,
+    /// The inputs of the records, for enumeration.
+    inputs: ZoneInputs,
     journal: Journal,
     records: usize,
-    skipped: u64,
+    invalid_entries: u64,
 }
 
-/// Names, and how often each was put.
+/// Names with reference counts.
 type Named = Arc<[(Arc<str>, u32)]>;
 
-/// What a zone's records are made from.
+/// The inputs that a zone is built from.
 #[derive(Clone, Debug)]
-pub(crate) struct MadeFrom {
-    pub(crate) cluster: Cluster,
-    pub(crate) hosts: Arc<Hosts>,
-    pub(crate) rules: Arc<Rules>,
+pub(crate) struct ZoneInputs {
+    pub(crate) cluster: ClusterModel,
+    pub(crate) hosts: Arc<ResolvedHosts>,
+    pub(crate) zone_config: Arc<ZoneConfig>,
 }
 
-/// What a lookup of a name finds.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug)]
-pub enum Found<'z> {
-    /// Records, perhaps of other types than asked for.
+pub enum ZoneLookup<'z> {
+    /// The name has records, perhaps of other types than the query's.
     Node(&'z Node),
-    /// The name exists and has no records of its own.
-    Branch,
+    /// The name exists without records of its own.
+    EmptyNonTerminal,
     /// The name does not exist.
-    Nothing,
-    /// The name is none of this zone's.
+    NoSuchName,
+    /// The name is outside the zone.
     Outside,
 }
 
 impl Zone {
-    /// A zone without records: that of a cluster that nothing is known of.
-    pub(crate) fn empty(rules: Arc<Rules>) -> Self {
+    /// A zone without records.
+    pub(crate) fn empty(zone_config: Arc<ZoneConfig>) -> Self {
         Self {
-            apex: format!("{}.", rules.domain).into(),
-            suffix: format!(".{}.", rules.domain).into(),
+            apex: format!("{}.", zone_config.domain).into(),
+            suffix: format!(".{}.", zone_config.domain).into(),
             serial: 0,
-            nodes: Map::default(),
-            versions: Versions::default(),
-            names: Map::default(),
-            made_from: MadeFrom {
-                cluster: Cluster::default(),
+            nodes: PersistentMap::default(),
+            address_epochs: AddressEpochs::default(),
+            names: PersistentMap::default(),
+            inputs: ZoneInputs {
+                cluster: ClusterModel::default(),
                 hosts: Arc::default(),
-                rules,
+                zone_config,
             },
             journal: Journal::default(),
             records: 0,
-            skipped: 0,
+            invalid_entries: 0,
         }
     }
 
-    /// What there is under a name, which must be lower case and end with a dot.
-    pub fn find(&self, name: &str) -> Found<'_> {
+    /// Looks up a name, which must be lower case and end with a dot.
+    pub fn find(&self, name: &str) -> ZoneLookup<'_> {
         if !self.holds(name) {
-            return Found::Outside;
+            return ZoneLookup::Outside;
         }
         match self.nodes.get(name) {
-            Some(node) if node.has_records() => Found::Node(node),
-            Some(_) => Found::Branch,
-            None if name == &*self.apex => Found::Branch,
-            None => Found::Nothing,
+            Some(node) if node.has_records() => ZoneLookup::Node(node),
+            Some(_) => ZoneLookup::EmptyNonTerminal,
+            None if name == &*self.apex => ZoneLookup::EmptyNonTerminal,
+            None => ZoneLookup::NoSuchName,
         }
     }
 
@@ -124,19 +124,19 @@ impl Zone {
         &self.apex
     }
 
-    /// Grows with every zone that is served.
+    /// The serial, which grows with every published zone.
     pub fn serial(&self) -> u32 {
         self.serial
     }
 
-    /// How many records there are.
+    /// The number of records.
     pub fn records(&self) -> usize {
         self.records
     }
 
-    /// How many entries made no sense and have no records.
-    pub fn skipped(&self) -> u64 {
-        self.skipped
+    /// The number of invalid entries, which have no records.
+    pub fn invalid_entries(&self) -> u64 {
+        self.invalid_entries
     }
 
     /// Every name below the domain (and its apex) that has records.
@@ -146,12 +146,12 @@ impl Zone {
             .filter(|(name, node)| node.has_records() && self.holds(name))
     }
 
-    /// Every name that has records, also one that is not below the domain, as the name server's may be.
+    /// Every name that has records, including names outside the domain, such as the name server's.
     pub fn iter_all(&self) -> impl Iterator<Item = (&Arc<str>, &Node)> {
         self.nodes.iter().filter(|(_, node)| node.has_records())
     }
 
-    /// The one name that has this address; none where several have, or reverse lookups are off.
+    /// The PTR name of an address; none if several names have it, or reverse lookups are off.
     pub fn name_of(&self, ip: IpAddr) -> Option<&str> {
         match &**self.names.get(&ip)? {
             [(name, _)] => Some(name),
@@ -159,44 +159,44 @@ impl Zone {
         }
     }
 
-    /// The last changes, for those who follow the zone by transfers.
+    /// The last changes, for incremental transfers.
     pub fn journal(&self) -> &Journal {
         &self.journal
     }
 
-    /// What the records were made from.
-    pub(crate) fn made_from(&self) -> &MadeFrom {
-        &self.made_from
+    /// The inputs of the records.
+    pub(crate) fn inputs(&self) -> &ZoneInputs {
+        &self.inputs
     }
 }
 
-/// A zone that is being changed.
+/// A change of a zone in progress.
 #[derive(Debug)]
-pub(crate) struct Edit {
+pub(crate) struct ZoneBuilder {
     zone: Zone,
     step: Step,
-    /// Records of the last changes that are remembered.
-    kept: usize,
-    /// Whether any record is another one.
+    /// The size of the journal in records.
+    journal_records: usize,
+    /// Whether any record changed.
     changed: bool,
-    /// Names whose records may be kept for another time than before, and what it was.
+    /// Names whose TTL changed, with their old TTL.
     retimed: HashMap<Arc<str>, u32>,
 }
 
-impl Edit {
-    /// Begins a change of a zone, which goes on serving. Steps of up to `kept` records altogether are remembered.
-    pub(crate) fn of(zone: &Zone, kept: usize) -> Self {
+impl ZoneBuilder {
+    /// Begins a change of a zone, which stays in service. The journal keeps up to `journal_records`.
+    pub(crate) fn of(zone: &Zone, journal_records: usize) -> Self {
         Self {
             zone: zone.clone(),
             step: Step::default(),
-            kept,
+            journal_records,
             changed: false,
             retimed: HashMap::new(),
         }
     }
 
-    /// Puts a record, once more if it is there.
-    pub(crate) fn put(&mut self, record: &Record) {
+    /// Adds a record, or another reference to it.
+    pub(crate) fn add(&mut self, record: &Record) {
         let mut new = None;
         let node = match self.zone.nodes.get_mut(&*record.name) {
             Some(node) => node,
@@ -204,16 +204,16 @@ impl Edit {
         };
         if node.ttl() != record.ttl && node.has_records() {
             self.changed = true;
-            self.zone.versions.bump(&record.name);
-            if self.kept > 0 {
+            self.zone.address_epochs.bump(&record.name);
+            if self.journal_records > 0 {
                 self.retimed.entry(Arc::clone(&record.name)).or_insert(node.ttl());
             }
         }
         node.set_ttl(record.ttl);
-        if node.put(record.value.clone()) {
+        if node.add(record.value.clone()) {
             self.zone.records += 1;
             self.is_another(record);
-            if self.kept > 0 {
+            if self.journal_records > 0 {
                 self.step.added.push(record.clone());
             }
         }
@@ -223,12 +223,12 @@ impl Edit {
         }
     }
 
-    /// Takes a record out, once.
-    pub(crate) fn take(&mut self, record: &Record) {
+    /// Removes one reference to a record.
+    pub(crate) fn remove(&mut self, record: &Record) {
         let Some(node) = self.zone.nodes.get_mut(&*record.name) else {
             return;
         };
-        if node.take(&record.value) {
+        if node.remove(&record.value) {
             let gone = node.is_gone();
             self.zone.records -= 1;
             if gone {
@@ -236,22 +236,22 @@ impl Edit {
                 self.shrink(&record.name);
             }
             self.is_another(record);
-            if self.kept > 0 {
+            if self.journal_records > 0 {
                 self.step.removed.push(record.clone());
             }
         }
     }
 
-    /// A record is there that was not, or the other way round.
+    /// Notes that a record was added or removed.
     fn is_another(&mut self, record: &Record) {
         self.changed = true;
         if let Value::Address(_) = record.value {
-            self.zone.versions.bump(&record.name);
+            self.zone.address_epochs.bump(&record.name);
         }
     }
 
-    /// Puts a name of an address.
-    pub(crate) fn put_name(&mut self, ip: IpAddr, name: &Arc<str>) {
+    /// Adds a PTR name of an address, or another reference to it.
+    pub(crate) fn add_ptr(&mut self, ip: IpAddr, name: &Arc<str>) {
         let mut names = self
             .zone
             .names
@@ -264,8 +264,8 @@ impl Edit {
         self.zone.names.insert(ip, names.into());
     }
 
-    /// Takes a name of an address out, once.
-    pub(crate) fn take_name(&mut self, ip: IpAddr, name: &Arc<str>) {
+    /// Removes one reference to a PTR name of an address.
+    pub(crate) fn remove_ptr(&mut self, ip: IpAddr, name: &Arc<str>) {
         let Some(names) = self.zone.names.get(&ip) else {
             return;
         };
@@ -283,25 +283,25 @@ impl Edit {
         }
     }
 
-    /// So many entries more, or fewer, make no sense.
-    pub(crate) fn skip(&mut self, before: u64, now: u64) {
-        self.zone.skipped = self.zone.skipped.saturating_sub(before) + now;
+    /// Updates the number of invalid entries.
+    pub(crate) fn count_invalid(&mut self, before: u64, now: u64) {
+        self.zone.invalid_entries = self.zone.invalid_entries.saturating_sub(before) + now;
     }
 
-    /// The zone after the change; where no record is another one, its serial stays.
-    pub(crate) fn done(mut self, made_from: MadeFrom, serial: u32) -> Zone {
-        self.zone.made_from = made_from;
+    /// The zone after the change; its serial stays if no record changed.
+    pub(crate) fn build(mut self, inputs: ZoneInputs, serial: u32) -> Zone {
+        self.zone.inputs = inputs;
         self.retime();
         if self.zone.serial == 0 || self.changed {
             self.step.from = self.zone.serial;
             self.step.to = serial;
-            self.zone.journal.push(self.step, self.kept);
+            self.zone.journal.push(self.step, self.journal_records);
             self.zone.serial = serial;
         }
         self.zone
     }
 
-    /// Remembers of names with another time that their records are other ones; those that are new anyway are remembered so.
+    /// Journals the records of names whose TTL changed, except those that were just added.
     fn retime(&mut self) {
         let retimed = std::mem::take(&mut self.retimed);
         let new: HashSet<Record> = if retimed.is_empty() {
@@ -327,7 +327,7 @@ impl Edit {
         }
     }
 
-    /// A name that was not there is: so are those above it, up to the apex.
+    /// Adds the names above a new name, up to the apex.
     fn grow(&mut self, name: &str) {
         let mut rest = name;
         while let Some(above) = self.above(rest) {
@@ -342,7 +342,7 @@ impl Edit {
         }
     }
 
-    /// A name is not there any more: nor are those above it that had nothing else.
+    /// Removes the names above a removed name that have nothing else below them.
     fn shrink(&mut self, name: &str) {
         let mut rest = name;
         while let Some(above) = self.above(rest) {

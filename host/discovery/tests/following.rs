@@ -3,12 +3,12 @@
 
 mod common;
 
-use common::{Followed, Master, Says, query, until, with_edns};
+use common::{Followed, Master, MasterScript, query, until, with_edns};
 use hickory_proto::op::{Edns, OpCode, ResponseCode};
 use hickory_proto::rr::{DNSClass, RecordType};
 use serde_json::{Value, json};
 use std::time::Duration;
-use transom_discovery::source::Patience;
+use transom_discovery::source::StreamTimeouts;
 use transom_discovery::{Config, Source};
 
 fn agent(n: u32) -> Value {
@@ -42,10 +42,10 @@ fn document() -> Value {
 }
 
 async fn started(snapshot: Value, config: Config) -> (Master, Followed) {
-    let says = Says {
+    let says = MasterScript {
         document: Some(document()),
         snapshot: Some(snapshot),
-        ..Says::default()
+        ..MasterScript::default()
     };
     let master = Master::start(says).await;
     let followed = master.followed(config).await;
@@ -54,7 +54,7 @@ async fn started(snapshot: Value, config: Config) -> (Master, Followed) {
 }
 
 #[tokio::test]
-async fn a_task_is_found_while_it_runs() {
+async fn task_has_records_while_running() {
     let (master, discovery) = started(snapshot(1, &[]), Config::default()).await;
     assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
     assert_eq!(discovery.a("marathon.mesos.").await, ["10.9.9.9"]);
@@ -101,10 +101,10 @@ async fn a_task_is_found_while_it_runs() {
 }
 
 #[tokio::test]
-async fn before_the_cluster_was_heard_of_nobody_is_told_anything_wrong() {
-    let master = Master::start(Says {
+async fn lookups_fail_before_the_first_zone() {
+    let master = Master::start(MasterScript {
         refusal: 503,
-        ..Says::default()
+        ..MasterScript::default()
     })
     .await;
     let discovery = master.followed(Config::default()).await;
@@ -132,7 +132,7 @@ async fn before_the_cluster_was_heard_of_nobody_is_told_anything_wrong() {
 }
 
 #[tokio::test]
-async fn the_last_zone_is_served_through_an_outage() {
+async fn last_zone_stays_in_service_during_an_outage() {
     let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), Config::default()).await;
     assert_eq!(discovery.a("web.marathon.mesos.").await, ["10.0.0.10"]);
     master.set(|says| (says.snapshot, says.refusal, says.document) = (None, 503, None));
@@ -162,7 +162,7 @@ async fn the_last_zone_is_served_through_an_outage() {
 }
 
 #[tokio::test]
-async fn what_the_stream_does_not_tell_shows_with_the_next_comparison() {
+async fn full_comparison_finds_changes_missing_from_the_stream() {
     let config = Config {
         refresh_seconds: 1,
         ..Config::default()
@@ -189,7 +189,7 @@ async fn what_the_stream_does_not_tell_shows_with_the_next_comparison() {
 }
 
 #[tokio::test]
-async fn an_event_that_makes_no_sense_is_left_out() {
+async fn invalid_event_is_skipped_and_counted() {
     let (master, discovery) = started(snapshot(1, &[]), Config::default()).await;
     for event in [
         json!({"type": "TASK_ADDED", "task_added": {"task": {"name": 5}}}),
@@ -215,7 +215,7 @@ async fn an_event_that_makes_no_sense_is_left_out() {
 }
 
 #[tokio::test]
-async fn entries_that_make_no_sense_hide_no_others() {
+async fn invalid_entries_do_not_hide_others() {
     let mut odd = snapshot(1, &[json!({"name": 5}), task(0, "TASK_RUNNING"), json!(null)]);
     let agents = odd["get_agents"]["agents"].as_array_mut().unwrap();
     agents.insert(0, json!({"agent_info": "S1"}));
@@ -240,38 +240,38 @@ async fn entries_that_make_no_sense_hide_no_others() {
         .unwrap()
         .push(json!({"id": 5}));
     odd["slaves"].as_array_mut().unwrap().push(json!([]));
-    let master = Master::start(Says {
+    let master = Master::start(MasterScript {
         document: Some(odd),
         refusal: 403,
-        ..Says::default()
+        ..MasterScript::default()
     })
     .await;
     let discovery = master.followed(Config::default()).await;
     discovery.ready().await;
     let zone = discovery.discovery.zone().unwrap();
-    assert_eq!(transom_discovery::listing::frameworks(&zone).count(), before);
-    assert_eq!(zone.skipped(), 3);
+    assert_eq!(transom_discovery::enumerate::frameworks(&zone).count(), before);
+    assert_eq!(zone.invalid_entries(), 3);
     discovery.stop().await;
 }
 
 #[tokio::test]
-async fn a_master_without_streams_is_read() {
+async fn master_without_stream_is_polled() {
     // Restricted, and old.
     for refusal in [403, 404] {
         let mut state: Value = serde_json::from_str(include_str!("fixtures/state-fixture.json")).unwrap();
         state["leader"] = json!("master@127.0.0.1:15050");
-        let master = Master::start(Says {
+        let master = Master::start(MasterScript {
             document: Some(state),
             refusal,
-            ..Says::default()
+            ..MasterScript::default()
         })
         .await;
         let discovery = master
             .followed(Config {
                 refresh_seconds: 1,
-                patience: Patience {
+                stream_timeouts: StreamTimeouts {
                     not_found: Duration::ZERO,
-                    ..Patience::default()
+                    ..StreamTimeouts::default()
                 },
                 ..Config::default()
             })
@@ -291,7 +291,7 @@ async fn a_master_without_streams_is_read() {
 }
 
 #[tokio::test]
-async fn a_restarting_master_that_answers_404_and_503_is_followed_again_and_never_polled() {
+async fn restarting_master_is_followed_again_without_polling() {
     let (master, discovery) = started(snapshot(1, &[task(0, "TASK_RUNNING")]), Config::default()).await;
     assert_eq!(discovery.discovery.source(), Source::Stream);
     // The state document is there already, and empty: the master knows of no agent yet.
@@ -326,10 +326,10 @@ async fn a_restarting_master_that_answers_404_and_503_is_followed_again_and_neve
 }
 
 #[tokio::test]
-async fn a_master_that_goes_on_answering_404_is_polled_until_it_has_a_stream() {
+async fn master_that_keeps_answering_404_is_polled_until_it_has_a_stream() {
     let config = Config {
         refresh_seconds: 1,
-        patience: Patience {
+        stream_timeouts: StreamTimeouts {
             not_found: Duration::from_millis(500),
             not_found_at_first: Duration::from_millis(100),
             retry: Duration::from_millis(300),
@@ -372,7 +372,7 @@ fn agent_lost(n: u32, state: &str, reason: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_agents_records_go_with_the_update_that_its_tasks_are_unreachable() {
+async fn agent_records_are_removed_when_its_tasks_become_unreachable() {
     let config = Config {
         refresh_seconds: 3600,
         ..Config::default()
@@ -425,7 +425,7 @@ async fn an_agents_records_go_with_the_update_that_its_tasks_are_unreachable() {
 }
 
 #[tokio::test]
-async fn an_agent_that_left_is_no_drift_and_what_the_stream_should_have_told_is() {
+async fn resync_differences_count_missed_events_but_not_lost_agents() {
     let config = Config {
         refresh_seconds: 1,
         ..Config::default()
@@ -461,7 +461,7 @@ async fn an_agent_that_left_is_no_drift_and_what_the_stream_should_have_told_is(
 
 /// The operator's stream of a real master while an agent died, came back, and another one unregistered.
 #[tokio::test]
-async fn a_recorded_death_of_an_agent_is_followed_to_the_letter() {
+async fn recorded_loss_of_an_agent_is_followed() {
     let recorded =
         include_str!("../../../tests/fixtures/cluster/2-agent-death/fast-operator-stream.events.json");
     let recorded: Vec<Value> = serde_json::from_str(recorded).unwrap();
@@ -503,7 +503,7 @@ async fn a_recorded_death_of_an_agent_is_followed_to_the_letter() {
 }
 
 #[tokio::test]
-async fn answers_have_the_size_that_was_asked_for() {
+async fn answers_respect_the_edns_size() {
     let tasks: Vec<_> = (0..40).map(|n| task(n, "TASK_RUNNING")).collect();
     let (_master, discovery) = started(snapshot(1, &tasks), Config::default()).await;
     let srv = query("_web._tcp.marathon.mesos.", RecordType::SRV);
@@ -535,7 +535,7 @@ async fn answers_have_the_size_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_courtesy_that_does_not_fit_is_left_out_without_a_mark() {
+async fn additional_records_that_do_not_fit_are_omitted_without_tc() {
     let tasks: Vec<_> = (0..8).map(|n| task(n, "TASK_RUNNING")).collect();
     let (_master, discovery) = started(snapshot(1, &tasks), Config::default()).await;
     let answer = discovery
@@ -557,7 +557,7 @@ async fn a_courtesy_that_does_not_fit_is_left_out_without_a_mark() {
 }
 
 #[tokio::test]
-async fn odd_queries_are_refused_by_the_book() {
+async fn odd_queries_get_the_rcode_of_the_rfc() {
     let (_master, discovery) = started(snapshot(1, &[]), Config::default()).await;
     let ask = || query("leader.mesos.", RecordType::A);
     let mut notify = ask();
@@ -609,7 +609,7 @@ async fn odd_queries_are_refused_by_the_book() {
 }
 
 #[tokio::test]
-async fn ports_that_are_taken_and_settings_that_make_no_sense_are_told() {
+async fn start_fails_for_used_ports_and_invalid_settings() {
     let (_master, discovery) = started(snapshot(1, &[]), Config::default()).await;
     let client = transom_cluster::Client::new(transom_cluster::Config::default()).unwrap();
     let loopback = [127, 0, 0, 1].into();

@@ -8,7 +8,7 @@ mod zookeeper;
 
 use std::time::{Duration, Instant};
 
-use common::{Followed, LONG, Master, Says, until};
+use common::{Followed, Master, MasterScript, WAIT_TIMEOUT, until};
 use serde_json::{Value, json};
 use transom_discovery::Config;
 use zookeeper::{ZooKeeper, create, create_path, register};
@@ -19,10 +19,10 @@ async fn leading(n: u32) -> Master {
     let agent = json!({"agent_info": {"hostname": "a", "id": {"value": format!("m-S{n}")}}, "active": true,
         "pid": format!("slave(1)@10.0.0.{n}:5051")});
     let leader = format!("master@127.0.0.{n}:5050");
-    Master::start(Says {
+    Master::start(MasterScript {
         document: Some(json!({"leader": leader, "pid": leader, "slaves": [], "frameworks": []})),
         snapshot: Some(json!({"get_agents": {"agents": [agent]}})),
-        ..Says::default()
+        ..MasterScript::default()
     })
     .await
 }
@@ -45,11 +45,11 @@ async fn removed(masters: &Client, node: &str) {
 }
 
 #[tokio::test]
-async fn the_zone_moves_with_the_leader_without_a_pause() {
+async fn zone_follows_a_new_leader_without_delay() {
     let (_server, masters, first, mut node, discovery) = site().await;
     assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
     let second = leading(2).await;
-    let mut quickest = LONG;
+    let mut quickest = WAIT_TIMEOUT;
     for turn in 0..6 {
         let (next, n) = if turn % 2 == 0 { (&second, 2) } else { (&first, 1) };
         let subscribed = next.subscribed();
@@ -57,7 +57,10 @@ async fn the_zone_moves_with_the_leader_without_a_pause() {
         let began = Instant::now();
         removed(&masters, &node).await;
         while next.subscribed() == subscribed {
-            assert!(began.elapsed() < LONG, "no subscription with the new leader");
+            assert!(
+                began.elapsed() < WAIT_TIMEOUT,
+                "no subscription with the new leader"
+            );
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         println!("subscribed with the new leader after {:?}", began.elapsed());
@@ -80,11 +83,12 @@ async fn the_zone_moves_with_the_leader_without_a_pause() {
 }
 
 #[tokio::test]
-async fn a_new_leader_ends_the_pause_between_attempts() {
+async fn new_leader_ends_the_retry_delay() {
     let (_server, masters, first, node, discovery) = site().await;
     let second = leading(2).await;
     register(&masters, "/mesos", second.addr.port()).await;
-    let unwilling = |says: &mut Says| (says.snapshot, says.refusal, says.document) = (None, 503, None);
+    let unwilling =
+        |says: &mut MasterScript| (says.snapshot, says.refusal, says.document) = (None, 503, None);
     let willing: Value = second.says.lock().unwrap().snapshot.clone().unwrap();
     // Neither of them serves, until the pauses between attempts are longer than what is to be shown.
     second.set(unwilling);
@@ -104,7 +108,7 @@ async fn a_new_leader_ends_the_pause_between_attempts() {
 
 /// Comparisons are an hour apart: what is seen sooner was told by ZooKeeper.
 #[tokio::test]
-async fn masters_that_come_and_go_are_seen_at_once() {
+async fn changes_of_masters_are_published_immediately() {
     for streams in [true, false] {
         let server = ZooKeeper::start().await;
         let masters = server.client().await;

@@ -8,10 +8,10 @@ use std::time::Instant;
 use hickory_proto::op::{Message, MessageType, OpCode, Query};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{Name, RData, Record, RecordType};
-use transom_discovery::dns::limit::{Class, Limiter, Settings, Verdict, emptied};
+use transom_discovery::dns::limit::{Action, Class, Limiter, Settings, emptied};
 
 #[test]
-fn all_threads_together_send_what_one_may() {
+fn limit_holds_across_threads() {
     const THREADS: usize = 4;
     const ANSWERS: usize = 20_000;
     let limiter = Limiter::new(Settings { rate: 100, slip: 3 });
@@ -22,9 +22,9 @@ fn all_threads_together_send_what_one_may() {
             threads.spawn(|| {
                 for _ in 0..ANSWERS {
                     match limiter.check(client, Class::Records) {
-                        Verdict::Send => sent.fetch_add(1, Ordering::Relaxed),
-                        Verdict::Slip => slipped.fetch_add(1, Ordering::Relaxed),
-                        Verdict::Drop => 0,
+                        Action::Send => sent.fetch_add(1, Ordering::Relaxed),
+                        Action::Slip => slipped.fetch_add(1, Ordering::Relaxed),
+                        Action::Drop => 0,
                     };
                 }
             });
@@ -36,11 +36,11 @@ fn all_threads_together_send_what_one_may() {
     assert!(sent >= 100 && sent as f64 <= most, "{sent} of {most}");
     assert_eq!(slipped, (THREADS * ANSWERS - sent) / 3);
     // Others have not lost anything.
-    assert_eq!(limiter.check(client, Class::NoName), Verdict::Send);
+    assert_eq!(limiter.check(client, Class::NoName), Action::Send);
 }
 
 #[test]
-fn a_slipped_answer_says_ask_over_tcp() {
+fn slipped_answer_is_empty_with_tc() {
     let name = Name::from_ascii("web.marathon.mesos.").unwrap();
     let mut answer = Message::new(7, MessageType::Response, OpCode::Query);
     answer.add_query(Query::query(name.clone(), RecordType::A));

@@ -7,7 +7,7 @@ mod common;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{Followed, LONG, Master, Says, query, with_edns};
+use common::{Followed, Master, MasterScript, WAIT_TIMEOUT, query, with_edns};
 use hickory_proto::op::{Message, MessageType, ResponseCode};
 use hickory_proto::rr::RecordType;
 use rand::rngs::StdRng;
@@ -43,10 +43,10 @@ async fn started() -> Followed {
         "get_frameworks": {"frameworks": [framework]},
         "get_tasks": {"tasks": (0..40).map(task).collect::<Vec<Value>>()},
     });
-    let master = Master::start(Says {
+    let master = Master::start(MasterScript {
         document: Some(json!({"leader": "master@127.0.0.1:5050", "slaves": [], "frameworks": []})),
         snapshot: Some(snapshot),
-        ..Says::default()
+        ..MasterScript::default()
     })
     .await;
     let discovery = master.followed(Config::default()).await;
@@ -147,7 +147,7 @@ async fn over_udp(discovery: &Followed, socket: &UdpSocket, batch: &[Vec<u8>]) {
     }
     let mut reply = vec![0; 65536];
     while !due.is_empty() {
-        let Ok(size) = timeout(LONG, socket.recv(&mut reply)).await else {
+        let Ok(size) = timeout(WAIT_TIMEOUT, socket.recv(&mut reply)).await else {
             panic!("no answer to {due:02x?}");
         };
         let reply = &reply[..size.unwrap()];
@@ -172,10 +172,10 @@ async fn over_tcp(discovery: &Followed, kept: &mut Option<TcpStream>, packet: &[
         .write_all(&[&size.to_be_bytes()[..], packet].concat())
         .await
         .unwrap();
-    let size = timeout(LONG, stream.read_u16()).await.unwrap();
+    let size = timeout(WAIT_TIMEOUT, stream.read_u16()).await.unwrap();
     if packet.len() < 12 {
         let mut reply = [0; 12];
-        timeout(LONG, stream.read_exact(&mut reply))
+        timeout(WAIT_TIMEOUT, stream.read_exact(&mut reply))
             .await
             .unwrap()
             .unwrap();
@@ -185,7 +185,13 @@ async fn over_tcp(discovery: &Followed, kept: &mut Option<TcpStream>, packet: &[
             (12, ResponseCode::FormErr),
             "{packet:02x?}"
         );
-        assert_eq!(timeout(LONG, stream.read(&mut reply)).await.unwrap().unwrap(), 0);
+        assert_eq!(
+            timeout(WAIT_TIMEOUT, stream.read(&mut reply))
+                .await
+                .unwrap()
+                .unwrap(),
+            0
+        );
         return;
     }
     if !is_answerable(packet) {
@@ -193,7 +199,7 @@ async fn over_tcp(discovery: &Followed, kept: &mut Option<TcpStream>, packet: &[
         return;
     }
     let mut reply = vec![0; size.unwrap().into()];
-    timeout(LONG, stream.read_exact(&mut reply))
+    timeout(WAIT_TIMEOUT, stream.read_exact(&mut reply))
         .await
         .unwrap()
         .unwrap();
@@ -202,7 +208,7 @@ async fn over_tcp(discovery: &Followed, kept: &mut Option<TcpStream>, packet: &[
 }
 
 #[tokio::test]
-async fn any_bytes_are_answered_by_the_book_or_not_at_all() {
+async fn any_packet_is_answered_correctly_or_ignored() {
     static PANICS: AtomicUsize = AtomicUsize::new(0);
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{LONG, query, until};
+use common::{WAIT_TIMEOUT, query, until};
 use hickory_proto::op::{Message, MessageType};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{RData, Record, RecordType};
@@ -25,8 +25,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
-use transom_discovery::dns::connection::{Patience, Reply, Respond, serve_connection};
-use transom_discovery::dns::tls::{Certificate, Limits, serve};
+use transom_discovery::dns::connection::{ConnectionLimits, Reply, Respond, serve_connection};
+use transom_discovery::dns::tls::{Certificate, ListenerLimits, serve};
 
 /// Everything has this address.
 struct Fixed;
@@ -69,18 +69,22 @@ struct Port {
 }
 
 impl Port {
-    async fn open(dir: &TempDir, limits: Limits) -> Self {
-        Self::with_patience(dir, limits, Patience::default()).await
+    async fn open(dir: &TempDir, limits: ListenerLimits) -> Self {
+        Self::with_connection_limits(dir, limits, ConnectionLimits::default()).await
     }
 
-    async fn with_patience(dir: &TempDir, limits: Limits, patience: Patience) -> Self {
+    async fn with_connection_limits(
+        dir: &TempDir,
+        limits: ListenerLimits,
+        connection: ConnectionLimits,
+    ) -> Self {
         let certificate = read(dir.path()).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (addr, token) = (listener.local_addr().unwrap(), CancellationToken::new());
         let stopping = token.clone();
         let converse = move |stream, client| {
             let stopping = stopping.clone();
-            async move { serve_connection(stream, client, &Fixed, patience, &stopping).await }
+            async move { serve_connection(stream, client, &Fixed, connection, &stopping).await }
         };
         let serving = tokio::spawn(serve(listener, certificate, limits, converse, token.clone()));
         Self { addr, token, serving }
@@ -102,12 +106,12 @@ impl Port {
         let stream = TcpStream::connect(self.addr).await?;
         let name = ServerName::try_from("dns.test").unwrap();
         let shaken = TlsConnector::from(Arc::new(config)).connect(name, stream);
-        timeout(LONG, shaken).await.unwrap()
+        timeout(WAIT_TIMEOUT, shaken).await.unwrap()
     }
 
     async fn close(self) {
         self.token.cancel();
-        timeout(LONG, self.serving).await.unwrap().unwrap();
+        timeout(WAIT_TIMEOUT, self.serving).await.unwrap().unwrap();
     }
 }
 
@@ -116,7 +120,7 @@ async fn ask(stream: &mut TlsStream<TcpStream>, name: &str) -> Message {
     stream.write_u16(query.len() as u16).await.unwrap();
     stream.write_all(&query).await.unwrap();
     stream.flush().await.unwrap();
-    let size = timeout(LONG, stream.read_u16()).await.unwrap().unwrap();
+    let size = timeout(WAIT_TIMEOUT, stream.read_u16()).await.unwrap().unwrap();
     let mut answer = vec![0; size.into()];
     stream.read_exact(&mut answer).await.unwrap();
     Message::from_vec(&answer).unwrap()
@@ -124,14 +128,20 @@ async fn ask(stream: &mut TlsStream<TcpStream>, name: &str) -> Message {
 
 /// Whether the other side ends it properly, so that it cannot be taken for a connection that was cut by a stranger.
 async fn ends(mut stream: TlsStream<TcpStream>) {
-    assert_eq!(timeout(LONG, stream.read(&mut [0])).await.unwrap().unwrap(), 0);
+    assert_eq!(
+        timeout(WAIT_TIMEOUT, stream.read(&mut [0]))
+            .await
+            .unwrap()
+            .unwrap(),
+        0
+    );
 }
 
 #[tokio::test]
-async fn queries_are_answered_on_an_encrypted_connection() {
+async fn queries_are_answered_over_tls() {
     let dir = TempDir::new().unwrap();
     let trusted = certify(dir.path());
-    let port = Port::open(&dir, Limits::default()).await;
+    let port = Port::open(&dir, ListenerLimits::default()).await;
     let mut stream = port.connect(&trusted, &[b"dot"]).await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"dot"[..]));
     for name in ["web.marathon.mesos.", "other.marathon.mesos."] {
@@ -148,10 +158,10 @@ async fn queries_are_answered_on_an_encrypted_connection() {
 }
 
 #[tokio::test]
-async fn dig_is_served_over_tls() {
+async fn dig_gets_answers_over_tls() {
     let dir = TempDir::new().unwrap();
     certify(dir.path());
-    let port = Port::open(&dir, Limits::default()).await;
+    let port = Port::open(&dir, ListenerLimits::default()).await;
     let run = Command::new("dig")
         .args([
             "@127.0.0.1",
@@ -176,12 +186,12 @@ async fn dig_is_served_over_tls() {
 }
 
 #[tokio::test]
-async fn a_new_certificate_is_shown_and_a_useless_one_is_not() {
+async fn valid_new_certificate_is_loaded_and_invalid_one_is_not() {
     let dir = TempDir::new().unwrap();
     let first = certify(dir.path());
-    let limits = Limits {
-        look_every: Duration::from_millis(10),
-        ..Limits::default()
+    let limits = ListenerLimits {
+        reload_interval: Duration::from_millis(10),
+        ..ListenerLimits::default()
     };
     let port = Port::open(&dir, limits).await;
     let mut kept = port.connect(&first, &[b"dot"]).await.unwrap();
@@ -213,7 +223,7 @@ async fn a_new_certificate_is_shown_and_a_useless_one_is_not() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_said_at_the_start() {
+async fn start_fails_for_invalid_certificates() {
     let (dir, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
     certify(other.path());
@@ -257,28 +267,36 @@ async fn what_cannot_be_used_is_said_at_the_start() {
 }
 
 #[tokio::test]
-async fn nobody_keeps_a_place_for_ever() {
+async fn slow_handshakes_and_clients_are_disconnected() {
     let dir = TempDir::new().unwrap();
     let trusted = certify(dir.path());
     let short = Duration::from_millis(100);
-    let limits = Limits {
-        connections: 1,
-        handshake_within: short,
-        ..Limits::default()
+    let limits = ListenerLimits {
+        max_connections: 1,
+        handshake_timeout: short,
+        ..ListenerLimits::default()
     };
-    let patience = Patience {
-        ask_within: short,
-        ..Patience::default()
+    let connection = ConnectionLimits {
+        query_timeout: short,
+        ..ConnectionLimits::default()
     };
-    let port = Port::with_patience(&dir, limits, patience).await;
-    // Says nothing, or not what is expected, or nothing after the handshake.
+    let port = Port::with_connection_limits(&dir, limits, connection).await;
+    // Sends nothing, or not what is expected, or nothing after the handshake.
     let mut mute = TcpStream::connect(port.addr).await.unwrap();
-    assert_eq!(timeout(LONG, mute.read(&mut [0])).await.unwrap().unwrap_or(0), 0);
+    assert_eq!(
+        timeout(WAIT_TIMEOUT, mute.read(&mut [0]))
+            .await
+            .unwrap()
+            .unwrap_or(0),
+        0
+    );
     let mut stranger = TcpStream::connect(port.addr).await.unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let mut alert = Vec::new();
     // A reset is an end, too.
-    let _ = timeout(LONG, stranger.read_to_end(&mut alert)).await.unwrap();
+    let _ = timeout(WAIT_TIMEOUT, stranger.read_to_end(&mut alert))
+        .await
+        .unwrap();
     let shaken = port.connect(&trusted, &[b"dot"]).await.unwrap();
     ends(shaken).await;
     // The one place is free each time.
@@ -291,7 +309,7 @@ async fn nobody_keeps_a_place_for_ever() {
 }
 
 #[tokio::test]
-async fn a_root_certificate_file_may_hold_a_chain() {
+async fn root_certificate_file_may_have_a_chain() {
     let dir = TempDir::new().unwrap();
     let authority_key = rcgen::KeyPair::generate().unwrap();
     let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
@@ -302,7 +320,7 @@ async fn a_root_certificate_file_may_hold_a_chain() {
     let leaf = leaf.signed_by(&key, &issuer).unwrap();
     std::fs::write(dir.path().join("cert.pem"), leaf.pem() + &issuer.pem()).unwrap();
     std::fs::write(dir.path().join("key.pem"), key.serialize_pem()).unwrap();
-    let port = Port::open(&dir, Limits::default()).await;
+    let port = Port::open(&dir, ListenerLimits::default()).await;
     let trusted = CertificateDer::from_pem_slice(issuer.pem().as_bytes()).unwrap();
     let mut stream = port.connect(&trusted, &[b"dot"]).await.unwrap();
     ask(&mut stream, "web.marathon.mesos.").await;

@@ -1,14 +1,15 @@
-//! Elections: of several processes that share a store, which one may do what only one may do.
+//! Leader election among processes that share a store.
 //!
-//! An office is a lease. Whoever holds it serves a [`Term`], which renews the lease in the background and ends as soon as
-//! it is not certain to be held any more; everybody else learns who holds it ([`Standing`]) and goes on standing.
+//! An election is a lease. Its holder serves a [`Term`], which renews the lease in the background and ends
+//! as soon as the lease is not certain to be held; the others observe the leader ([`Leadership`]) and keep
+//! campaigning.
 //!
-//! Three things keep a holder from acting when its time is up, also one that was stopped and does not know it:
-//! * [`Tenure::left`] goes by this process's clock and never says more than the store does;
-//! * [`Term::ended`] tells the parts that serve the term to stop;
-//! * a store from [`Term::fence`] refuses whatever is written after somebody else was elected.
+//! Three mechanisms stop a former leader from acting, even one that was paused:
+//! * [`LeaseTerm::left`] uses this process's clock and never exceeds the store's lease;
+//! * [`Term::ended`] stops the services of the term;
+//! * a store from [`Term::fenced_store`] refuses writes after another process was elected.
 //!
-//! While the store cannot be reached nobody is elected, and a term ends when its lease runs out.
+//! While the store is unavailable nobody is elected, and a term ends when its lease expires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,171 +22,172 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Error, Fenced, Lease, Store};
 
-/// A lease is renewed this many times while it lasts.
-const RENEWALS: u32 = 3;
-/// So often in a lease's time somebody who stands looks whether it is free.
-const LOOKS: u32 = 5;
-/// The longest pause between two looks or two attempts.
-const LONGEST: Duration = Duration::from_secs(2);
+/// How often a lease is renewed during its time to live.
+const RENEWALS_PER_LEASE: u32 = 3;
+/// How often a candidate polls during the time to live of a lease.
+const POLLS_PER_LEASE: u32 = 5;
+/// The maximum interval between polls or retries.
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What this process is to an office.
+/// The leadership of an election, as this process knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Nobody who is there is known to hold it: the store has not said yet, a term has just ended, or the lease is one of an
-    /// earlier process at this address and has not run out.
-    Vacant,
-    /// The store does not answer: who holds it is not known, and nobody can be elected.
-    StoreAway,
-    /// Another process holds it, which is reached at this address.
-    Elsewhere(String),
-    /// This process holds it.
-    Here,
+pub enum Leadership {
+    /// No leader is known: the store has not answered yet, a term has just ended, or the lease belongs to an
+    /// earlier process at this address and has not expired.
+    Unknown,
+    /// The store does not answer, so nobody can be elected.
+    StoreUnavailable,
+    /// Another process is the leader; its address.
+    Follower(String),
+    /// This process is the leader.
+    Leader,
 }
 
-/// A standing candidate for one office.
+/// A candidate in one election.
 #[derive(Debug)]
 pub struct Election {
     store: Arc<dyn Store>,
-    office: String,
-    /// Where others reach this process.
+    name: String,
+    /// The address of this process.
     address: String,
-    /// What tells this process from every other, then its address.
+    /// A unique id of this process, then its address.
     holder: String,
     ttl: Duration,
-    standing: watch::Sender<Standing>,
-    /// The store's trouble was said.
-    said: bool,
+    leadership: watch::Sender<Leadership>,
+    /// Whether the outage of the store was logged.
+    warned: bool,
 }
 
 impl Election {
-    /// Stands for the lease `office` in `store`, to be held for `ttl` at a time. `address`: where others reach this process.
-    pub fn new(store: Arc<dyn Store>, office: impl Into<String>, address: &str, ttl: Duration) -> Self {
+    /// A candidate for the lease `name` in `store`, with time to live `ttl`. `address`: where other processes
+    /// reach this one.
+    pub fn new(store: Arc<dyn Store>, name: impl Into<String>, address: &str, ttl: Duration) -> Self {
         Self {
             store,
-            office: office.into(),
+            name: name.into(),
             address: address.to_owned(),
             holder: format!("{} {address}", uuid::Uuid::new_v4()),
             ttl,
-            standing: watch::Sender::new(Standing::Vacant),
-            said: false,
+            leadership: watch::Sender::new(Leadership::Unknown),
+            warned: false,
         }
     }
 
-    /// What this process is to the office, now and later.
-    pub fn standing(&self) -> watch::Receiver<Standing> {
-        self.standing.subscribe()
+    /// The present leadership, and its changes.
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.leadership.subscribe()
     }
 
-    /// Waits until this process holds the office. Waits without a deadline, as long as somebody else holds it or the store
-    /// is away. Dropping the future ends the candidature; a lease that was granted meanwhile runs out by itself.
-    pub async fn win(&mut self) -> Term {
+    /// Waits until this process is elected, without a deadline. Dropping the future ends the candidature; a
+    /// lease that was granted meanwhile expires.
+    pub async fn campaign(&mut self) -> Term {
         loop {
-            let pause = match self.store.acquire(&self.office, &self.holder, self.ttl).await {
-                // An answer that took longer than the lease lasts is of no use.
+            let pause = match self.store.acquire(&self.name, &self.holder, self.ttl).await {
+                // The answer took longer than the lease lasts.
                 Ok(lease) if lease.left().is_zero() => Duration::ZERO,
                 Ok(lease) => {
-                    self.said = false;
-                    tracing::info!(office = self.office, term = lease.fencing, "elected");
-                    self.standing.send_replace(Standing::Here);
-                    return Term::serve(Arc::clone(&self.store), lease, self.standing.clone());
+                    self.warned = false;
+                    tracing::info!(election = self.name, term = lease.fencing, "elected leader");
+                    self.leadership.send_replace(Leadership::Leader);
+                    return Term::serve(Arc::clone(&self.store), lease, self.leadership.clone());
                 }
                 Err(Error::Held { holder, left, .. }) => {
-                    self.said = false;
-                    self.elsewhere(&holder);
-                    left.min(self.ttl / LOOKS)
+                    self.warned = false;
+                    self.set_follower(&holder);
+                    left.min(self.ttl / POLLS_PER_LEASE)
                 }
                 Err(error) => {
-                    if !std::mem::replace(&mut self.said, true) {
+                    if !std::mem::replace(&mut self.warned, true) {
                         let error: &dyn std::error::Error = &error;
                         tracing::warn!(
-                            office = self.office,
+                            election = self.name,
                             error,
-                            "nobody can be elected before the store answers"
+                            "leader election is waiting for the store; retrying"
                         );
                     }
-                    self.standing.send_replace(Standing::StoreAway);
-                    self.ttl / LOOKS
+                    self.leadership.send_replace(Leadership::StoreUnavailable);
+                    self.ttl / POLLS_PER_LEASE
                 }
             };
-            tokio::time::sleep(pause.clamp(Duration::from_millis(10), LONGEST)).await;
+            tokio::time::sleep(pause.clamp(Duration::from_millis(10), MAX_POLL_INTERVAL)).await;
         }
     }
 
-    fn elsewhere(&self, holder: &str) {
+    fn set_follower(&self, holder: &str) {
         let address = holder.split_once(' ').map_or("", |(_, address)| address);
-        let standing = if address == self.address {
-            Standing::Vacant
+        let leadership = if address == self.address {
+            Leadership::Unknown
         } else {
-            Standing::Elsewhere(address.to_owned())
+            Leadership::Follower(address.to_owned())
         };
-        let news = self.standing.send_if_modified(|known| {
-            let news = *known != standing;
-            *known = standing;
-            news
+        let changed = self.leadership.send_if_modified(|known| {
+            let changed = *known != leadership;
+            *known = leadership;
+            changed
         });
-        if news && address != self.address {
+        if changed && address != self.address {
             tracing::info!(
-                office = self.office,
+                election = self.name,
                 leader = address,
-                "another daemon leads; standing by"
+                "another daemon is the leader; standing by"
             );
         }
     }
 }
 
-/// How long an office is still held; for those who act in its name. Cheap to clone.
+/// The remaining time of a lease, for code that acts as leader. Clones are cheap.
 #[derive(Clone, Debug)]
-pub struct Tenure(Arc<ArcSwap<Lease>>);
+pub struct LeaseTerm(Arc<ArcSwap<Lease>>);
 
-impl Tenure {
-    /// For how long it is still certain; zero when it is not, which is for ever.
+impl LeaseTerm {
+    /// The remaining time; once zero, it stays zero.
     pub fn left(&self) -> Duration {
         self.0.load().left()
     }
 }
 
-/// The time for which this process holds an office. Dropping it gives up renewing; [`Term::resign`] is the polite way.
+/// A term of leadership of this process. Dropping it stops renewing; [`Term::resign`] also releases the lease.
 #[derive(Debug)]
 pub struct Term {
     store: Arc<dyn Store>,
-    tenure: Tenure,
+    lease_term: LeaseTerm,
     ended: CancellationToken,
-    standing: watch::Sender<Standing>,
-    keeper: JoinHandle<()>,
+    leadership: watch::Sender<Leadership>,
+    renewer: JoinHandle<()>,
 }
 
 impl Term {
-    fn serve(store: Arc<dyn Store>, lease: Lease, standing: watch::Sender<Standing>) -> Self {
-        let tenure = Tenure(Arc::new(ArcSwap::from_pointee(lease)));
+    fn serve(store: Arc<dyn Store>, lease: Lease, leadership: watch::Sender<Leadership>) -> Self {
+        let lease_term = LeaseTerm(Arc::new(ArcSwap::from_pointee(lease)));
         let ended = CancellationToken::new();
-        let keeper = tokio::spawn(keep(
+        let renewer = tokio::spawn(keep_lease(
             Arc::clone(&store),
-            tenure.clone(),
+            lease_term.clone(),
             ended.clone(),
-            standing.clone(),
+            leadership.clone(),
         ));
         Self {
             store,
-            tenure,
+            lease_term,
             ended,
-            standing,
-            keeper,
+            leadership,
+            renewer,
         }
     }
 
-    /// A view of the store whose writes are refused once this term is over.
-    pub fn fence(&self) -> Arc<dyn Store> {
-        Arc::new(Fenced::new(Arc::clone(&self.store), &self.tenure.0.load()))
+    /// A store that refuses writes after this term.
+    pub fn fenced_store(&self) -> Arc<dyn Store> {
+        Arc::new(Fenced::new(Arc::clone(&self.store), &self.lease_term.0.load()))
     }
 
-    /// How long the term is still certain to last.
-    pub fn tenure(&self) -> Tenure {
-        self.tenure.clone()
+    /// The remaining time of the term.
+    pub fn lease_term(&self) -> LeaseTerm {
+        self.lease_term.clone()
     }
 
     /// The term's number, greater than that of every term before.
     pub fn number(&self) -> u64 {
-        self.tenure.0.load().fencing
+        self.lease_term.0.load().fencing
     }
 
     /// Cancelled when the term is over.
@@ -193,20 +195,20 @@ impl Term {
         &self.ended
     }
 
-    /// Gives the office back, so that others need not wait for the lease to run out. To be called after everything that
-    /// acts in its name has stopped.
+    /// Releases the lease, so that others need not wait until it expires. Call it after everything that acts as
+    /// leader has stopped.
     pub async fn resign(self) {
         self.ended.cancel();
-        let lease = Lease::clone(&self.tenure.0.load());
+        let lease = Lease::clone(&self.lease_term.0.load());
         if lease.left().is_zero() {
             return;
         }
         if let Err(error) = self.store.release(&lease).await {
             let error: &dyn std::error::Error = &error;
             tracing::info!(
-                office = lease.name,
+                election = lease.name,
                 error,
-                "the office was not given back; it becomes free by itself"
+                "releasing the lease failed; it expires by itself"
             );
         }
     }
@@ -215,87 +217,95 @@ impl Term {
 impl Drop for Term {
     fn drop(&mut self) {
         self.ended.cancel();
-        if !self.keeper.is_finished() {
-            self.keeper.abort();
-            self.standing.send_replace(Standing::Vacant);
+        if !self.renewer.is_finished() {
+            self.renewer.abort();
+            self.leadership.send_replace(Leadership::Unknown);
         }
     }
 }
 
 /// Renews the lease until that fails or the term is ended.
-async fn keep(
+async fn keep_lease(
     store: Arc<dyn Store>,
-    tenure: Tenure,
+    lease_term: LeaseTerm,
     ended: CancellationToken,
-    standing: watch::Sender<Standing>,
+    leadership: watch::Sender<Leadership>,
 ) {
-    let loss = ended.run_until_cancelled(renew(&store, &tenure)).await;
+    let loss = ended.run_until_cancelled(renew(&store, &lease_term)).await;
     if let Some(loss) = &loss {
-        let lease = tenure.0.load();
+        let lease = lease_term.0.load();
         tracing::warn!(
-            office = lease.name,
+            election = lease.name,
             term = lease.fencing,
             why = loss.why(),
-            "not leading any more"
+            "leadership lost"
         );
     }
-    standing.send_replace(match loss {
-        Some(Loss::RanOut) => Standing::StoreAway,
-        Some(Loss::Taken) | None => Standing::Vacant,
+    leadership.send_replace(match loss {
+        Some(Loss::Expired) => Leadership::StoreUnavailable,
+        Some(Loss::Replaced) | None => Leadership::Unknown,
     });
     ended.cancel();
 }
 
 /// How a lease was lost.
 enum Loss {
-    /// The store says that it is not this process's any more.
-    Taken,
-    /// The store did not renew it in time.
-    RanOut,
+    /// The store refused the renewal.
+    Replaced,
+    /// The store did not answer in time.
+    Expired,
 }
 
 impl Loss {
     fn why(&self) -> &'static str {
         match self {
-            Self::Taken => "the lease went to somebody else or ran out",
-            Self::RanOut => "the lease ran out before the store renewed it",
+            Self::Replaced => "another process holds the lease, or it expired",
+            Self::Expired => "the lease expired before the store renewed it",
         }
     }
 }
 
 /// Returns when the lease is lost, and why.
-async fn renew(store: &Arc<dyn Store>, tenure: &Tenure) -> Loss {
-    let mut said = false;
+async fn renew(store: &Arc<dyn Store>, lease_term: &LeaseTerm) -> Loss {
+    let mut warned = false;
     loop {
-        let lease = tenure.0.load_full();
+        let lease = lease_term.0.load_full();
         let end = Instant::now() + lease.left();
-        tokio::time::sleep(if said { pause(&lease) } else { lease.ttl / RENEWALS }.min(lease.left())).await;
+        tokio::time::sleep(
+            if warned {
+                retry_delay(&lease)
+            } else {
+                lease.ttl / RENEWALS_PER_LEASE
+            }
+            .min(lease.left()),
+        )
+        .await;
         match tokio::time::timeout_at(end, store.renew(&lease)).await {
             Ok(Ok(renewed)) => {
-                said = false;
-                tenure.0.store(Arc::new(renewed));
+                warned = false;
+                lease_term.0.store(Arc::new(renewed));
             }
-            Ok(Err(Error::Fenced { .. })) => return Loss::Taken,
+            Ok(Err(Error::Fenced { .. })) => return Loss::Replaced,
             Ok(Err(error)) => {
-                if !std::mem::replace(&mut said, true) {
+                if !std::mem::replace(&mut warned, true) {
                     let error: &dyn std::error::Error = &error;
                     tracing::warn!(
-                        office = lease.name,
+                        election = lease.name,
                         error,
-                        "the lease cannot be renewed; trying again while it lasts"
+                        "renewing the lease failed; retrying until it expires"
                     );
                 }
             }
             Err(_) => {}
         }
-        if tenure.left().is_zero() {
-            return Loss::RanOut;
+        if lease_term.left().is_zero() {
+            return Loss::Expired;
         }
     }
 }
 
-fn pause(lease: &Lease) -> Duration {
-    (lease.ttl / (RENEWALS * LOOKS)).min(LONGEST)
+fn retry_delay(lease: &Lease) -> Duration {
+    (lease.ttl / (RENEWALS_PER_LEASE * POLLS_PER_LEASE)).min(MAX_POLL_INTERVAL)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Everything that can go wrong with a store.
+//! Errors of a store.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A key was not as the batch expected; nothing of the batch was done.
-    #[error("`{key}` is not as expected: {}", describe(*.found))]
+    #[error("conflict at `{key}`: {}", describe(*.found))]
     Conflict {
         /// The first key of the batch that differed.
         key: String,
@@ -22,7 +22,7 @@ pub enum Error {
     },
     /// A fence of the batch does not hold, or the lease to renew is not the caller's any more: it ran out, was given back,
     /// or was given to somebody else. Nothing was done.
-    #[error("the lease `{lease}` is not held under number {fencing} any more: {}", holder(*.current))]
+    #[error("the lease `{lease}` with number {fencing} is no longer held: {}", holder(*.current))]
     Fenced {
         /// The lease's name.
         lease: String,
@@ -53,7 +53,7 @@ pub enum Error {
     },
     /// A lease was asked for with a time to live that no store grants.
     #[error(
-        "a lease lives from {:?} to {:?} at a time, not {ttl:?}",
+        "the time to live of a lease must be from {:?} to {:?}, not {ttl:?}",
         crate::limits::MIN_TTL,
         crate::limits::MAX_TTL
     )]
@@ -62,7 +62,7 @@ pub enum Error {
         ttl: Duration,
     },
     /// This kind of store does not do what was asked.
-    #[error("this store has no {what}")]
+    #[error("this store does not support {what}")]
     Missing {
         /// What it does not have.
         what: &'static str,
@@ -77,7 +77,7 @@ pub enum Error {
         source: Cause,
     },
     /// What the store holds cannot be read as an entry: it was written by something else or damaged.
-    #[error("the store holds something unreadable at {place}")]
+    #[error("invalid data in the store at {place}")]
     Corrupt {
         /// Key or file.
         place: String,
@@ -90,7 +90,7 @@ pub enum Error {
     Closed,
     /// The configured address, or what belongs to it, is not of a kind that this version can open.
     #[error(
-        "`{server}` is no store that can be opened: {reason}; write `file:DIR` for the embedded store, or `HOST:PORT`, \
+        "`{server}` is not a valid store address: {reason}; write `file:DIR` for the embedded store, or `HOST:PORT`, \
          `redis://HOST:PORT/DATABASE` or `rediss://…` (TLS) for a Redis"
     )]
     Unsupported {
@@ -109,14 +109,14 @@ pub enum Error {
 
 fn describe(found: Option<u64>) -> String {
     found.map_or_else(
-        || "it is not there".to_owned(),
+        || "it does not exist".to_owned(),
         |version| format!("it has version {version}"),
     )
 }
 
 fn holder(current: Option<u64>) -> String {
     current.map_or_else(
-        || "nobody holds it".to_owned(),
+        || "it is free".to_owned(),
         |current| format!("it is held under number {current}"),
     )
 }

@@ -191,7 +191,7 @@ impl Drop for FileStore {
         if let Some(writer) = self.writer.take()
             && writer.join().is_err()
         {
-            tracing::error!(path = %self.path.display(), "the store's writer ended in a panic");
+            tracing::error!(path = %self.path.display(), "panic in the writer of the embedded store");
         }
     }
 }

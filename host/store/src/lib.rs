@@ -13,7 +13,7 @@
 //!
 //! * **Leases.** At most one holder at a time, each with a fencing number greater than every one before it; a batch can
 //!   demand that its lease is still held ([`Batch::fenced`]). What was put cannot be changed by a holder that was replaced.
-//!   [`Election`] makes terms of office of them.
+//!   [`Election`] runs leader elections on them.
 //! * **Watches.** A [`Watch`] tells which keys change, or says that it missed some.
 //!
 //! What it does not do: no expiry, no values beyond what fits in memory (see [`limits`]), no queries but by key prefix.
@@ -48,7 +48,7 @@ use bytes::Bytes;
 
 pub use batch::{Batch, Change, Fence};
 pub use config::{Config, Password, Tls};
-pub use election::{Election, Standing, Tenure, Term};
+pub use election::{Election, Leadership, LeaseTerm, Term};
 pub use error::{Cause, Error, Result};
 pub use fenced::Fenced;
 pub use lease::Lease;
@@ -143,7 +143,7 @@ pub trait Store: Debug + Send + Sync {
 
     /// Watches the keys that begin with `prefix`. What is committed from now on, by whomever, will be told.
     ///
-    /// To follow the store: watch first, then scan, then apply what is told; scan again after [`Notice::Missed`].
+    /// To follow the store: watch first, then scan, then apply what is told; scan again after [`Notice::Lagged`].
     async fn watch(&self, prefix: &str) -> Result<Watch> {
         let _ = prefix;
         Err(Error::Missing { what: "watches" })

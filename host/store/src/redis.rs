@@ -15,7 +15,7 @@
 //! are told in the log. Versions and fencing numbers follow the server's clock, in microseconds, so that not even a
 //! server that forgot everything gives one out again.
 
-mod link;
+mod connection;
 mod scan;
 mod scripts;
 #[cfg(test)]
@@ -31,7 +31,7 @@ use rustls::pki_types::pem::PemObject;
 
 use crate::watch::Feed;
 use crate::{Batch, Cause, Entry, Error, Expect, Lease, Result, Store, Watch, limits};
-use link::{Link, Outage};
+use connection::{Link, Outage};
 use scripts::{Reply, SCRIPTS};
 
 const VERSIONS: &str = "transom:versions";

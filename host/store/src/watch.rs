@@ -1,14 +1,14 @@
-//! Being told what changed.
+//! Notifications of changed keys.
 
 use std::sync::Arc;
 
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
-/// Batches that may wait for a slow watcher before it misses some.
-pub(crate) const WAITING: usize = 1024;
+/// Batches that may wait for a slow watcher before it lags.
+pub(crate) const MAX_PENDING_BATCHES: usize = 1024;
 
-/// What a [`Watch`] tells.
+/// A notification of a [`Watch`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A key was put or deleted.
@@ -18,20 +18,20 @@ pub enum Notice {
         /// The version that was put; `None` when it was deleted.
         version: Option<u64>,
     },
-    /// Some changes were not told, because the watcher was slow or the store was out of reach for a while: scan again.
-    Missed,
+    /// Some changes were lost, because the watcher was slow or the store unavailable: scan again.
+    Lagged,
 }
 
 /// The changes under one key prefix, as they are made; from [`Store::watch`](crate::Store::watch).
 ///
-/// Every change that is committed after the watch was made is either told, in the order of the commits, or covered by a
-/// [`Notice::Missed`] that comes later than the change. What waits for a watcher is bounded.
+/// Every change committed after the watch was created is either reported, in commit order, or covered by a
+/// later [`Notice::Lagged`]. The number of pending changes is bounded.
 #[derive(Debug)]
 pub struct Watch {
     prefix: String,
     waiting: broadcast::Receiver<Arc<[Notice]>>,
     batch: Arc<[Notice]>,
-    told: usize,
+    next: usize,
 }
 
 impl Watch {
@@ -39,34 +39,34 @@ impl Watch {
     /// Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Notice> {
         loop {
-            while let Some(notice) = self.batch.get(self.told) {
-                self.told += 1;
+            while let Some(notice) = self.batch.get(self.next) {
+                self.next += 1;
                 match notice {
                     Notice::Changed { key, .. } if !key.starts_with(&self.prefix) => {}
                     notice => return Some(notice.clone()),
                 }
             }
             match self.waiting.recv().await {
-                Ok(batch) => (self.batch, self.told) = (batch, 0),
-                Err(RecvError::Lagged(_)) => return Some(Notice::Missed),
+                Ok(batch) => (self.batch, self.next) = (batch, 0),
+                Err(RecvError::Lagged(_)) => return Some(Notice::Lagged),
                 Err(RecvError::Closed) => return None,
             }
         }
     }
 }
 
-/// Where a store says what changed.
+/// The sender of a store's notifications.
 #[derive(Clone, Debug)]
 pub(crate) struct Feed(broadcast::Sender<Arc<[Notice]>>);
 
 impl Feed {
     pub(crate) fn new() -> Self {
-        Self(broadcast::Sender::new(WAITING))
+        Self(broadcast::Sender::new(MAX_PENDING_BATCHES))
     }
 
-    /// Tells the changes of one batch to whoever watches.
+    /// Sends the changes of one batch to all watchers.
     pub(crate) fn publish(&self, notices: impl IntoIterator<Item = Notice>) {
-        // Without a watcher there is nobody to tell.
+        // Without watchers there is nothing to do.
         if self.0.receiver_count() > 0 {
             let _ = self.0.send(notices.into_iter().collect());
         }
@@ -77,7 +77,7 @@ impl Feed {
             prefix: prefix.to_owned(),
             waiting: self.0.subscribe(),
             batch: Arc::new([]),
-            told: 0,
+            next: 0,
         }
     }
 }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tells_in_order_and_by_prefix() {
+    async fn watch_reports_changes_in_order_by_prefix() {
         let feed = Feed::new();
         let (mut all, mut some) = (feed.watch(""), feed.watch("b/"));
         feed.publish([put("a/1", 1), put("b/1", 2)]);
@@ -108,12 +108,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn says_when_a_slow_watcher_missed_some() {
+    async fn slow_watcher_gets_lagged() {
         let feed = Feed::new();
         let mut watch = feed.watch("b/");
-        let last = WAITING as u64 + 10;
+        let last = MAX_PENDING_BATCHES as u64 + 10;
         (1..=last).for_each(|n| feed.publish([put("b/1", n)]));
-        assert_eq!(watch.next().await, Some(Notice::Missed));
+        assert_eq!(watch.next().await, Some(Notice::Lagged));
         for expected in 11..=last {
             assert_eq!(
                 watch.next().await,

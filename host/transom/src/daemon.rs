@@ -378,7 +378,7 @@ impl Ground {
             .start(
                 self.store.clone(),
                 plugins.clone(),
-                election.standing(),
+                election.leadership(),
                 registry,
                 token.child_token(),
             )
@@ -410,7 +410,7 @@ impl Ground {
         let started = port.start(
             plugins.clone(),
             cluster.clone(),
-            election.standing(),
+            election.leadership(),
             registry,
             token.child_token(),
         );

@@ -43,7 +43,8 @@ const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Headers by which a port judges a browser's request. They say nothing to another daemon that the request is forwarded to.
-pub(crate) const JUDGED: [HeaderName; 4] = [header::ORIGIN, SEC_FETCH_SITE, SEC_FETCH_MODE, SEC_FETCH_DEST];
+pub(crate) const CHECKED_HEADERS: [HeaderName; 4] =
+    [header::ORIGIN, SEC_FETCH_SITE, SEC_FETCH_MODE, SEC_FETCH_DEST];
 
 /// How long a browser may remember the answer to a preflight, in seconds.
 const PREFLIGHT_AGE: HeaderValue = HeaderValue::from_static("600");

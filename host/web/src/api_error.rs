@@ -67,10 +67,13 @@ impl ApiError {
     pub fn internal(cause: &(dyn std::error::Error + 'static)) -> Self {
         let causes = std::iter::successors(Some(cause), |cause| cause.source());
         let causes: Vec<_> = causes.map(ToString::to_string).collect();
-        tracing::error!(error = causes.join(": "), "a request failed inside");
+        tracing::error!(
+            error = causes.join(": "),
+            "internal error while handling a request"
+        );
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "Internal error; the daemon's log says more",
+            "Internal error; see the log of the daemon",
         )
     }
 

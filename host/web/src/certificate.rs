@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::{Error, Result};
 
 /// Bytes of a file at most; chains and keys have a few thousand.
-const LARGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// A chain of certificates and the key to its first, from two PEM files.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl Certificate {
 
     /// Looks whether the files have changed. What they have then is shown from now on, if it can be used; if not, that is
     /// logged once for each change.
-    pub async fn look(&mut self) {
+    pub async fn reload_if_changed(&mut self) {
         let looked = match self.files.texts().await {
             Ok((seen, _)) if seen == self.seen => return,
             Ok((seen, texts)) => {
@@ -108,10 +108,10 @@ impl Certificate {
         match looked {
             Ok(certified) => {
                 self.shown.0.store(Arc::new(certified));
-                tracing::info!(file = %self.files.certificate.display(), "a new certificate is shown");
+                tracing::info!(file = %self.files.certificate.display(), "certificate reloaded");
             }
             Err(error) => {
-                tracing::warn!(%error, "the certificate has changed and cannot be used; the one before it is still shown");
+                tracing::warn!(%error, "the new certificate is invalid; keeping the old one");
             }
         }
     }
@@ -174,9 +174,9 @@ impl Files {
 async fn read(key: &'static str, file: &Path) -> Result<Vec<u8>> {
     let unreadable = |error| wrong(key, format!("{} cannot be read: {error}", file.display()));
     let size = tokio::fs::metadata(file).await.map_err(unreadable)?.len();
-    if size > LARGEST {
+    if size > MAX_FILE_BYTES {
         let what = format!(
-            "{} has {size} bytes; expected a PEM file of less than {LARGEST}",
+            "{} has {size} bytes; expected a PEM file of less than {MAX_FILE_BYTES}",
             file.display()
         );
         return Err(wrong(key, what));

@@ -1,4 +1,4 @@
-//! Passing requests on to the daemon that leads.
+//! Forwards requests to the leader.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-use crate::access::JUDGED;
+use crate::access::CHECKED_HEADERS;
 use crate::{ApiError, Error, Result};
 
-/// Connecting to the leader takes no longer.
-const CONNECT: Duration = Duration::from_secs(5);
-/// Nor does the head of its answer; longer than a handler waits for anything.
-const ANSWER: Duration = Duration::from_mins(1);
-/// A request passes through no more daemons than these.
-const MOST_HOPS: usize = 3;
+/// For connecting to the leader.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// For the head of the leader's answer; longer than any wait of a handler.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
+/// The maximum number of daemons that forward a request.
+const MAX_HOPS: usize = 3;
 
 /// Headers that belong to one connection.
 const HOP_BY_HOP: [HeaderName; 8] = [
@@ -30,22 +30,22 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
-/// Why a request was not passed on, or has no answer.
+/// Why a request was not forwarded, or has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unforwarded {
-    /// Daemons take each other for the leader.
-    #[error("This request was passed on from daemon to daemon without reaching the leader. Try again later.")]
+pub enum ForwardError {
+    /// Daemons forward to each other in a loop.
+    #[error("This request was forwarded in a loop without reaching the leader. Try again later.")]
     Loop,
-    /// The leader did not get it: it may be passed on again.
+    /// The leader did not receive it, so it may be retried.
     #[error("The leader, {0}, cannot be reached. Try again later.")]
     Unreachable(String),
-    /// The leader may have got it; nobody knows what became of it.
-    #[error("The leader, {0}, gave no answer. It may still do what was asked; look before trying again.")]
+    /// The leader may have received it; the outcome is unknown.
+    #[error("The leader, {0}, did not answer. The request may still take effect; check before retrying.")]
     Unanswered(String),
 }
 
-impl From<Unforwarded> for ApiError {
-    fn from(error: Unforwarded) -> Self {
+impl From<ForwardError> for ApiError {
+    fn from(error: ForwardError) -> Self {
         Self::new(StatusCode::BAD_GATEWAY, error.to_string())
     }
 }
@@ -91,7 +91,7 @@ impl Forwarder {
         let http = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .tls_certs_only(trusted)
             .build()
             .map_err(|error| failed(error.into()))?;
@@ -108,22 +108,22 @@ impl Forwarder {
     /// Passes a request on to `leader` (host and port) and returns its answer.
     ///
     /// # Errors
-    /// After [`Unforwarded::Unreachable`] it may be tried again; after the others not.
+    /// After [`ForwardError::Unreachable`] it may be tried again; after the others not.
     pub async fn forward(
         &self,
         leader: &str,
         head: &Parts,
         body: Bytes,
-    ) -> std::result::Result<Response, Unforwarded> {
+    ) -> std::result::Result<Response, ForwardError> {
         let hops: Vec<&HeaderValue> = head.headers.get_all(&self.via).iter().collect();
-        if hops.len() >= MOST_HOPS || hops.contains(&&self.own) {
-            return Err(Unforwarded::Loop);
+        if hops.len() >= MAX_HOPS || hops.contains(&&self.own) {
+            return Err(ForwardError::Loop);
         }
         let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
         let mut headers = end_to_end(&head.headers);
         headers.remove(header::HOST);
         // This daemon has judged where the request comes from; the leader has another name and would refuse it.
-        for name in JUDGED {
+        for name in CHECKED_HEADERS {
             headers.remove(name);
         }
         headers.append(self.via.clone(), self.own.clone());
@@ -133,7 +133,7 @@ impl Forwarder {
             .headers(headers)
             .body(body)
             .send();
-        let answer = match tokio::time::timeout(ANSWER, sending).await {
+        let answer = match tokio::time::timeout(ANSWER_TIMEOUT, sending).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
                 let connected = !error.is_connect();
@@ -141,15 +141,15 @@ impl Forwarder {
                     leader,
                     connected,
                     error = &error as &dyn std::error::Error,
-                    "a request was not passed on"
+                    "forwarding a request to the leader failed"
                 );
                 return Err(if connected {
-                    Unforwarded::Unanswered(leader.to_owned())
+                    ForwardError::Unanswered(leader.to_owned())
                 } else {
-                    Unforwarded::Unreachable(leader.to_owned())
+                    ForwardError::Unreachable(leader.to_owned())
                 });
             }
-            Err(_) => return Err(Unforwarded::Unanswered(leader.to_owned())),
+            Err(_) => return Err(ForwardError::Unanswered(leader.to_owned())),
         };
         let mut response = Response::new(Body::empty());
         *response.status_mut() = answer.status();

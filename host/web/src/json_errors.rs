@@ -10,7 +10,7 @@ use crate::serve::MaxBody;
 use crate::{ApiError, json};
 
 /// Bytes of a text that becomes a message; those of the framework are one line.
-const LONGEST: usize = 4096;
+const MAX_MESSAGE_BYTES: usize = 4096;
 
 /// Makes every error of a router an [`ApiError`]: what extractors refuse in plain text (a body that turns out larger than
 /// the port accepts, for one) gets a JSON body, and a path that is not UTF-8 is refused before it reaches a route.
@@ -31,7 +31,9 @@ async fn rewrite(request: Request, next: Next) -> Response {
         return response;
     }
     let (head, body) = response.into_parts();
-    let text = axum::body::to_bytes(body, LONGEST).await.unwrap_or_default();
+    let text = axum::body::to_bytes(body, MAX_MESSAGE_BYTES)
+        .await
+        .unwrap_or_default();
     let message = match status {
         StatusCode::PAYLOAD_TOO_LARGE => json::too_large(limit),
         _ => String::from_utf8_lossy(&text).into_owned(),

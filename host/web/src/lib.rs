@@ -22,27 +22,27 @@ mod access;
 mod api_error;
 mod certificate;
 mod credentials;
+mod fallbacks;
 mod forward;
 mod json;
 mod json_errors;
-mod layers;
 mod listener;
 pub mod metrics;
+mod networks;
 mod serve;
 mod stream;
-mod trusted;
 
 pub use access::{Access, AllowedHost, Origin, guarded};
 pub use api_error::ApiError;
 pub use certificate::Certificate;
 pub use credentials::{Credentials, Presented};
-pub use forward::{Forwarder, Unforwarded};
+pub use fallbacks::with_fallbacks;
+pub use forward::{ForwardError, Forwarder};
 pub use json::Json;
 pub use json_errors::json_errors;
-pub use layers::layers;
 pub use listener::Listener;
+pub use networks::{allow_networks, is_within};
 pub use serve::{Limits, serve};
-pub use trusted::{is_within, trusted};
 
 use std::net::SocketAddr;
 
@@ -54,7 +54,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// Something else listens there.
     #[error(
-        "port {} on {} is taken, so `{name}` cannot listen there; stop what uses it or move this one with `--port {name}=N`",
+        "port {} on {} is in use, so `{name}` cannot listen there; stop the other program or choose a port with `--port {name}=N`",
         .addr.port(), .addr.ip()
     )]
     Taken {
@@ -83,7 +83,7 @@ pub enum Error {
         what: String,
     },
     /// Requests cannot be passed on in this name.
-    #[error("requests cannot be passed on in the name of {own:?}; check the configured hostname")]
+    #[error("cannot forward requests as {own:?}; check the configured hostname")]
     Forwarder {
         /// Host and port of this daemon, as it should have been called.
         own: String,

@@ -65,13 +65,13 @@ pub(crate) struct LocalAddr(pub(crate) SocketAddr);
 pub(crate) struct MaxBody(pub(crate) usize);
 
 /// hyper reads heads into a buffer that cannot be smaller.
-const SMALLEST_HEAD: usize = 8192;
+const MIN_HEAD_BYTES: usize = 8192;
 /// For a TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two looks at the certificate's files.
-const LOOK: Duration = Duration::from_secs(10);
+const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Pause after an accept that failed for want of resources; retrying at once would only burn the processor.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Serves a router until `token` is cancelled: then no connection is accepted any more, idle ones are closed, event
 /// streams (`text/event-stream`) end, requests being answered get `grace` to finish, and what is left is cut.
@@ -88,7 +88,7 @@ pub async fn serve(
     let (name, addr) = (listener.name, listener.local_addr());
     let mut certificate = listener.certificate;
     let acceptor = certificate.as_ref().map(Certificate::acceptor);
-    let mut look = interval(LOOK);
+    let mut look = interval(CERTIFICATE_CHECK_INTERVAL);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let listener =
         TcpListener::from_std(listener.socket).map_err(|source| Error::Bind { name, addr, source })?;
@@ -107,7 +107,7 @@ pub async fn serve(
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
             _ = look.tick(), if certificate.is_some() => {
                 if let Some(certificate) = &mut certificate {
-                    certificate.look().await;
+                    certificate.reload_if_changed().await;
                 }
                 continue;
             }
@@ -138,8 +138,8 @@ pub async fn serve(
             }
             Err(error) if is_the_clients(&error) => {}
             Err(error) => {
-                tracing::warn!(listener = name, %error, "cannot accept connections for the moment");
-                tokio::time::sleep(PAUSE).await;
+                tracing::warn!(listener = name, %error, "accepting connections failed; retrying");
+                tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
             }
         }
     }
@@ -150,7 +150,7 @@ pub async fn serve(
         tracing::info!(
             listener = name,
             left = connections.len(),
-            "cutting connections that did not end in time"
+            "closing connections that did not finish in time"
         );
         connections.shutdown().await;
     }
@@ -191,7 +191,7 @@ async fn spoken_to(
         return None;
     }
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%client, %error, "answers may be delayed by the system");
+        tracing::debug!(%client, %error, "cannot set TCP_NODELAY");
     }
     Some(stream)
 }
@@ -204,15 +204,15 @@ async fn shake_hands(
     limits: Limits,
     token: &CancellationToken,
 ) -> Option<BufReader<TlsStream<TcpStream>>> {
-    let shaken = timeout(HANDSHAKE, acceptor.accept(stream));
+    let shaken = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream));
     let stream = match token.run_until_cancelled(shaken).await? {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
-            tracing::debug!(%client, %error, "a TLS handshake failed");
+            tracing::debug!(%client, %error, "TLS handshake failed");
             return None;
         }
         Err(_) => {
-            tracing::debug!(%client, "a TLS handshake took too long");
+            tracing::debug!(%client, "TLS handshake timeout");
             return None;
         }
     };
@@ -239,7 +239,7 @@ async fn connection<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (stopping, turn) = (token.clone(), Turn::default());
-    let max_head = limits.max_head.max(SMALLEST_HEAD);
+    let max_head = limits.max_head.max(MIN_HEAD_BYTES);
     let stream = Refusals::new(TokioIo::new(stream), turn.clone(), max_head);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let mut request = request.map(Body::new);
@@ -271,7 +271,7 @@ async fn connection<S>(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%client, %error, "a connection broke");
+        tracing::debug!(%client, %error, "connection lost");
     }
 }
 

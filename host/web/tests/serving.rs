@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use transom_web::{Json, Limits, Listener, layers, serve};
+use transom_web::{Json, Limits, Listener, serve, with_fallbacks};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -29,7 +29,13 @@ impl Server {
     fn start(router: Router, limits: Limits, grace: Duration) -> Self {
         let listener = Listener::bind("apps", ([127, 0, 0, 1], 0).into()).unwrap();
         let (addr, token) = (listener.local_addr(), CancellationToken::new());
-        let task = tokio::spawn(serve(listener, layers(router), limits, token.clone(), grace));
+        let task = tokio::spawn(serve(
+            listener,
+            with_fallbacks(router),
+            limits,
+            token.clone(),
+            grace,
+        ));
         Self { addr, token, task }
     }
 
@@ -105,13 +111,13 @@ async fn answers_and_refuses_in_json() {
     let cases = [
         ("GET", "/hello", "", "200", "127.0.0.1"),
         ("POST", "/numbers", "[1, 2]", "200", "3"),
-        ("GET", "/none", "", "404", r#"{"message":"There is no /none"}"#),
+        ("GET", "/none", "", "404", r#"{"message":"Not found: /none"}"#),
         (
             "DELETE",
             "/numbers",
             "",
             "405",
-            r#"{"message":"DELETE is not possible on /numbers"}"#,
+            r#"{"message":"DELETE is not allowed on /numbers"}"#,
         ),
         (
             "POST",

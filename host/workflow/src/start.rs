@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use transom_cluster::Client;
 use transom_plugins::Plugins;
 use transom_scheduler::ServiceHandle;
-use transom_store::Standing;
+use transom_store::Leadership;
 use transom_web::{Access, Certificate, Forwarder, Limits, Listener};
 
 use crate::api::{self, Api, Shared};
@@ -107,7 +107,7 @@ impl Bound {
         self,
         plugins: Plugins,
         cluster: Client,
-        standing: watch::Receiver<Standing>,
+        standing: watch::Receiver<Leadership>,
         registry: &mut Registry,
         token: CancellationToken,
     ) -> Result<(Workflow, Runner)> {
@@ -125,7 +125,7 @@ impl Bound {
         self,
         matcher: Arc<dyn Matcher>,
         cluster: Arc<dyn AgentDirectory>,
-        standing: watch::Receiver<Standing>,
+        standing: watch::Receiver<Leadership>,
         registry: &mut Registry,
         token: CancellationToken,
     ) -> Result<(Workflow, Runner)> {
@@ -188,7 +188,7 @@ pub(crate) fn assemble(
     forwarder: Forwarder,
     matcher: Arc<dyn Matcher>,
     cluster: Arc<dyn AgentDirectory>,
-    standing: &watch::Receiver<Standing>,
+    standing: &watch::Receiver<Leadership>,
     registry: &mut Registry,
     stopping: CancellationToken,
 ) -> (Router, Runner) {

@@ -32,7 +32,7 @@ use transom_scheduler::{
     AgentLocation, Event, PendingTask, Phase, Placement, Reason, Reasons, SchedulerApi, SubscriptionStatus,
     TaskRecord, TaskRequest, Tasks,
 };
-use transom_store::{Standing, Store};
+use transom_store::{Leadership, Store};
 use transom_web::Forwarder;
 
 use crate::dependencies::{AgentDirectory, FileChunk, MatchSession, Matcher};
@@ -410,7 +410,7 @@ pub(crate) struct Site {
     config: Config,
     token: CancellationToken,
     running: Option<JoinHandle<crate::Result<()>>>,
-    _elected: watch::Sender<Standing>,
+    _elected: watch::Sender<Leadership>,
     /// Where the store is; gone with the last site over it.
     dir: Option<tempfile::TempDir>,
 }
@@ -433,7 +433,7 @@ impl Site {
     fn over(mut config: Config, store: Arc<dyn Store>, scheduler: Arc<Scripted>) -> Self {
         config.defaults.image = Some("default:1".to_owned());
         let token = CancellationToken::new();
-        let (elected, standing) = watch::channel(Standing::Here);
+        let (elected, standing) = watch::channel(Leadership::Leader);
         let matcher = Arc::new(Colons::default());
         let (router, mut runner) = start::assemble(
             config.clone(),

@@ -30,7 +30,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Uri, header};
 use tokio::sync::{mpsc, watch};
 use tower::{Layer, ServiceBuilder};
-use transom_store::Standing;
+use transom_store::Leadership;
 use transom_web::Forwarder;
 
 use crate::config::Config;
@@ -60,7 +60,7 @@ pub(crate) struct Shared {
     pub(crate) policies: Arc<dyn Policies>,
     /// Empty while this daemon does not lead.
     pub(crate) lead: Arc<ArcSwapOption<LeaderHandles>>,
-    pub(crate) standing: watch::Receiver<Standing>,
+    pub(crate) standing: watch::Receiver<Leadership>,
     /// Told when `lead` changes.
     pub(crate) leader_changes: watch::Receiver<()>,
     pub(crate) forwarder: Forwarder,
@@ -89,8 +89,8 @@ impl Api {
             return Some(self.shared.own.clone());
         }
         match &*self.shared.standing.borrow() {
-            Standing::Elsewhere(leader) => Some(leader.clone()),
-            Standing::Here | Standing::Vacant | Standing::StoreAway => None,
+            Leadership::Follower(leader) => Some(leader.clone()),
+            Leadership::Leader | Leadership::Unknown | Leadership::StoreUnavailable => None,
         }
     }
 }
@@ -121,7 +121,7 @@ pub(crate) fn router(api: &Api) -> Router {
     let told = api.clone();
     let headers =
         ServiceBuilder::new().map_response(move |response: Response| with_headers(response, told.leader()));
-    let routes = transom_web::json_errors(transom_web::layers(routes)).layer(headers);
+    let routes = transom_web::json_errors(transom_web::with_fallbacks(routes)).layer(headers);
     let collapse = ServiceBuilder::new().map_request(|mut request: Request| {
         let uri = collapsed(request.uri());
         if let Some(uri) = uri {

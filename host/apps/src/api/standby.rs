@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::{Method, StatusCode, Uri, header};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
-use transom_store::Standing;
-use transom_web::{ApiError, Unforwarded};
+use transom_store::Leadership;
+use transom_web::{ApiError, ForwardError};
 
 use super::{Api, Original, error};
 
@@ -100,7 +100,7 @@ async fn carry_out(api: &Api, request: Request, next: Next) -> Result<Response, 
                 return Ok(response);
             }
             // It got nothing, so whoever leads next may be asked.
-            Err(unreachable @ Unforwarded::Unreachable(_)) => {
+            Err(unreachable @ ForwardError::Unreachable(_)) => {
                 next_leader = match leader(api, end, Some(&leader_at)).await {
                     Ok(next_leader) => next_leader,
                     Err(refusal) if store_away(api) => return Err(refusal),
@@ -121,7 +121,7 @@ async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader,
         }
         let known = standing.borrow_and_update().clone();
         match known {
-            Standing::Elsewhere(address) if failed != Some(address.as_str()) => {
+            Leadership::Follower(address) if failed != Some(address.as_str()) => {
                 return Ok(Leader::At(address));
             }
             _ => {}
@@ -140,7 +140,7 @@ async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader,
 
 /// Whether nobody can lead before the store is back.
 fn store_away(api: &Api) -> bool {
-    *api.shared.standing.borrow() == Standing::StoreAway
+    *api.shared.standing.borrow() == Leadership::StoreUnavailable
 }
 
 fn no_leader_error(api: &Api) -> ApiError {

@@ -712,7 +712,7 @@ async fn errors_have_upstream_s_shapes() {
             404,
             "App '/x' does not exist in version 2018-01-01T00:00:00.000Z",
         ),
-        ("GET", "/v2/nothing", None, 404, "There is no /v2/nothing"),
+        ("GET", "/v2/nothing", None, 404, "Not found: /v2/nothing"),
         (
             "GET",
             "/v2/apps?label=(",

@@ -174,7 +174,7 @@ fn gather(first: Option<Notice>, watch: &mut Watch, prefix: &str) -> Option<BTre
     let mut next = first.or_else(|| watch.next().now_or_never().flatten());
     while let Some(notice) = next {
         match notice {
-            Notice::Missed => return None,
+            Notice::Lagged => return None,
             Notice::Changed { key, .. } => keys.extend(key.strip_prefix(prefix).map(str::to_owned)),
         }
         next = if keys.len() < BATCH {

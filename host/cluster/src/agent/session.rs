@@ -17,11 +17,11 @@ use tokio::time::timeout;
 use url::Url;
 
 /// So much of the end of each output is kept.
-const KEEP: usize = 4096;
+const MAX_OUTPUT_BYTES: usize = 4096;
 /// The longest piece of output that is taken at once.
 const MAX_RECORD: u64 = 4 << 20;
 /// How long tidying up may take.
-const TIDY: Duration = Duration::from_secs(1);
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(1);
 
 const MESSAGE_ACCEPT: HeaderName = HeaderName::from_static("message-accept");
 const LAUNCH: &str = "LAUNCH_NESTED_CONTAINER_SESSION";
@@ -40,11 +40,11 @@ pub struct CommandResult {
 /// One record of a session.
 #[derive(Deserialize)]
 struct ProcessIo {
-    data: Option<Data>,
+    data: Option<OutputChunk>,
 }
 
 #[derive(Deserialize)]
-struct Data {
+struct OutputChunk {
     r#type: String,
     /// Base64.
     #[serde(default)]
@@ -52,7 +52,7 @@ struct Data {
 }
 
 #[derive(Deserialize)]
-struct Waited {
+struct WaitResult {
     wait_nested_container: Termination,
 }
 
@@ -82,9 +82,9 @@ pub(super) async fn run(
             | Error::Unauthorized { .. }
             | Error::Unreachable { .. }))
     ) {
-        let told = timeout(TIDY, tell(http, &url, tidy, &container)).await;
+        let told = timeout(CLEANUP_TIMEOUT, tell(http, &url, tidy, &container)).await;
         if !matches!(told, Ok(Ok(()))) {
-            tracing::debug!(%container, call = tidy, "the agent did not tidy up after a command");
+            tracing::debug!(%container, call = tidy, "cleaning up after a command failed on the agent");
         }
     }
     outcome.unwrap_or_else(|_| {
@@ -138,7 +138,7 @@ async fn session(
         })?;
         keep_end(kept, &bytes);
     }
-    let waited: Waited = http.ask(&named(url, "WAIT_NESTED_CONTAINER", container)?).await?;
+    let waited: WaitResult = http.ask(&named(url, "WAIT_NESTED_CONTAINER", container)?).await?;
     let status = waited
         .wait_nested_container
         .exit_status
@@ -162,8 +162,8 @@ fn named(url: &Url, call: &str, container: &ContainerId) -> Result<Request> {
 
 /// Appends, keeping the end.
 fn keep_end(kept: &mut Vec<u8>, bytes: &[u8]) {
-    kept.extend_from_slice(&bytes[bytes.len().saturating_sub(KEEP)..]);
-    kept.drain(..kept.len().saturating_sub(KEEP));
+    kept.extend_from_slice(&bytes[bytes.len().saturating_sub(MAX_OUTPUT_BYTES)..]);
+    kept.drain(..kept.len().saturating_sub(MAX_OUTPUT_BYTES));
 }
 
 /// A wait status as a shell would tell it.
@@ -198,9 +198,12 @@ mod tests {
         let mut kept = Vec::new();
         keep_end(&mut kept, b"abc");
         assert_eq!(kept, b"abc");
-        keep_end(&mut kept, &[b'x'; KEEP - 1]);
-        assert_eq!((kept.len(), kept[0]), (KEEP, b'c'));
-        keep_end(&mut kept, &[[b'y'; KEEP].as_slice(), b"z"].concat());
-        assert_eq!((kept.len(), kept[0], kept[KEEP - 1]), (KEEP, b'y', b'z'));
+        keep_end(&mut kept, &[b'x'; MAX_OUTPUT_BYTES - 1]);
+        assert_eq!((kept.len(), kept[0]), (MAX_OUTPUT_BYTES, b'c'));
+        keep_end(&mut kept, &[[b'y'; MAX_OUTPUT_BYTES].as_slice(), b"z"].concat());
+        assert_eq!(
+            (kept.len(), kept[0], kept[MAX_OUTPUT_BYTES - 1]),
+            (MAX_OUTPUT_BYTES, b'y', b'z')
+        );
     }
 }

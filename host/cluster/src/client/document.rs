@@ -38,7 +38,7 @@ impl Client {
                 biased;
                 document = self.first_document(&candidates) => return document,
                 leader = elsewhere => {
-                    tracing::debug!(%leader, "another master leads meanwhile: asking that one for its state");
+                    tracing::debug!(%leader, "the leader changed; reading the state of the new one");
                 }
             }
         }
@@ -55,7 +55,7 @@ impl Client {
                 Err(error) => {
                     tracing::debug!(
                         error = &error as &dyn std::error::Error,
-                        "this master has no state document of a leader"
+                        "this master is not the leader"
                     );
                     last = Some(error);
                 }
@@ -76,7 +76,7 @@ impl Client {
                 tracing::debug!(
                     asked = address(&url),
                     leader = address(&leader),
-                    "another master leads"
+                    "the leader changed"
                 );
                 self.document_at::<T>(leader).await?
             }
@@ -95,7 +95,9 @@ impl Client {
         let limit = self.config().state_timeout;
         let request = |url| Ok(Request::get(url, MASTER, PATH).within(limit).afresh());
         let send: super::Exchange<Bytes> = |http: &Http, request| Box::pin(http.fetch(request));
-        let (url, bytes) = self.follow(url, &request, send, super::Vetting::None).await?;
+        let (url, bytes) = self
+            .follow(url, &request, send, super::VersionCheck::None)
+            .await?;
         // A large one takes seconds, in which this thread has better things to do.
         let document = match tokio::task::spawn_blocking(move || T::read(&bytes)).await {
             Ok(document) => document.map_err(|source| Error::decode(answer(&url, PATH), source))?,

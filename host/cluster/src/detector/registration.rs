@@ -39,24 +39,24 @@ impl fmt::Display for Master {
 
 /// How a registration's data is written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Form {
+pub(super) enum Format {
     Json,
     Protobuf,
 }
 
 /// The number and form of a registration by its node's name; none for other nodes (`log_replicas`).
-pub(super) fn number(node: &str) -> Option<(i64, Form)> {
+pub(super) fn number(node: &str) -> Option<(i64, Format)> {
     let (label, digits) = node.rsplit_once('_')?;
     let form = match label {
-        "json.info" => Form::Json,
-        "info" => Form::Protobuf,
+        "json.info" => Format::Json,
+        "info" => Format::Protobuf,
         _ => return None,
     };
     Some((digits.parse().ok()?, form))
 }
 
 /// The registrations among a path's children, the one that leads first.
-pub(super) fn in_order(children: Vec<String>) -> Vec<(String, Form)> {
+pub(super) fn in_order(children: Vec<String>) -> Vec<(String, Format)> {
     let mut found: Vec<_> = children
         .into_iter()
         .filter_map(|node| number(&node).map(|(number, form)| (number, node, form)))
@@ -67,10 +67,10 @@ pub(super) fn in_order(children: Vec<String>) -> Vec<(String, Form)> {
 
 impl Master {
     /// Reads a registration. The error says what is wrong with it.
-    pub(super) fn read(node: &str, form: Form, data: &[u8]) -> Result<Self, String> {
+    pub(super) fn read(node: &str, form: Format, data: &[u8]) -> Result<Self, String> {
         let info = match form {
-            Form::Json => serde_json::from_slice(data).map_err(|error| error.to_string())?,
-            Form::Protobuf => decode(data)?,
+            Format::Json => serde_json::from_slice(data).map_err(|error| error.to_string())?,
+            Format::Protobuf => decode(data)?,
         };
         Self::of(node, info)
     }
@@ -249,7 +249,7 @@ mod tests {
                 "json.info_0000000100"
             ]
         );
-        assert_eq!(order[1].1, Form::Protobuf);
+        assert_eq!(order[1].1, Format::Protobuf);
     }
 
     /// A text field of protobuf.
@@ -267,7 +267,7 @@ mod tests {
             field(5, b"one.example"),
         ]
         .concat();
-        let master = Master::read("info_0000000003", Form::Protobuf, &old).unwrap();
+        let master = Master::read("info_0000000003", Format::Protobuf, &old).unwrap();
         assert_eq!(
             master,
             Master {
@@ -287,7 +287,7 @@ mod tests {
             field(9, b"\x08\x01"),
         ]
         .concat();
-        let master = Master::read("info_4", Form::Protobuf, &new).unwrap();
+        let master = Master::read("info_4", Format::Protobuf, &new).unwrap();
         assert_eq!(
             (master.to_string(), master.version.as_deref()),
             ("[::1]:1".to_owned(), Some("1.11.0"))
@@ -296,18 +296,18 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_said() {
-        let cases: [(Form, &[u8], &str); 7] = [
-            (Form::Json, b"", "EOF"),
-            (Form::Json, b"{\"id\":\"m\"}", "no port"),
+        let cases: [(Format, &[u8], &str); 7] = [
+            (Format::Json, b"", "EOF"),
+            (Format::Json, b"{\"id\":\"m\"}", "no port"),
             (
-                Form::Json,
+                Format::Json,
                 b"{\"id\":\"m\",\"port\":1}",
                 "neither an address nor a host",
             ),
-            (Form::Json, b"{\"port\":1}", "missing field `id`"),
-            (Form::Protobuf, b"\x0a\x09m", "ends within"),
-            (Form::Protobuf, b"\x18\xff\xff\x7f", "is not a port"),
-            (Form::Protobuf, b"", "no id"),
+            (Format::Json, b"{\"port\":1}", "missing field `id`"),
+            (Format::Protobuf, b"\x0a\x09m", "ends within"),
+            (Format::Protobuf, b"\x18\xff\xff\x7f", "is not a port"),
+            (Format::Protobuf, b"", "no id"),
         ];
         for (form, data, why) in cases {
             let error = Master::read("n_1", form, data).unwrap_err();
@@ -318,14 +318,14 @@ mod tests {
     #[test]
     fn a_pid_is_enough() {
         let data = br#"{"id":"m","pid":"master@10.1.2.3:5050"}"#;
-        let master = Master::read("json.info_1", Form::Json, data).unwrap();
+        let master = Master::read("json.info_1", Format::Json, data).unwrap();
         assert_eq!(master.to_string(), "10.1.2.3:5050");
     }
 
     #[test]
     fn names_come_first_where_certificates_are_checked() {
         let data = br#"{"id":"m","hostname":"Leader.example","ip":16777343,"port":5050}"#;
-        let master = Master::read("json.info_1", Form::Json, data).unwrap();
+        let master = Master::read("json.info_1", Format::Json, data).unwrap();
         let urls = |scheme| {
             master
                 .urls(scheme)

@@ -1,6 +1,6 @@
 //! One session with ZooKeeper after another: what is registered is read, and read again whenever that changed.
 
-use super::registration::{self, Form, Master};
+use super::registration::{self, Format, Master};
 use super::{View, ZooKeeper};
 use rand::Rng;
 use std::collections::HashMap;
@@ -13,13 +13,13 @@ use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Client, Error, OneshotWatcher, SessionState, StateWatcher};
 
 /// The wait after the first failure; it doubles with each further one.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// The longest wait: a leader is not found later than this after ZooKeeper is back.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// So many masters are read; more than a handful is not a cluster's.
 const MAX_MASTERS: usize = 64;
 /// How long the end of a session may take.
-const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a session ended, for the log and for those who wait for a leader.
 type Lost = String;
@@ -63,9 +63,9 @@ pub(super) async fn keep(
 
 /// Between half and all of what doubles with each failure.
 fn pause(failures: u32) -> Duration {
-    let longest = FIRST_PAUSE
+    let longest = FIRST_RETRY_DELAY
         .saturating_mul(1 << failures.min(16))
-        .min(LONGEST_PAUSE);
+        .min(MAX_RETRY_DELAY);
     longest.mul_f64(rand::rng().random_range(0.5..=1.0))
 }
 
@@ -74,7 +74,7 @@ fn tell_lost(zookeeper: &ZooKeeper, lost: &str, views: &watch::Sender<Arc<View>>
     let news = doubt(views, lost);
     match (news, views.borrow().leader()) {
         (true, Some(leader)) => {
-            tracing::warn!(%zookeeper, %leader, "{lost}; the leader known last stays");
+            tracing::warn!(%zookeeper, %leader, "{lost}; keeping the last known leader");
         }
         (true, None) => tracing::warn!(%zookeeper, "{lost}; no leading master is known"),
         (false, _) => tracing::debug!(%zookeeper, "{lost}"),
@@ -122,8 +122,8 @@ impl Session {
                 states.changed().await;
             }
         };
-        if timeout(CLOSE_WITHIN, closed).await.is_err() {
-            tracing::debug!("the end of the session with ZooKeeper was not confirmed");
+        if timeout(CLOSE_TIMEOUT, closed).await.is_err() {
+            tracing::debug!("closing the ZooKeeper session timed out");
         }
         outcome
     }
@@ -189,7 +189,7 @@ impl Session {
                         continue;
                     }
                     SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
-                        tracing::info!(zookeeper = %self.zookeeper, "ZooKeeper is back");
+                        tracing::info!(zookeeper = %self.zookeeper, "reconnected to ZooKeeper");
                         // What has happened meanwhile comes through the watch, if this server knows of it; a look is cheap.
                         return Ok(());
                     }
@@ -243,7 +243,7 @@ impl Session {
         client: &Client,
         path: &str,
         node: &str,
-        form: Form,
+        form: Format,
     ) -> Result<Option<Result<Arc<Master>, String>>, Error> {
         if let Some(known) = self.known.get(node) {
             return Ok(Some(known.clone()));
@@ -254,8 +254,8 @@ impl Session {
             Err(error) => return Err(error),
         };
         let master = Master::read(node, form, &data).map(Arc::new).map_err(|why| {
-            tracing::error!(zookeeper = %self.zookeeper, node, "the registration of a master cannot be used: {why}");
-            format!("the registration {node} cannot be used: {why}")
+            tracing::error!(zookeeper = %self.zookeeper, node, "ignoring an invalid registration of a master: {why}");
+            format!("the registration {node} is invalid: {why}")
         });
         self.known.insert(node.to_owned(), master.clone());
         Ok(Some(master))
@@ -277,17 +277,17 @@ impl Session {
         match (view.leader(), before.leader()) {
             (Some(now), Some(then)) if now.node == then.node => {
                 if before.trouble.is_some() {
-                    tracing::info!(zookeeper = %self.zookeeper, leader = %now, "ZooKeeper is back; the same master leads");
+                    tracing::info!(zookeeper = %self.zookeeper, leader = %now, "reconnected to ZooKeeper; the leader is unchanged");
                 }
             }
             (Some(now), Some(then)) => {
-                tracing::info!(zookeeper = %self.zookeeper, leader = %now, node = now.node, before = %then, "another master leads");
+                tracing::info!(zookeeper = %self.zookeeper, leader = %now, node = now.node, before = %then, "the leading master changed");
             }
             (Some(now), None) => {
-                tracing::info!(zookeeper = %self.zookeeper, leader = %now, node = now.node, "a master leads");
+                tracing::info!(zookeeper = %self.zookeeper, leader = %now, node = now.node, "leading master found");
             }
             (None, _) => {
-                let why = view.trouble.as_deref().unwrap_or("nobody is registered");
+                let why = view.trouble.as_deref().unwrap_or("no master is registered");
                 tracing::warn!(zookeeper = %self.zookeeper, "no master leads: {why}");
             }
         }

@@ -1,4 +1,4 @@
-//! What SUBSCRIBED lists, read entry by entry: of a large cluster it is never there as a whole but as its text.
+//! The snapshot in SUBSCRIBED, parsed entry by entry: only its text is in memory as a whole.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -8,15 +8,15 @@ use super::{Agent, Framework};
 use crate::error::{Error, Result};
 use crate::v1::Task;
 
-/// Who is told what a snapshot lists: agents first, then frameworks, then tasks that have not ended.
+/// Receives the entries of a snapshot: agents, then frameworks, then tasks that have not ended.
 pub trait Snapshot {
-    /// An agent that is registered.
+    /// A registered agent.
     fn agent(&mut self, agent: &Agent);
-    /// A framework that is registered.
+    /// A registered framework.
     fn framework(&mut self, framework: &Framework);
     /// A task.
     fn task(&mut self, task: &Task);
-    /// An entry that cannot be read, and is left out.
+    /// An invalid entry, which is skipped.
     fn unreadable(&mut self);
 }
 
@@ -65,16 +65,15 @@ struct Tasks<'d> {
 
 type Entries<'d> = Option<Vec<&'d RawValue>>;
 
-/// What a snapshot says of its stream.
-pub(super) struct Told {
+/// The settings of the stream in a snapshot.
+pub(super) struct SnapshotHeader {
     /// The interval of heartbeats, in seconds.
     pub(super) interval: Option<f64>,
 }
 
-/// Reads one record of the stream; none when it is no SUBSCRIBED.
-///
-/// Bytes that are no text count as unknown characters: whatever one task is called, the others are told.
-pub(super) fn read<S: Snapshot>(record: &[u8], into: &mut S) -> Result<Option<Told>> {
+/// Parses one record of the stream; none if it is not SUBSCRIBED. Invalid UTF-8 becomes replacement
+/// characters, so that one odd task name does not hide the others.
+pub(super) fn read<S: Snapshot>(record: &[u8], into: &mut S) -> Result<Option<SnapshotHeader>> {
     let text = String::from_utf8_lossy(record);
     let wire: Wire<'_> = serde_json::from_str(&text)
         .map_err(|error| Error::decode("an operator event's snapshot".to_owned(), error))?;
@@ -92,17 +91,17 @@ pub(super) fn read<S: Snapshot>(record: &[u8], into: &mut S) -> Result<Option<To
         S::framework,
     );
     each(get_state.get_tasks.and_then(|it| it.tasks), into, S::task);
-    Ok(Some(Told {
+    Ok(Some(SnapshotHeader {
         interval: heartbeat_interval_seconds,
     }))
 }
 
-fn each<S: Snapshot, T: DeserializeOwned>(entries: Entries<'_>, into: &mut S, tell: fn(&mut S, &T)) {
+fn each<S: Snapshot, T: DeserializeOwned>(entries: Entries<'_>, into: &mut S, add: fn(&mut S, &T)) {
     for entry in entries.into_iter().flatten() {
         match serde_json::from_str(entry.get()) {
-            Ok(entry) => tell(into, &entry),
+            Ok(entry) => add(into, &entry),
             Err(error) => {
-                tracing::warn!(%error, "an entry of what the cluster told cannot be read and is left out");
+                tracing::warn!(%error, "skipping an invalid entry of the cluster's snapshot");
                 into.unreadable();
             }
         }

@@ -29,7 +29,7 @@ pub struct Caller {
 
 /// One task of a RECONCILE.
 #[derive(Serialize)]
-struct Known {
+struct TaskRef {
     task_id: TaskId,
     #[serde(skip_serializing_if = "Option::is_none")]
     agent_id: Option<AgentId>,
@@ -130,7 +130,7 @@ impl Caller {
     pub async fn reconcile(&self, tasks: Vec<(TaskId, Option<AgentId>)>) -> Result<()> {
         let tasks: Vec<_> = tasks
             .into_iter()
-            .map(|(task_id, agent_id)| Known { task_id, agent_id })
+            .map(|(task_id, agent_id)| TaskRef { task_id, agent_id })
             .collect();
         self.call("RECONCILE", json!({"reconcile": {"tasks": tasks}}))
             .await

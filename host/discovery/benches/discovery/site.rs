@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 use transom_discovery::Config;
 
-use crate::common::{Master, Says};
+use crate::common::{Master, MasterScript};
 use crate::usage;
 
 /// The environment variable that makes this executable serve.
@@ -84,10 +84,10 @@ impl Site {
     pub(crate) async fn start(tasks: u32, listener: IpAddr) -> Self {
         let all: Vec<Value> = (0..tasks).map(|n| task(n, "TASK_RUNNING")).collect();
         let document = json!({"leader": "master@127.0.0.1:5050", "slaves": [], "frameworks": []});
-        let master = Master::start(Says {
+        let master = Master::start(MasterScript {
             document: Some(document),
             snapshot: Some(snapshot(&all)),
-            ..Says::default()
+            ..MasterScript::default()
         })
         .await;
         let mut child = Command::new(std::env::current_exe().unwrap())

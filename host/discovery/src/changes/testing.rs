@@ -5,19 +5,19 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Changes, apply};
-use crate::cluster::Cluster;
-use crate::rules::{Hosts, Rules};
-use crate::zone::{MadeFrom, Zone};
+use crate::cluster::ClusterModel;
+use crate::zone::{Zone, ZoneInputs};
+use crate::zone_config::{ResolvedHosts, ZoneConfig};
 
 /// The zone of a model, made from nothing.
-pub(crate) fn zone_of(cluster: &Cluster, hosts: &Hosts, rules: &Rules) -> Zone {
-    let rules = Arc::new(rules.clone());
-    let to = MadeFrom {
+pub(crate) fn zone_of(cluster: &ClusterModel, hosts: &ResolvedHosts, zone_config: &ZoneConfig) -> Zone {
+    let zone_config = Arc::new(zone_config.clone());
+    let to = ZoneInputs {
         cluster: cluster.clone(),
         hosts: Arc::new(hosts.clone()),
-        rules: Arc::clone(&rules),
+        zone_config: Arc::clone(&zone_config),
     };
-    apply(&Zone::empty(rules), to, Changes::everything(), 1, 0)
+    apply(&Zone::empty(zone_config), to, Changes::everything(), 1, 0)
 }
 
 /// Everything in a zone, by name; with how many records and how many entries without.
@@ -34,5 +34,5 @@ pub(crate) fn flat_zone(zone: &Zone) -> (BTreeMap<String, Vec<String>>, usize, u
         texts
     };
     let nodes = zone.iter().map(|(name, node)| (name.to_string(), texts(node)));
-    (nodes.collect(), zone.records(), zone.skipped())
+    (nodes.collect(), zone.records(), zone.invalid_entries())
 }

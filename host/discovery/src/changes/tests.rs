@@ -8,31 +8,31 @@ use rand::{Rng, SeedableRng};
 
 use super::testing::{flat_zone, zone_of};
 use super::{Changes, apply};
-use crate::cluster::{Addresses, Cluster, Endpoint, Framework, Host, Task};
-use crate::rules::Rules;
-use crate::zone::MadeFrom;
-use crate::zone::testing::rules;
+use crate::cluster::{Addresses, ClusterModel, Framework, Host, Location, Task};
+use crate::zone::ZoneInputs;
+use crate::zone::testing::zone_config;
+use crate::zone_config::ZoneConfig;
 
 #[test]
-fn agents_that_left_do_not_count_as_drift() {
-    let mut model = Cluster::default();
+fn missed_changes_ignores_agents_missing_from_the_snapshot() {
+    let mut model = ClusterModel::default();
     for n in 0..3 {
-        let endpoint = Endpoint::from_pid(&format!("slave(1)@10.0.0.{n}:5051")).unwrap();
+        let endpoint = Location::from_pid(&format!("slave(1)@10.0.0.{n}:5051")).unwrap();
         model.agents.insert(format!("c1-S{n}").into(), endpoint);
     }
     let mut seen = model.clone();
     seen.agents.remove(&"c1-S1".into());
-    assert_eq!(super::drift(&model, &seen), 0);
+    assert_eq!(super::missed_changes(&model, &seen), 0);
     // One that came and one that moved should have been told.
     seen.agents.remove(&"c1-S2".into());
-    let elsewhere = Endpoint::from_pid("slave(1)@10.0.0.9:5051").unwrap();
+    let elsewhere = Location::from_pid("slave(1)@10.0.0.9:5051").unwrap();
     seen.agents.insert("c1-S0".into(), elsewhere.clone());
     seen.agents.insert("c1-S3".into(), elsewhere);
-    assert_eq!(super::drift(&model, &seen), 2);
+    assert_eq!(super::missed_changes(&model, &seen), 2);
 }
 
 /// A cluster with a little of everything, otherwise at every call.
-fn disturbed(cluster: &Cluster, random: &mut StdRng) -> Cluster {
+fn disturbed(cluster: &ClusterModel, random: &mut StdRng) -> ClusterModel {
     let mut cluster = cluster.clone();
     for _ in 0..random.random_range(1..6) {
         let (framework, agent) = (random.random_range(0..3), random.random_range(0..4));
@@ -44,7 +44,7 @@ fn disturbed(cluster: &Cluster, random: &mut StdRng) -> Cluster {
                 let host = ["10.0.0.1", "10.0.0.2", "2001:db8::1", "unknown"][random.random_range(0..4)];
                 let port = Some(random.random_range(5051..5053));
                 let host = Host::parse(host);
-                cluster.agents.insert(agent_id, Endpoint { host, port });
+                cluster.agents.insert(agent_id, Location { host, port });
             }
             2 => {
                 cluster.frameworks.remove(&framework_id);
@@ -52,12 +52,12 @@ fn disturbed(cluster: &Cluster, random: &mut StdRng) -> Cluster {
             }
             3 => {
                 let name = ["marathon", "a.b", "marathon"][random.random_range(0..3)].to_owned();
-                let endpoint = Endpoint::from_pid("x@10.1.0.1:99").filter(|_| random.random());
+                let endpoint = Location::from_pid("x@10.1.0.1:99").filter(|_| random.random());
                 cluster
                     .frameworks
                     .insert(framework_id, Framework { name, endpoint });
             }
-            4 => cluster.leader = Endpoint::from_pid("m@10.2.0.1:5050").filter(|_| random.random()),
+            4 => cluster.leader = Location::from_pid("m@10.2.0.1:5050").filter(|_| random.random()),
             5 => {
                 if let Some(tasks) = cluster.tasks.get_mut(&framework_id) {
                     tasks.remove(&format!("t{}", random.random_range(0..6)).as_str().into());
@@ -75,10 +75,10 @@ fn disturbed(cluster: &Cluster, random: &mut StdRng) -> Cluster {
                         netinfo: Box::new([ip]),
                         ..Addresses::default()
                     },
-                    about_to_run: random.random(),
+                    is_staging: random.random(),
                     healthy: [None, Some(true), Some(false)][random.random_range(0..3)],
                     weights: Box::new([("weight".into(), random.random_range(0..3))]),
-                    twin: None,
+                    duplicate_id: None,
                 };
                 let tasks = cluster.tasks.entry(framework_id).or_default();
                 tasks.insert(format!("t{}", random.random_range(0..6)).into(), task);
@@ -89,30 +89,30 @@ fn disturbed(cluster: &Cluster, random: &mut StdRng) -> Cluster {
 }
 
 #[test]
-fn changes_come_to_the_same_as_beginning_anew() {
-    let rules = Rules {
+fn incremental_changes_equal_a_full_rebuild() {
+    let zone_config = ZoneConfig {
         reverse: true,
-        ..rules()
+        ..zone_config()
     };
     for seed in 0..40 {
-        let rules = Rules {
+        let zone_config = ZoneConfig {
             healthy_only: seed % 2 == 0,
             include_staging: seed % 3 == 0,
             weight_label: (seed % 5 == 0).then(|| "weight".to_owned()),
-            ..rules.clone()
+            ..zone_config.clone()
         };
         let mut random = StdRng::seed_from_u64(seed);
-        let mut zone = zone_of(&Cluster::default(), &HashMap::new(), &rules);
+        let mut zone = zone_of(&ClusterModel::default(), &HashMap::new(), &zone_config);
         for step in 0..40 {
-            let cluster = disturbed(&zone.made_from().cluster, &mut random);
-            let changes = Changes::between(&zone.made_from().cluster, &cluster);
-            let to = MadeFrom {
+            let cluster = disturbed(&zone.inputs().cluster, &mut random);
+            let changes = Changes::between(&zone.inputs().cluster, &cluster);
+            let to = ZoneInputs {
                 cluster: cluster.clone(),
-                ..zone.made_from().clone()
+                ..zone.inputs().clone()
             };
             let before = zone.serial();
             zone = apply(&zone, to, changes, before + 1, 1000);
-            let anew = zone_of(&cluster, &HashMap::new(), &rules);
+            let anew = zone_of(&cluster, &HashMap::new(), &zone_config);
             assert_eq!(flat_zone(&zone), flat_zone(&anew), "seed {seed}, step {step}");
             for last in 0..3 {
                 let ip = [10, 9, 0, last].into();
@@ -124,14 +124,16 @@ fn changes_come_to_the_same_as_beginning_anew() {
 }
 
 #[test]
-fn entries_that_differ_are_changes() {
+fn between_lists_entries_that_differ() {
     let mut random = StdRng::seed_from_u64(1);
-    let one = (0..10).fold(Cluster::default(), |cluster, _| disturbed(&cluster, &mut random));
+    let one = (0..10).fold(ClusterModel::default(), |cluster, _| {
+        disturbed(&cluster, &mut random)
+    });
     assert!(Changes::between(&one, &one.clone()).is_empty());
     let mut other = one.clone();
     other.agents.remove(&"c1-S0".into());
     other
         .agents
-        .insert("c1-S9".into(), Endpoint::from_pid("s@10.0.0.9:1").unwrap());
+        .insert("c1-S9".into(), Location::from_pid("s@10.0.0.9:1").unwrap());
     assert!(Changes::between(&one, &other).agents.contains(&"c1-S9".into()));
 }

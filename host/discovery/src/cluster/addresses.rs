@@ -1,4 +1,4 @@
-//! A task's own addresses, from what its statuses say.
+//! A task's own addresses, from its statuses.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use transom_cluster::v1::{ContainerStatus, Label, NetworkInfo, TaskState};
 const DOCKER: &str = "Docker.NetworkSettings.IPAddress";
 const MESOS: &str = "MesosContainerizer.NetworkSettings.IPAddress";
 
-/// Addresses by where they were said; texts that are none are left out.
+/// Addresses by source; invalid ones are skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     /// From the container's networks.
@@ -18,7 +18,7 @@ pub struct Addresses {
     pub mesos: Box<[IpAddr]>,
 }
 
-/// The parts of a status that matter here, whichever API it came by.
+/// The relevant parts of a status, from either API.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Status<'s> {
     pub(super) state: &'s TaskState,
@@ -28,7 +28,7 @@ pub(super) struct Status<'s> {
 }
 
 impl Addresses {
-    /// From the newest status that says the task runs; the first one of equals.
+    /// From the newest running status; of equal timestamps, the first one.
     pub(super) fn newest<'s>(statuses: impl Iterator<Item = Status<'s>>) -> Self {
         let mut newest: Option<Status<'s>> = None;
         for status in statuses.filter(|status| *status.state == TaskState::Running && status.timestamp > -1.0)
@@ -59,7 +59,7 @@ impl Addresses {
     }
 }
 
-/// A network's addresses; the old form has one and counts where there is no list.
+/// A network's addresses; the deprecated single address is used if there is no list.
 fn of_network(network: &NetworkInfo) -> Vec<IpAddr> {
     let listed = network.ip_addresses.iter().map(|ip| ip.ip_address.as_deref());
     let old = network
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_in_the_old_form_counts_where_there_is_no_list() {
+    fn deprecated_address_is_used_without_a_list() {
         let network = |listed: &[&str], old: Option<&str>| NetworkInfo {
             ip_addresses: listed
                 .iter()
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_running_status_counts() {
+    fn newest_running_status_has_the_addresses() {
         let label = |ip: &str| {
             vec![Label {
                 key: DOCKER.into(),

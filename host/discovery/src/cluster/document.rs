@@ -1,10 +1,9 @@
 //! The model from a state document, `GET /state`.
 //!
-//! The document is read in one pass for what stands in its lists and once more for each entry, of which only what records
-//! need is kept: the rest is skipped without being stored. So an entry that cannot be read is left out alone, and a large
-//! document costs little more than its own text.
+//! The document is parsed once for its lists, and then entry by entry, keeping only what records need.
+//! So an invalid entry is skipped alone, and a large document needs little more memory than its text.
 
-mod gaps;
+mod null_entries;
 
 use std::collections::HashSet;
 
@@ -15,15 +14,15 @@ use transom_cluster::{AgentId, FrameworkId, TaskId, state};
 
 use super::addresses::Status;
 use super::{
-    Addresses, Cluster, Discovery, Endpoint, Framework, Host, NamedPort, Ordered, Task, is_about_to_run,
+    Addresses, ClusterModel, Discovery, Framework, Host, Location, NamedPort, Ordered, Task, is_staging,
     newest_health, weights,
 };
 
-/// A document, read.
+/// A parsed document.
 #[derive(Debug)]
 pub struct Document {
-    /// What it tells.
-    pub cluster: Cluster,
+    /// The model.
+    pub cluster: ClusterModel,
     leader: Option<String>,
     pid: Option<String>,
 }
@@ -42,7 +41,7 @@ impl state::Document for Document {
     }
 }
 
-/// Only who leads, of a document that says much more.
+/// Only the leader of a document.
 #[derive(Debug, Deserialize)]
 pub struct Leading {
     leader: Option<String>,
@@ -50,9 +49,9 @@ pub struct Leading {
 }
 
 impl Leading {
-    /// Where the leader is.
-    pub fn endpoint(&self) -> Option<Endpoint> {
-        self.leader.as_deref().and_then(Endpoint::from_pid)
+    /// The leader's location.
+    pub fn endpoint(&self) -> Option<Location> {
+        self.leader.as_deref().and_then(Location::from_pid)
     }
 }
 
@@ -70,7 +69,7 @@ impl state::Document for Leading {
     }
 }
 
-/// Lists of entries as they stand in the text.
+/// Unparsed entries of a list.
 type Entries<'d> = Option<Vec<&'d RawValue>>;
 
 #[derive(Deserialize)]
@@ -126,9 +125,9 @@ struct WireStatus {
     state: Option<TaskState>,
     timestamp: Option<f64>,
     healthy: Option<bool>,
-    #[serde(default, deserialize_with = "gaps::labels")]
+    #[serde(default, deserialize_with = "null_entries::labels")]
     labels: Option<Vec<Label>>,
-    #[serde(default, deserialize_with = "gaps::container")]
+    #[serde(default, deserialize_with = "null_entries::container")]
     container_status: Option<ContainerStatus>,
 }
 
@@ -152,34 +151,34 @@ struct Port {
     name: Option<String>,
 }
 
-/// Reads a whole document. Bytes that are no text count as unknown characters, as tasks may have any name.
+/// Parses a document. Invalid UTF-8 becomes replacement characters, as tasks may have any name.
 pub fn read(document: &[u8]) -> serde_json::Result<Document> {
     let text = String::from_utf8_lossy(document);
     let whole: Whole<'_> = serde_json::from_str(&text)?;
-    let mut cluster = Cluster {
-        leader: whole.leader.as_deref().and_then(Endpoint::from_pid),
-        ..Cluster::default()
+    let mut cluster = ClusterModel {
+        leader: whole.leader.as_deref().and_then(Location::from_pid),
+        ..ClusterModel::default()
     };
     for entry in whole.slaves.iter().flatten() {
         match readable::<Slave>(entry).and_then(located) {
             Some((id, endpoint)) => drop(cluster.agents.insert(id, endpoint)),
-            None => cluster.skipped += 1,
+            None => cluster.invalid_entries += 1,
         }
     }
     let mut ids = HashSet::new();
     for (number, entry) in whole.frameworks.iter().flatten().enumerate() {
         let Some(framework) = readable::<WireFramework<'_>>(entry) else {
-            cluster.skipped += 1;
+            cluster.invalid_entries += 1;
             continue;
         };
         let mut id = FrameworkId::from(framework.id.as_deref().unwrap_or_default());
         if !ids.insert(id.clone()) {
-            // No framework has the id of another one; a number keeps their tasks apart.
+            // Real masters have no duplicate framework ids; a number keeps the tasks apart.
             id = FrameworkId::from(format!("{id} ({number})"));
         }
         let tasks = read_tasks(
             framework.tasks.as_deref().unwrap_or_default(),
-            &mut cluster.skipped,
+            &mut cluster.invalid_entries,
         );
         cluster.frameworks.insert(id.clone(), described(framework));
         cluster.tasks.insert(id, tasks);
@@ -191,23 +190,23 @@ pub fn read(document: &[u8]) -> serde_json::Result<Document> {
     })
 }
 
-/// An entry, unless it is none.
+/// An entry, unless it is invalid.
 fn readable<'d, T: Deserialize<'d>>(entry: &'d RawValue) -> Option<T> {
     match serde_json::from_str(entry.get()) {
         Ok(read) => Some(read),
         Err(error) => {
-            tracing::debug!(%error, "an entry of the state document cannot be read and is left out");
+            tracing::debug!(%error, "skipping an invalid entry of the state document");
             None
         }
     }
 }
 
-/// An agent's place: from its process id, as ever; without one from its host name and port.
-fn located(slave: Slave) -> Option<(AgentId, Endpoint)> {
-    let by_pid = slave.pid.as_deref().and_then(Endpoint::from_pid);
+/// An agent's location: from its process id, else from its host name and port.
+fn located(slave: Slave) -> Option<(AgentId, Location)> {
+    let by_pid = slave.pid.as_deref().and_then(Location::from_pid);
     let by_name = || {
         let hostname = slave.hostname.filter(|hostname| !hostname.is_empty())?;
-        Some(Endpoint {
+        Some(Location {
             host: Host::parse(&hostname),
             port: slave.port,
         })
@@ -216,10 +215,10 @@ fn located(slave: Slave) -> Option<(AgentId, Endpoint)> {
 }
 
 fn described(framework: WireFramework<'_>) -> Framework {
-    let by_pid = framework.pid.as_deref().and_then(Endpoint::from_pid);
+    let by_pid = framework.pid.as_deref().and_then(Location::from_pid);
     let by_name = || {
         let hostname = framework.hostname.filter(|hostname| !hostname.is_empty())?;
-        Some(Endpoint {
+        Some(Location {
             host: Host::parse(&hostname),
             port: None,
         })
@@ -230,32 +229,32 @@ fn described(framework: WireFramework<'_>) -> Framework {
     }
 }
 
-/// Those that may run. Of tasks with one id, which a real master does not have, all count.
-fn read_tasks(entries: &[&RawValue], skipped: &mut u64) -> Ordered<TaskId, Task> {
+/// The tasks that have not ended. Tasks with duplicate ids, which real masters do not have, all count.
+fn read_tasks(entries: &[&RawValue], invalid_entries: &mut u64) -> Ordered<TaskId, Task> {
     let mut tasks = Ordered::default();
     for (number, entry) in entries.iter().enumerate() {
         match readable::<WireTask<'_>>(entry) {
             Some(task) if task.state.as_ref().is_some_and(|state| !state.is_terminal()) => {
                 let id = TaskId::from(task.id.as_deref().unwrap_or_default());
-                let mut task = read_task(&task, skipped);
-                let mut known_by = id.clone();
+                let mut task = read_task(&task, invalid_entries);
+                let mut key = id.clone();
                 if tasks.get(&id).is_some() {
-                    known_by = TaskId::from(format!("{id} ({number})"));
-                    task.twin = Some(id);
+                    key = TaskId::from(format!("{id} ({number})"));
+                    task.duplicate_id = Some(id);
                 }
-                tasks.insert(known_by, task);
+                tasks.insert(key, task);
             }
             Some(_) => {}
-            None => *skipped += 1,
+            None => *invalid_entries += 1,
         }
     }
     tasks
 }
 
-fn read_task(task: &WireTask<'_>, skipped: &mut u64) -> Task {
+fn read_task(task: &WireTask<'_>, invalid_entries: &mut u64) -> Task {
     let state = task.state.clone().unwrap_or_default();
-    let statuses = each::<WireStatus>(task.statuses.as_deref(), skipped);
-    let labels = each::<Label>(task.labels.as_deref(), skipped);
+    let statuses = each::<WireStatus>(task.statuses.as_deref(), invalid_entries);
+    let labels = each::<Label>(task.labels.as_deref(), invalid_entries);
     let newest = statuses.iter().filter_map(|status| {
         Some(Status {
             state: status.state.as_ref()?,
@@ -272,12 +271,12 @@ fn read_task(task: &WireTask<'_>, skipped: &mut u64) -> Task {
         name: task.name.as_deref().unwrap_or_default().into(),
         agent: AgentId::from(task.slave_id.as_deref().unwrap_or_default()),
         running: state == TaskState::Running,
-        about_to_run: is_about_to_run(&state),
+        is_staging: is_staging(&state),
         ports: port_ranges(ports.unwrap_or_default()).into(),
         discovery: task
             .discovery
             .as_ref()
-            .and_then(|info| discovery(info, skipped))
+            .and_then(|info| discovery(info, invalid_entries))
             .map(Box::new),
         addresses: Addresses::newest(newest),
         healthy: newest_health(
@@ -285,7 +284,7 @@ fn read_task(task: &WireTask<'_>, skipped: &mut u64) -> Task {
                 .iter()
                 .map(|it| (it.timestamp.unwrap_or_default(), it.healthy)),
         ),
-        twin: None,
+        duplicate_id: None,
         weights: weights(
             labels
                 .iter()
@@ -294,29 +293,31 @@ fn read_task(task: &WireTask<'_>, skipped: &mut u64) -> Task {
     }
 }
 
-/// The entries of a list that can be read.
-fn each<'d, T: Deserialize<'d>>(entries: Option<&[&'d RawValue]>, skipped: &mut u64) -> Vec<T> {
+/// The valid entries of a list.
+fn each<'d, T: Deserialize<'d>>(entries: Option<&[&'d RawValue]>, invalid_entries: &mut u64) -> Vec<T> {
     let entries = entries.unwrap_or_default();
     let read: Vec<T> = entries.iter().copied().filter_map(readable).collect();
-    *skipped += (entries.len() - read.len()) as u64;
+    *invalid_entries += (entries.len() - read.len()) as u64;
     read
 }
 
-fn discovery(info: &WireDiscovery<'_>, skipped: &mut u64) -> Option<Discovery> {
+fn discovery(info: &WireDiscovery<'_>, invalid_entries: &mut u64) -> Option<Discovery> {
     let name = info.name.clone().filter(|name| !name.is_empty())?;
     let ports = info.ports.as_ref().and_then(|ports| ports.ports.as_deref());
-    let ports = each::<Port>(ports, skipped).into_iter().map(|port| NamedPort {
-        number: port.number.unwrap_or_default(),
-        protocol: port.protocol.unwrap_or_default(),
-        name: port.name.unwrap_or_default(),
-    });
+    let ports = each::<Port>(ports, invalid_entries)
+        .into_iter()
+        .map(|port| NamedPort {
+            number: port.number.unwrap_or_default(),
+            protocol: port.protocol.unwrap_or_default(),
+            name: port.name.unwrap_or_default(),
+        });
     Some(Discovery {
         name,
         ports: ports.collect(),
     })
 }
 
-/// Ranges as the document writes them: `[31000-31001, 31010-31010]`. What is no range is left out.
+/// Parses ranges such as `[31000-31001, 31010-31010]`. Invalid ranges are skipped.
 fn port_ranges(text: &str) -> Vec<(u64, u64)> {
     let text = text.strip_prefix('[').unwrap_or(text);
     let text = text.split(']').next().unwrap_or_default();

@@ -1,31 +1,31 @@
-//! The model from the operator stream: a snapshot first, then one event after the other.
+//! The model from the operator stream: a snapshot, then events.
 
 use transom_cluster::operator::{Agent, Event, Framework as WireFramework, Snapshot, TaskUpdated};
 use transom_cluster::v1::{FrameworkInfo, Task as WireTask, TaskState, TaskStatus};
 use transom_cluster::{AgentId, FrameworkId, TaskId};
 
+use super::PersistentMap;
 use super::addresses::Status;
 use super::{
-    Addresses, Cluster, Discovery, Endpoint, Framework, Host, Ordered, Task, is_about_to_run, newest_health,
+    Addresses, ClusterModel, Discovery, Framework, Host, Location, Ordered, Task, is_staging, newest_health,
     weights,
 };
-use crate::map::Map;
 
-/// Whose records may differ after an event.
+/// The entry whose records may differ after an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nobody's.
+    /// None.
     Same,
-    /// A task's.
+    /// A task.
     Task(FrameworkId, TaskId),
-    /// A framework's and its tasks'.
+    /// A framework and its tasks.
     Framework(FrameworkId),
-    /// An agent's and its tasks'.
+    /// An agent and its tasks.
     Agent(AgentId),
 }
 
-/// The snapshot that the stream begins with. It does not say who leads.
-impl Snapshot for Cluster {
+/// The snapshot at the start of the stream. It lacks the leader.
+impl Snapshot for ClusterModel {
     fn agent(&mut self, agent: &Agent) {
         self.put_agent(agent);
     }
@@ -39,12 +39,12 @@ impl Snapshot for Cluster {
     }
 
     fn unreadable(&mut self) {
-        self.skipped += 1;
+        self.invalid_entries += 1;
     }
 }
 
-impl Cluster {
-    /// Follows one event.
+impl ClusterModel {
+    /// Applies one event.
     pub fn apply(&mut self, event: &Event) -> Effect {
         match event {
             Event::TaskAdded(task) => self.put_task(task),
@@ -55,19 +55,19 @@ impl Cluster {
             Event::FrameworkRemoved(info) => self.remove_framework(info),
             Event::AgentAdded(agent) => self.put_agent(agent),
             Event::AgentRemoved(id) => effect(self.agents.remove(id).is_some(), || Effect::Agent(id.clone())),
-            // A stream begins with its snapshot, which is read then, and has no other.
+            // The snapshot at the start is handled separately.
             Event::Subscribed(_) | Event::Heartbeat | Event::Unknown(_) => Effect::Same,
         }
     }
 
-    /// Removes the agent that an update of one of its tasks shows to be gone. The stream says so in no other way when an
-    /// agent became unreachable or was marked gone; it sends `AGENT_ADDED` when the agent is back.
+    /// Removes an agent that an update of one of its tasks shows to be gone. The stream has no other event
+    /// for agents that became unreachable or were marked gone; it sends `AGENT_ADDED` when they return.
     pub fn remove_lost_agent(&mut self, event: &Event) -> Effect {
         let Event::TaskUpdated(update) = event else {
             return Effect::Same;
         };
         match &update.status.agent_id {
-            Some(id) if says_agent_is_gone(update) => {
+            Some(id) if reports_agent_gone(update) => {
                 effect(self.agents.remove(id).is_some(), || Effect::Agent(id.clone()))
             }
             _ => Effect::Same,
@@ -76,7 +76,7 @@ impl Cluster {
 
     fn put_agent(&mut self, agent: &Agent) -> Effect {
         let Some((id, endpoint)) = located(agent) else {
-            self.skipped += 1;
+            self.invalid_entries += 1;
             return Effect::Same;
         };
         let changed = self.agents.insert(id.clone(), endpoint.clone()) != Some(endpoint);
@@ -86,7 +86,7 @@ impl Cluster {
     fn put_framework(&mut self, wire: &WireFramework) -> Effect {
         let info = &wire.framework_info;
         let Some(id) = info.id.clone() else {
-            self.skipped += 1;
+            self.invalid_entries += 1;
             return Effect::Same;
         };
         let framework = described(info);
@@ -106,13 +106,13 @@ impl Cluster {
             return self.remove_task(&wire.framework_id, &wire.task_id);
         }
         let mut task = read_task(wire);
-        // One text for all tasks of an agent.
+        // All tasks of an agent share one string.
         if let Some(agent) = self.agents.key(&task.agent) {
             task.agent = agent.clone();
         }
         let tasks = self.tasks.entry(wire.framework_id.clone()).or_default();
         let old = tasks.insert(wire.task_id.clone(), task.clone());
-        let relevant = task.matters() || old.as_ref().is_some_and(Task::matters);
+        let relevant = task.is_publishable() || old.as_ref().is_some_and(Task::is_publishable);
         effect(relevant && old != Some(task), || {
             Effect::Task(wire.framework_id.clone(), wire.task_id.clone())
         })
@@ -132,37 +132,37 @@ impl Cluster {
         };
         let before = task.clone();
         task.running = update.state == TaskState::Running;
-        task.about_to_run = is_about_to_run(&update.state);
+        task.is_staging = is_staging(&update.state);
         if update.status.healthy.is_some() {
             task.healthy = update.status.healthy;
         }
-        // Updates without a container (health and check results from the master) say nothing about addresses.
+        // Updates without a container (health and check results from the master) have no addresses.
         if update.status.state == TaskState::Running
             && (update.status.container_status.is_some() || update.status.labels.is_some())
         {
             task.addresses = Addresses::of(&status(&update.status));
         }
-        let changed = (task.matters() || before.matters()) && *task != before;
+        let changed = (task.is_publishable() || before.is_publishable()) && *task != before;
         effect(changed, || Effect::Task(update.framework_id.clone(), id.clone()))
     }
 
     fn remove_task(&mut self, framework: &FrameworkId, id: &TaskId) -> Effect {
         let removed = remove(&mut self.tasks, framework, id);
-        effect(removed.is_some_and(|task| task.matters()), || {
+        effect(removed.is_some_and(|task| task.is_publishable()), || {
             Effect::Task(framework.clone(), id.clone())
         })
     }
 }
 
-/// Whether the master lists a task in this state no more among those that may run. An unreachable task that comes back
-/// is told by `TASK_ADDED`.
+/// Whether the master no longer lists a task in this state. An unreachable task that returns comes with
+/// `TASK_ADDED`.
 fn has_left(state: &TaskState) -> bool {
     state.is_terminal() || *state == TaskState::Unreachable
 }
 
-/// Whether the master made this update because it removed the task's agent from its list. An agent that is only
-/// disconnected (`REASON_AGENT_DISCONNECTED`) is still in it.
-fn says_agent_is_gone(update: &TaskUpdated) -> bool {
+/// Whether the master sent this update because it removed the task's agent from its list. A disconnected
+/// agent (`REASON_AGENT_DISCONNECTED`) is still in the list.
+fn reports_agent_gone(update: &TaskUpdated) -> bool {
     let reason = update.status.reason.as_deref();
     update.status.state == TaskState::Unreachable
         || matches!(
@@ -172,7 +172,7 @@ fn says_agent_is_gone(update: &TaskUpdated) -> bool {
 }
 
 fn remove(
-    tasks: &mut Map<FrameworkId, Ordered<TaskId, Task>>,
+    tasks: &mut PersistentMap<FrameworkId, Ordered<TaskId, Task>>,
     framework: &FrameworkId,
     id: &TaskId,
 ) -> Option<Task> {
@@ -188,13 +188,13 @@ fn effect(changed: bool, whose: impl FnOnce() -> Effect) -> Effect {
     if changed { whose() } else { Effect::Same }
 }
 
-/// An agent's place: from its process id, as ever; without one from its host name and port.
-fn located(agent: &Agent) -> Option<(AgentId, Endpoint)> {
+/// An agent's location: from its process id, else from its host name and port.
+fn located(agent: &Agent) -> Option<(AgentId, Location)> {
     let id = agent.agent_info.id.clone()?;
-    let by_pid = agent.pid.as_deref().and_then(Endpoint::from_pid);
+    let by_pid = agent.pid.as_deref().and_then(Location::from_pid);
     let by_name = || {
         let hostname = &agent.agent_info.hostname;
-        (!hostname.is_empty()).then(|| Endpoint {
+        (!hostname.is_empty()).then(|| Location {
             host: Host::parse(hostname),
             port: agent.agent_info.port,
         })
@@ -202,10 +202,10 @@ fn located(agent: &Agent) -> Option<(AgentId, Endpoint)> {
     Some((id, by_pid.or_else(by_name)?))
 }
 
-/// The operator API has no process ids of frameworks: they have an address and no port.
+/// The operator API has no process ids of frameworks, so they have no port.
 fn described(info: &FrameworkInfo) -> Framework {
     let hostname = info.hostname.as_deref().filter(|hostname| !hostname.is_empty());
-    let endpoint = hostname.map(|hostname| Endpoint {
+    let endpoint = hostname.map(|hostname| Location {
         host: Host::parse(hostname),
         port: None,
     });
@@ -240,13 +240,13 @@ fn read_task(task: &WireTask) -> Task {
             .and_then(Discovery::from_wire)
             .map(Box::new),
         addresses: Addresses::newest(task.statuses.iter().map(status)),
-        about_to_run: is_about_to_run(&task.state),
+        is_staging: is_staging(&task.state),
         healthy: newest_health(
             task.statuses
                 .iter()
                 .map(|it| (it.timestamp.unwrap_or_default(), it.healthy)),
         ),
         weights: weights(labels.filter_map(|label| Some((&*label.key, label.value.as_deref()?)))),
-        twin: None,
+        duplicate_id: None,
     }
 }

@@ -1,15 +1,15 @@
-//! A map that remembers in which order its keys came.
+//! A map that keeps the insertion order of its keys.
 
 use std::hash::Hash;
 use std::sync::Arc;
 
-use crate::map::Map;
+use super::PersistentMap;
 
-/// Values by key, iterated in the order in which the keys were first put. Every operation is logarithmic or better; a clone
-/// costs nothing and shares what neither side changes.
+/// Values by key, iterated in the insertion order of the keys. Every operation is logarithmic or better;
+/// clones are cheap and share unchanged entries.
 #[derive(Clone, Debug)]
 pub struct Ordered<K, V> {
-    places: Map<K, u64>,
+    places: PersistentMap<K, u64>,
     values: imbl::OrdMap<u64, Arc<(K, V)>>,
     next: u64,
 }
@@ -17,7 +17,7 @@ pub struct Ordered<K, V> {
 impl<K, V> Default for Ordered<K, V> {
     fn default() -> Self {
         Self {
-            places: Map::default(),
+            places: PersistentMap::default(),
             values: imbl::OrdMap::default(),
             next: 0,
         }
@@ -37,7 +37,7 @@ impl<K: PartialEq, V: PartialEq> PartialEq for Ordered<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Ordered<K, V> {
-    /// Puts a value; one that is there already keeps its place and is returned.
+    /// Sets a value and returns the previous one, whose position it takes.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         if let Some(old) = self.get_mut(&key) {
             return Some(std::mem::replace(old, value));
@@ -48,7 +48,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Ordered<K, V> {
         None
     }
 
-    /// Takes a value out.
+    /// Removes a value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let place = self.places.remove(key)?;
         let entry = self.values.remove(&place)?;
@@ -60,28 +60,28 @@ impl<K: Clone + Eq + Hash, V: Clone> Ordered<K, V> {
         self.values.get(self.places.get(key)?).map(|entry| &entry.1)
     }
 
-    /// A key as it was first put.
+    /// The stored key that equals `key`.
     pub fn key(&self, key: &K) -> Option<&K> {
         self.values.get(self.places.get(key)?).map(|entry| &entry.0)
     }
 
-    /// The value of a key, to be changed.
+    /// The value of a key, mutable.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let entry = self.values.get_mut(self.places.get(key)?)?;
         Some(&mut Arc::make_mut(entry).1)
     }
 
-    /// All of it, in order.
+    /// All entries in order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.values.values().map(|entry| (&entry.0, &entry.1))
     }
 
-    /// How many there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
@@ -92,7 +92,7 @@ mod tests {
     use super::Ordered;
 
     #[test]
-    fn keeps_the_order_of_first_coming() {
+    fn ordered_iterates_in_insertion_order() {
         let mut map = Ordered::default();
         for (key, value) in [("c", 1), ("a", 2), ("b", 3)] {
             assert_eq!(map.insert(key, value), None);

@@ -1,5 +1,5 @@
-//! What settings must be: pure rules, mesos-dns's where it has some. Those that read texts fail with what is wrong and
-//! what was expected; whose setting it was is added by who knows how it is called there.
+//! Validation of settings: pure rules, mesos-dns's where it has some. Rules that parse texts return what is
+//! wrong and what was expected; the caller adds the name of the setting.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -10,41 +10,41 @@ use crate::{Error, Result};
 
 /// The port of name servers.
 pub const DNS_PORT: u16 = 53;
-/// Seconds that a resolver may take unless it is said otherwise.
-pub const USUAL_TIMEOUT: u64 = 5;
-/// The most bytes of others' replies that are kept.
-pub const MOST_CACHED: usize = 1 << 30;
-/// The most questions and sockets that there may be at a time; each may cost some kilobytes.
-pub const MOST_AT_ONCE: usize = 1 << 16;
-/// The longest time that records may be kept: a TTL has 31 bits (RFC 2181).
-pub const LONGEST_TTL: u32 = i32::MAX as u32;
+/// The default timeout of a resolver in seconds.
+pub const DEFAULT_TIMEOUT: u64 = 5;
+/// The maximum size of the cache of replies.
+pub const MAX_CACHE_BYTES: usize = 1 << 30;
+/// The maximum of `forward_max_inflight` and `forward_max_sockets`; each query may cost some kilobytes.
+pub const MAX_FORWARD_LIMIT: usize = 1 << 16;
+/// A TTL has 31 bits (RFC 2181).
+pub const MAX_TTL: u32 = i32::MAX as u32;
 
-/// What a rule gives, or what is wrong.
+/// A valid value, or what is wrong.
 pub type Checked<T> = std::result::Result<T, String>;
 
 impl Config {
-    /// Checks the settings and brings names into the form the rest relies on: lower case, one trailing dot on the SOA's.
+    /// Validates the settings and normalizes names: lower case, and one trailing dot on the SOA's.
     pub(crate) fn checked(mut self) -> Result<Self> {
         self.domain = domain(&self.domain).map_err(wrong("domain"))?;
         if !carried(&self.domain) {
             tracing::warn!(
                 domain = self.domain,
-                "DNS cannot carry this domain; names in it are answered over HTTP alone"
+                "the domain is too long for DNS; its names are served over HTTP only"
             );
         }
         if !self.dns_on && !self.http_on {
-            return Err(wrong("dns_on, http_on")(
-                "both are off, so there is nothing to serve",
-            ));
+            return Err(wrong("dns_on, http_on")("both are off; turn on at least one"));
         }
         if self.refresh_seconds == 0 {
             return Err(wrong("refresh_seconds")("must be 1 or more"));
         }
-        if self.ttl > LONGEST_TTL {
-            return Err(wrong("ttl")("is more than the 2147483647 seconds that DNS knows"));
+        if self.ttl > MAX_TTL {
+            return Err(wrong("ttl")(
+                "must be at most 2147483647 seconds, the maximum of DNS",
+            ));
         }
-        if let Some(ttl) = self.framework_ttl.values().find(|ttl| **ttl > LONGEST_TTL) {
-            let what = format!("{ttl} is more than the 2147483647 seconds that DNS knows");
+        if let Some(ttl) = self.framework_ttl.values().find(|ttl| **ttl > MAX_TTL) {
+            let what = format!("{ttl} must be at most 2147483647 seconds, the maximum of DNS");
             return Err(wrong("framework_ttl")(what));
         }
         if self.ip_sources.is_empty() {
@@ -60,37 +60,39 @@ impl Config {
             }
         }
         if self.timeout == 0 {
-            self.timeout = USUAL_TIMEOUT;
+            self.timeout = DEFAULT_TIMEOUT;
         }
         if self.external_on {
-            unlike(&self.resolvers).map_err(wrong("resolvers"))?;
+            no_duplicates(&self.resolvers).map_err(wrong("resolvers"))?;
             let zones = std::mem::take(&mut self.zone_resolvers);
             self.zone_resolvers = zones
                 .into_iter()
                 .map(|(zone, resolvers)| (zone.to_ascii_lowercase(), resolvers))
                 .collect();
-            zones_apart(&self.zone_resolvers, &self.domain).map_err(wrong("zone_resolvers"))?;
+            no_overlaps(&self.zone_resolvers, &self.domain).map_err(wrong("zone_resolvers"))?;
         }
         self.check_forwarding()?;
         self.check_tls()?;
         if self.weight_label.as_ref().is_some_and(String::is_empty) {
-            return Err(wrong("weight_label")("is empty; name a label, or leave it out"));
+            return Err(wrong("weight_label")(
+                "is empty; set a label name or remove the setting",
+            ));
         }
         Ok(self)
     }
 
     fn check_forwarding(&self) -> Result<()> {
-        if self.forward_cache_bytes > MOST_CACHED {
+        if self.forward_cache_bytes > MAX_CACHE_BYTES {
             return Err(wrong("forward_cache_bytes")(format!(
-                "is more than the {MOST_CACHED} bytes that may be kept"
+                "must be at most {MAX_CACHE_BYTES} bytes"
             )));
         }
         for (key, number) in [
             ("forward_max_inflight", self.forward_max_inflight),
             ("forward_max_sockets", self.forward_max_sockets),
         ] {
-            if !(1..=MOST_AT_ONCE).contains(&number) {
-                return Err(wrong(key)(format!("must be from 1 to {MOST_AT_ONCE}")));
+            if !(1..=MAX_FORWARD_LIMIT).contains(&number) {
+                return Err(wrong(key)(format!("must be from 1 to {MAX_FORWARD_LIMIT}")));
             }
         }
         Ok(())
@@ -99,8 +101,10 @@ impl Config {
     fn check_tls(&self) -> Result<()> {
         match (&self.tls_port, &self.tls_certificate, &self.tls_key) {
             (None, None, None) | (Some(_), Some(_), Some(_)) => Ok(()),
-            (Some(_), ..) => Err(wrong("tls_port")("needs tls_certificate and tls_key")),
-            (None, ..) => Err(wrong("tls_certificate, tls_key")("need tls_port, and each other")),
+            (Some(_), ..) => Err(wrong("tls_port")("requires tls_certificate and tls_key")),
+            (None, ..) => Err(wrong("tls_certificate, tls_key")(
+                "require tls_port and each other",
+            )),
         }
     }
 }
@@ -152,7 +156,7 @@ fn is_domain(text: &str) -> bool {
     text.split('.').all(label)
 }
 
-/// Masters as `host:port`, none twice. An address is written in its usual form; a host name stays what it is.
+/// Masters as `host:port` without duplicates. Addresses are normalized, host names are not.
 pub fn masters<T: AsRef<str>>(texts: &[T]) -> Checked<Vec<String>> {
     let mut masters = Vec::with_capacity(texts.len());
     for text in texts {
@@ -167,7 +171,7 @@ pub fn masters<T: AsRef<str>>(texts: &[T]) -> Checked<Vec<String>> {
             Err(_) => format!("{host}:{port}"),
         };
         if masters.contains(&master) {
-            return Err(format!("{text:?} is there twice"));
+            return Err(format!("{text:?} is listed twice"));
         }
         masters.push(master);
     }
@@ -187,7 +191,7 @@ fn host_port(text: &str) -> Option<(&str, u16)> {
     (!host.is_empty()).then_some((host, port))
 }
 
-/// Name servers as an address with or without a port, none twice.
+/// Resolvers as addresses with or without a port, without duplicates.
 pub fn resolvers<T: AsRef<str>>(texts: &[T]) -> Checked<Vec<SocketAddr>> {
     let resolvers = texts.iter().map(|text| {
         let text = text.as_ref();
@@ -198,27 +202,30 @@ pub fn resolvers<T: AsRef<str>>(texts: &[T]) -> Checked<Vec<SocketAddr>> {
         })
     });
     let resolvers = resolvers.collect::<Checked<Vec<_>>>()?;
-    unlike(&resolvers)?;
+    no_duplicates(&resolvers)?;
     Ok(resolvers)
 }
 
-/// An address with or without a port; without: that of name servers.
+/// An address with or without a port; the default is 53.
 pub fn resolver(text: &str) -> Option<SocketAddr> {
-    let usual = |ip| SocketAddr::new(ip, DNS_PORT);
-    let resolver = text.parse().map(usual).or_else(|_| text.parse::<SocketAddr>());
+    let with_default_port = |ip| SocketAddr::new(ip, DNS_PORT);
+    let resolver = text
+        .parse()
+        .map(with_default_port)
+        .or_else(|_| text.parse::<SocketAddr>());
     let resolver = resolver.ok().filter(|resolver| resolver.port() != 0)?;
     Some(SocketAddr::new(resolver.ip().to_canonical(), resolver.port()))
 }
 
-fn unlike(resolvers: &[SocketAddr]) -> Checked<()> {
+fn no_duplicates(resolvers: &[SocketAddr]) -> Checked<()> {
     let mut seen = HashSet::new();
     match resolvers.iter().find(|resolver| !seen.insert(**resolver)) {
-        Some(resolver) => Err(format!("{resolver} is there twice")),
+        Some(resolver) => Err(format!("{resolver} is listed twice")),
         None => Ok(()),
     }
 }
 
-/// Zones, each with its own name servers, beside a domain that is served here.
+/// Zones with their own resolvers, next to the served domain.
 pub fn zone_resolvers<'t, T: AsRef<str> + 't>(
     zones: impl IntoIterator<Item = (&'t str, &'t [T])>,
     domain: &str,
@@ -227,15 +234,15 @@ pub fn zone_resolvers<'t, T: AsRef<str> + 't>(
     for (zone, texts) in zones {
         let resolvers = resolvers(texts).map_err(|what| format!("zone {zone:?}: {what}"))?;
         if read.insert(zone.to_ascii_lowercase(), resolvers).is_some() {
-            return Err(format!("zone {zone:?} is there twice"));
+            return Err(format!("zone {zone:?} is listed twice"));
         }
     }
-    zones_apart(&read, domain)?;
+    no_overlaps(&read, domain)?;
     Ok(read)
 }
 
-/// Every zone is a domain with resolvers; none lies within another, nor the domain within one or one within it.
-fn zones_apart(zones: &BTreeMap<String, Vec<SocketAddr>>, domain: &str) -> Checked<()> {
+/// Every zone is a domain with resolvers; zones and the served domain do not overlap.
+fn no_overlaps(zones: &BTreeMap<String, Vec<SocketAddr>>, domain: &str) -> Checked<()> {
     for (zone, resolvers) in zones {
         if !is_domain(zone) {
             return Err(format!(
@@ -245,19 +252,17 @@ fn zones_apart(zones: &BTreeMap<String, Vec<SocketAddr>>, domain: &str) -> Check
         if resolvers.is_empty() {
             return Err(format!("zone {zone:?} has no resolver"));
         }
-        unlike(resolvers).map_err(|what| format!("zone {zone:?}: {what}"))?;
+        no_duplicates(resolvers).map_err(|what| format!("zone {zone:?}: {what}"))?;
         if zone == domain {
             return Err(format!(
-                "zone {zone:?} is the domain that is served here; it cannot be looked up elsewhere"
+                "zone {zone:?} is the served domain; it cannot be forwarded"
             ));
         }
     }
     let all: Vec<&str> = zones.keys().map(String::as_str).chain([domain]).collect();
     for inner in &all {
         if let Some(outer) = all.iter().find(|outer| lies_within(inner, outer)) {
-            return Err(format!(
-                "{inner:?} lies within {outer:?}, so it is not clear who is asked for it"
-            ));
+            return Err(format!("{inner:?} lies within {outer:?}; zones must not overlap"));
         }
     }
     Ok(())
@@ -267,7 +272,7 @@ fn lies_within(inner: &str, outer: &str) -> bool {
     inner.strip_suffix(outer).is_some_and(|rest| rest.ends_with('.'))
 }
 
-/// Sources of addresses, none twice and at least one; their names are lower case.
+/// Sources of addresses: at least one, without duplicates, in lower case.
 pub fn ip_sources<T: AsRef<str>>(texts: &[T]) -> Checked<Vec<IpSource>> {
     let mut sources = Vec::with_capacity(texts.len());
     for text in texts {
@@ -276,7 +281,7 @@ pub fn ip_sources<T: AsRef<str>>(texts: &[T]) -> Checked<Vec<IpSource>> {
             return Err(format!("{text:?} must be one of host, docker, mesos, netinfo"));
         };
         if sources.contains(&source) {
-            return Err(format!("{text:?} is there twice"));
+            return Err(format!("{text:?} is listed twice"));
         }
         sources.push(source);
     }

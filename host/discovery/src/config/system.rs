@@ -1,15 +1,15 @@
-//! What is known of the machine: its addresses, and the name servers that it itself uses.
+//! The machine's own addresses and resolvers.
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::Config;
 use super::check::{DNS_PORT, resolver};
 
-/// Where systems keep them.
+/// The file with the system's resolvers.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 impl Config {
-    /// With the machine's own name servers where names are looked up elsewhere and none is named for it.
+    /// Uses the system's resolvers if forwarding is on and none are configured.
     pub(crate) fn with_system_resolvers(mut self) -> Self {
         if self.external_on && self.resolvers.is_empty() {
             self.resolvers = resolvers();
@@ -18,14 +18,14 @@ impl Config {
     }
 }
 
-/// The machine's name servers, less those that are this machine, which would only ask back.
+/// The system's resolvers without this machine's own addresses, which would cause a loop.
 fn resolvers() -> Vec<SocketAddr> {
     match std::fs::read_to_string(RESOLV_CONF) {
         Ok(text) => named(&text, &addresses()),
         Err(error) => {
             tracing::warn!(
                 %error,
-                "cannot read {RESOLV_CONF}, and no resolvers are configured; names outside the domain cannot be looked up"
+                "cannot read {RESOLV_CONF} and no resolvers are configured; external names cannot be resolved"
             );
             Vec::new()
         }
@@ -49,7 +49,7 @@ pub(crate) fn addresses() -> Vec<IpAddr> {
     addresses.collect()
 }
 
-/// The name servers in a text of that form.
+/// The resolvers in a text of that form.
 fn named(text: &str, own: &[IpAddr]) -> Vec<SocketAddr> {
     let mut resolvers = Vec::new();
     for line in text.lines() {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_servers_are_read_less_the_machine_itself() {
+    fn system_resolvers_exclude_the_machine_itself() {
         let own = ["127.0.0.1", "10.0.0.7"].map(|ip| ip.parse().expect("an address"));
         for (text, expected) in [
             ("", &[][..]),

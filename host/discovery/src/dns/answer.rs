@@ -1,4 +1,4 @@
-//! What a question is answered with: a pure function of the zone and the question.
+//! Answers a question from the zone: a pure function.
 
 mod reverse;
 
@@ -11,17 +11,18 @@ use hickory_proto::rr::rdata::{A, AAAA, NS, SOA, SRV};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use rand::seq::{IndexedRandom, SliceRandom};
 
-use super::quick::Prepared;
+use super::fast_path::AnswerTemplate;
 use crate::Config;
 use crate::labels::{wire_name, write_name};
-use crate::zone::{Found, Node, Service, Zone};
+use crate::zone::{Node, Service, Zone, ZoneLookup};
 
-/// Targets of which addresses are looked for: a service record takes 31 bytes at the least, an address beside it 16.
-const MOST_LOOKED_FOR: usize = 1400;
+/// Targets with additional addresses; more never fit, as an SRV record has at least 31 bytes and an
+/// address 16.
+const MAX_ADDITIONAL_TARGETS: usize = 1400;
 
-/// Numbers and names that are the same in every answer.
+/// The SOA and NS data of the zone, and options of answers.
 #[derive(Clone, Debug)]
-pub(super) struct Terms {
+pub(super) struct ZoneAuthority {
     ttl: u32,
     apex: Name,
     mname: Name,
@@ -32,11 +33,11 @@ pub(super) struct Terms {
     expire: i32,
     /// Whether addresses in the client's own network come first.
     pub(super) subnet_first: bool,
-    /// Whether there are reverse zones.
+    /// Whether reverse zones are served.
     reverse: bool,
 }
 
-impl Terms {
+impl ZoneAuthority {
     pub(super) fn new(config: &Config) -> Self {
         let seconds = |seconds: u32| i32::try_from(seconds).unwrap_or(i32::MAX);
         let name = |name: &str| wire_name(name).unwrap_or_else(Name::root);
@@ -54,13 +55,13 @@ impl Terms {
         }
     }
 
-    /// The same, in wire form.
-    pub(super) fn prepared(&self, config: &Config) -> Prepared {
+    /// The same in wire form.
+    pub(super) fn template(&self, config: &Config) -> AnswerTemplate {
         let mut soa_names = Vec::new();
         for name in [&self.mname_text, &config.soa_rname] {
             write_name(name, &mut soa_names);
         }
-        Prepared {
+        AnswerTemplate {
             soa_names,
             soa_times: [config.soa_refresh, config.soa_retry, config.soa_expire]
                 .map(|seconds| seconds.min(i32::MAX as u32)),
@@ -86,7 +87,7 @@ impl Terms {
         self.soa_of(zone.serial())
     }
 
-    /// The zone's SOA record when it had this serial.
+    /// The zone's SOA record with another serial.
     pub(super) fn soa_of(&self, serial: u32) -> Record {
         let (mname, rname) = (self.mname.clone(), self.rname.clone());
         let soa = SOA::new(
@@ -133,11 +134,11 @@ impl Answer {
     }
 }
 
-/// Answers a question from the zone, and from the reverse zones where we have them; none where the name is in neither.
-/// Records come in another order every time, so that clients which take the first one spread out.
+/// Answers a question from the zone or the reverse zones; none if the name is in neither. Records are
+/// shuffled, so that clients which use the first one are spread out.
 pub(super) fn answer(
     zone: &Zone,
-    terms: &Terms,
+    zone_authority: &ZoneAuthority,
     client: IpAddr,
     name: &Name,
     kind: RecordType,
@@ -145,21 +146,21 @@ pub(super) fn answer(
     let key = key(name);
     let found = zone.find(&key);
     let mut answer = match found {
-        Found::Outside => return reverse::answer(zone, terms, &key, name, kind),
-        Found::Node(node) => of_node(zone, node, name, kind),
-        Found::Branch | Found::Nothing => Answer::of(Vec::new()),
+        ZoneLookup::Outside => return reverse::answer(zone, zone_authority, &key, name, kind),
+        ZoneLookup::Node(node) => of_node(zone, node, name, kind),
+        ZoneLookup::EmptyNonTerminal | ZoneLookup::NoSuchName => Answer::of(Vec::new()),
     };
-    if terms.subnet_first {
+    if zone_authority.subnet_first {
         near_first(&mut answer.answers, client);
     }
     if key == zone.apex() {
-        at_apex(&mut answer, zone, terms, name, kind);
+        at_apex(&mut answer, zone, zone_authority, name, kind);
     }
     if answer.answers.is_empty() {
-        if matches!(found, Found::Nothing) {
+        if matches!(found, ZoneLookup::NoSuchName) {
             answer.code = ResponseCode::NXDomain;
         }
-        answer.authority.push(terms.soa(zone));
+        answer.authority.push(zone_authority.soa(zone));
     }
     Some(answer)
 }
@@ -173,8 +174,8 @@ fn near_first(records: &mut [Record], client: IpAddr) {
     });
 }
 
-/// The name as the zone has it: lower case, and without `.*`, which older clients put in for "any". Labels with bytes that
-/// no name of a zone has become something that no name of a zone has.
+/// The name as the zone stores it: lower case, without `.*`, which older clients use for "any". Bytes that
+/// no name of a zone has become `\\`.
 fn key(name: &Name) -> String {
     let mut key = String::with_capacity(name.len() + 1);
     for label in name {
@@ -211,7 +212,7 @@ fn of_node(zone: &Zone, node: &Node, name: &Name, kind: RecordType) -> Answer {
     let mut answers = match kind {
         RecordType::A => a(node),
         RecordType::AAAA => aaaa(node),
-        // One set is answer enough (RFC 8482).
+        // One RRset is sufficient (RFC 8482).
         RecordType::ANY if !node.a().is_empty() => a(node),
         RecordType::ANY if !node.aaaa().is_empty() => aaaa(node),
         RecordType::SRV | RecordType::ANY => return services(zone, node, name),
@@ -221,7 +222,7 @@ fn of_node(zone: &Zone, node: &Node, name: &Name, kind: RecordType) -> Answer {
     Answer::of(answers)
 }
 
-/// Services, with an address or two of each target beside them. What DNS cannot carry is left out.
+/// SRV records with additional addresses of their targets. Services that DNS cannot represent are skipped.
 fn services(zone: &Zone, node: &Node, name: &Name) -> Answer {
     let mut services: Vec<_> = node.srv().iter().filter_map(carried).collect();
     services.shuffle(&mut rand::rng());
@@ -232,15 +233,15 @@ fn services(zone: &Zone, node: &Node, name: &Name) -> Answer {
         answer
             .answers
             .push(Record::from_rdata(name.clone(), node.ttl(), RData::SRV(srv)));
-        // What comes after would never fit beside its service records.
-        if seen.len() < MOST_LOOKED_FOR && seen.insert(&service.target) {
+        // Further addresses would never fit.
+        if seen.len() < MAX_ADDITIONAL_TARGETS && seen.insert(&service.target) {
             answer.additional.extend(one_of_each(zone, &service.target));
         }
     }
     answer
 }
 
-/// A service that DNS can carry, with its target and port.
+/// A service that DNS can represent, with its target and port.
 fn carried(service: &Service) -> Option<(&Service, Name, u16)> {
     Some((
         service,
@@ -249,7 +250,7 @@ fn carried(service: &Service) -> Option<(&Service, Name, u16)> {
     ))
 }
 
-/// An IPv4 and an IPv6 address of a name, whichever come up.
+/// A random IPv4 and a random IPv6 address of a name.
 fn one_of_each(zone: &Zone, target: &str) -> Vec<Record> {
     let (Some(node), Some(name)) = (zone.node(target), wire_name(target)) else {
         return Vec::new();
@@ -263,19 +264,19 @@ fn one_of_each(zone: &Zone, target: &str) -> Vec<Record> {
         .collect()
 }
 
-fn at_apex(answer: &mut Answer, zone: &Zone, terms: &Terms, name: &Name, kind: RecordType) {
+fn at_apex(answer: &mut Answer, zone: &Zone, zone_authority: &ZoneAuthority, name: &Name, kind: RecordType) {
     match kind {
         RecordType::SOA | RecordType::ANY if answer.answers.is_empty() => {
-            let mut soa = terms.soa(zone);
+            let mut soa = zone_authority.soa(zone);
             soa.name = name.clone();
             answer.answers.push(soa);
         }
         RecordType::NS => {
-            let ns = RData::NS(NS(terms.mname.clone()));
+            let ns = RData::NS(NS(zone_authority.mname.clone()));
             answer
                 .answers
-                .push(Record::from_rdata(name.clone(), terms.ttl, ns));
-            answer.additional = one_of_each(zone, &terms.mname_text);
+                .push(Record::from_rdata(name.clone(), zone_authority.ttl, ns));
+            answer.additional = one_of_each(zone, &zone_authority.mname_text);
         }
         _ => {}
     }

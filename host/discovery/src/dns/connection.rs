@@ -1,8 +1,8 @@
-//! Lookups on one connection, whatever carries it: TCP, or TLS over it.
+//! Lookups on one connection, TCP or TLS.
 //!
-//! Queries may come before earlier ones are answered (RFC 7766, section 6.2.1). All that came together are answered together;
-//! one that has to wait for others holds up none behind it, and so many wait at a time. What is answered goes out before more is
-//! read, so who takes nothing is not read from either.
+//! Clients may pipeline queries (RFC 7766, section 6.2.1). Queries that arrive together are answered
+//! together; a forwarded query does not block later ones, and the number of those in flight is bounded.
+//! Answers are written before more is read, so a client that does not read is not read from.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// What becomes of a query.
+/// The result of a query.
 pub enum Reply {
-    /// Its answer was written.
+    /// The answer was written.
     Written,
-    /// Its answer was written, and is the last one: it made no sense, and what comes behind it may make none either.
+    /// The answer was written, and the connection ends: the query was malformed, so the framing may be too.
     Last,
-    /// It gets none: it is no request.
+    /// No answer: the packet is not a query.
     Silence,
-    /// The answer has to be waited for. It has deadlines of its own, and can be left to a task.
+    /// The answer needs resolvers. The future has its own deadlines.
     Later(BoxFuture<'static, Vec<u8>>),
-    /// The answer is many messages: these, until there is none.
+    /// The answer is a series of messages, until `None`.
     Messages(Box<dyn FnMut() -> Option<Vec<u8>> + Send>),
 }
 
@@ -39,64 +39,65 @@ impl std::fmt::Debug for Reply {
     }
 }
 
-/// Answers queries that come on connections.
+/// Answers the queries of connections.
 pub trait Respond: Send + Sync + 'static {
-    /// Writes the packet that answers one from this client to the end of `out`, or says what it takes. After what is no
-    /// request the connection ends.
+    /// Appends the answer to a packet of this client to `out`, or returns how to get it. The connection ends
+    /// after a packet that is not a query.
     fn respond(&self, packet: &[u8], client: SocketAddr, out: &mut Vec<u8>) -> Reply;
 }
 
-/// What a connection is given.
+/// The limits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
-    /// For a whole query to arrive, counted from what was asked or answered before it.
-    pub ask_within: Duration,
-    /// For answers to be taken.
-    pub take_within: Duration,
-    /// Queries that wait for others at a time; further ones are not read yet.
-    pub at_once: usize,
+pub struct ConnectionLimits {
+    /// For a whole query to arrive, since the last query or answer.
+    pub query_timeout: Duration,
+    /// For the client to read answers.
+    pub write_timeout: Duration,
+    /// Forwarded queries at a time; no more are read meanwhile.
+    pub max_inflight: usize,
 }
 
-impl Default for Patience {
+impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
-            ask_within: Duration::from_secs(10),
-            take_within: Duration::from_secs(4),
-            at_once: 8,
+            query_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(4),
+            max_inflight: 8,
         }
     }
 }
 
-/// What is read at a time, at least.
+/// The minimum size of a read.
 const READ: usize = 16 << 10;
-/// Answers go out when they are so much.
+/// Buffered answers are sent at this size.
 const ANSWERS: usize = 64 << 10;
 
-/// Answers until the client ends the connection, is too slow, or sends what is no query; or until the token is cancelled.
-/// What was asked by then is answered before the end.
+/// Answers queries until the client closes the connection, is too slow or sends a malformed query, or the
+/// token is cancelled.
+/// Queries received by then are still answered.
 pub async fn serve_connection<S, R>(
     stream: S,
     client: SocketAddr,
     respond: &R,
-    patience: Patience,
+    limits: ConnectionLimits,
     token: &CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send,
     R: Respond,
 {
     let (mut reader, writer) = tokio::io::split(stream);
-    let mut asked = Asked::default();
-    let mut answers = Answers {
+    let mut asked = QueryBuffer::default();
+    let mut answers = AnswerBuffer {
         writer,
         bytes: Vec::new(),
-        within: patience.take_within,
+        within: limits.write_timeout,
     };
     let mut later = FuturesUnordered::new();
-    let (mut open, mut deadline) = (true, Instant::now() + patience.ask_within);
+    let (mut open, mut deadline) = (true, Instant::now() + limits.query_timeout);
     loop {
-        while open && later.len() < patience.at_once && answers.bytes.len() < ANSWERS {
+        while open && later.len() < limits.max_inflight && answers.bytes.len() < ANSWERS {
             let Some(query) = asked.next() else { break };
-            deadline = Instant::now() + patience.ask_within;
+            deadline = Instant::now() + limits.query_timeout;
             match answers.frame(|out| respond.respond(query, client, out)) {
                 Reply::Written => {}
                 Reply::Last | Reply::Silence => open = false,
@@ -104,18 +105,18 @@ pub async fn serve_connection<S, R>(
                 Reply::Messages(mut next) => {
                     while let Some(message) = next() {
                         answers.put(&message);
-                        if !answers.taken().await {
+                        if !answers.flush().await {
                             return;
                         }
                     }
-                    deadline = Instant::now() + patience.ask_within;
+                    deadline = Instant::now() + limits.query_timeout;
                 }
             }
         }
-        if !answers.taken().await {
+        if !answers.flush().await {
             return;
         }
-        let room = later.len() < patience.at_once;
+        let room = later.len() < limits.max_inflight;
         if open && room && asked.whole().is_some() {
             continue;
         }
@@ -123,7 +124,7 @@ pub async fn serve_connection<S, R>(
             biased;
             Some(answer) = later.next() => {
                 answers.put(&answer);
-                deadline = Instant::now() + patience.ask_within;
+                deadline = Instant::now() + limits.query_timeout;
             }
             () = token.cancelled(), if open => open = false,
             more = asked.more(&mut reader), if open && room => open = more,
@@ -131,19 +132,19 @@ pub async fn serve_connection<S, R>(
             else => break,
         }
     }
-    // TLS says that this is the end and no break; who is gone does not mind.
-    let _ = timeout(patience.take_within, answers.writer.shutdown()).await;
+    // For TLS: close_notify tells the client that the connection was not cut.
+    let _ = timeout(limits.write_timeout, answers.writer.shutdown()).await;
 }
 
-/// What is to go out: answers, each with its length before it.
-struct Answers<W> {
+/// Answers to be sent, each with a length prefix.
+struct AnswerBuffer<W> {
     writer: W,
     bytes: Vec<u8>,
     within: Duration,
 }
 
-impl<W: AsyncWrite + Unpin> Answers<W> {
-    /// Has an answer written, if there is one.
+impl<W: AsyncWrite + Unpin> AnswerBuffer<W> {
+    /// Appends an answer, if `write` writes one.
     fn frame(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Reply) -> Reply {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&[0, 0]);
@@ -164,8 +165,8 @@ impl<W: AsyncWrite + Unpin> Answers<W> {
         });
     }
 
-    /// Sends what there is. Whether the client took it in time.
-    async fn taken(&mut self) -> bool {
+    /// Sends the buffer. Returns whether the client read it in time.
+    async fn flush(&mut self) -> bool {
         if self.bytes.is_empty() {
             return true;
         }
@@ -179,20 +180,20 @@ impl<W: AsyncWrite + Unpin> Answers<W> {
     }
 }
 
-/// What a client has sent: queries, each with its length before it.
+/// Received queries, each with a length prefix.
 #[derive(Default)]
-struct Asked {
+struct QueryBuffer {
     bytes: Vec<u8>,
-    /// What was handed out already.
+    /// The offset of the first query that is not handled yet.
     done: usize,
 }
 
-impl Asked {
-    /// Reads what has come. Whether there may be more.
+impl QueryBuffer {
+    /// Reads more. Returns whether the client may send more.
     async fn more(&mut self, reader: &mut (impl AsyncRead + Unpin)) -> bool {
         self.bytes.drain(..self.done);
         self.done = 0;
-        // All of the query that is coming, which is at most 64 KiB, and what comes with it.
+        // Space for the whole next query, which has at most 64 KiB.
         let missing = self
             .length()
             .map_or(2, |length| 2 + length)
@@ -201,7 +202,7 @@ impl Asked {
         matches!(reader.read_buf(&mut self.bytes).await, Ok(read) if read > 0)
     }
 
-    /// The next query, if all of it is there.
+    /// The next query, if it is complete.
     fn next(&mut self) -> Option<&[u8]> {
         let length = self.whole()?;
         let start = self.done + 2;
@@ -209,7 +210,7 @@ impl Asked {
         self.bytes.get(start..self.done)
     }
 
-    /// The length of the next query, if all of it is there.
+    /// The length of the next query, if it is complete.
     fn whole(&self) -> Option<usize> {
         let length = self.length()?;
         (self.bytes.len() >= self.done + 2 + length).then_some(length)

@@ -1,24 +1,23 @@
-//! Names of others: their questions are forwarded to resolvers, and the replies passed on as they are.
+//! Forwards queries for external names to resolvers and passes their replies on unchanged.
 //!
-//! Which resolvers is a matter of the longest configured zone that a name is in ([`zones`]); in which order, of the
-//! configuration and of who answers ([`resolvers`], [`upstream`]). Each question goes out from a port and with an id of its
-//! own, over what its client came by ([`exchange`]). Equal questions are asked once ([`flights`]), and replies given again
-//! for as long as they say ([`cache`], [`reply`]).
+//! The longest configured zone of a name selects the resolvers ([`zones`]); the policy and their health
+//! select the order ([`resolvers`], [`upstream`]). Each query is sent from its own port with its own id,
+//! over the client's transport ([`exchange`]). Equal queries in flight are coalesced ([`coalesce`]), and
+//! replies are cached for their TTL ([`cache`], [`reply`]).
 //!
-//! Promises: who asks gets one reply, at most as large as allowed, with his own id and his own way to write the name; a
-//! reply to another question is nobody's. Resolvers, sockets, questions, bytes kept and every wait are bounded. A resolver
-//! that is silent costs its timeout once and not every time.
+//! Promises: a client gets one reply within its size limit, with its own id and its own case of the
+//! name; a reply to another question is ignored. Resolvers, sockets, queries, cache and every wait are
+//! bounded. A resolver that times out moves to the end of the list until a background probe succeeds.
 //!
-//! Not here: no recursion, no validation, no search for a resolver's address. Replies are not understood beyond what these
-//! promises need. That is why this stands on offsets in packets ([`super::packet`]) and not on a resolver library, which would hand
-//! out the records it has understood in place of the reply.
+//! It does no recursion and no validation. It reads only what these promises need, by offsets
+//! ([`super::packet`]): a resolver library would return parsed records in place of the reply.
 //!
-//! How it fails: no resolver answers, too much is under way, or it is being stopped: SERVFAIL. No resolvers for a name: REFUSED. A query that makes
-//! no sense: FORMERR.
+//! Failures: SERVFAIL if no resolver answers, too many queries are in flight, or the daemon stops;
+//! REFUSED if a name has no resolvers; FORMERR for a malformed query.
 
 mod cache;
+mod coalesce;
 mod exchange;
-mod flights;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) mod fuzzing;
 mod metrics;
@@ -42,34 +41,17 @@ use tokio_util::task::TaskTracker;
 
 pub use metrics::Metrics;
 
+use super::Transport;
 use super::packet::code;
 use crate::Config;
-use cache::{Aged, Key, Replies};
-use flights::{Begin, Flight, Flights, Joined};
-use metrics::Settled;
+use cache::{CachedReply, Key, Replies};
+use coalesce::{Begin, Coalescer, InFlight, Joined};
+use metrics::ForwardOutcome;
 use query::Query;
-use reply::Room;
+use reply::SizeLimit;
 use resolvers::Resolvers;
-use upstream::{Common, Upstream};
+use upstream::{Upstream, UpstreamContext};
 use zones::Zones;
-
-/// How a query came, is sent on, and its reply goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// In a packet.
-    Udp = 0,
-    /// On a connection, encrypted or not.
-    Tcp = 1,
-}
-
-impl Transport {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Udp => "udp",
-            Self::Tcp => "tcp",
-        }
-    }
-}
 
 /// How the resolvers of a zone are queried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,24 +63,24 @@ pub enum ForwardPolicy {
     Parallel,
 }
 
-/// What a forwarder is told.
+/// The settings of a forwarder.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// For names that no zone below has; with none, those are REFUSED.
+    /// Resolvers of names outside `zone_resolvers`; if empty, those are REFUSED.
     pub resolvers: Vec<SocketAddr>,
-    /// Resolvers of zones, which are written as `sub.corp`.
+    /// Resolvers by zone, such as `sub.corp`.
     pub zone_resolvers: BTreeMap<String, Vec<SocketAddr>>,
-    /// What each resolver gets to answer.
+    /// The timeout of each resolver.
     pub timeout: Duration,
     /// How they are queried.
     pub policy: ForwardPolicy,
-    /// Whether replies that were cut say so. Without it, no reply does.
+    /// Whether truncated replies have the TC flag.
     pub set_truncate_bit: bool,
-    /// Bytes of replies that are kept; 0: none are.
+    /// The size of the cache in bytes; 0: no cache.
     pub cache_bytes: usize,
-    /// Questions of clients that may be waiting, equal ones included; further ones are answered with SERVFAIL.
-    pub max_questions: usize,
-    /// Sockets to resolvers that may be open.
+    /// Clients' queries in flight, equal ones included; further ones are answered with SERVFAIL.
+    pub max_inflight: usize,
+    /// Open sockets to resolvers.
     pub max_sockets: usize,
 }
 
@@ -111,14 +93,14 @@ impl Default for Settings {
             policy: ForwardPolicy::Sequential,
             set_truncate_bit: true,
             cache_bytes: 16 << 20,
-            max_questions: 4096,
+            max_inflight: 4096,
             max_sockets: 512,
         }
     }
 }
 
 impl From<&Config> for Settings {
-    /// What sites set.
+    /// The configured settings.
     fn from(config: &Config) -> Self {
         Self {
             resolvers: config.resolvers.clone(),
@@ -127,88 +109,88 @@ impl From<&Config> for Settings {
             policy: config.forward_policy,
             set_truncate_bit: config.set_truncate_bit,
             cache_bytes: config.forward_cache_bytes,
-            max_questions: config.forward_max_inflight,
+            max_inflight: config.forward_max_inflight,
             max_sockets: config.forward_max_sockets,
         }
     }
 }
 
-/// An answer, or the way to it.
-pub enum Begun {
-    /// It was known, or there is none.
+/// An answer, or a future of it.
+pub enum Started {
+    /// The answer; empty if there is none.
     Answered(Vec<u8>),
-    /// Resolvers have to be waited for. It has deadlines of its own, and can be left to a task.
+    /// The answer needs resolvers. The future has its own deadlines.
     Waiting(BoxFuture<'static, Vec<u8>>),
 }
 
-/// What there is for a question.
-enum Found {
-    /// A reply that was kept.
-    Kept(Aged),
-    /// A place among those who wait for one.
-    Coming(Place),
-    /// No place: too many wait.
-    Full,
+/// Where the reply to a query comes from.
+enum ReplySource {
+    /// The cache.
+    Cached(CachedReply),
+    /// A query in flight.
+    Pending(PendingReply),
+    /// None: too many queries are in flight.
+    Overloaded,
 }
 
-/// A question among those that wait, and its reply when that has come.
-struct Place {
-    flight: Flight<Option<Aged>>,
+/// A client's query in flight.
+struct PendingReply {
+    query_in_flight: InFlight<Option<CachedReply>>,
     question: OwnedSemaphorePermit,
 }
 
-impl Place {
-    async fn wait(self) -> Option<Aged> {
-        let reply = self.flight.await;
+impl PendingReply {
+    async fn wait(self) -> Option<CachedReply> {
+        let reply = self.query_in_flight.await;
         drop(self.question);
         reply
     }
 }
 
-/// The resolvers of a zone, and the number that keeps its replies apart from those of others.
+/// The resolvers of a zone, and a number that separates its cached replies from other zones'.
 #[derive(Clone, Debug)]
 struct Zone {
     number: u16,
     resolvers: Arc<Resolvers>,
 }
 
-/// Forwards questions.
+/// Forwards queries.
 #[derive(Debug)]
 pub struct Forwarder {
     zones: Zones<Zone>,
     replies: Arc<Replies>,
-    flights: Flights<Option<Aged>>,
+    coalescer: Coalescer<Option<CachedReply>>,
     questions: Arc<Semaphore>,
     set_truncate_bit: bool,
     metrics: Metrics,
-    common: Common,
+    upstream_context: UpstreamContext,
     _stops: DropGuard,
 }
 
 impl Forwarder {
-    /// Nothing is asked before the first question.
+    /// Sends nothing before the first query.
     pub fn new(settings: &Settings, metrics: Metrics) -> Self {
-        let common = Common {
+        let upstream_context = UpstreamContext {
             sockets: Arc::new(Semaphore::new(settings.max_sockets.min(Semaphore::MAX_PERMITS))),
             tasks: TaskTracker::new(),
             token: CancellationToken::new(),
         };
         Self {
-            zones: zones(settings, &common, &metrics),
+            zones: zones(settings, &upstream_context, &metrics),
             replies: Arc::new(Replies::new(settings.cache_bytes)),
-            flights: Flights::new(),
-            questions: Arc::new(Semaphore::new(settings.max_questions.min(Semaphore::MAX_PERMITS))),
+            coalescer: Coalescer::new(),
+            questions: Arc::new(Semaphore::new(settings.max_inflight.min(Semaphore::MAX_PERMITS))),
             set_truncate_bit: settings.set_truncate_bit,
             metrics,
-            _stops: common.token.clone().drop_guard(),
-            common,
+            _stops: upstream_context.token.clone().drop_guard(),
+            upstream_context,
         }
     }
 
-    /// The packet that answers `packet`, a query for `name` and `kind`; an empty one where there is nothing to answer,
-    /// because it does not even have a header. Over UDP it has at most what the client takes.
+    /// Answers `packet`, a query for `name` and `kind`; empty if the packet has no header. Over UDP the
+    /// answer is within the client's size limit.
     ///
-    /// Waits for resolvers: the caller sees to it that others are answered meanwhile, or uses [`Self::begin`].
+    /// Waits for resolvers; see [`Self::begin`].
     pub async fn forward(
         &self,
         packet: &[u8],
@@ -218,13 +200,13 @@ impl Forwarder {
         client: IpAddr,
     ) -> Vec<u8> {
         match self.begin(packet, name, kind, transport, client) {
-            Begun::Answered(answer) => answer,
-            Begun::Waiting(answer) => answer.await,
+            Started::Answered(answer) => answer,
+            Started::Waiting(answer) => answer.await,
         }
     }
 
-    /// As [`Self::forward`], apart in what is answered at once and what has to be waited for. What waits holds its place among
-    /// [`Settings::max_questions`] from now on.
+    /// As [`Self::forward`], but returns without waiting for resolvers. A waiting query counts for
+    /// [`Settings::max_inflight`] from now on.
     pub fn begin(
         &self,
         packet: &[u8],
@@ -232,103 +214,113 @@ impl Forwarder {
         kind: RecordType,
         transport: Transport,
         client: IpAddr,
-    ) -> Begun {
+    ) -> Started {
         let query = match Query::read(packet) {
             Ok(query) => query,
-            Err(unreadable) => return Begun::Answered(unreadable.answer()),
+            Err(unreadable) => return Started::Answered(unreadable.answer()),
         };
-        // A transfer is a row of messages.
+        // A transfer is a series of messages.
         let zone = match kind {
             RecordType::AXFR | RecordType::IXFR => None,
             _ => self.zones.find(name, kind),
         };
         let Some(zone) = zone else {
-            return Begun::Answered(query.coded(code::REFUSED));
+            return Started::Answered(query.coded(code::REFUSED));
         };
-        let room = Room {
-            limit: query.limit(transport),
-            mark: self.set_truncate_bit,
+        let size_limit = SizeLimit {
+            bytes: query.limit(transport),
+            set_truncate_bit: self.set_truncate_bit,
         };
-        let place = match self.reply(zone, &query, transport) {
-            Found::Kept(Aged { reply, age, left }) => {
-                return Begun::Answered(reply.deliver(&query, age, left, room));
+        let pending = match self.reply(zone, &query, transport) {
+            ReplySource::Cached(CachedReply { reply, age, left }) => {
+                return Started::Answered(reply.deliver(&query, age, left, size_limit));
             }
-            Found::Coming(place) => place,
-            Found::Full => return Begun::Answered(query.coded(code::SERVFAIL)),
+            ReplySource::Pending(pending) => pending,
+            ReplySource::Overloaded => return Started::Answered(query.coded(code::SERVFAIL)),
         };
         let name = name.clone();
-        Begun::Waiting(Box::pin(async move {
-            let Some(Aged { reply, age, left }) = place.wait().await else {
-                tracing::debug!(%client, %name, %kind, "no resolver has answered a question");
+        Started::Waiting(Box::pin(async move {
+            let Some(CachedReply { reply, age, left }) = pending.wait().await else {
+                tracing::debug!(%client, %name, %kind, "no resolver answered a query");
                 return query.coded(code::SERVFAIL);
             };
-            reply.deliver(&query, age, left, room)
+            reply.deliver(&query, age, left, size_limit)
         }))
     }
 
-    /// Ends all questions under way, and those that are still asked, with SERVFAIL, so that nobody who waits for them holds up
-    /// the end of the daemon; then waits until no resolver is asked any more whether it is there again.
+    /// Ends all queries in flight and later ones with SERVFAIL, so that they do not delay the shutdown; then
+    /// waits for the probes of resolvers to end.
     pub async fn stop(&self) {
-        self.common.token.cancel();
-        self.common.tasks.close();
-        self.common.tasks.wait().await;
+        self.upstream_context.token.cancel();
+        self.upstream_context.tasks.close();
+        self.upstream_context.tasks.wait().await;
     }
 
-    /// Looks for a reply, and sees to it that one comes.
-    fn reply(&self, zone: &Zone, query: &Query, over: Transport) -> Found {
+    /// Finds a cached reply or starts a query.
+    fn reply(&self, zone: &Zone, query: &Query, over: Transport) -> ReplySource {
         let known = |key: &Key| self.replies.get(key, Instant::now());
-        let hit = |kept| {
-            self.metrics.settled(Settled::Hit);
-            Found::Kept(kept)
+        let hit = |cached| {
+            self.metrics.record(ForwardOutcome::Hit);
+            ReplySource::Cached(cached)
         };
         let key = query.is_common().then(|| query.key(zone.number, over));
-        if let Some(kept) = key.as_ref().and_then(known) {
-            return hit(kept);
+        if let Some(cached) = key.as_ref().and_then(known) {
+            return hit(cached);
         }
         let Ok(question) = Arc::clone(&self.questions).try_acquire_owned() else {
-            self.metrics.settled(Settled::Overloaded);
-            return Found::Full;
+            self.metrics.record(ForwardOutcome::Overloaded);
+            return ReplySource::Overloaded;
         };
-        let flight = match key {
+        let query_in_flight = match key {
             None => {
-                self.metrics.settled(Settled::Miss);
+                self.metrics.record(ForwardOutcome::Miss);
                 self.asking(zone, query, over, None).boxed().shared()
             }
-            Some(key) => match self.flights.join(&key, || match known(&key) {
-                Some(kept) => Begin::Known(kept),
-                None => Begin::Ask(self.asking(zone, query, over, Some(key.clone())).boxed()),
+            Some(key) => match self.coalescer.join(&key, || match known(&key) {
+                Some(cached) => Begin::Cached(cached),
+                None => Begin::Query(self.asking(zone, query, over, Some(key.clone())).boxed()),
             }) {
-                Joined::Known(kept) => return hit(kept),
-                Joined::Flying { flight, others } => {
-                    let settled = if others { Settled::Coalesced } else { Settled::Miss };
-                    self.metrics.settled(settled);
-                    flight
+                Joined::Cached(cached) => return hit(cached),
+                Joined::InFlight {
+                    query: query_in_flight,
+                    others,
+                } => {
+                    let settled = if others {
+                        ForwardOutcome::Coalesced
+                    } else {
+                        ForwardOutcome::Miss
+                    };
+                    self.metrics.record(settled);
+                    query_in_flight
                 }
             },
         };
-        Found::Coming(Place { flight, question })
+        ReplySource::Pending(PendingReply {
+            query_in_flight,
+            question,
+        })
     }
 
-    /// Asks the zone's resolvers, and keeps the reply by its key.
+    /// Queries the zone's resolvers and caches the reply.
     fn asking(
         &self,
         zone: &Zone,
         query: &Query,
         over: Transport,
         key: Option<Key>,
-    ) -> impl Future<Output = Option<Aged>> + Send + use<> {
+    ) -> impl Future<Output = Option<CachedReply>> + Send + use<> {
         let (resolvers, replies) = (Arc::clone(&zone.resolvers), Arc::clone(&self.replies));
-        let (query, flying) = (query.clone(), self.metrics.fly());
-        let stopped = self.common.token.clone();
+        let (query, inflight) = (query.clone(), self.metrics.start_inflight());
+        let stopped = self.upstream_context.token.clone();
         async move {
             let reply = stopped.run_until_cancelled(resolvers.ask(&query, over)).await;
-            drop(flying);
+            drop(inflight);
             let reply = Arc::new(reply?.ok()?);
             let lifetime = reply.lifetime(query.kind());
             if let Some(key) = key {
                 replies.put(key, Arc::clone(&reply), lifetime, Instant::now());
             }
-            Some(Aged {
+            Some(CachedReply {
                 reply,
                 age: Duration::ZERO,
                 left: lifetime,
@@ -337,12 +329,12 @@ impl Forwarder {
     }
 }
 
-/// A resolver is one, in however many zones it is named.
-fn zones(settings: &Settings, common: &Common, metrics: &Metrics) -> Zones<Zone> {
+/// The zones with their resolvers; zones share a resolver with the same address.
+fn zones(settings: &Settings, upstream_context: &UpstreamContext, metrics: &Metrics) -> Zones<Zone> {
     let mut upstreams = HashMap::new();
     let mut resolvers = |addresses: &[SocketAddr]| {
         let upstreams = addresses.iter().map(|addr| {
-            let new = || Arc::new(Upstream::new(*addr, common.clone(), metrics));
+            let new = || Arc::new(Upstream::new(*addr, upstream_context.clone(), metrics));
             Arc::clone(upstreams.entry(*addr).or_insert_with(new))
         });
         Arc::new(Resolvers {

@@ -13,9 +13,9 @@ use prometheus_client::registry::Registry;
 
 use super::client::{Client, Transport};
 use super::connection::Reply;
+use super::fast_path::Question;
 use super::forward;
-use super::handler::{Considered, Handler};
-use super::quick::{Question, Room};
+use super::handler::{Handler, Outcome};
 use crate::Config;
 use crate::metrics::Metrics;
 use crate::shared::Shared;
@@ -126,18 +126,18 @@ fn same_by_both_ways(handler: &Handler, zone: &Arc<Zone>, packet: &[u8], client:
         return;
     };
     let room = match client.over {
-        Transport::Udp => Room::Datagram,
-        Transport::Tcp => Room::Stream,
+        Transport::Udp => Transport::Udp,
+        Transport::Tcp => Transport::Tcp,
     };
     let mut quick = Vec::new();
     if question
-        .answer(zone, handler.prepared(), room, &mut quick)
+        .answer(zone, handler.template(), room, &mut quick)
         .is_none()
     {
         assert!(quick.is_empty());
         return;
     }
-    let Considered::Answer(long) = handler.considered(Some(zone), packet, client) else {
+    let Outcome::Answer(long) = handler.answer_any(Some(zone), packet, client) else {
         panic!("by the long way there is no answer")
     };
     same(&quick, &long);
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_found_before_holds() {
+    fn corpus_packets_keep_the_invariants() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/packets");
         let mut count = 0;
         for entry in std::fs::read_dir(corpus).unwrap() {

@@ -1,4 +1,4 @@
-//! From a packet to the packet that answers it: what is refused before the zone is asked, and how large an answer may be.
+//! Turns a query packet into its answer: checks, decisions before the zone is read, and size limits.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use hickory_proto::rr::{DNSClass, RecordType};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 
-use super::access::Recursion;
-use super::answer::{Answer, Terms, answer};
+use super::acl::RecursionAcl;
+use super::answer::{Answer, ZoneAuthority, answer};
 use super::client::{Client, Transport};
 use super::connection::{Reply, Respond};
-use super::forward::{self, Begun, Forwarder};
-use super::limit::{self, Class, Limiter, Verdict};
-use super::quick::{Prepared, Question, Room, Told};
+use super::fast_path::{AnswerTemplate, Answered, Question};
+use super::forward::{self, Forwarder, Started};
+use super::limit::{self, Action, Class, Limiter};
 use super::transfer::{Transfer, Transfers};
 use super::wire::{self, Packet};
 use crate::Config;
@@ -22,35 +22,35 @@ use crate::metrics::{self, Metrics};
 use crate::shared::Shared;
 use crate::zone::Zone;
 
-/// What an answer over UDP may have without EDNS, and at most with it: larger ones are lost on some paths.
+/// The UDP payload without EDNS, and the maximum with it: larger packets are lost on some networks.
 const UDP_SIZES: (u16, u16) = (512, 1232);
 
-/// FORMERR for what is shorter than a header and has no id of its own.
-const NAMELESS: [u8; 12] = [0, 0, 0x80, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+/// FORMERR for a packet that is shorter than a header, and so has no id.
+const SHORT_FORMERR: [u8; 12] = [0, 0, 0x80, 1, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// In the third octet of a message.
+/// The TC flag in the third octet of a message.
 const TRUNCATED: u8 = 2;
 
-/// What becomes of a packet, with the answer at hand if there is one.
+/// The outcome for a packet.
 #[derive(Debug)]
-pub(super) enum Considered {
+pub(super) enum Outcome {
     Answer(Vec<u8>),
     Silence,
-    /// Others have to be asked.
-    Elsewhere(Box<Query>),
-    /// The answer is many messages.
+    /// Resolvers have to be queried.
+    Forward(Box<Query>),
+    /// The answer is a series of messages.
     Transfer(Box<Transfer>),
 }
 
-impl Considered {
+impl Outcome {
     fn of(answer: Option<Vec<u8>>) -> Self {
         answer.map_or(Self::Silence, Self::Answer)
     }
 }
 
-enum Decided {
+enum Decision {
     Answer(Answer),
-    Elsewhere(Box<Query>),
+    Forward(Box<Query>),
     Transfer(Box<Transfer>),
 }
 
@@ -58,39 +58,39 @@ enum Decided {
 #[derive(Debug)]
 pub(crate) struct Handler {
     shared: Arc<Shared>,
-    terms: Terms,
-    prepared: Prepared,
+    zone_authority: ZoneAuthority,
+    template: AnswerTemplate,
     transfers: Transfers,
-    /// Where names outside the zone are looked up, if they are, and for whom.
+    /// Forwarding of external names, if it is on, and the clients that it is for.
     forwarder: Option<Forwarder>,
-    recursion: Recursion,
-    /// How much a network may be answered over UDP.
+    recursion_acl: RecursionAcl,
+    /// Response rate limiting, if it is on.
     limiter: Option<Limiter>,
     metrics: Metrics,
-    common: Common,
+    hot_counters: HotCounters,
 }
 
-/// Counters of the common questions, at hand.
+/// Counters of common queries, looked up once.
 #[derive(Debug)]
-struct Common([[Counter; 2]; 3]);
+struct HotCounters([[Counter; 2]; 3]);
 
-impl Common {
+impl HotCounters {
     fn of(metrics: &Metrics) -> Self {
         Self(["A", "AAAA", "SRV"].map(|qtype| {
             ["NOERROR", "NXDOMAIN"].map(|rcode| {
-                let query = metrics::Query { qtype, rcode };
+                let query = metrics::QueryLabels { qtype, rcode };
                 metrics.queries.get_or_create(&query).clone()
             })
         }))
     }
 
-    fn count(&self, told: Told) {
-        let kind = match told.kind {
+    fn count(&self, answered: Answered) {
+        let kind = match answered.kind {
             1 => 0,
             28 => 1,
             _ => 2,
         };
-        self.0[kind][usize::from(told.code != 0)].inc();
+        self.0[kind][usize::from(answered.code != 0)].inc();
     }
 }
 
@@ -101,44 +101,44 @@ impl Handler {
         metrics: Metrics,
         forwarding: forward::Metrics,
     ) -> Self {
-        let terms = Terms::new(config);
+        let zone_authority = ZoneAuthority::new(config);
         Self {
             shared,
-            prepared: terms.prepared(config),
-            terms,
+            template: zone_authority.template(config),
+            zone_authority,
             transfers: Transfers::new(config),
             forwarder: config
                 .external_on
                 .then(|| Forwarder::new(&forward::Settings::from(config), forwarding)),
-            recursion: Recursion::new(config.allow_recursion.iter().copied()),
+            recursion_acl: RecursionAcl::new(config.allow_recursion.iter().copied()),
             limiter: (config.responses_per_second > 0)
                 .then(|| Limiter::new(limit::Settings::per_second(config.responses_per_second))),
-            common: Common::of(&metrics),
+            hot_counters: HotCounters::of(&metrics),
             metrics,
         }
     }
 
     #[cfg(any(test, feature = "fuzzing"))]
-    pub(super) fn prepared(&self) -> &Prepared {
-        &self.prepared
+    pub(super) fn template(&self) -> &AnswerTemplate {
+        &self.template
     }
 
-    /// What answers have in common.
-    pub(super) fn terms(&self) -> &Terms {
-        &self.terms
+    /// The SOA and NS data of the zone.
+    pub(super) fn zone_authority(&self) -> &ZoneAuthority {
+        &self.zone_authority
     }
 
-    /// The serials of the zones that are served from now on.
+    /// Serials of zones published from now on.
     pub(super) fn serials(&self) -> watch::Receiver<u32> {
         self.shared.serial.subscribe()
     }
 
-    /// The zone that is served now: of one batch of packets, all are answered from the same.
+    /// The current zone; all packets of a batch are answered from the same one.
     pub(super) fn zone(&self) -> Option<Arc<Zone>> {
         self.shared.zone.load_full()
     }
 
-    /// Answers a packet: writes the answer to the end of `out`, or says what it takes. No I/O, no lock, no waiting.
+    /// Answers a packet: appends the answer to `out`, or returns how to get it. No I/O, locks or waiting.
     pub(super) fn reply(
         &self,
         zone: Option<&Arc<Zone>>,
@@ -147,56 +147,52 @@ impl Handler {
         out: &mut Vec<u8>,
     ) -> Reply {
         if let Some(zone) = zone
-            && !self.terms.subnet_first
+            && !self.zone_authority.subnet_first
             && let Some(question) = Question::read(packet)
         {
-            let room = match client.over {
-                Transport::Udp => Room::Datagram,
-                Transport::Tcp => Room::Stream,
-            };
-            if let Some(told) = question.answer(zone, &self.prepared, room, out) {
-                self.common.count(told);
+            if let Some(answered) = question.answer(zone, &self.template, client.over, out) {
+                self.hot_counters.count(answered);
                 return Reply::Written;
             }
         }
-        match self.considered(zone, packet, client) {
-            Considered::Answer(answer) => {
+        match self.answer_any(zone, packet, client) {
+            Outcome::Answer(answer) => {
                 out.extend_from_slice(&answer);
                 Reply::Written
             }
-            Considered::Silence => Reply::Silence,
-            Considered::Elsewhere(question) => self.forwarded(&question, packet, client, out),
-            Considered::Transfer(mut transfer) => Reply::Messages(Box::new(move || transfer.next())),
+            Outcome::Silence => Reply::Silence,
+            Outcome::Forward(question) => self.forward(&question, packet, client, out),
+            Outcome::Transfer(mut transfer) => Reply::Messages(Box::new(move || transfer.next())),
         }
     }
 
-    /// The same for a packet of any kind.
-    pub(super) fn considered(&self, zone: Option<&Arc<Zone>>, packet: &[u8], client: Client) -> Considered {
+    /// Answers a packet of any kind, without the fast path.
+    pub(super) fn answer_any(&self, zone: Option<&Arc<Zone>>, packet: &[u8], client: Client) -> Outcome {
         let mut request = match wire::read(packet) {
-            Packet::Silence => return Considered::Silence,
+            Packet::Silence => return Outcome::Silence,
             Packet::Unreadable(metadata) => {
                 self.count(&[], ResponseCode::FormErr);
-                let mut response = coded(&metadata, ResponseCode::FormErr);
-                // Nothing of what cannot be read is repeated, but which message it was.
+                let mut response = response_with_code(&metadata, ResponseCode::FormErr);
+                // Nothing of an unreadable query is repeated except its id.
                 response.metadata.recursion_desired = false;
-                return Considered::of(written(response, UDP_SIZES.0));
+                return Outcome::of(encode(response, UDP_SIZES.0));
             }
             Packet::Request(request) => request,
         };
         let answer = match self.decide(zone, &request, client) {
-            Decided::Answer(answer) => answer,
-            Decided::Elsewhere(question) => return Considered::Elsewhere(question),
-            Decided::Transfer(transfer) => {
+            Decision::Answer(answer) => answer,
+            Decision::Forward(question) => return Outcome::Forward(question),
+            Decision::Transfer(transfer) => {
                 self.count(&[transfer.kind()], ResponseCode::NoError);
-                return Considered::Transfer(transfer);
+                return Outcome::Transfer(transfer);
             }
         };
         let kinds: Vec<_> = request.queries.iter().map(Query::query_type).collect();
         self.count(&kinds, answer.code);
 
-        let mut response = coded(&request.metadata, answer.code);
+        let mut response = response_with_code(&request.metadata, answer.code);
         response.metadata.authoritative = answer.authoritative;
-        response.metadata.recursion_available = answer.authoritative && self.prepared.recursion_available;
+        response.metadata.recursion_available = answer.authoritative && self.template.recursion_available;
         response.edns = edns_for(&request);
         if kinds.len() == 1 {
             response.queries = std::mem::take(&mut request.queries);
@@ -210,15 +206,15 @@ impl Handler {
             }),
             Transport::Tcp => u16::MAX,
         };
-        let mut answer = written(response, limit);
-        if let (Some(bytes), false) = (&mut answer, self.prepared.set_truncate_bit) {
+        let mut answer = encode(response, limit);
+        if let (Some(bytes), false) = (&mut answer, self.template.set_truncate_bit) {
             bytes[2] &= !TRUNCATED;
         }
-        Considered::of(answer)
+        Outcome::of(answer)
     }
 
-    fn decide(&self, zone: Option<&Arc<Zone>>, request: &Message, client: Client) -> Decided {
-        let refusal = |code| Decided::Answer(Answer::refusal(code));
+    fn decide(&self, zone: Option<&Arc<Zone>>, request: &Message, client: Client) -> Decision {
+        let refusal = |code| Decision::Answer(Answer::refusal(code));
         match request.metadata.op_code {
             OpCode::Query => {}
             OpCode::Notify | OpCode::Update => return refusal(ResponseCode::Refused),
@@ -238,19 +234,19 @@ impl Handler {
             return refusal(ResponseCode::ServFail);
         };
         if matches!(kind, RecordType::AXFR | RecordType::IXFR) {
-            let Some(transfer) = self.transfers.begin(zone, &self.terms, request, client) else {
+            let Some(transfer) = self.transfers.begin(zone, &self.zone_authority, request, client) else {
                 self.metrics.refused("transfer");
                 return refusal(ResponseCode::Refused);
             };
-            return Decided::Transfer(Box::new(transfer));
+            return Decision::Transfer(Box::new(transfer));
         }
-        match answer(zone, &self.terms, client.ip, name, kind) {
-            Some(answer) => Decided::Answer(answer),
+        match answer(zone, &self.zone_authority, client.ip, name, kind) {
+            Some(answer) => Decision::Answer(answer),
             None if self.forwarder.is_none() => {
                 self.metrics.refused("outside");
                 refusal(ResponseCode::Refused)
             }
-            None if self.recursion.allows(client.ip) => Decided::Elsewhere(Box::new(question.clone())),
+            None if self.recursion_acl.allows(client.ip) => Decision::Forward(Box::new(question.clone())),
             None => {
                 self.metrics.refused("recursion");
                 refusal(ResponseCode::Refused)
@@ -258,39 +254,41 @@ impl Handler {
         }
     }
 
-    fn forwarded(&self, question: &Query, packet: &[u8], client: Client, out: &mut Vec<u8>) -> Reply {
+    fn forward(&self, question: &Query, packet: &[u8], client: Client, out: &mut Vec<u8>) -> Reply {
         let Some(forwarder) = &self.forwarder else {
             return Reply::Silence;
         };
-        let over = match client.over {
-            Transport::Udp => forward::Transport::Udp,
-            Transport::Tcp => forward::Transport::Tcp,
-        };
-        match forwarder.begin(packet, question.name(), question.query_type(), over, client.ip) {
-            Begun::Answered(answer) if answer.is_empty() => Reply::Silence,
-            Begun::Answered(answer) => {
+        match forwarder.begin(
+            packet,
+            question.name(),
+            question.query_type(),
+            client.over,
+            client.ip,
+        ) {
+            Started::Answered(answer) if answer.is_empty() => Reply::Silence,
+            Started::Answered(answer) => {
                 out.extend_from_slice(&answer);
                 Reply::Written
             }
-            Begun::Waiting(answer) => Reply::Later(answer),
+            Started::Waiting(answer) => Reply::Later(answer),
         }
     }
 
-    /// What may be sent of an answer over UDP, at the end of `out` from `start` on: all of it, the mark that it was cut, or
-    /// nothing. Whether anything is left.
+    /// Applies rate limiting to the UDP answer in `out` from `start` on: keeps it, truncates it to an empty
+    /// answer, or removes it. Returns whether anything is left to send.
     pub(super) fn limited(&self, client: IpAddr, start: usize, out: &mut Vec<u8>) -> bool {
         let Some(limiter) = &self.limiter else { return true };
         let answer = &out[start..];
         match limiter.check(client, Class::of(answer)) {
-            Verdict::Send => true,
-            Verdict::Slip => {
+            Action::Send => true,
+            Action::Slip => {
                 self.metrics.limited("slip");
                 let emptied = limit::emptied(answer);
                 out.truncate(start);
                 out.extend(emptied.iter().flatten());
                 emptied.is_some()
             }
-            Verdict::Drop => {
+            Action::Drop => {
                 self.metrics.limited("drop");
                 out.truncate(start);
                 false
@@ -298,7 +296,7 @@ impl Handler {
         }
     }
 
-    /// Ends what it has others do.
+    /// Stops forwarding.
     pub(super) async fn stop(&self) {
         if let Some(forwarder) = &self.forwarder {
             forwarder.stop().await;
@@ -329,16 +327,16 @@ impl Handler {
         };
         self.metrics
             .queries
-            .get_or_create(&metrics::Query { qtype, rcode })
+            .get_or_create(&metrics::QueryLabels { qtype, rcode })
             .inc();
     }
 }
 
 impl Respond for Handler {
     fn respond(&self, packet: &[u8], client: SocketAddr, out: &mut Vec<u8>) -> Reply {
-        // Nobody else can have sent it on a connection, so there is somebody who waits.
-        if packet.len() < NAMELESS.len() {
-            out.extend_from_slice(&NAMELESS);
+        // The source address of a connection is not forged, so the client expects an answer.
+        if packet.len() < SHORT_FORMERR.len() {
+            out.extend_from_slice(&SHORT_FORMERR);
             return Reply::Last;
         }
         let client = Client {
@@ -349,7 +347,7 @@ impl Respond for Handler {
     }
 }
 
-/// EDNS for an answer to one who speaks it. Its size is what we take, whatever he does (RFC 6891, section 6.2.3).
+/// EDNS for an answer to a query with EDNS. Its size is our own limit (RFC 6891, section 6.2.3).
 fn edns_for(request: &Message) -> Option<Edns> {
     let asked = request.edns.as_ref()?;
     let mut edns = Edns::new();
@@ -359,8 +357,8 @@ fn edns_for(request: &Message) -> Option<Edns> {
     Some(edns)
 }
 
-/// A response with a code and nothing else.
-fn coded(request: &Metadata, code: ResponseCode) -> Message {
+/// A response with only a code.
+fn response_with_code(request: &Metadata, code: ResponseCode) -> Message {
     let mut response = Message::new(request.id, MessageType::Response, request.op_code);
     response.metadata = Metadata::response_from_request(request);
     response.metadata.response_code = code;
@@ -368,11 +366,11 @@ fn coded(request: &Metadata, code: ResponseCode) -> Message {
     response
 }
 
-/// The response's bytes; those of a failure when it cannot be written.
-fn written(response: Message, limit: u16) -> Option<Vec<u8>> {
-    let failure = coded(&response.metadata, ResponseCode::ServFail);
+/// The encoded response, or an encoded SERVFAIL if that fails.
+fn encode(response: Message, limit: u16) -> Option<Vec<u8>> {
+    let failure = response_with_code(&response.metadata, ResponseCode::ServFail);
     let bytes = wire::write(response, limit).or_else(|error| {
-        tracing::error!(%error, "an answer could not be written");
+        tracing::error!(%error, "encoding a DNS answer failed");
         wire::write(failure, limit)
     });
     bytes.ok()

@@ -1,14 +1,14 @@
-//! Limits on how much one network is answered over UDP, where anybody can ask in another's name: without them a server is
-//! a means to flood third parties. Off unless configured.
+//! Response rate limiting over UDP, against amplification attacks with forged source addresses. Off by
+//! default.
 //!
-//! Answers are counted by source network (/24 or /56) and [`Class`], so that a flood of questions for missing names costs no
-//! one his good answers. Each of these has a bucket that holds the answers of one second and fills evenly. Of the answers
-//! for which there is nothing in it, most are not sent, and every n-th is sent without its records, marked as cut: who really asks
-//! then asks over TCP, where nobody can pretend to be another.
+//! Answers are counted by source network (/24 or /56) and [`Class`], so that a flood of queries for
+//! missing names does not affect good answers. Each pair has a token bucket with the answers of one
+//! second. Beyond it most answers are dropped, and every n-th is sent empty with the TC flag, so that
+//! real clients retry over TCP.
 //!
-//! The table has a fixed size and is taken apart in shards; a decision looks at one row of one shard, sets nothing aside and
-//! waits for no other shard. Where the table is too small for all that ask, those that asked longest ago are forgotten: it is
-//! then too kind, never too harsh.
+//! The table has a fixed size and is sharded; a decision locks one shard and allocates nothing. If the
+//! table is too small, the oldest bucket of a row is evicted: the limit is then too lenient, never too
+//! strict.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -17,46 +17,46 @@ use std::time::{Duration, Instant};
 
 use super::packet::{self, code};
 
-/// Parts of the table that do not wait for each other.
+/// Independently locked parts of the table.
 const SHARDS: usize = 64;
-/// Places for a bucket in a row.
+/// Buckets of a row.
 const WAYS: usize = 4;
 /// Rows of a shard; with the rest 16,384 buckets.
 const ROWS: usize = 64;
-/// What one answer takes out of a bucket.
+/// The cost of one answer in a bucket.
 const ONE: u64 = 1_000;
 
-/// What is allowed.
+/// The limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Answers in a second for each network and class, more than 0.
+    /// Answers per second for each network and class, more than 0.
     pub rate: u32,
-    /// Of answers beyond that, every this many-th is sent as one that was cut: 1 all of them, 0 none.
+    /// Every how many-th answer beyond that is sent truncated: 1 for all, 0 for none.
     pub slip: u8,
 }
 
 impl Settings {
-    /// This many answers in a second, and every second one beyond that cut.
+    /// This many answers per second; every second one beyond that is sent truncated.
     pub fn per_second(rate: u32) -> Self {
         Self { rate, slip: 2 }
     }
 }
 
-/// Kinds of answers that are counted apart.
+/// Classes of answers with separate limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// There is something.
+    /// Answers with records.
     Records,
-    /// There is nothing of that type.
+    /// The name has no records of that type.
     NoData,
-    /// There is no such name.
+    /// The name does not exist.
     NoName,
     /// Everything else.
     Error,
 }
 
 impl Class {
-    /// What an answer is.
+    /// The class of an answer.
     pub fn of(answer: &[u8]) -> Self {
         let code = answer.get(3).map(|flags| flags & 0xf);
         let answers = answer.get(6..8);
@@ -71,40 +71,40 @@ impl Class {
 
 /// What to do with an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Action {
     /// Send it.
     Send,
-    /// Send what [`emptied`] leaves of it.
+    /// Send it [`emptied`].
     Slip,
     /// Do not send it.
     Drop,
 }
 
-/// Answers that were sent of late.
+/// The token buckets.
 #[derive(Debug)]
 pub struct Limiter {
     settings: Settings,
-    /// Not to be foreseen, so that nobody can aim at another's bucket.
+    /// Random, so that an attacker cannot target a bucket.
     hasher: RandomState,
     start: Instant,
     shards: Box<[Mutex<[[Bucket; WAYS]; ROWS]>]>,
 }
 
-/// The answers that one network and class still has.
+/// The token bucket of one network and class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Bucket {
-    /// Whose it is; 0 nobody's.
+    /// The hash of network and class; 0 if free.
     key: u64,
     /// In thousandths of an answer.
     left: u32,
-    /// When that was so, in milliseconds.
+    /// The time of `left` in milliseconds.
     at: u64,
-    /// Answers too many, modulo `slip`.
+    /// Answers beyond the limit, modulo `slip`.
     slipped: u8,
 }
 
 impl Limiter {
-    /// Nothing has been sent yet.
+    /// Empty: nothing has been sent yet.
     pub fn new(settings: Settings) -> Self {
         let shard = || Mutex::new([[Bucket::default(); WAYS]; ROWS]);
         Self {
@@ -116,14 +116,14 @@ impl Limiter {
     }
 
     /// Counts an answer that is about to be sent over UDP.
-    pub fn check(&self, client: IpAddr, class: Class) -> Verdict {
+    pub fn check(&self, client: IpAddr, class: Class) -> Action {
         self.check_at(client, class, self.start.elapsed())
     }
 
     /// [`Self::check`] at a time after the start.
-    fn check_at(&self, client: IpAddr, class: Class, now: Duration) -> Verdict {
+    fn check_at(&self, client: IpAddr, class: Class, now: Duration) -> Action {
         let now = now.as_millis() as u64;
-        // 0 marks a free place.
+        // 0 marks a free bucket.
         let key = self.hasher.hash_one((network(client), class)) | 1;
         let shard = (key >> 32) as usize % SHARDS;
         let row = (key >> 40) as usize % ROWS;
@@ -149,26 +149,26 @@ impl Bucket {
         }
     }
 
-    /// Takes an answer out, if there is one.
-    fn take(&mut self, settings: Settings, now: u64) -> Verdict {
+    /// Takes one answer, if the bucket has one.
+    fn take(&mut self, settings: Settings, now: u64) -> Action {
         // An answer is a thousand, and a second a thousand milliseconds.
         let filled = now.saturating_sub(self.at).saturating_mul(settings.rate.into());
         let left = u64::from(self.left)
             .saturating_add(filled)
             .min(capacity(settings).into());
-        // Threads may look at the clock in one order and come here in another.
+        // Threads may arrive in another order than they read the clock.
         self.at = self.at.max(now);
         let Some(rest) = left.checked_sub(ONE) else {
             self.left = left as u32;
             self.slipped = self.slipped.checked_add(1).unwrap_or(0);
             if settings.slip > 0 && self.slipped >= settings.slip {
                 self.slipped = 0;
-                return Verdict::Slip;
+                return Action::Slip;
             }
-            return Verdict::Drop;
+            return Action::Drop;
         };
         self.left = rest as u32;
-        Verdict::Send
+        Action::Send
     }
 }
 
@@ -177,7 +177,7 @@ fn capacity(settings: Settings) -> u32 {
     settings.rate.max(1).saturating_mul(ONE as u32)
 }
 
-/// The network that an address counts as part of: who is given a network can ask from all of it.
+/// The network that an address is counted with: a client usually controls all of it.
 fn network(client: IpAddr) -> (bool, u64) {
     match client.to_canonical() {
         IpAddr::V4(client) => (false, u64::from(u32::from(client) >> 8)),
@@ -185,7 +185,7 @@ fn network(client: IpAddr) -> (bool, u64) {
     }
 }
 
-/// What is sent of an answer with [`Verdict::Slip`]: no records, and the mark that says so. None of what is no answer.
+/// The answer without records and with the TC flag, for [`Action::Slip`]; none if `answer` is invalid.
 pub fn emptied(answer: &[u8]) -> Option<Vec<u8>> {
     packet::emptied(answer)
 }

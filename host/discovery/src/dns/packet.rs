@@ -1,25 +1,25 @@
-//! Where things are in a DNS message, found without understanding its records: replies of others are passed on as they came,
-//! record types that nobody here has heard of included, so what is needed is offsets.
+//! Offsets in a DNS message, found without parsing its records: replies are passed on unchanged, with
+//! record types that are unknown here.
 //!
-//! Reading never fails loudly and never sets memory aside for what a header only announces.
+//! Parsing never allocates for counts that a header only announces.
 
 use std::ops::Range;
 
 /// Bytes of a message's header.
 pub(super) const HEADER: usize = 12;
-/// What a record has behind its name: type, class, lifetime, length of its data.
+/// The fields after a record's name: type, class, TTL, length of its data.
 const FIXED: usize = 10;
-/// Bytes of a name at most, with its end.
-const LONGEST_NAME: usize = 255;
+/// Including the root label.
+const MAX_NAME_BYTES: usize = 255;
 
-/// Record types that the rules here are about.
+/// Record types used here.
 pub(in crate::dns) mod kind {
     pub(in crate::dns) const SOA: u16 = 6;
     pub(in crate::dns) const OPT: u16 = 41;
     pub(in crate::dns) const ANY: u16 = 255;
 }
 
-/// Response codes that the rules here are about.
+/// Response codes used here.
 pub(in crate::dns) mod code {
     pub(in crate::dns) const NOERROR: u8 = 0;
     pub(in crate::dns) const FORMERR: u8 = 1;
@@ -28,7 +28,7 @@ pub(in crate::dns) mod code {
     pub(in crate::dns) const REFUSED: u8 = 5;
 }
 
-/// The part of a message that a record stands in.
+/// The section of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Section {
     Answer,
@@ -36,13 +36,13 @@ pub(super) enum Section {
     Additional,
 }
 
-/// Where a record is.
+/// The offsets of a record.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub(super) section: Section,
     /// From its name to the end of its data.
     pub(super) span: Range<usize>,
-    /// Where its type stands; class, lifetime and length follow.
+    /// The offset of its type; class, TTL and length follow.
     pub(super) fixed: usize,
     pub(super) kind: u16,
     pub(super) class: u16,
@@ -51,12 +51,12 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Where its lifetime stands, in four bytes.
+    /// The range of its TTL.
     pub(super) fn ttl_at(&self) -> Range<usize> {
         self.fixed + 4..self.fixed + 8
     }
 
-    /// Whether it is the EDNS record, which stands under the root (RFC 6891, section 6.1.2) and has no lifetime.
+    /// Whether it is the EDNS record, which is owned by the root (RFC 6891, section 6.1.2) and has no TTL.
     pub(super) fn is_edns(&self) -> bool {
         self.section == Section::Additional && self.kind == kind::OPT && self.fixed == self.span.start + 1
     }
@@ -67,21 +67,21 @@ impl Record {
     }
 }
 
-/// Where everything is.
+/// The offsets of a message.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     /// Questions; 0 or 1.
     pub(super) questions: u16,
-    /// Behind the question, where records begin.
+    /// The offset of the records, after the question.
     pub(super) body: usize,
     pub(super) records: Vec<Record>,
-    /// Whether all the records are there that the header announces.
+    /// Whether the message has all records that the header announces.
     pub(super) whole: bool,
 }
 
 impl Layout {
-    /// Reads a message of at most one question. None when it is shorter than a header or its question cannot be read;
-    /// records are listed up to the first that cannot be read.
+    /// Parses a message with at most one question. None if the header is incomplete or the question invalid;
+    /// records are listed up to the first invalid one.
     pub(super) fn read(message: &[u8]) -> Option<Self> {
         let questions = word(message, 4)?;
         let mut body = HEADER;
@@ -117,7 +117,7 @@ impl Layout {
         })
     }
 
-    /// Where the last record ends. What is behind it belongs to nothing.
+    /// The offset after the last record.
     pub(super) fn end(&self) -> usize {
         self.records.last().map_or(self.body, |record| record.span.end)
     }
@@ -144,7 +144,7 @@ fn record(message: &[u8], at: usize, section: Section) -> Option<Record> {
     })
 }
 
-/// Behind the name that begins at `at`. Pointers are not followed.
+/// The offset after the name at `at`. Pointers are not followed.
 fn skip_name(message: &[u8], at: usize) -> Option<usize> {
     let mut next = at;
     loop {
@@ -157,7 +157,7 @@ fn skip_name(message: &[u8], at: usize) -> Option<usize> {
             }
             _ => return None,
         }
-        if next - at >= LONGEST_NAME {
+        if next - at >= MAX_NAME_BYTES {
             return None;
         }
     }
@@ -169,14 +169,14 @@ pub(super) fn word(message: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.try_into().ok()?))
 }
 
-/// Puts 16 bits at an offset; nothing where the message has none.
+/// Writes 16 bits at an offset; does nothing beyond the end.
 pub(super) fn put_word(message: &mut [u8], at: usize, value: u16) {
     if let Some(bytes) = message.get_mut(at..at + 2) {
         bytes.copy_from_slice(&value.to_be_bytes());
     }
 }
 
-/// A message without its records, marked as cut. EDNS stays. None of what is no message of one question at most.
+/// A message without its records except EDNS, with the TC flag; none if it is invalid.
 pub(super) fn emptied(message: &[u8]) -> Option<Vec<u8>> {
     let layout = Layout::read(message)?;
     let mut emptied = message[..layout.body].to_vec();
@@ -189,13 +189,13 @@ pub(super) fn emptied(message: &[u8]) -> Option<Vec<u8>> {
     Some(emptied)
 }
 
-/// Marks a message as cut.
+/// Sets the TC flag.
 pub(super) fn mark_cut(message: &mut [u8]) {
     let flags = word(message, 2).unwrap_or_default();
     put_word(message, 2, flags | Flags::TRUNCATED);
 }
 
-/// The header's flags and code, as they lie in its third and fourth byte.
+/// The header's flags and response code, in its third and fourth byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flags(pub(super) u16);
 
@@ -237,7 +237,7 @@ mod tests {
     const RECORD: &[u8] = b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x1e\x00\x04\xc0\x00\x02\x01";
 
     #[test]
-    fn what_is_there_is_found() {
+    fn layout_finds_all_records() {
         let body = [
             QUESTION,
             RECORD,
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn edns_stands_under_the_root_among_the_additional_records() {
+    fn opt_is_an_additional_record_of_the_root() {
         let opt = b"\x00\x00\x29\x04\xd0\x00\x00\x00\x00\x00\x00";
         let under_a_name = b"\x01a\x00\x00\x29\x04\xd0\x00\x00\x00\x00\x00\x00";
         for (counts, opt, edns) in [
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn without_its_records_a_message_is_marked() {
+    fn emptied_message_has_the_tc_flag() {
         let opt = b"\x00\x00\x29\x04\xd0\x00\x00\x00\x00\x00\x00";
         let whole = message([1, 2, 0, 1], &[QUESTION, RECORD, RECORD, opt].concat());
         let mut expected = message([1, 0, 0, 1], &[QUESTION, opt].concat());
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn layout_reports_missing_records() {
         let body = [QUESTION, RECORD].concat();
         // (counts, body, whole or nothing, records)
         for (counts, body, whole, records) in [

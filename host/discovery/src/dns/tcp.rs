@@ -1,4 +1,4 @@
-//! Lookups over TCP: so many connections at a time.
+//! Lookups over TCP, with a limited number of connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,34 +7,34 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::{Patience, Respond, serve_connection};
+use super::connection::{ConnectionLimits, Respond, serve_connection};
 
-/// What the port puts up with.
+/// The limits of the port.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// Connections at a time; further ones wait in the system's queue.
-    pub(super) connections: usize,
-    /// What a connection is given.
-    pub(super) patience: Patience,
+pub(super) struct ListenerLimits {
+    /// Further connections wait in the system's queue.
+    pub(super) max_connections: usize,
+    /// The limits of each connection.
+    pub(super) connection: ConnectionLimits,
 }
 
-impl Default for Limits {
+impl Default for ListenerLimits {
     fn default() -> Self {
         Self {
-            connections: 256,
-            patience: Patience::default(),
+            max_connections: 256,
+            connection: ConnectionLimits::default(),
         }
     }
 }
 
-/// Pause after an accept that failed; retrying at once would only burn the processor.
-const PAUSE: Duration = Duration::from_millis(100);
+/// After a failed accept, to avoid a busy loop.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Answers until the token is cancelled; then connections end with the answers they are at.
+/// Serves until the token is cancelled; open connections finish their answers.
 pub(super) async fn serve<R: Respond>(
     listener: TcpListener,
     respond: Arc<R>,
-    limits: Limits,
+    limits: ListenerLimits,
     token: CancellationToken,
 ) {
     let mut connections = JoinSet::new();
@@ -43,24 +43,24 @@ pub(super) async fn serve<R: Respond>(
             () = token.cancelled() => break,
             Some(ended) = connections.join_next() => {
                 if let Err(error) = ended {
-                    tracing::error!(%error, "a query was too much; its connection has ended");
+                    tracing::error!(%error, "panic while answering a DNS query; connection closed");
                 }
                 continue;
             }
-            accepted = listener.accept(), if connections.len() < limits.connections => accepted,
+            accepted = listener.accept(), if connections.len() < limits.max_connections => accepted,
         };
         match accepted {
             Ok((stream, client)) => {
-                // Answers are written whole; waiting to put more into a packet would only delay them.
+                // Answers are written completely; Nagle's algorithm would only delay them.
                 let _ = stream.set_nodelay(true);
                 let (respond, token) = (Arc::clone(&respond), token.clone());
                 connections.spawn(async move {
-                    serve_connection(stream, client, &*respond, limits.patience, &token).await;
+                    serve_connection(stream, client, &*respond, limits.connection, &token).await;
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept DNS connections for the moment");
-                tokio::time::sleep(PAUSE).await;
+                tracing::warn!(%error, "accepting DNS connections failed; retrying");
+                tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
             }
         }
     }

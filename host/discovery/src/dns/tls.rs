@@ -1,8 +1,7 @@
-//! DNS over TLS (RFC 7858): connections that nobody on the way can read or change.
+//! DNS over TLS (RFC 7858).
 //!
-//! The [`Certificate`] is read again when its files change; one that cannot be used then leaves the one before it in service. A
-//! connection has a deadline for its handshake, and there are so many at a time. What is said on a connection is others'
-//! business.
+//! The [`Certificate`] is reloaded when its files change; if the new one is invalid, the old one stays in
+//! service. Handshakes have a deadline, and the number of connections is limited.
 
 mod certificate;
 
@@ -18,37 +17,37 @@ use tokio_util::sync::CancellationToken;
 
 pub use certificate::Certificate;
 
-/// What the port puts up with.
+/// The limits of the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Connections at a time, handshakes included; further ones wait in the system's queue.
-    pub connections: usize,
+pub struct ListenerLimits {
+    /// Connections including handshakes; further ones wait in the system's queue.
+    pub max_connections: usize,
     /// For a handshake.
-    pub handshake_within: Duration,
-    /// Between two looks at the certificate's files.
-    pub look_every: Duration,
+    pub handshake_timeout: Duration,
+    /// Between checks of the certificate's files.
+    pub reload_interval: Duration,
 }
 
-impl Default for Limits {
+impl Default for ListenerLimits {
     fn default() -> Self {
         Self {
-            connections: 256,
-            handshake_within: Duration::from_secs(5),
-            look_every: Duration::from_secs(10),
+            max_connections: 256,
+            handshake_timeout: Duration::from_secs(5),
+            reload_interval: Duration::from_secs(10),
         }
     }
 }
 
-/// Pause after an accept that failed; retrying at once would only burn the processor.
-const PAUSE: Duration = Duration::from_millis(100);
+/// After a failed accept, to avoid a busy loop.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Accepts connections and hands each one to `converse`, decrypted, until the token is cancelled; then waits for those that
-/// are open. `converse` ends them: it watches the same token, flushes what it writes, and shuts the stream down, which tells
-/// the client that this is the end and no break.
+/// Accepts connections and passes each one, decrypted, to `converse` until the token is cancelled; then
+/// waits for open connections. `converse` has to watch the same token, flush its output and shut the
+/// stream down.
 pub async fn serve<C, F>(
     listener: TcpListener,
     mut certificate: Certificate,
-    limits: Limits,
+    limits: ListenerLimits,
     converse: C,
     token: CancellationToken,
 ) where
@@ -56,23 +55,23 @@ pub async fn serve<C, F>(
     F: Future<Output = ()> + Send + 'static,
 {
     let acceptor = certificate.acceptor();
-    let mut look = interval(limits.look_every);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut reload_tick = interval(limits.reload_interval);
+    reload_tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             () = token.cancelled() => break,
             Some(ended) = connections.join_next() => {
                 if let Err(error) = ended {
-                    tracing::error!(%error, "a query was too much; its connection has ended");
+                    tracing::error!(%error, "panic while answering a DNS query; connection closed");
                 }
                 continue;
             }
-            _ = look.tick() => {
-                certificate.look().await;
+            _ = reload_tick.tick() => {
+                certificate.reload_if_changed().await;
                 continue;
             }
-            accepted = listener.accept(), if connections.len() < limits.connections => accepted,
+            accepted = listener.accept(), if connections.len() < limits.max_connections => accepted,
         };
         match accepted {
             Ok((stream, client)) => {
@@ -84,8 +83,8 @@ pub async fn serve<C, F>(
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept DNS connections over TLS for the moment");
-                tokio::time::sleep(PAUSE).await;
+                tracing::warn!(%error, "accepting DNS over TLS connections failed; retrying");
+                tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
             }
         }
     }
@@ -96,21 +95,21 @@ pub async fn serve<C, F>(
 async fn shake_hands(
     stream: TcpStream,
     acceptor: TlsAcceptor,
-    limits: Limits,
+    limits: ListenerLimits,
     token: &CancellationToken,
 ) -> Option<TlsStream<TcpStream>> {
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "answers may be delayed by the system");
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
-    let shaken = timeout(limits.handshake_within, acceptor.accept(stream));
+    let shaken = timeout(limits.handshake_timeout, acceptor.accept(stream));
     match token.run_until_cancelled(shaken).await? {
         Ok(Ok(stream)) => Some(stream),
         Ok(Err(error)) => {
-            tracing::debug!(%error, "a TLS handshake failed");
+            tracing::debug!(%error, "TLS handshake failed");
             None
         }
         Err(_) => {
-            tracing::debug!("a TLS handshake took too long");
+            tracing::debug!("TLS handshake timeout");
             None
         }
     }

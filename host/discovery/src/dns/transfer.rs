@@ -1,5 +1,5 @@
-//! Zone transfers (RFC 5936, RFC 1995): all of the zone, or what changed since the client's serial, in as many messages as it
-//! takes. Over UDP there is no room: the client is told the serial, and comes back over TCP if that is news.
+//! Zone transfers (RFC 5936, RFC 1995): the whole zone or the changes since the client's serial, in as many
+//! messages as needed. Over UDP the answer is only the SOA record, so that the client retries over TCP.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -10,41 +10,41 @@ use hickory_proto::rr::rdata::{A, AAAA, SRV};
 use hickory_proto::rr::{RData, Record, RecordType};
 use ipnet::IpNet;
 
-use super::answer::Terms;
+use super::answer::ZoneAuthority;
 use super::client::{Client, Transport};
 use super::wire;
 use crate::Config;
 use crate::labels::wire_name;
 use crate::zone::{self, Node, Service, Value, Zone};
 
-/// Records of one message: with the longest names there are it still fits.
-const RECORDS: usize = 120;
-/// The most a message may be.
-const LARGEST: u16 = u16::MAX;
+/// Fits into a message even with the longest names.
+const MAX_RECORDS_PER_MESSAGE: usize = 120;
+/// The maximum of a TCP message.
+const MAX_MESSAGE_BYTES: u16 = u16::MAX;
 
-/// Who may have the zone.
+/// The networks that may transfer the zone.
 #[derive(Clone, Debug)]
 pub(super) struct Transfers(Vec<IpNet>);
 
-/// A transfer: its messages one after the other, all of one zone.
+/// A transfer: a series of messages from one zone.
 #[derive(Debug)]
 pub(super) struct Transfer {
     id: u16,
     question: Query,
-    parts: VecDeque<Part>,
-    /// Records that are due.
-    due: VecDeque<Record>,
+    chunks: VecDeque<TransferChunk>,
+    /// Records for the next messages.
+    pending: VecDeque<Record>,
     first: bool,
     zone: Arc<Zone>,
-    terms: Terms,
+    zone_authority: ZoneAuthority,
 }
 
-/// Some of the records.
+/// A part of a transfer.
 #[derive(Debug)]
-enum Part {
+enum TransferChunk {
     Soa(u32),
     Ns,
-    /// All of the zone's names that are left.
+    /// The remaining names of the zone.
     Names(std::vec::IntoIter<Arc<str>>),
     Removed(Arc<zone::Step>),
     Added(Arc<zone::Step>),
@@ -55,11 +55,11 @@ impl Transfers {
         Self(config.allow_transfer.clone())
     }
 
-    /// The transfer that is asked for; none where the client may not have it, or it is of another zone.
+    /// Starts a transfer; none if the client is not allowed or the query is for another zone.
     pub(super) fn begin(
         &self,
         zone: &Arc<Zone>,
-        terms: &Terms,
+        zone_authority: &ZoneAuthority,
         request: &Message,
         client: Client,
     ) -> Option<Transfer> {
@@ -67,21 +67,26 @@ impl Transfers {
             return None;
         };
         let allowed = self.0.iter().any(|net| net.contains(&client.ip.to_canonical()));
-        if !allowed || question.name().to_lowercase() != *terms.apex() {
+        if !allowed || question.name().to_lowercase() != *zone_authority.apex() {
             return None;
         }
         let kind = question.query_type();
-        // AXFR is never asked over UDP.
+        // AXFR does not exist over UDP.
         if kind == RecordType::AXFR && client.over == Transport::Udp {
             return None;
         }
         let now = zone.serial();
         let whole = || {
             let names: Vec<_> = zone.iter().map(|(name, _)| Arc::clone(name)).collect();
-            let names = Part::Names(names.into_iter());
-            VecDeque::from([Part::Soa(now), Part::Ns, names, Part::Soa(now)])
+            let names = TransferChunk::Names(names.into_iter());
+            VecDeque::from([
+                TransferChunk::Soa(now),
+                TransferChunk::Ns,
+                names,
+                TransferChunk::Soa(now),
+            ])
         };
-        let parts = if kind == RecordType::AXFR {
+        let chunks = if kind == RecordType::AXFR {
             whole()
         } else {
             let serial = request.authorities.iter().find_map(|record| match &record.data {
@@ -89,21 +94,23 @@ impl Transfers {
                 _ => None,
             })?;
             match zone.journal().since(serial) {
-                _ if serial == now || client.over == Transport::Udp => VecDeque::from([Part::Soa(now)]),
+                _ if serial == now || client.over == Transport::Udp => {
+                    VecDeque::from([TransferChunk::Soa(now)])
+                }
                 Some(steps) => {
                     let steps = steps.flat_map(|step| {
                         let (removed, added) = (Arc::clone(step), Arc::clone(step));
                         [
-                            Part::Soa(step.from),
-                            Part::Removed(removed),
-                            Part::Soa(step.to),
-                            Part::Added(added),
+                            TransferChunk::Soa(step.from),
+                            TransferChunk::Removed(removed),
+                            TransferChunk::Soa(step.to),
+                            TransferChunk::Added(added),
                         ]
                     });
-                    [Part::Soa(now)]
+                    [TransferChunk::Soa(now)]
                         .into_iter()
                         .chain(steps)
-                        .chain([Part::Soa(now)])
+                        .chain([TransferChunk::Soa(now)])
                         .collect()
                 }
                 None => whole(),
@@ -112,11 +119,11 @@ impl Transfers {
         Some(Transfer {
             id: request.metadata.id,
             question: question.clone(),
-            parts,
-            due: VecDeque::new(),
+            chunks,
+            pending: VecDeque::new(),
             first: true,
             zone: Arc::clone(zone),
-            terms: terms.clone(),
+            zone_authority: zone_authority.clone(),
         })
     }
 }
@@ -129,12 +136,12 @@ impl Transfer {
 
     /// The next message; none after the last.
     pub(super) fn next(&mut self) -> Option<Vec<u8>> {
-        while self.due.len() < RECORDS
-            && let Some(part) = self.parts.pop_front()
+        while self.pending.len() < MAX_RECORDS_PER_MESSAGE
+            && let Some(chunk) = self.chunks.pop_front()
         {
-            self.fall_due(part);
+            self.expand(chunk);
         }
-        if self.due.is_empty() {
+        if self.pending.is_empty() {
             return None;
         }
         let mut message = Message::new(self.id, MessageType::Response, OpCode::Query);
@@ -142,42 +149,45 @@ impl Transfer {
         if std::mem::take(&mut self.first) {
             message.queries = vec![self.question.clone()];
         }
-        message.answers = self.due.drain(..self.due.len().min(RECORDS)).collect();
-        wire::write(message, LARGEST)
-            .inspect_err(|error| tracing::error!(%error, "a zone transfer could not be written"))
+        message.answers = self
+            .pending
+            .drain(..self.pending.len().min(MAX_RECORDS_PER_MESSAGE))
+            .collect();
+        wire::write(message, MAX_MESSAGE_BYTES)
+            .inspect_err(|error| tracing::error!(%error, "encoding a zone transfer failed"))
             .ok()
     }
 
-    fn fall_due(&mut self, part: Part) {
-        match part {
-            Part::Soa(serial) => self.due.push_back(self.terms.soa_of(serial)),
-            Part::Ns => self.due.push_back(self.terms.ns()),
-            Part::Names(mut names) => {
+    fn expand(&mut self, chunk: TransferChunk) {
+        match chunk {
+            TransferChunk::Soa(serial) => self.pending.push_back(self.zone_authority.soa_of(serial)),
+            TransferChunk::Ns => self.pending.push_back(self.zone_authority.ns()),
+            TransferChunk::Names(mut names) => {
                 for name in names.by_ref() {
                     let node = self.zone.node(&name);
-                    self.due
+                    self.pending
                         .extend(node.into_iter().flat_map(|node| of_node(&name, node)));
-                    if self.due.len() >= RECORDS {
+                    if self.pending.len() >= MAX_RECORDS_PER_MESSAGE {
                         break;
                     }
                 }
                 if names.len() > 0 {
-                    self.parts.push_front(Part::Names(names));
+                    self.chunks.push_front(TransferChunk::Names(names));
                 }
             }
-            Part::Removed(step) => self.due.extend(
+            TransferChunk::Removed(step) => self.pending.extend(
                 step.removed
                     .iter()
                     .filter_map(|record| of_step(&self.zone, record)),
             ),
-            Part::Added(step) => self
-                .due
+            TransferChunk::Added(step) => self
+                .pending
                 .extend(step.added.iter().filter_map(|record| of_step(&self.zone, record))),
         }
     }
 }
 
-/// A record of a change, where it is the zone's and DNS can carry it.
+/// A record of a change, if it is in the zone and DNS can represent it.
 fn of_step(zone: &Zone, record: &zone::Record) -> Option<Record> {
     if !zone.holds(&record.name) {
         return None;
@@ -207,7 +217,7 @@ fn of_service(service: &Service) -> Option<RData> {
     )))
 }
 
-/// All records of a name that DNS can carry.
+/// All records of a name that DNS can represent.
 fn of_node(name: &str, node: &Node) -> Vec<Record> {
     let Some(name) = wire_name(name) else {
         return Vec::new();

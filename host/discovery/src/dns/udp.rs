@@ -1,7 +1,7 @@
-//! Lookups over UDP. Several sockets share the port and the system spreads clients over them. Packets are received, answered
-//! and sent in batches: what comes faster waits in the system's buffer, which is bounded, and nowhere else.
+//! Lookups over UDP. Several sockets share the port, and the system distributes clients over them. Packets
+//! are received, answered and sent in batches; bursts queue in the system's bounded socket buffer only.
 
-mod local;
+mod pktinfo;
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket as StdUdpSocket};
@@ -23,24 +23,24 @@ use tokio_util::task::TaskTracker;
 use super::client::{Client, Transport};
 use super::connection::Reply;
 use super::handler::Handler;
-use local::Local;
+use pktinfo::LocalAddr;
 
-/// More than any query has; the rest of a longer one is lost, and it is answered as one that cannot be read.
-const LARGEST: usize = 4096;
-/// Packets that are received, answered and sent at once.
-const BATCH: usize = 64;
-/// Batches until others get their turn.
-const BATCHES: usize = 16;
-/// What the system is asked to hold for each socket, as far as it lets us.
-const BUFFER: usize = 4 << 20;
-/// Nobody waits longer for a socket whose buffer is full; who asked will ask again.
-const SEND_WITHIN: Duration = Duration::from_secs(1);
-/// Pause after a packet could not be received; retrying at once would only burn the processor.
-const PAUSE: Duration = Duration::from_millis(100);
+/// More than any query needs; a longer packet is cut and answered with FORMERR.
+const MAX_PACKET_BYTES: usize = 4096;
+/// Packets that are received, answered and sent together.
+const BATCH_PACKETS: usize = 64;
+/// Batches before the task yields.
+const BATCHES_PER_TURN: usize = 16;
+/// The requested receive buffer of each socket; the system may grant less.
+const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// For a socket with a full buffer; clients retry.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
+/// After a receive error, to avoid a busy loop.
+const RECEIVE_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The sockets of one port, one for each of the runtime's threads. A listener on all addresses has as many for each address that the
-/// machine has now: a packet to such a socket needs no control message that tells its destination, which costs a tenth of the rate.
-/// The sockets for all addresses answer what is left, such as addresses that the machine gets later.
+/// Binds one socket for each runtime thread. A wildcard listener also gets as many for each address that
+/// the machine has now: their packets need no control message with the destination, which would cost a
+/// tenth of the rate. The wildcard sockets serve the rest, such as addresses added later.
 pub(super) fn bind(addr: SocketAddr) -> io::Result<Vec<UdpSocket>> {
     let threads = Handle::current().metrics().num_workers();
     let first = socket(addr)?;
@@ -51,12 +51,12 @@ pub(super) fn bind(addr: SocketAddr) -> io::Result<Vec<UdpSocket>> {
     }
     if addr.ip().is_unspecified() {
         let both_families = addr.is_ipv6() && !SockRef::from(&sockets[0]).only_v6()?;
-        for ip in local::addresses(addr.ip(), both_families) {
+        for ip in pktinfo::addresses(addr.ip(), both_families) {
             let own = SocketAddr::new(ip, addr.port());
             match (0..threads).map(|_| socket(own)).collect::<io::Result<Vec<_>>>() {
                 Ok(more) => sockets.extend(more),
                 Err(error) => {
-                    tracing::debug!(addr = %own, %error, "no DNS socket of its own for this address");
+                    tracing::debug!(addr = %own, %error, "cannot bind a DNS socket for this address; the wildcard socket serves it");
                 }
             }
         }
@@ -68,9 +68,9 @@ fn socket(addr: SocketAddr) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
-    // A wish: systems have a bound of their own.
-    let _ = socket.set_recv_buffer_size(BUFFER);
-    local::tell(&socket, addr)?;
+    // Best effort: systems have their own limit.
+    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
+    pktinfo::enable(&socket, addr)?;
     socket.bind(&addr.into())?;
     UdpSocket::from_std(StdUdpSocket::from(socket))
 }
@@ -87,54 +87,54 @@ pub(super) async fn serve(sockets: Vec<UdpSocket>, handler: Arc<Handler>, token:
         };
         let token = token.clone();
         workers.spawn(async move {
-            token.run_until_cancelled(worker.watched()).await;
+            token.run_until_cancelled(worker.supervise()).await;
         });
     }
     while workers.join_next().await.is_some() {}
     later.close();
-    // They have deadlines of their own; who asked is not left without an answer.
+    // Forwarded queries have their own deadlines; their clients still get answers.
     later.wait().await;
 }
 
-/// Answers what comes to one socket.
+/// Answers the packets of one socket.
 #[derive(Clone)]
 struct Worker {
     socket: Arc<UdpSocket>,
     handler: Arc<Handler>,
-    /// Answers that others have to be asked for.
+    /// Answers that wait for resolvers.
     later: TaskTracker,
 }
 
 impl Worker {
-    /// A packet that is too much for us is lost; its socket goes on with the next one.
-    async fn watched(self) {
+    /// Restarts the worker after a panic; the packet that caused it is dropped.
+    async fn supervise(self) {
         loop {
             let mut answering = JoinSet::new();
             answering.spawn(self.clone().answer());
             if let Some(Err(error)) = answering.join_next().await {
-                tracing::error!(%error, "a packet was too much; going on with the next one");
+                tracing::error!(%error, "panic while answering a DNS packet; packet dropped");
             }
         }
     }
 
     async fn answer(self) {
-        // No buffers before the first packet: most sockets of a machine with many addresses never receive one.
+        // Buffers are allocated with the first packet; many sockets never receive one.
         let _ = self.socket.readable().await;
         let addr = self.socket.local_addr();
         let mut batch = Batch::new(addr.is_ok_and(|addr| addr.ip().is_unspecified()));
         loop {
             if let Err(error) = self.turn(&mut batch).await {
-                tracing::warn!(%error, "cannot receive DNS packets for the moment");
-                tokio::time::sleep(PAUSE).await;
+                tracing::warn!(%error, "receiving DNS packets failed; retrying");
+                tokio::time::sleep(RECEIVE_RETRY_INTERVAL).await;
             }
         }
     }
 
-    /// Waits for packets and answers what there is.
+    /// Waits for packets and answers them.
     async fn turn(&self, batch: &mut Batch) -> io::Result<()> {
         let socket = &self.socket;
         socket.readable().await?;
-        for _ in 0..BATCHES {
+        for _ in 0..BATCHES_PER_TURN {
             match socket.try_io(Interest::READABLE, || batch.receive(socket)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -142,7 +142,7 @@ impl Worker {
             }
             batch.answer(socket, &self.handler, &self.later);
             batch.send_all(socket).await;
-            if batch.received.len() < BATCH {
+            if batch.received.len() < BATCH_PACKETS {
                 return Ok(());
             }
         }
@@ -151,19 +151,19 @@ impl Worker {
     }
 }
 
-/// Who asked, and which address of this machine.
-type Peer = (Option<SockaddrStorage>, Option<Local>);
+/// The client, and the local address that the query was sent to.
+type Peer = (Option<SockaddrStorage>, Option<LocalAddr>);
 
 /// Packets and their answers.
 struct Batch {
-    /// Whether its socket takes what comes to any address of this machine.
+    /// Whether its socket is bound to the wildcard address.
     is_for_all: bool,
-    packets: Vec<[u8; LARGEST]>,
-    /// How long each packet is, who sent it, and where to, on a socket that is for all of this machine's addresses.
+    packets: Vec<[u8; MAX_PACKET_BYTES]>,
+    /// The length and peer of each packet; local addresses only for wildcard sockets.
     received: Vec<(usize, Peer)>,
-    /// All answers, one behind the other.
+    /// All answers, concatenated.
     answers: Vec<u8>,
-    /// Where each answer is, and whose it is.
+    /// The range and the client of each answer.
     unsent: Vec<(Range<usize>, Peer)>,
 }
 
@@ -171,18 +171,18 @@ impl Batch {
     fn new(is_for_all: bool) -> Self {
         Self {
             is_for_all,
-            packets: vec![[0; LARGEST]; BATCH],
-            received: Vec::with_capacity(BATCH),
-            answers: Vec::with_capacity(BATCH * 512),
-            unsent: Vec::with_capacity(BATCH),
+            packets: vec![[0; MAX_PACKET_BYTES]; BATCH_PACKETS],
+            received: Vec::with_capacity(BATCH_PACKETS),
+            answers: Vec::with_capacity(BATCH_PACKETS * 512),
+            unsent: Vec::with_capacity(BATCH_PACKETS),
         }
     }
 
-    /// Takes what has come, without waiting.
+    /// Receives pending packets without waiting.
     fn receive(&mut self, socket: &UdpSocket) -> io::Result<()> {
         self.received.clear();
-        let room = self.is_for_all.then(local::room);
-        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH, room);
+        let room = self.is_for_all.then(pktinfo::cmsg_space);
+        let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(BATCH_PACKETS, room);
         let mut slices: Vec<_> = self
             .packets
             .iter_mut()
@@ -192,25 +192,25 @@ impl Batch {
         let messages = recvmmsg(socket.as_raw_fd(), &mut headers, slices.iter_mut(), flags, None)?;
         self.received.extend(messages.map(|message| {
             let told = self.is_for_all.then(|| message.cmsgs().ok()).flatten();
-            let local = told.and_then(|mut told| told.find_map(|told| Local::told(&told)));
+            let local = told.and_then(|mut told| told.find_map(|told| LocalAddr::from_cmsg(&told)));
             (message.bytes, (message.address, local))
         }));
         Ok(())
     }
 
-    /// Answers what was received, all of it from one zone. What others have to be asked for is left to tasks.
+    /// Answers the batch from one zone. Forwarded queries are left to tasks.
     fn answer(&mut self, socket: &Arc<UdpSocket>, handler: &Arc<Handler>, tasks: &TaskTracker) {
         self.answers.clear();
         self.unsent.clear();
         let zone = handler.zone();
         for ((size, peer), packet) in self.received.iter().zip(&self.packets) {
             let start = self.answers.len();
-            let asker = Client {
+            let client = Client {
                 ip: addr(peer.0.as_ref())
                     .map_or(Ipv4Addr::UNSPECIFIED.into(), |client| client.ip().to_canonical()),
                 over: Transport::Udp,
             };
-            match handler.reply(zone.as_ref(), &packet[..*size], asker, &mut self.answers) {
+            match handler.reply(zone.as_ref(), &packet[..*size], client, &mut self.answers) {
                 Reply::Written | Reply::Last => {}
                 // Transfers over UDP are one message.
                 Reply::Messages(mut next) => self.answers.extend(next().unwrap_or_default()),
@@ -218,7 +218,7 @@ impl Batch {
                     let (socket, handler, peer) = (Arc::clone(socket), Arc::clone(handler), *peer);
                     tasks.spawn(async move {
                         let mut answer = answer.await;
-                        if handler.limited(asker.ip, 0, &mut answer) {
+                        if handler.limited(client.ip, 0, &mut answer) {
                             send(&socket, &answer, peer).await;
                         }
                     });
@@ -226,7 +226,7 @@ impl Batch {
                 }
                 Reply::Silence => continue,
             }
-            if handler.limited(asker.ip, start, &mut self.answers) {
+            if handler.limited(client.ip, start, &mut self.answers) {
                 self.unsent.push((start..self.answers.len(), *peer));
             }
         }
@@ -243,19 +243,22 @@ impl Batch {
                         }
                     }
                     Err(error) => {
-                        // It is the first one's; the others have to do with others.
-                        tracing::debug!(%error, "an answer was not sent");
+                        // The error belongs to the first answer only.
+                        tracing::debug!(%error, "sending a DNS answer failed");
                         self.unsent.remove(0);
                     }
                 }
             }
         };
-        if tokio::time::timeout(SEND_WITHIN, sending).await.is_err() {
-            tracing::debug!(answers = self.unsent.len(), "answers were not sent in time");
+        if tokio::time::timeout(SEND_TIMEOUT, sending).await.is_err() {
+            tracing::debug!(
+                answers = self.unsent.len(),
+                "timeout sending DNS answers; answers dropped"
+            );
         }
     }
 
-    /// Sends what there is to send from one address, without waiting. How many were.
+    /// Sends the answers of one local address without waiting. Returns how many were sent.
     fn send(&self, socket: &UdpSocket) -> io::Result<usize> {
         let from = self.unsent.first().and_then(|(_, (_, local))| *local);
         let together = self.unsent.iter().take_while(|(_, (_, local))| *local == from);
@@ -264,16 +267,16 @@ impl Batch {
     }
 }
 
-/// Sends answers from one address, without waiting. How many were.
+/// Sends answers from one local address without waiting. Returns how many were sent.
 fn send_now<'a>(
     socket: &UdpSocket,
-    from: Option<Local>,
+    from: Option<LocalAddr>,
     answers: impl Iterator<Item = (&'a [u8], Option<SockaddrStorage>)>,
 ) -> io::Result<usize> {
     let (slices, clients): (Vec<_>, Vec<_>) = answers
         .map(|(answer, client)| ([IoSlice::new(answer)], client))
         .unzip();
-    let sent = local::from(from, |message, room| {
+    let sent = pktinfo::with_source(from, |message, room| {
         let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(slices.len(), room);
         let flags = MsgFlags::MSG_DONTWAIT;
         let sent = sendmmsg(socket.as_raw_fd(), &mut headers, &slices, clients, message, flags);
@@ -289,14 +292,14 @@ async fn send(socket: &UdpSocket, answer: &[u8], (client, local): Peer) {
     let sending = socket.async_io(Interest::WRITABLE, || {
         send_now(socket, local, std::iter::once((answer, client)))
     });
-    match tokio::time::timeout(SEND_WITHIN, sending).await {
+    match tokio::time::timeout(SEND_TIMEOUT, sending).await {
         Ok(Ok(_)) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "an answer was not sent"),
-        Err(_) => tracing::debug!("an answer was not sent in time"),
+        Ok(Err(error)) => tracing::debug!(%error, "sending a DNS answer failed"),
+        Err(_) => tracing::debug!("timeout sending a DNS answer"),
     }
 }
 
-/// Whose packet it is.
+/// The client's address.
 fn addr(client: Option<&SockaddrStorage>) -> Option<SocketAddr> {
     let client = client?;
     let v4 = client.as_sockaddr_in().map(|v4| SocketAddrV4::from(*v4).into());

@@ -1,22 +1,22 @@
-//! Messages as they are on the wire: reading whatever arrives, and writing what fits.
+//! Messages on the wire: parses any packet, and encodes responses within a size limit.
 
 use hickory_proto::ProtoError;
 use hickory_proto::op::{Header, Message, MessageType, Metadata, Query, emit_message_parts};
 use hickory_proto::rr::Record;
 use hickory_proto::serialize::binary::{BinDecodable, BinDecoder, BinEncodable, BinEncoder};
 
-/// What a packet is.
+/// The kind of a packet.
 #[derive(Debug)]
 pub(super) enum Packet {
-    /// Nothing that is answered: less than a header, or itself a response (two servers would answer each other for ever).
+    /// Not answered: no header, or a response (two servers would answer each other for ever).
     Silence,
-    /// A header with something behind it that cannot be read.
+    /// A header followed by malformed data.
     Unreadable(Metadata),
     /// A request.
     Request(Message),
 }
 
-/// Reads a packet, whatever is in it.
+/// Parses any packet.
 pub(super) fn read(packet: &[u8]) -> Packet {
     let Ok(header) = Header::read(&mut BinDecoder::new(packet)) else {
         return Packet::Silence;
@@ -24,7 +24,7 @@ pub(super) fn read(packet: &[u8]) -> Packet {
     if header.metadata.message_type == MessageType::Response {
         return Packet::Silence;
     }
-    // What says of itself that it was cut is not all of a question.
+    // A truncated query is incomplete.
     if header.metadata.truncation {
         return Packet::Unreadable(header.metadata);
     }
@@ -35,9 +35,9 @@ pub(super) fn read(packet: &[u8]) -> Packet {
     }
 }
 
-/// Whether a packet is long enough for what its header announces; memory is set aside for that before it is read.
+/// Whether a packet is long enough for its announced counts, which the parser allocates for.
 fn could_hold(packet: &[u8], header: &Header) -> bool {
-    /// A root name, type and class; with lifetime and length besides.
+    /// The minimum of a question (root name, type, class) and of a record (with TTL and length).
     const SMALLEST: (usize, usize) = (5, 11);
     const HEAD: usize = 12;
     let counts = &header.counts;
@@ -46,9 +46,8 @@ fn could_hold(packet: &[u8], header: &Header) -> bool {
     HEAD + SMALLEST.0 * usize::from(counts.queries) + SMALLEST.1 * records <= packet.len()
 }
 
-/// Writes a response in `limit` bytes or less. What does not fit is left out, from the end: answers and authority with the
-/// mark that says so, additional records without it, because nobody needs to ask again over TCP for what is only a
-/// courtesy (RFC 2181, section 9). EDNS always fits.
+/// Encodes a response within `limit` bytes. Records that do not fit are omitted from the end: with the TC flag
+/// for answers and authority, without it for additional records (RFC 2181, section 9). EDNS always fits.
 pub(super) fn write(mut response: Message, limit: u16) -> Result<Vec<u8>, ProtoError> {
     let (bytes, whole) = emit(&response, limit)?;
     if whole {
@@ -58,7 +57,7 @@ pub(super) fn write(mut response: Message, limit: u16) -> Result<Vec<u8>, ProtoE
     emit(&response, limit).map(|(bytes, _)| bytes)
 }
 
-/// As much as fits, and whether that is all.
+/// Encodes as much as fits. Returns whether that is everything.
 fn emit(response: &Message, limit: u16) -> Result<(Vec<u8>, bool), ProtoError> {
     let mut bytes = Vec::with_capacity(512);
     let mut encoder = BinEncoder::new(&mut bytes);
@@ -77,10 +76,10 @@ fn emit(response: &Message, limit: u16) -> Result<(Vec<u8>, bool), ProtoError> {
     Ok((bytes, whole))
 }
 
-/// Leaves what fits, measured by writing it, with names compressed as they will be.
+/// Removes records that do not fit, measured by encoding them with name compression.
 fn cut(response: &mut Message, limit: u16) -> Result<(), ProtoError> {
     const HEAD: [u8; 12] = [0; 12];
-    /// Without options, which are never sent.
+    /// Without options, which we never send.
     const OPT: u16 = 11;
     let room = limit.saturating_sub(if response.edns.is_some() { OPT } else { 0 });
     let mut bytes = Vec::with_capacity(room.into());
@@ -99,7 +98,7 @@ fn cut(response: &mut Message, limit: u16) -> Result<(), ProtoError> {
     Ok(())
 }
 
-/// Keeps the records of a section that still fit. Whether some do not.
+/// Keeps the records of a section that still fit. Returns whether any were removed.
 fn keep_fitting(
     section: &mut Vec<Record>,
     full: bool,
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_fits_and_says_what_is_missing() {
+    fn written_response_fits_and_reports_truncation() {
         for limit in [512, 700, 1232] {
             for edns in [false, true] {
                 for (answers, authorities, additionals) in [
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_told_apart() {
+    fn read_classifies_packets() {
         let mut request = response(0, 0, 0, true);
         request.metadata.message_type = MessageType::Query;
         let request = request.to_vec().unwrap();

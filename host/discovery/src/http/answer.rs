@@ -1,4 +1,4 @@
-//! Answers in mesos-dns's form: its JSON with its indents, its plain-text errors.
+//! Responses in mesos-dns's form: JSON with its indentation, and plain-text errors.
 
 use ::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -7,7 +7,7 @@ use serde_json::ser::PrettyFormatter;
 
 use super::route::Refusal;
 
-/// JSON as a whole.
+/// A JSON response.
 pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Response {
     json_text(text(value, 0))
 }
@@ -25,12 +25,12 @@ pub(super) fn plain(status: StatusCode, text: &str) -> Response {
         .into_response()
 }
 
-/// Nothing is known yet.
-pub(super) fn not_yet() -> Response {
-    busy("503: The cluster has not been heard of yet")
+/// There is no zone yet.
+pub(super) fn not_ready() -> Response {
+    busy("503: No data from the cluster yet")
 }
 
-/// Not now.
+/// A 503 with `Retry-After`.
 pub(super) fn busy(text: &str) -> Response {
     let answer = plain(StatusCode::SERVICE_UNAVAILABLE, text);
     ([(header::RETRY_AFTER, "1")], answer).into_response()
@@ -39,7 +39,7 @@ pub(super) fn busy(text: &str) -> Response {
 pub(super) fn refused(refusal: &Refusal) -> Response {
     match refusal {
         Refusal::Malformed => plain(StatusCode::BAD_REQUEST, "400: Bad Request"),
-        Refusal::Elsewhere(location) => {
+        Refusal::Redirect(location) => {
             let shown = location
                 .replace('&', "&amp;")
                 .replace('"', "&#34;")
@@ -63,13 +63,13 @@ pub(super) fn refused(refusal: &Refusal) -> Response {
     }
 }
 
-/// The tag of what a zone with that serial answers. Weak: the order of an answer changes with each.
+/// The ETag of a zone's answers. Weak, because the order of records varies.
 fn tag(serial: u32) -> String {
     format!("W/\"{serial}\"")
 }
 
-/// Whether the client has the answers of that serial already.
-pub(super) fn is_known(headers: &HeaderMap, serial: u32) -> bool {
+/// Whether the client already has the answer of that serial.
+pub(super) fn is_current(headers: &HeaderMap, serial: u32) -> bool {
     let mut known = headers.get_all(header::IF_NONE_MATCH).iter();
     let bare = format!("\"{serial}\"");
     known.any(|tags| {
@@ -79,12 +79,12 @@ pub(super) fn is_known(headers: &HeaderMap, serial: u32) -> bool {
     })
 }
 
-/// Nothing has changed.
+/// A 304.
 pub(super) fn unchanged(serial: u32) -> Response {
     (StatusCode::NOT_MODIFIED, [(header::ETAG, tag(serial))]).into_response()
 }
 
-/// An answer of a zone with that serial.
+/// Adds the ETag of a serial.
 pub(super) fn tagged(serial: u32, answer: Response) -> Response {
     ([(header::ETAG, tag(serial))], answer).into_response()
 }
@@ -100,7 +100,7 @@ pub(super) fn text<T: Serialize + ?Sized>(value: &T, depth: usize) -> Vec<u8> {
     let mut serializer = serde_json::Serializer::with_formatter(indented, formatter);
     // Texts, numbers and lists, into memory: cannot fail.
     if let Err(error) = value.serialize(&mut serializer) {
-        tracing::error!(%error, "an answer could not be written");
+        tracing::error!(%error, "writing an HTTP response failed");
     }
     text
 }
@@ -134,24 +134,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_are_compared_without_their_weakness() {
+    fn is_current_compares_tags_weakly() {
         for (tags, expected) in [
             ("W/\"7\"", true),
             ("\"7\"", true),
             ("\"6\", W/\"7\"", true),
             ("W/\"77\"", false),
             ("7", false),
-            // Nobody has everything.
+            // `*` matches nothing.
             ("*", false),
         ] {
             let headers = HeaderMap::from_iter([(header::IF_NONE_MATCH, tags.parse().unwrap())]);
-            assert_eq!(is_known(&headers, 7), expected, "{tags}");
+            assert_eq!(is_current(&headers, 7), expected, "{tags}");
         }
-        assert!(!is_known(&HeaderMap::new(), 7));
+        assert!(!is_current(&HeaderMap::new(), 7));
     }
 
     #[test]
-    fn lines_are_indented_as_ever() {
+    fn text_indents_like_mesos_dns() {
         let value = serde_json::json!({"a": [1], "b": []});
         assert_eq!(text(&value, 0), b"{\n  \"a\": [\n   1\n  ],\n  \"b\": []\n }");
         assert_eq!(

@@ -1,7 +1,7 @@
-//! Watching one name: an event with the whole answer at first, and another one whenever it is not what it was.
+//! Watches of one name: an event with the whole answer at first, and another after each change.
 //!
-//! A watcher that reads slowly misses answers that were true in between, and nothing else: it is told what holds when it is
-//! ready to hear it, so nobody has to be waited for and nothing piles up. There are so many watchers at a time.
+//! A slow client misses intermediate answers but always gets the latest, so nothing is buffered. The
+//! number of watchers is bounded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,21 +18,21 @@ use tokio::time::timeout;
 use crate::shared::Shared;
 use crate::zone::Zone;
 
-/// Watchers at a time.
-pub(super) const WATCHERS: usize = 1024;
-/// A line that says nothing, so that those between know that the connection lives.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Further watchers get a 503.
+pub(super) const MAX_WATCHERS: usize = 1024;
+/// Between empty lines that keep proxies from closing the connection.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 struct Watcher<A> {
     shared: Arc<Shared>,
     serials: watch::Receiver<u32>,
     answer: A,
-    /// What was told last.
-    told: Option<Vec<u8>>,
+    /// The last answer that was sent.
+    last_sent: Option<Vec<u8>>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// An endless answer; `answer` makes of a zone what is watched.
+/// An endless response; `answer` computes the watched answer from a zone.
 pub(super) fn events<T: Serialize>(
     shared: Arc<Shared>,
     permit: OwnedSemaphorePermit,
@@ -42,7 +42,7 @@ pub(super) fn events<T: Serialize>(
         serials: shared.serial.subscribe(),
         shared,
         answer: move |zone: &Zone| serde_json::to_vec(&answer(zone)).unwrap_or_default(),
-        told: None,
+        last_sent: None,
         _permit: permit,
     };
     let frames = stream::unfold(watcher, async |mut watcher| {
@@ -57,22 +57,22 @@ pub(super) fn events<T: Serialize>(
 }
 
 impl<A: Fn(&Zone) -> Vec<u8>> Watcher<A> {
-    /// The next frame; none when discovery ends.
+    /// The next frame; none when discovery stops.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             self.serials.borrow_and_update();
             let zone = self.shared.zone.load_full();
             if let Some(zone) = zone {
                 let answer = (self.answer)(&zone);
-                if self.told.as_ref() != Some(&answer) {
+                if self.last_sent.as_ref() != Some(&answer) {
                     let mut frame = format!("id: {}\nevent: changed\ndata: ", zone.serial()).into_bytes();
                     frame.extend_from_slice(&answer);
                     frame.extend_from_slice(b"\n\n");
-                    self.told = Some(answer);
+                    self.last_sent = Some(answer);
                     return Some(frame.into());
                 }
             }
-            match timeout(KEEP_ALIVE, self.serials.changed()).await {
+            match timeout(KEEP_ALIVE_INTERVAL, self.serials.changed()).await {
                 Ok(changed) => changed.ok()?,
                 Err(_) => return Some(Bytes::from_static(b":\n\n")),
             }

@@ -1,4 +1,4 @@
-//! Hosts and services: what a zone says of one name.
+//! Host and service records of one name.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ pub(super) struct Service {
     port: String,
 }
 
-/// The name as the zone has it.
+/// The name as the zone stores it.
 fn normal(name: &str) -> String {
     let mut name = name.to_ascii_lowercase().replace(".*", "");
     if !name.ends_with('.') {
@@ -41,7 +41,7 @@ fn ips(zone: &Zone, name: &str) -> (Vec<IpAddr>, Vec<IpAddr>) {
     })
 }
 
-/// The addresses of a host: IPv4 before IPv6, each in another order every time.
+/// The addresses of a host: IPv4 before IPv6, each in random order.
 pub(super) fn hosts(zone: &Zone, asked: &str) -> Vec<Host> {
     let name = normal(asked);
     let (mut v4, mut v6) = ips(zone, &name);
@@ -54,7 +54,7 @@ pub(super) fn hosts(zone: &Zone, asked: &str) -> Vec<Host> {
     v4.into_iter().chain(v6).map(host).collect()
 }
 
-/// For each target one address of each kind, whichever come up; a target without address is left out.
+/// One random address of each kind for each target; targets without addresses are skipped.
 pub(super) fn services(zone: &Zone, asked: &str) -> Vec<Service> {
     places(zone, asked, |ips| {
         ips.choose(&mut rand::rng()).copied().into_iter().collect()

@@ -1,12 +1,12 @@
-//! Which answer a request asks for: a pure function of its method, path and headers, with mesos-dns's rules.
+//! The route of a request: a pure function of its method, path and headers, with mesos-dns's rules.
 //!
-//! Paths are decoded before anything is looked for in them. One with doubled slashes or dots between slashes is pointed at
-//! what it means (301); it may end with one slash. A path that nobody knows is 404, another method on a known one 405, a body
-//! that is no JSON 415, and who does not take what there is gets 406.
+//! Paths are decoded first. A path with doubled slashes or dot segments is redirected (301) to its
+//! clean form; it may end with one slash. An unknown path is 404, a wrong method 405, a body that is not
+//! JSON 415, and an `Accept` without the offered type 406.
 
 use ::http::{HeaderMap, Method, header};
 
-/// What is asked for.
+/// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     Version,
@@ -16,8 +16,8 @@ pub(super) enum Route {
     Axfr,
     OpenApi,
     /// The addresses of a host.
-    Hosts(String),
-    /// Never made, by anybody.
+    ResolvedHosts(String),
+    /// Not implemented in mesos-dns either.
     HostPorts,
     /// The places of a service.
     Services(String),
@@ -26,7 +26,7 @@ pub(super) enum Route {
 }
 
 impl Route {
-    /// What it is called in metrics.
+    /// Its name in metrics.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Version => "version",
@@ -34,27 +34,27 @@ impl Route {
             Self::Enumerate => "enumerate",
             Self::Axfr => "axfr",
             Self::OpenApi => "openapi",
-            Self::Hosts(_) | Self::HostPorts => "hosts",
+            Self::ResolvedHosts(_) | Self::HostPorts => "hosts",
             Self::Services(_) => "services",
             Self::WatchHosts(_) | Self::WatchServices(_) => "watch",
         }
     }
 }
 
-/// Why there is none.
+/// Why a request has no route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The path is not encoded as one.
+    /// The path has an invalid encoding.
     Malformed,
-    /// What was meant is there.
-    Elsewhere(String),
+    /// The path has a clean form.
+    Redirect(String),
     NotFound,
     WrongMethod,
     WrongBody,
     NotAcceptable,
 }
 
-/// Finds the route. `enumeration`: whether everything can be listed.
+/// Finds the route. `enumeration`: whether enumeration is on.
 pub(super) fn route(
     method: &Method,
     path: &str,
@@ -66,7 +66,7 @@ pub(super) fn route(
     let clean = cleaned(&path);
     if clean != path {
         let query = query.map(|query| format!("?{query}")).unwrap_or_default();
-        return Err(Refusal::Elsewhere(encoded(&clean) + &query));
+        return Err(Refusal::Redirect(encoded(&clean) + &query));
     }
     let route = known(&path, enumeration).ok_or(Refusal::NotFound)?;
     if !matches!(*method, Method::GET | Method::HEAD) {
@@ -96,7 +96,7 @@ fn known(path: &str, enumeration: bool) -> Option<Route> {
         ["enumerate"] if enumeration => Route::Enumerate,
         ["axfr"] if enumeration => Route::Axfr,
         ["openapi.json"] => Route::OpenApi,
-        ["hosts", host] => Route::Hosts(name(host)?),
+        ["hosts", host] => Route::ResolvedHosts(name(host)?),
         ["hosts", _, "ports"] => Route::HostPorts,
         ["services", service] => Route::Services(name(service)?),
         ["watch", "hosts", host] => Route::WatchHosts(name(host)?),
@@ -105,7 +105,7 @@ fn known(path: &str, enumeration: bool) -> Option<Route> {
     })
 }
 
-/// Whether a body, if there is one that says what it is, is JSON.
+/// Whether the body is JSON, absent, or without a content type.
 fn is_json(headers: &HeaderMap) -> bool {
     let length = headers
         .get(header::CONTENT_LENGTH)
@@ -119,7 +119,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Whether a client takes this kind. A whole class (`application/*`) is taken for another one, as ever.
+/// Whether a client accepts this type. As in mesos-dns, `application/*` does not match.
 fn takes(headers: &HeaderMap, kind: &str) -> bool {
     let mut kinds = Vec::new();
     for value in headers.get_all(header::ACCEPT) {
@@ -132,12 +132,12 @@ fn takes(headers: &HeaderMap, kind: &str) -> bool {
             .any(|taken| matches!(taken, "" | "*/*") || taken == kind)
 }
 
-/// A kind without its parameters.
+/// A media type without its parameters.
 fn named(kind: &str) -> &str {
     kind.split(';').next().unwrap_or_default().trim()
 }
 
-/// With `%61` as `a`; none when what follows a `%` is no number.
+/// Percent-decodes a path; none if the encoding is invalid.
 fn decoded(path: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();
@@ -156,7 +156,7 @@ fn decoded(path: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Without doubled slashes, and with `.` and `..` between slashes followed.
+/// Removes doubled slashes and resolves dot segments.
 fn cleaned(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -173,7 +173,7 @@ fn cleaned(path: &str) -> String {
     clean
 }
 
-/// As it stands in a `Location`.
+/// Percent-encodes a path for `Location`.
 fn encoded(path: &str) -> String {
     let mut text = String::with_capacity(path.len());
     for byte in path.bytes() {
@@ -199,9 +199,9 @@ mod tests {
     }
 
     #[test]
-    fn paths_lead_where_they_ever_did() {
-        let host = |name: &str| Ok(Route::Hosts(name.to_owned()));
-        let elsewhere = |path: &str| Err(Refusal::Elsewhere(path.to_owned()));
+    fn route_finds_paths_like_mesos_dns() {
+        let host = |name: &str| Ok(Route::ResolvedHosts(name.to_owned()));
+        let elsewhere = |path: &str| Err(Refusal::Redirect(path.to_owned()));
         for (path, expected) in [
             ("/v1/version", Ok(Route::Version)),
             ("/v1/version/", Ok(Route::Version)),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_come_after_paths() {
+    fn route_checks_the_method_after_the_path() {
         for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "FOO"] {
             let method = Method::from_bytes(method.as_bytes()).unwrap();
             let of = |path| route(&method, path, None, &HeaderMap::new(), true);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_json_and_events_for_watchers() {
+    fn route_checks_accept_for_json_and_events() {
         for (path, accept, expected) in [
             ("/v1/version", "application/json", true),
             ("/v1/version", "application/json;q=0.1", true),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_json_where_they_say_what_they_are() {
+    fn route_refuses_bodies_with_another_content_type() {
         for (length, kind, expected) in [
             ("1", "text/plain", false),
             ("1", "application/json", true),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::Config;
 use crate::config::check::DNS_PORT;
 
-/// The settings as they are in force; ports are those that were taken.
+/// The effective settings, with the bound ports.
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[allow(clippy::struct_excessive_bools)] // The shape is mesos-dns's.
@@ -72,7 +72,7 @@ pub(super) struct Shown {
     mname: String,
 }
 
-/// The secret is always empty: readers expect the key, nobody needs what was in it.
+/// The secret is always empty; clients expect the key.
 #[derive(Clone, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Credentials {
@@ -82,13 +82,13 @@ struct Credentials {
 
 impl Shown {
     pub(super) fn of(config: &Config, dns: Option<SocketAddr>, http: Option<SocketAddr>) -> Self {
-        let told = config.told.clone();
+        let cluster_settings = config.cluster_settings.clone();
         Self {
             refresh_seconds: config.refresh_seconds,
             port: dns.map_or(config.port, |addr| addr.port()),
             timeout: config.timeout,
-            state_timeout_seconds: told.state_timeout_seconds,
-            zk_detection_timeout: told.zk_detection_timeout,
+            state_timeout_seconds: cluster_settings.state_timeout_seconds,
+            zk_detection_timeout: cluster_settings.zk_detection_timeout,
             http_port: http.map_or(config.http_port, |addr| addr.port()),
             ttl: config.ttl,
             srv_record_default_weight: config.srv_record_default_weight,
@@ -107,9 +107,9 @@ impl Shown {
                 .collect(),
             resolvers: shown(&config.resolvers),
             ip_sources: config.ip_sources.iter().map(|source| source.as_str()).collect(),
-            zk: transom_cluster::masked(&told.zk).into_owned(),
+            zk: transom_cluster::masked(&cluster_settings.zk).into_owned(),
             domain: config.domain.clone(),
-            file: told.file,
+            file: cluster_settings.file,
             listener: config.listener.to_string(),
             http_listener: config.http_listener.to_string(),
             recurse_on: config.recurse_on,
@@ -119,16 +119,16 @@ impl Shown {
             enforce_rfc952: config.enforce_rfc952,
             set_truncate_bit: config.set_truncate_bit,
             enumeration_on: config.enumeration_on,
-            mesos_https_on: told.mesos_https_on,
-            ca_cert_file: told.ca_cert_file,
-            cert_file: told.cert_file,
-            key_file: told.key_file,
+            mesos_https_on: cluster_settings.mesos_https_on,
+            ca_cert_file: cluster_settings.ca_cert_file,
+            cert_file: cluster_settings.cert_file,
+            key_file: cluster_settings.key_file,
             mesos_credentials: Credentials {
-                principal: told.principal,
+                principal: cluster_settings.principal,
                 secret: String::new(),
             },
-            iam_config_file: told.iam_config_file,
-            mesos_authentication: told.mesos_authentication,
+            iam_config_file: cluster_settings.iam_config_file,
+            mesos_authentication: cluster_settings.mesos_authentication,
             reverse_dns_on: config.reverse_dns_on,
             resolv_subnet_first: config.resolv_subnet_first,
             email: config.soa_rname.clone(),
@@ -144,7 +144,7 @@ impl Shown {
     }
 }
 
-/// Addresses as they are written in configurations: the usual port is left out.
+/// Addresses as in configuration files, without the default port.
 fn shown(resolvers: &[SocketAddr]) -> Vec<String> {
     let one = |resolver: &SocketAddr| match resolver.port() {
         DNS_PORT => resolver.ip().to_string(),

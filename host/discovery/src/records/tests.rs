@@ -9,17 +9,16 @@ use transom_cluster::v1::{Resource, TaskState};
 use crate::changes::testing::{flat_zone, zone_of as make};
 use crate::changes::{self, Changes};
 use crate::cluster::operator::Effect;
-use crate::cluster::{Cluster, Endpoint, Framework, Host, Task, document};
-use crate::labels::Rule;
-use crate::listing;
-use crate::rules::Rules;
-use crate::zone::testing::rules;
-use crate::zone::{MadeFrom, Zone};
+use crate::cluster::{ClusterModel, Framework, Host, Location, Task, document};
+use crate::labels::LabelRule;
+use crate::zone::testing::zone_config;
+use crate::zone::{Zone, ZoneInputs};
+use crate::zone_config::ZoneConfig;
 
-fn zone_of(state: &str, rules: &Rules) -> Zone {
+fn zone_of(state: &str, zone_config: &ZoneConfig) -> Zone {
     let cluster = document::read(state.as_bytes()).unwrap().cluster;
     let hosts = HashMap::from([("localhost".to_owned(), vec![IpAddr::from([127, 0, 0, 1])])]);
-    make(&cluster, &hosts, rules)
+    make(&cluster, &hosts, zone_config)
 }
 
 const FIXTURE: &str = include_str!("../../tests/fixtures/state-fixture.json");
@@ -57,9 +56,10 @@ fn recorded(cases: &str) -> Value {
 
 /// All recorded records are there; what is there beyond them are services on the agent for discovery ports, which the
 /// recorded program did not have yet.
-fn compare(state: &str, cases: &str, rules: &Rules, absent: &[&str]) {
-    let zone = zone_of(state, rules);
-    let made = flat(&serde_json::json!({ "frameworks": listing::frameworks(&zone).collect::<Vec<_>>() }));
+fn compare(state: &str, cases: &str, zone_config: &ZoneConfig, absent: &[&str]) {
+    let zone = zone_of(state, zone_config);
+    let made =
+        flat(&serde_json::json!({ "frameworks": crate::enumerate::frameworks(&zone).collect::<Vec<_>>() }));
     let expected = flat(&recorded(cases));
     let missing: Vec<_> = expected
         .difference(&made)
@@ -75,36 +75,36 @@ fn compare(state: &str, cases: &str, rules: &Rules, absent: &[&str]) {
 }
 
 #[test]
-fn makes_the_recorded_records() {
+fn records_match_the_recording() {
     // Two entries of this document share an id, which real masters do not let happen; both are served.
     compare(
         FIXTURE,
         include_str!("../../tests/fixtures/cases-http-fixture.json"),
-        &rules(),
+        &zone_config(),
         &[],
     );
 }
 
 #[test]
-fn makes_the_recorded_records_of_odd_entries() {
+fn records_of_odd_entries_match_the_recording() {
     compare(
         EDGE,
         include_str!("../../tests/fixtures/cases-edge.json"),
-        &rules(),
+        &zone_config(),
         &[],
     );
 }
 
 #[test]
-fn makes_the_recorded_records_with_short_labels() {
-    let rules = Rules {
-        labels: Rule::Rfc952,
-        ..rules()
+fn records_with_short_labels_match_the_recording() {
+    let zone_config = ZoneConfig {
+        labels: LabelRule::Rfc952,
+        ..zone_config()
     };
     compare(
         EDGE,
         include_str!("../../tests/fixtures/cases-edge-rfc952.json"),
-        &rules,
+        &zone_config,
         &[],
     );
 }
@@ -134,15 +134,15 @@ fn srv(zone: &Zone, name: &str) -> Vec<String> {
 type Case<'c> = (Option<&'c str>, &'c [&'c str], &'c [&'c str], &'c [&'c str]);
 
 #[test]
-fn masters_that_zookeeper_names_take_the_place_of_those_listed() {
-    let cluster = Cluster {
-        leader: Endpoint::from_pid("m@2.2.2.2:5050"),
+fn masters_from_zookeeper_replace_configured_ones() {
+    let cluster = ClusterModel {
+        leader: Location::from_pid("m@2.2.2.2:5050"),
         masters: vec!["2.2.2.2:5050".into(), "3.3.3.3:5050".into()],
-        ..Cluster::default()
+        ..ClusterModel::default()
     };
-    let listed = Rules {
+    let listed = ZoneConfig {
         masters: vec!["1.1.1.1:5050".into()],
-        ..rules()
+        ..zone_config()
     };
     let zone = make(&cluster, &HashMap::new(), &listed);
     let of = |name: &str| a(&zone, &format!("{name}.mesos."));
@@ -155,7 +155,7 @@ fn masters_that_zookeeper_names_take_the_place_of_those_listed() {
 }
 
 #[test]
-fn masters_are_numbered_and_the_leader_is_one_of_them() {
+fn masters_are_numbered_including_the_leader() {
     let none: &[&str] = &[];
     let cases: [Case<'_>; 8] = [
         (None, &[], &[], none),
@@ -193,17 +193,17 @@ fn masters_are_numbered_and_the_leader_is_one_of_them() {
         ),
     ];
     for (leader, masters, numbered, all) in cases {
-        let cluster = Cluster {
-            leader: leader.and_then(Endpoint::from_pid),
-            ..Cluster::default()
+        let cluster = ClusterModel {
+            leader: leader.and_then(Location::from_pid),
+            ..ClusterModel::default()
         };
         let masters: Vec<_> = masters.iter().map(ToString::to_string).collect();
         let zone = make(
             &cluster,
             &HashMap::new(),
-            &Rules {
+            &ZoneConfig {
                 masters: masters.clone(),
-                ..rules()
+                ..zone_config()
             },
         );
         let found: Vec<_> = (0..5)
@@ -225,9 +225,9 @@ fn masters_are_numbered_and_the_leader_is_one_of_them() {
 }
 
 #[test]
-fn frameworks_agents_and_the_name_server_have_names() {
-    let mut cluster = Cluster::default();
-    let at = |host: &str, port| Endpoint {
+fn frameworks_agents_and_name_server_have_records() {
+    let mut cluster = ClusterModel::default();
+    let at = |host: &str, port| Location {
         host: Host::parse(host),
         port,
     };
@@ -256,7 +256,7 @@ fn frameworks_agents_and_the_name_server_have_names() {
         "here".to_owned(),
         vec![[10, 1, 0, 2].into(), "2001:db8::2".parse().unwrap()],
     )]);
-    let zone = make(&cluster, &hosts, &rules());
+    let zone = make(&cluster, &hosts, &zone_config());
     for (name, expected) in [
         ("a.b.mesos.", &["10.1.0.1"][..]),
         ("byname.mesos.", &["10.1.0.2", "2001:db8::2"]),
@@ -271,7 +271,7 @@ fn frameworks_agents_and_the_name_server_have_names() {
     assert!(srv(&zone, "_framework._tcp.byname.mesos.").is_empty());
     assert_eq!(srv(&zone, "_slave._tcp.mesos."), ["slave.mesos.:5051"]);
     assert_eq!(
-        zone.skipped(),
+        zone.invalid_entries(),
         1,
         "an agent that is nowhere is left out and counted"
     );
@@ -291,12 +291,12 @@ fn wire_task(state: TaskState) -> transom_cluster::v1::Task {
 }
 
 #[test]
-fn a_task_has_records_while_it_runs() {
+fn task_has_records_only_while_running() {
     use transom_cluster::operator::{Event, TaskUpdated};
-    let mut cluster = Cluster::default();
+    let mut cluster = ClusterModel::default();
     cluster.agents.insert(
         "c1d2-S0".into(),
-        Endpoint {
+        Location {
             host: Host::parse("10.0.0.10"),
             port: Some(5051),
         },
@@ -321,7 +321,7 @@ fn a_task_has_records_while_it_runs() {
         })
     };
     let task_changed = || Effect::Task("F".into(), "web.0".into());
-    let mut kept = make(&cluster, &HashMap::new(), &rules());
+    let mut kept = make(&cluster, &HashMap::new(), &zone_config());
     let steps = [
         (
             Event::TaskAdded(Box::new(wire_task(TaskState::Staging))),
@@ -345,13 +345,13 @@ fn a_task_has_records_while_it_runs() {
     ];
     for (n, (event, effect, runs)) in steps.into_iter().enumerate() {
         assert_eq!(cluster.apply(&event), effect, "step {n}");
-        let to = MadeFrom {
+        let to = ZoneInputs {
             cluster: cluster.clone(),
-            ..kept.made_from().clone()
+            ..kept.inputs().clone()
         };
-        let changes = Changes::between(&kept.made_from().cluster, &cluster);
+        let changes = Changes::between(&kept.inputs().cluster, &cluster);
         kept = changes::apply(&kept, to, changes, 1, 0);
-        let zone = make(&cluster, &HashMap::new(), &rules());
+        let zone = make(&cluster, &HashMap::new(), &zone_config());
         assert_eq!(flat_zone(&kept), flat_zone(&zone), "step {n}");
         let names = [
             "web.marathon.mesos.",
@@ -378,18 +378,18 @@ fn a_task_has_records_while_it_runs() {
 }
 
 #[test]
-fn a_site_decides_which_tasks_have_records_and_what_they_weigh() {
-    let task = |running, about_to_run, healthy| Task {
+fn settings_select_tasks_by_health_and_state_and_set_weights() {
+    let task = |running, is_staging, healthy| Task {
         name: "web".into(),
         agent: "c1-S0".into(),
         running,
         ports: Box::new([(31000, 31000)]),
         discovery: None,
         addresses: crate::cluster::Addresses::default(),
-        about_to_run,
+        is_staging,
         healthy,
         weights: Box::new([("weight".into(), 7)]),
-        twin: None,
+        duplicate_id: None,
     };
     let tasks = [
         task(true, false, None),
@@ -403,16 +403,16 @@ fn a_site_decides_which_tasks_have_records_and_what_they_weigh() {
         (true, false, [true, true, false, false, false]),
         (false, true, [true, true, true, true, false]),
     ] {
-        let rules = Rules {
+        let zone_config = ZoneConfig {
             healthy_only,
             include_staging,
             weight_label: include_staging.then(|| "weight".to_owned()),
             framework_ttl: [("marathon".to_owned(), 5)].into(),
-            ..rules()
+            ..zone_config()
         };
         for (task, expected) in tasks.iter().zip(expected) {
-            let mut cluster = Cluster::default();
-            let agent = Endpoint::from_pid("slave(1)@10.0.0.1:5051").unwrap();
+            let mut cluster = ClusterModel::default();
+            let agent = Location::from_pid("slave(1)@10.0.0.1:5051").unwrap();
             cluster.agents.insert("c1-S0".into(), agent);
             let (name, endpoint) = ("marathon".to_owned(), None);
             cluster
@@ -423,7 +423,7 @@ fn a_site_decides_which_tasks_have_records_and_what_they_weigh() {
                 .entry("F".into())
                 .or_default()
                 .insert("web.0".into(), task.clone());
-            let zone = make(&cluster, &HashMap::new(), &rules);
+            let zone = make(&cluster, &HashMap::new(), &zone_config);
             let found = zone.node("_web._tcp.marathon.mesos.");
             assert_eq!(
                 found.is_some(),

@@ -1,4 +1,4 @@
-//! What changed with the last zones, for those who follow by incremental transfers (RFC 1995).
+//! The last changes of the zone, for incremental transfers (RFC 1995).
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ pub struct Step {
     pub from: u32,
     /// The serial after.
     pub to: u32,
-    /// Records that were there and are not any more.
+    /// Removed records.
     pub removed: Vec<Record>,
-    /// Records that were not there and are.
+    /// Added records.
     pub added: Vec<Record>,
 }
 
 impl Step {
     fn records(&self) -> usize {
-        // One more, so that a step without records is not for nothing.
+        // One more, so that empty steps count too.
         1 + self.removed.len() + self.added.len()
     }
 }
 
-/// The last steps without a gap, oldest first. A clone costs nothing.
+/// The last steps without a gap, oldest first. Clones are cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Journal {
     steps: imbl::Vector<Arc<Step>>,
@@ -32,11 +32,11 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Adds a step and forgets the oldest until there are no more than `kept` records in all.
-    pub(super) fn push(&mut self, step: Step, kept: usize) {
+    /// Adds a step and drops the oldest ones beyond `journal_records` records.
+    pub(super) fn push(&mut self, step: Step, journal_records: usize) {
         self.records += step.records();
         self.steps.push_back(Arc::new(step));
-        while self.records > kept {
+        while self.records > journal_records {
             let Some(oldest) = self.steps.pop_front() else {
                 return;
             };
@@ -44,7 +44,7 @@ impl Journal {
         }
     }
 
-    /// The steps from a serial to now; none when they are not all there.
+    /// The steps since a serial; none if the journal does not reach back that far.
     pub fn since(&self, serial: u32) -> Option<impl Iterator<Item = &Arc<Step>>> {
         let place = self.steps.iter().position(|step| step.from == serial)?;
         Some(self.steps.iter().skip(place))
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_steps_are_kept() {
+    fn journal_keeps_the_last_steps_within_its_size() {
         let mut journal = Journal::default();
         for from in 1..=10 {
             journal.push(step(from), 3);

@@ -1,23 +1,23 @@
-//! The records of one name, as small as they can be: nearly every name has one record.
+//! The records of one name in little memory: nearly every name has one record.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use super::Zone;
-use super::ready::{Kept, MOST_TARGETS, Ready};
+use super::encoded_srv::{EncodedSrv, MAX_ENCODED_TARGETS, Memo};
 
 /// Where a service is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Service {
     /// A name with addresses, with its trailing dot.
     pub target: Arc<str>,
-    /// As it was given: what is no port number is answered over HTTP alone, as ever.
+    /// As given; a number above 65535 is served over HTTP alone, as mesos-dns does.
     pub port: u32,
-    /// Its share among the services of one name.
+    /// The SRV weight.
     pub weight: u16,
 }
 
-/// What a record says.
+/// The data of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
     /// An A or AAAA record.
@@ -29,66 +29,66 @@ pub enum Value {
 /// The records of one name.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    /// How many names there are right below this one.
+    /// The number of names directly below this one.
     below: u32,
-    /// How long they may be kept, in seconds.
+    /// The TTL in seconds.
     ttl: u32,
-    held: Held,
+    records: RecordSet,
 }
 
 #[derive(Clone, Debug, Default)]
-enum Held {
+enum RecordSet {
     #[default]
     Nothing,
-    /// One record, and how often it was put.
+    /// One record with its reference count.
     A(Ipv4Addr, u32),
     Aaaa(Ipv6Addr, u32),
     Srv(Service, u32),
-    /// Shared by the zones that do not change them.
-    Several(Arc<Several>),
+    /// Shared by zones in which they are equal.
+    Several(Arc<RecordVec>),
 }
 
-/// Records in the order they came.
+/// Records in the order in which they were added.
 #[derive(Clone, Debug, Default)]
-struct Several {
+struct RecordVec {
     a: Vec<Ipv4Addr>,
     aaaa: Vec<Ipv6Addr>,
     srv: Vec<Service>,
-    /// Those that were put more than once, and how often beyond the first time.
-    again: Vec<(Value, u32)>,
-    /// Services in wire form, once they were asked for.
-    ready: Kept,
+    /// Records with more than one reference, and how many more.
+    repeats: Vec<(Value, u32)>,
+    /// SRV records in wire form, encoded at the first query.
+    encoded: Memo,
 }
 
 impl Node {
     /// IPv4 addresses.
     pub fn a(&self) -> &[Ipv4Addr] {
-        match &self.held {
-            Held::A(ip, _) => std::slice::from_ref(ip),
-            Held::Several(several) => &several.a,
+        match &self.records {
+            RecordSet::A(ip, _) => std::slice::from_ref(ip),
+            RecordSet::Several(several) => &several.a,
             _ => &[],
         }
     }
 
     /// IPv6 addresses.
     pub fn aaaa(&self) -> &[Ipv6Addr] {
-        match &self.held {
-            Held::Aaaa(ip, _) => std::slice::from_ref(ip),
-            Held::Several(several) => &several.aaaa,
+        match &self.records {
+            RecordSet::Aaaa(ip, _) => std::slice::from_ref(ip),
+            RecordSet::Several(several) => &several.aaaa,
             _ => &[],
         }
     }
 
     /// Services.
     pub fn srv(&self) -> &[Service] {
-        match &self.held {
-            Held::Srv(service, _) => std::slice::from_ref(service),
-            Held::Several(several) => &several.srv,
+        match &self.records {
+            RecordSet::Srv(service, _) => std::slice::from_ref(service),
+            RecordSet::Several(several) => &several.srv,
             _ => &[],
         }
     }
 
-    /// Everything that its records say.
+    /// The data of all records.
     pub(super) fn values(&self) -> impl Iterator<Item = Value> {
         let a = self.a().iter().map(|ip| Value::Address((*ip).into()));
         let aaaa = self.aaaa().iter().map(|ip| Value::Address((*ip).into()));
@@ -96,27 +96,27 @@ impl Node {
             .chain(self.srv().iter().cloned().map(Value::Service))
     }
 
-    /// How long its records may be kept, in seconds.
+    /// The TTL of its records in seconds.
     pub fn ttl(&self) -> u32 {
         self.ttl
     }
 
-    /// Lets its records be kept so long.
+    /// Sets the TTL of its records.
     pub(super) fn set_ttl(&mut self, ttl: u32) {
         if self.ttl != ttl {
             self.ttl = ttl;
-            if let Held::Several(several) = &mut self.held {
-                Arc::make_mut(several).ready = Kept::default();
+            if let RecordSet::Several(several) = &mut self.records {
+                Arc::make_mut(several).encoded = Memo::default();
             }
         }
     }
 
-    /// Does something with the services in wire form, where they have one: there is more than one and there are not very many,
-    /// and no target has a choice of addresses.
-    pub(crate) fn with_ready<T>(&self, zone: &Zone, then: impl FnOnce(&Ready) -> T) -> Option<T> {
-        match &self.held {
-            Held::Several(several) if (2..=MOST_TARGETS).contains(&several.srv.len()) => {
-                several.ready.with(zone, self, then)
+    /// Calls `then` with the encoded SRV records. They exist for 2 to [`MAX_ENCODED_TARGETS`] services
+    /// whose targets have at most one address of each kind.
+    pub(crate) fn with_encoded_srv<T>(&self, zone: &Zone, then: impl FnOnce(&EncodedSrv) -> T) -> Option<T> {
+        match &self.records {
+            RecordSet::Several(several) if (2..=MAX_ENCODED_TARGETS).contains(&several.srv.len()) => {
+                several.encoded.with(zone, self, then)
             }
             _ => None,
         }
@@ -124,10 +124,10 @@ impl Node {
 
     /// Whether it has records of its own.
     pub fn has_records(&self) -> bool {
-        !matches!(self.held, Held::Nothing)
+        !matches!(self.records, RecordSet::Nothing)
     }
 
-    /// Whether nothing is here or below.
+    /// Whether there are no records here and no names below.
     pub(super) fn is_gone(&self) -> bool {
         self.below == 0 && !self.has_records()
     }
@@ -140,42 +140,42 @@ impl Node {
         self.below = self.below.saturating_sub(1);
     }
 
-    /// Puts a record, once more if it is there. Whether it was not.
-    pub(super) fn put(&mut self, value: Value) -> bool {
-        match (&mut self.held, &value) {
-            (Held::Nothing, _) => {
-                self.held = match value {
-                    Value::Address(IpAddr::V4(ip)) => Held::A(ip, 1),
-                    Value::Address(IpAddr::V6(ip)) => Held::Aaaa(ip, 1),
-                    Value::Service(service) => Held::Srv(service, 1),
+    /// Adds a record, or a reference to it. Returns whether it is new.
+    pub(super) fn add(&mut self, value: Value) -> bool {
+        match (&mut self.records, &value) {
+            (RecordSet::Nothing, _) => {
+                self.records = match value {
+                    Value::Address(IpAddr::V4(ip)) => RecordSet::A(ip, 1),
+                    Value::Address(IpAddr::V6(ip)) => RecordSet::Aaaa(ip, 1),
+                    Value::Service(service) => RecordSet::Srv(service, 1),
                 };
                 return true;
             }
-            (Held::A(ip, times), Value::Address(IpAddr::V4(same))) if ip == same => *times += 1,
-            (Held::Aaaa(ip, times), Value::Address(IpAddr::V6(same))) if ip == same => *times += 1,
-            (Held::Srv(service, times), Value::Service(same)) if service == same => *times += 1,
-            (Held::Several(several), _) => return Arc::make_mut(several).put(value),
+            (RecordSet::A(ip, times), Value::Address(IpAddr::V4(same))) if ip == same => *times += 1,
+            (RecordSet::Aaaa(ip, times), Value::Address(IpAddr::V6(same))) if ip == same => *times += 1,
+            (RecordSet::Srv(service, times), Value::Service(same)) if service == same => *times += 1,
+            (RecordSet::Several(several), _) => return Arc::make_mut(several).add(value),
             _ => {
-                let mut several = Several::of(std::mem::take(&mut self.held));
-                let new = several.put(value);
-                self.held = Held::Several(Arc::new(several));
+                let mut several = RecordVec::of(std::mem::take(&mut self.records));
+                let new = several.add(value);
+                self.records = RecordSet::Several(Arc::new(several));
                 return new;
             }
         }
         false
     }
 
-    /// Takes a record out, once. Whether it is not there any more, having been there.
-    pub(super) fn take(&mut self, value: &Value) -> bool {
-        let times = match (&mut self.held, value) {
-            (Held::A(ip, times), Value::Address(IpAddr::V4(same))) if ip == same => times,
-            (Held::Aaaa(ip, times), Value::Address(IpAddr::V6(same))) if ip == same => times,
-            (Held::Srv(service, times), Value::Service(same)) if service == same => times,
-            (Held::Several(several), _) => {
+    /// Removes one reference to a record. Returns whether that was the last one.
+    pub(super) fn remove(&mut self, value: &Value) -> bool {
+        let times = match (&mut self.records, value) {
+            (RecordSet::A(ip, times), Value::Address(IpAddr::V4(same))) if ip == same => times,
+            (RecordSet::Aaaa(ip, times), Value::Address(IpAddr::V6(same))) if ip == same => times,
+            (RecordSet::Srv(service, times), Value::Service(same)) if service == same => times,
+            (RecordSet::Several(several), _) => {
                 let several = Arc::make_mut(several);
-                let gone = several.take(value);
+                let gone = several.remove(value);
                 if several.is_empty() {
-                    self.held = Held::Nothing;
+                    self.records = RecordSet::Nothing;
                 }
                 return gone;
             }
@@ -184,51 +184,51 @@ impl Node {
         *times -= 1;
         let gone = *times == 0;
         if gone {
-            self.held = Held::Nothing;
+            self.records = RecordSet::Nothing;
         }
         gone
     }
 }
 
-impl Several {
-    fn of(held: Held) -> Self {
+impl RecordVec {
+    fn of(records: RecordSet) -> Self {
         let mut several = Self::default();
-        let (value, times) = match held {
-            Held::Nothing => return several,
-            Held::Several(several) => return Arc::unwrap_or_clone(several),
-            Held::A(ip, times) => (Value::Address(ip.into()), times),
-            Held::Aaaa(ip, times) => (Value::Address(ip.into()), times),
-            Held::Srv(service, times) => (Value::Service(service), times),
+        let (value, times) = match records {
+            RecordSet::Nothing => return several,
+            RecordSet::Several(several) => return Arc::unwrap_or_clone(several),
+            RecordSet::A(ip, times) => (Value::Address(ip.into()), times),
+            RecordSet::Aaaa(ip, times) => (Value::Address(ip.into()), times),
+            RecordSet::Srv(service, times) => (Value::Service(service), times),
         };
         if times > 1 {
-            several.again.push((value.clone(), times - 1));
+            several.repeats.push((value.clone(), times - 1));
         }
-        several.put(value);
+        several.add(value);
         several
     }
 
-    fn put(&mut self, value: Value) -> bool {
-        self.ready = Kept::default();
+    fn add(&mut self, value: Value) -> bool {
+        self.encoded = Memo::default();
         let new = match &value {
             Value::Address(IpAddr::V4(ip)) => push(&mut self.a, ip),
             Value::Address(IpAddr::V6(ip)) => push(&mut self.aaaa, ip),
             Value::Service(service) => push(&mut self.srv, service),
         };
         if !new {
-            match self.again.iter_mut().find(|(again, _)| *again == value) {
+            match self.repeats.iter_mut().find(|(repeats, _)| *repeats == value) {
                 Some((_, times)) => *times += 1,
-                None => self.again.push((value, 1)),
+                None => self.repeats.push((value, 1)),
             }
         }
         new
     }
 
-    fn take(&mut self, value: &Value) -> bool {
-        self.ready = Kept::default();
-        if let Some(place) = self.again.iter().position(|(again, _)| again == value) {
-            self.again[place].1 -= 1;
-            if self.again[place].1 == 0 {
-                self.again.swap_remove(place);
+    fn remove(&mut self, value: &Value) -> bool {
+        self.encoded = Memo::default();
+        if let Some(place) = self.repeats.iter().position(|(repeats, _)| repeats == value) {
+            self.repeats[place].1 -= 1;
+            if self.repeats[place].1 == 0 {
+                self.repeats.swap_remove(place);
             }
             return false;
         }
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_there_until_it_was_taken_as_often_as_put() {
+    fn record_stays_until_its_last_reference_is_removed() {
         let mut node = Node::default();
         let steps = [
             (true, address(1), true),
@@ -293,14 +293,14 @@ mod tests {
             (false, address(2), true),
         ];
         for (n, (put, value, changes)) in steps.into_iter().enumerate() {
-            let changed = if put { node.put(value) } else { node.take(&value) };
+            let changed = if put { node.add(value) } else { node.remove(&value) };
             assert_eq!(changed, changes, "step {n}: {node:?}");
         }
         assert!(node.is_gone());
     }
 
     #[test]
-    fn most_names_need_no_memory_of_their_own() {
+    fn node_fits_into_48_bytes() {
         assert!(size_of::<Node>() <= 48, "{}", size_of::<Node>());
     }
 }

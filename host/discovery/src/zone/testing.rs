@@ -1,32 +1,32 @@
-//! Zones for tests, made of records.
+//! Zones for tests, built of records.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Edit, Record, Service, Value, Zone};
+use super::{Record, Service, Value, Zone, ZoneBuilder};
 use crate::config::IpSource;
-use crate::labels::Rule;
-use crate::rules::Rules;
+use crate::labels::LabelRule;
+use crate::zone_config::ZoneConfig;
 
-/// Puts together a zone of the domain `mesos`, with a TTL of 60 and weights of 1.
-pub(crate) struct Builder(Edit);
+/// Builds a zone of the domain `mesos` with a TTL of 60 and weights of 1.
+pub(crate) struct Builder(ZoneBuilder);
 
 impl Builder {
     /// Without records.
     pub(crate) fn new() -> Self {
-        Self(Edit::of(&Zone::empty(Arc::new(rules())), 0))
+        Self(ZoneBuilder::of(&Zone::empty(Arc::new(zone_config())), 0))
     }
 
-    /// Puts an address.
+    /// Adds an address record.
     pub(crate) fn address(&mut self, name: &str, ip: IpAddr) {
-        self.put(name, Value::Address(ip));
+        self.add(name, Value::Address(ip));
     }
 
-    /// Puts a service.
+    /// Adds an SRV record.
     pub(crate) fn service(&mut self, name: &str, target: &Arc<str>, port: u32) {
         let target = Arc::clone(target);
-        self.put(
+        self.add(
             name,
             Value::Service(Service {
                 target,
@@ -36,13 +36,13 @@ impl Builder {
         );
     }
 
-    /// Puts a name of an address.
+    /// Adds a PTR name.
     pub(crate) fn name(&mut self, name: &str, ip: IpAddr) {
-        self.0.put_name(ip, &name.into());
+        self.0.add_ptr(ip, &name.into());
     }
 
-    fn put(&mut self, name: &str, value: Value) {
-        self.0.put(&Record {
+    fn add(&mut self, name: &str, value: Value) {
+        self.0.add(&Record {
             name: name.into(),
             value,
             ttl: 60,
@@ -51,16 +51,16 @@ impl Builder {
 
     /// The zone.
     pub(crate) fn build(self, serial: u32) -> Zone {
-        let made_from = Zone::empty(Arc::new(rules())).made_from().clone();
-        self.0.done(made_from, serial)
+        let inputs = Zone::empty(Arc::new(zone_config())).inputs().clone();
+        self.0.build(inputs, serial)
     }
 }
 
-/// The usual ones.
-pub(crate) fn rules() -> Rules {
-    Rules {
+/// Default settings.
+pub(crate) fn zone_config() -> ZoneConfig {
+    ZoneConfig {
         domain: "mesos".into(),
-        labels: Rule::Rfc1123,
+        labels: LabelRule::Rfc1123,
         ip_sources: vec![IpSource::Netinfo, IpSource::Mesos, IpSource::Host],
         masters: vec!["127.0.0.1:15050".into()],
         name_server: ("ns1.mesos.".into(), vec![[127, 0, 0, 1].into()]),

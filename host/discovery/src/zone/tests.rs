@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::testing::Builder;
-use super::{Edit, Found, Record, Value, Zone};
+use super::{Record, Value, Zone, ZoneBuilder, ZoneLookup};
 use crate::labels::wire_name;
 
 fn zone() -> Zone {
@@ -19,7 +19,7 @@ fn zone() -> Zone {
 }
 
 #[test]
-fn tells_records_branches_and_nothing_apart() {
+fn find_distinguishes_records_empty_non_terminals_and_missing_names() {
     let zone = zone();
     let cases = [
         ("web.fw.mesos.", "node"),
@@ -38,10 +38,10 @@ fn tells_records_branches_and_nothing_apart() {
     ];
     for (name, expected) in cases {
         let found = match zone.find(name) {
-            Found::Node(_) => "node",
-            Found::Branch => "branch",
-            Found::Nothing => "nothing",
-            Found::Outside => "outside",
+            ZoneLookup::Node(_) => "node",
+            ZoneLookup::EmptyNonTerminal => "branch",
+            ZoneLookup::NoSuchName => "nothing",
+            ZoneLookup::Outside => "outside",
         };
         assert_eq!(found, expected, "{name}");
     }
@@ -50,7 +50,7 @@ fn tells_records_branches_and_nothing_apart() {
 }
 
 #[test]
-fn names_that_dns_cannot_carry_have_no_wire_form() {
+fn wire_name_refuses_names_too_long_for_dns() {
     let long = "x".repeat(63);
     for (name, carried) in [
         ("-odd_.mesos.".to_owned(), true),
@@ -66,32 +66,35 @@ fn names_that_dns_cannot_carry_have_no_wire_form() {
 }
 
 #[test]
-fn a_change_is_a_new_zone_and_leaves_nothing_behind() {
+fn removing_all_records_leaves_an_empty_zone() {
     let before = zone();
     let record = |name: &str, last: u8| Record {
         name: name.into(),
         value: Value::Address([10, 0, 0, last].into()),
         ttl: 60,
     };
-    let mut edit = Edit::of(&before, 100);
-    edit.put(&record("deep.in.new.mesos.", 9));
-    edit.put(&record("new.mesos.", 9));
-    edit.take(&record("web.fw.mesos.", 1));
-    let between = edit.done(before.made_from().clone(), 8);
-    assert!(matches!(before.find("new.mesos."), Found::Nothing));
-    assert!(matches!(between.find("in.new.mesos."), Found::Branch));
+    let mut builder = ZoneBuilder::of(&before, 100);
+    builder.add(&record("deep.in.new.mesos.", 9));
+    builder.add(&record("new.mesos.", 9));
+    builder.remove(&record("web.fw.mesos.", 1));
+    let between = builder.build(before.inputs().clone(), 8);
+    assert!(matches!(before.find("new.mesos."), ZoneLookup::NoSuchName));
+    assert!(matches!(
+        between.find("in.new.mesos."),
+        ZoneLookup::EmptyNonTerminal
+    ));
     assert!(between.node("web.fw.mesos.").is_some(), "it was put twice");
     assert_eq!((between.records(), between.serial()), (6, 8));
 
-    let mut edit = Edit::of(&between, 100);
-    edit.take(&record("web.fw.mesos.", 1));
-    edit.take(&record("deep.in.new.mesos.", 9));
-    edit.take(&record("deep.in.new.mesos.", 9));
-    let after = edit.done(before.made_from().clone(), 9);
-    assert!(matches!(after.find("in.new.mesos."), Found::Nothing));
-    assert!(matches!(after.find("web.fw.mesos."), Found::Nothing));
+    let mut builder = ZoneBuilder::of(&between, 100);
+    builder.remove(&record("web.fw.mesos.", 1));
+    builder.remove(&record("deep.in.new.mesos.", 9));
+    builder.remove(&record("deep.in.new.mesos.", 9));
+    let after = builder.build(before.inputs().clone(), 9);
+    assert!(matches!(after.find("in.new.mesos."), ZoneLookup::NoSuchName));
+    assert!(matches!(after.find("web.fw.mesos."), ZoneLookup::NoSuchName));
     assert!(
-        matches!(after.find("fw.mesos."), Found::Branch),
+        matches!(after.find("fw.mesos."), ZoneLookup::EmptyNonTerminal),
         "a service is below"
     );
     assert!(after.node("new.mesos.").is_some());
@@ -108,7 +111,7 @@ fn a_change_is_a_new_zone_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn another_time_is_another_zone() {
+fn changed_ttl_changes_serial_and_journal() {
     let before = zone();
     let record = |last: u8, ttl| Record {
         name: "web.fw.mesos.".into(),
@@ -117,18 +120,18 @@ fn another_time_is_another_zone() {
     };
     // As a framework's tasks get another time: whatever comes first, each record goes as it was and comes as it is.
     for takes_first in [true, false] {
-        let mut edit = Edit::of(&before, 100);
+        let mut builder = ZoneBuilder::of(&before, 100);
         for _ in 0..2 {
             if takes_first {
-                edit.take(&record(1, 60));
+                builder.remove(&record(1, 60));
             }
-            edit.put(&record(1, 30));
+            builder.add(&record(1, 30));
             if !takes_first {
-                edit.take(&record(1, 60));
+                builder.remove(&record(1, 60));
             }
         }
-        edit.put(&record(2, 30));
-        let after = edit.done(before.made_from().clone(), 8);
+        builder.add(&record(2, 30));
+        let after = builder.build(before.inputs().clone(), 8);
         assert_eq!(
             (after.serial(), after.node("web.fw.mesos.").unwrap().ttl()),
             (8, 30)
@@ -140,8 +143,8 @@ fn another_time_is_another_zone() {
         assert_eq!(added, [record(1, 30), record(2, 30)].into(), "{takes_first}");
         assert_eq!(steps[0].added.len(), 2);
     }
-    // The same time again is no news.
-    let mut edit = Edit::of(&before, 100);
-    edit.put(&record(1, 60));
-    assert_eq!(edit.done(before.made_from().clone(), 8).serial(), 7);
+    // The same time repeats is no news.
+    let mut builder = ZoneBuilder::of(&before, 100);
+    builder.add(&record(1, 60));
+    assert_eq!(builder.build(before.inputs().clone(), 8).serial(), 7);
 }

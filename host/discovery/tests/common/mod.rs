@@ -22,11 +22,11 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use transom_discovery::{Config, Discovery};
 
-pub(crate) const LONG: Duration = Duration::from_secs(20);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What the master says now.
 #[derive(Default)]
-pub(crate) struct Says {
+pub(crate) struct MasterScript {
     /// The state document; none: 503.
     pub(crate) document: Option<Value>,
     /// The snapshot of a subscription; none: subscriptions are refused with the status below.
@@ -44,11 +44,11 @@ pub(crate) struct Says {
 #[derive(Clone)]
 pub(crate) struct Master {
     pub(crate) addr: SocketAddr,
-    pub(crate) says: Arc<Mutex<Says>>,
+    pub(crate) says: Arc<Mutex<MasterScript>>,
 }
 
 impl Master {
-    pub(crate) async fn start(says: Says) -> Self {
+    pub(crate) async fn start(says: MasterScript) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let master = Self {
             addr: listener.local_addr().unwrap(),
@@ -88,7 +88,7 @@ impl Master {
         self.says.lock().unwrap().documents
     }
 
-    pub(crate) fn set(&self, change: impl FnOnce(&mut Says)) {
+    pub(crate) fn set(&self, change: impl FnOnce(&mut MasterScript)) {
         change(&mut self.says.lock().unwrap());
     }
 
@@ -133,7 +133,7 @@ pub(crate) struct Followed {
 impl Followed {
     pub(crate) async fn stop(self) {
         self.token.cancel();
-        tokio::time::timeout(LONG, self.discovery.stopped())
+        tokio::time::timeout(WAIT_TIMEOUT, self.discovery.stopped())
             .await
             .unwrap();
     }
@@ -147,7 +147,7 @@ impl Followed {
         socket.connect(self.discovery.dns_addr().unwrap()).await.unwrap();
         socket.send(&query.to_vec().unwrap()).await.unwrap();
         let mut answer = vec![0; 4096];
-        let size = tokio::time::timeout(LONG, socket.recv(&mut answer))
+        let size = tokio::time::timeout(WAIT_TIMEOUT, socket.recv(&mut answer))
             .await
             .unwrap()
             .unwrap();
@@ -196,7 +196,7 @@ impl Followed {
         }
         stream.write_all((head + "\r\n").as_bytes()).await.unwrap();
         let mut answer = String::new();
-        tokio::time::timeout(LONG, stream.read_to_string(&mut answer))
+        tokio::time::timeout(WAIT_TIMEOUT, stream.read_to_string(&mut answer))
             .await
             .unwrap()
             .unwrap();
@@ -282,7 +282,7 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
         }
     };
     assert!(
-        tokio::time::timeout(LONG, waiting).await.is_ok(),
+        tokio::time::timeout(WAIT_TIMEOUT, waiting).await.is_ok(),
         "waited in vain for {what}"
     );
 }

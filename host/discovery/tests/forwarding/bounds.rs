@@ -10,16 +10,16 @@ use hickory_proto::rr::RecordType;
 use transom_discovery::dns::forward::Settings;
 
 use super::Transport::Udp;
-use super::common::{LONG, query, until};
+use super::common::{WAIT_TIMEOUT, query, until};
 use super::resolver::Resolver;
 use super::{a, ask, code, data, forwarder, settings};
 
 #[tokio::test]
-async fn equal_questions_at_a_time_are_asked_once() {
+async fn equal_queries_in_flight_are_sent_once() {
     let resolver = Resolver::start(1).await;
     resolver.delay(Duration::from_millis(200));
     let forwarder = forwarder(&settings(&[resolver.addr]));
-    // Kept or not, and with the case that each of them has.
+    // CacheEntry or not, and with the case that each of them has.
     for name in ["web.example.", "never.example.", "servfail.example."] {
         let asking = (0..20).map(|n| {
             let mut query = query(
@@ -44,11 +44,11 @@ async fn equal_questions_at_a_time_are_asked_once() {
 }
 
 #[tokio::test]
-async fn work_is_bounded() {
+async fn queries_beyond_the_limit_get_servfail() {
     let resolver = Resolver::start(1).await;
-    let patient = |max_questions, max_sockets| Settings {
-        timeout: LONG,
-        max_questions,
+    let patient = |max_inflight, max_sockets| Settings {
+        timeout: WAIT_TIMEOUT,
+        max_inflight,
         max_sockets,
         ..settings(&[resolver.addr])
     };
@@ -71,7 +71,7 @@ async fn work_is_bounded() {
             code(&a(&forwarder, "third.example.").await),
             ResponseCode::ServFail
         );
-        assert!(asked.elapsed() < LONG / 2);
+        assert!(asked.elapsed() < WAIT_TIMEOUT / 2);
         assert!(resolver.asked("third").is_empty());
         // Sent again, they are answered, and there is room again.
         resolver.be_silent(false);
@@ -84,7 +84,7 @@ async fn work_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_silent_zone_leaves_room_for_others() {
+async fn silent_zone_does_not_block_other_zones() {
     let (silent, usual) = (Resolver::start(1).await, Resolver::start(2).await);
     silent.be_silent(true);
     let mut settings = Settings {
@@ -119,11 +119,11 @@ async fn a_silent_zone_leaves_room_for_others() {
 }
 
 #[tokio::test]
-async fn who_waits_is_answered_when_it_stops() {
+async fn waiting_queries_get_servfail_on_stop() {
     let resolver = Resolver::start(1).await;
     resolver.be_silent(true);
     let patient = Settings {
-        timeout: LONG,
+        timeout: WAIT_TIMEOUT,
         ..settings(&[resolver.addr])
     };
     let forwarder = forwarder(&patient);
@@ -135,7 +135,7 @@ async fn who_waits_is_answered_when_it_stops() {
     };
     let (answer, stopped) = tokio::join!(a(&forwarder, "web.example."), stopping);
     assert_eq!(code(&answer), ResponseCode::ServFail);
-    assert!(stopped.elapsed() < LONG / 2);
+    assert!(stopped.elapsed() < WAIT_TIMEOUT / 2);
     assert_eq!(
         code(&a(&forwarder, "late.example.").await),
         ResponseCode::ServFail

@@ -3,7 +3,7 @@
 
 use hickory_proto::rr::RecordType;
 use hickory_proto::rr::rdata::opt::EdnsOption;
-use transom_discovery::dns::forward::{Begun, Settings};
+use transom_discovery::dns::forward::{Settings, Started};
 
 use super::Transport::Udp;
 use super::common::{query, until, with_edns};
@@ -11,7 +11,7 @@ use super::resolver::Resolver;
 use super::{CLIENT, a, ask, forwarder, settings};
 
 #[tokio::test]
-async fn replies_are_given_again_while_they_live() {
+async fn replies_are_cached_for_their_ttl() {
     let resolver = Resolver::start(1).await;
     let forwarder = forwarder(&settings(&[resolver.addr]));
     for name in ["kept.example.", "nx.example.", "cname.example."] {
@@ -59,7 +59,7 @@ async fn replies_are_given_again_while_they_live() {
 }
 
 #[tokio::test]
-async fn what_is_asked_in_another_way_is_another_question() {
+async fn queries_with_other_flags_have_separate_cache_entries() {
     let resolver = Resolver::start(1).await;
     let mut settings = settings(&[resolver.addr]);
     settings
@@ -108,7 +108,7 @@ async fn what_is_asked_in_another_way_is_another_question() {
 }
 
 #[tokio::test]
-async fn the_cache_has_its_bound() {
+async fn cache_stays_within_its_size() {
     let resolver = Resolver::start(1).await;
     let forwarder = forwarder(&Settings {
         cache_bytes: 64 << 10,
@@ -127,17 +127,17 @@ async fn the_cache_has_its_bound() {
 }
 
 #[tokio::test]
-async fn what_is_known_is_answered_at_once() {
+async fn cached_reply_needs_no_waiting() {
     let resolver = Resolver::start(1).await;
     let forwarder = forwarder(&settings(&[resolver.addr]));
     let query = query("web.example.", RecordType::A);
     let (packet, name) = (query.to_vec().unwrap(), query.queries[0].name());
     let begin = || forwarder.begin(&packet, name, RecordType::A, Udp, CLIENT);
-    let Begun::Waiting(answer) = begin() else {
+    let Started::Waiting(answer) = begin() else {
         panic!("nobody knows yet");
     };
     let waited = answer.await;
-    let Begun::Answered(answer) = begin() else {
+    let Started::Answered(answer) = begin() else {
         panic!("it is known");
     };
     assert_eq!(answer, waited);

@@ -13,13 +13,14 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use common::{LONG, query, with_edns};
+use common::{WAIT_TIMEOUT, query, with_edns};
 use futures::future::join_all;
 use hickory_proto::op::{Edns, Message, ResponseCode};
 use hickory_proto::rr::RecordType;
 use prometheus_client::registry::Registry;
 use resolver::Resolver;
-use transom_discovery::dns::forward::{Forwarder, Metrics, Settings, Transport};
+use transom_discovery::dns::Transport;
+use transom_discovery::dns::forward::{Forwarder, Metrics, Settings};
 
 use Transport::{Tcp, Udp};
 
@@ -43,7 +44,7 @@ async fn ask(forwarder: &Forwarder, query: &Message, over: Transport) -> Message
     let question = &query.queries[0];
     let packet = query.to_vec().unwrap();
     let asking = forwarder.forward(&packet, question.name(), question.query_type(), over, CLIENT);
-    let reply = tokio::time::timeout(LONG, asking).await.unwrap();
+    let reply = tokio::time::timeout(WAIT_TIMEOUT, asking).await.unwrap();
     let reply = Message::from_vec(&reply).unwrap();
     assert_eq!(reply.metadata.id, query.metadata.id);
     reply
@@ -74,7 +75,7 @@ fn nobody() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn questions_and_replies_pass_as_they_are() {
+async fn queries_and_replies_are_forwarded_unchanged() {
     let resolver = Resolver::start(1).await;
     let forwarder = forwarder(&settings(&[resolver.addr]));
     let mut odd = with_edns(query("echo.example.", RecordType::TXT), 1400, 0);
@@ -115,7 +116,7 @@ async fn questions_and_replies_pass_as_they_are() {
 }
 
 #[tokio::test]
-async fn names_go_to_the_resolvers_of_their_zone() {
+async fn queries_go_to_the_resolvers_of_their_zone() {
     let (usual, weave) = (Resolver::start(1).await, Resolver::start(2).await);
     let mut settings = settings(&[usual.addr]);
     settings.zone_resolvers.insert("weave".into(), vec![weave.addr]);
@@ -143,7 +144,7 @@ async fn names_go_to_the_resolvers_of_their_zone() {
 }
 
 #[tokio::test]
-async fn forged_replies_are_nobodys() {
+async fn forged_replies_are_ignored() {
     let resolver = Resolver::start(1).await;
     let forwarder = forwarder(&settings(&[resolver.addr]));
     assert_eq!(data(&a(&forwarder, "forged.example.").await), ["192.0.2.1"]);
@@ -171,7 +172,7 @@ async fn forged_replies_are_nobodys() {
 }
 
 #[tokio::test]
-async fn replies_have_the_size_that_the_client_takes() {
+async fn replies_respect_the_clients_size_limit() {
     let resolver = Resolver::start(1).await;
     let usual = forwarder(&settings(&[resolver.addr]));
     let unmarked = forwarder(&Settings {
@@ -211,7 +212,7 @@ async fn replies_have_the_size_that_the_client_takes() {
 }
 
 #[tokio::test]
-async fn it_is_counted() {
+async fn forwarding_is_counted_in_metrics() {
     let (resolver, gone) = (Resolver::start(1).await, nobody());
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
@@ -242,7 +243,7 @@ async fn it_is_counted() {
 }
 
 #[tokio::test]
-async fn any_bytes_are_answered_or_not_at_all() {
+async fn any_packet_is_answered_or_ignored() {
     let resolver = Resolver::start(1).await;
     let forwarder = forwarder(&settings(&[resolver.addr]));
     let good = with_edns(query("web.example.", RecordType::A), 1232, 0);

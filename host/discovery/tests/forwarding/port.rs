@@ -12,16 +12,16 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use transom_discovery::Config;
 
-use super::common::{Followed, LONG, Master, Says, query, until};
+use super::common::{Followed, Master, MasterScript, WAIT_TIMEOUT, query, until};
 use super::resolver::Resolver;
 use super::{code, data};
 
 /// A discovery that knows its leader, and forwards to a resolver what the settings say.
 async fn started(resolver: &Resolver, config: Config) -> Followed {
-    let master = Master::start(Says {
+    let master = Master::start(MasterScript {
         document: Some(json!({"leader": "master@127.0.0.1:5050", "slaves": [], "frameworks": []})),
         refusal: 403,
-        ..Says::default()
+        ..MasterScript::default()
     });
     let config = Config {
         resolvers: vec![resolver.addr],
@@ -33,7 +33,7 @@ async fn started(resolver: &Resolver, config: Config) -> Followed {
 }
 
 #[tokio::test]
-async fn dig_is_served() {
+async fn dig_gets_forwarded_answers() {
     let resolver = Resolver::start(1).await;
     let discovery = started(&resolver, Config::default()).await;
     let port = discovery.discovery.dns_addr().unwrap().port().to_string();
@@ -81,7 +81,7 @@ async fn dig_is_served() {
 }
 
 #[tokio::test]
-async fn only_for_whom_it_is_meant() {
+async fn recursion_is_refused_outside_allowed_networks() {
     let resolver = Resolver::start(1).await;
     let off = Config {
         external_on: false,
@@ -107,7 +107,7 @@ async fn only_for_whom_it_is_meant() {
 }
 
 #[tokio::test]
-async fn a_slow_resolver_holds_up_nobody() {
+async fn slow_resolver_does_not_delay_other_queries() {
     let resolver = Resolver::start(1).await;
     resolver.be_silent(true);
     let discovery = started(&resolver, Config::default()).await;
@@ -125,7 +125,7 @@ async fn a_slow_resolver_holds_up_nobody() {
     }
     until("both to be forwarded", async || resolver.asked("web").len() >= 2).await;
     assert_eq!(discovery.a("leader.mesos.").await, ["127.0.0.1"]);
-    let size = timeout(LONG, stream.read_u16()).await.unwrap().unwrap();
+    let size = timeout(WAIT_TIMEOUT, stream.read_u16()).await.unwrap().unwrap();
     let mut answer = vec![0; size.into()];
     stream.read_exact(&mut answer).await.unwrap();
     assert_eq!(data(&Message::from_vec(&answer).unwrap()), ["127.0.0.1"]);
@@ -133,7 +133,7 @@ async fn a_slow_resolver_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn a_network_that_asks_too_much_gets_little_over_udp() {
+async fn rate_limit_drops_and_truncates_udp_answers() {
     const ASKED: usize = 200;
     let resolver = Resolver::start(1).await;
     let config = Config {

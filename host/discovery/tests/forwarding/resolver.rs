@@ -29,14 +29,14 @@ pub(crate) struct Asked {
 /// A resolver on a port of its own, over UDP and TCP. The first label of a name says what it does with it.
 pub(crate) struct Resolver {
     pub(crate) addr: SocketAddr,
-    pub(crate) says: Arc<Says>,
+    pub(crate) says: Arc<MasterScript>,
     token: CancellationToken,
     tasks: TaskTracker,
     _stops: DropGuard,
 }
 
 #[derive(Default)]
-pub(crate) struct Says {
+pub(crate) struct MasterScript {
     /// The last byte of its addresses.
     pub(crate) tag: u8,
     pub(crate) log: Mutex<Vec<Asked>>,
@@ -62,9 +62,9 @@ impl Resolver {
             }
         };
         let (token, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let says = Arc::new(Says {
+        let says = Arc::new(MasterScript {
             tag,
-            ..Says::default()
+            ..MasterScript::default()
         });
         let resolver = Self {
             addr: tcp.local_addr().unwrap(),
@@ -105,7 +105,12 @@ impl Resolver {
     }
 }
 
-async fn over_udp(socket: Arc<UdpSocket>, says: Arc<Says>, tasks: TaskTracker, token: CancellationToken) {
+async fn over_udp(
+    socket: Arc<UdpSocket>,
+    says: Arc<MasterScript>,
+    tasks: TaskTracker,
+    token: CancellationToken,
+) {
     let mut packet = vec![0; 65535];
     loop {
         let Ok((size, client)) = socket.recv_from(&mut packet).await else {
@@ -124,7 +129,12 @@ async fn over_udp(socket: Arc<UdpSocket>, says: Arc<Says>, tasks: TaskTracker, t
     }
 }
 
-async fn over_tcp(listener: TcpListener, says: Arc<Says>, tasks: TaskTracker, token: CancellationToken) {
+async fn over_tcp(
+    listener: TcpListener,
+    says: Arc<MasterScript>,
+    tasks: TaskTracker,
+    token: CancellationToken,
+) {
     loop {
         let (stream, client) = listener.accept().await.unwrap();
         let (says, token) = (Arc::clone(&says), token.clone());
@@ -137,7 +147,7 @@ async fn over_tcp(listener: TcpListener, says: Arc<Says>, tasks: TaskTracker, to
     }
 }
 
-async fn converse(mut stream: TcpStream, client: SocketAddr, says: &Says) -> std::io::Result<()> {
+async fn converse(mut stream: TcpStream, client: SocketAddr, says: &MasterScript) -> std::io::Result<()> {
     loop {
         let mut query = vec![0; stream.read_u16().await?.into()];
         stream.read_exact(&mut query).await?;
@@ -148,7 +158,7 @@ async fn converse(mut stream: TcpStream, client: SocketAddr, says: &Says) -> std
     }
 }
 
-impl Says {
+impl MasterScript {
     async fn answers(&self, packet: &[u8], from: SocketAddr, tcp: bool) -> Vec<Vec<u8>> {
         let query = Message::from_vec(packet).unwrap();
         let question = query.queries[0].clone();

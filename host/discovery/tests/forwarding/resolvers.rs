@@ -9,15 +9,15 @@ use hickory_proto::rr::RecordType;
 use transom_discovery::dns::forward::{ForwardPolicy, Settings};
 
 use super::Transport::{Tcp, Udp};
-use super::common::{LONG, query, until, with_edns};
+use super::common::{WAIT_TIMEOUT, query, until, with_edns};
 use super::resolver::Resolver;
 use super::{TIMEOUT, a, ask, code, data, forwarder, nobody, settings};
 
 #[tokio::test]
-async fn what_was_lost_is_sent_again() {
+async fn lost_udp_query_is_resent() {
     let resolver = Resolver::start(1).await;
     let forwarder = forwarder(&Settings {
-        timeout: LONG,
+        timeout: WAIT_TIMEOUT,
         ..settings(&[resolver.addr])
     });
     assert_eq!(data(&a(&forwarder, "lost.example.").await), ["192.0.2.1"]);
@@ -30,7 +30,7 @@ async fn what_was_lost_is_sent_again() {
 }
 
 #[tokio::test]
-async fn a_silent_resolver_costs_its_timeout_once() {
+async fn silent_resolver_costs_its_timeout_once() {
     let (first, second) = (Resolver::start(1).await, Resolver::start(2).await);
     let forwarder = forwarder(&settings(&[first.addr, second.addr]));
     assert_eq!(data(&a(&forwarder, "before.example.").await), ["192.0.2.1"]);
@@ -64,7 +64,7 @@ async fn a_silent_resolver_costs_its_timeout_once() {
 }
 
 #[tokio::test]
-async fn resolvers_that_are_not_there() {
+async fn unreachable_resolvers_are_skipped() {
     let resolver = Resolver::start(1).await;
     let both = forwarder(&settings(&[nobody(), resolver.addr]));
     for over in [Udp, Tcp] {
@@ -97,7 +97,7 @@ async fn resolvers_that_are_not_there() {
 }
 
 #[tokio::test]
-async fn in_parallel_the_first_good_reply_counts() {
+async fn parallel_policy_uses_the_first_good_reply() {
     let (silent, failing, good) = (
         Resolver::start(1).await,
         Resolver::start(2).await,
@@ -108,14 +108,14 @@ async fn in_parallel_the_first_good_reply_counts() {
     let parallel = |resolvers: &[SocketAddr]| {
         forwarder(&Settings {
             policy: ForwardPolicy::Parallel,
-            timeout: LONG,
+            timeout: WAIT_TIMEOUT,
             ..settings(resolvers)
         })
     };
     let all = parallel(&[silent.addr, nobody(), good.addr]);
     let asked = Instant::now();
     assert_eq!(data(&a(&all, "web.example.").await), ["192.0.2.3"]);
-    assert!(asked.elapsed() < LONG / 2);
+    assert!(asked.elapsed() < WAIT_TIMEOUT / 2);
     // A refusal is the reply when there is no better one.
     let refusing = parallel(&[failing.addr, nobody()]);
     assert_eq!(

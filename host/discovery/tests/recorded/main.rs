@@ -12,7 +12,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use beyond::{Beyond, Row, members, rows, sorted};
-use common::{Followed, Master, Says, query, until};
+use common::{Followed, Master, MasterScript, query, until};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::{RData, Record, RecordType};
 use serde_json::{Value, json};
@@ -20,10 +20,10 @@ use transom_discovery::Config;
 
 async fn started(state: &str, config: Config) -> Followed {
     let document = Some(serde_json::from_str(state).unwrap());
-    let master = Master::start(Says {
+    let master = Master::start(MasterScript {
         document,
         refusal: 403,
-        ..Says::default()
+        ..MasterScript::default()
     })
     .await;
     let masters = vec!["127.0.0.1:15050".to_owned()];
@@ -212,7 +212,7 @@ async fn replay(suite: &str, state: &str, config: Config, at_least: usize) {
 }
 
 #[tokio::test]
-async fn http_over_the_recorded_state() {
+async fn http_answers_match_the_recording() {
     let state = include_str!("../fixtures/state-fixture.json");
     replay(
         include_str!("../fixtures/cases-http-fixture.json"),
@@ -224,7 +224,7 @@ async fn http_over_the_recorded_state() {
 }
 
 #[tokio::test]
-async fn odd_entries() {
+async fn answers_for_odd_entries_match_the_recording() {
     let state = include_str!("../fixtures/state-edge.json");
     replay(
         include_str!("../fixtures/cases-edge.json"),
@@ -236,7 +236,7 @@ async fn odd_entries() {
 }
 
 #[tokio::test]
-async fn short_labels() {
+async fn answers_with_short_labels_match_the_recording() {
     let state = include_str!("../fixtures/state-edge.json");
     let config = Config {
         enforce_rfc952: true,
@@ -252,7 +252,7 @@ async fn short_labels() {
 }
 
 #[tokio::test]
-async fn shapes_beyond_the_recorded_ones() {
+async fn additional_http_answers_have_their_shapes() {
     let discovery = started(include_str!("../fixtures/state-fixture.json"), Config::default()).await;
     let (status, body) = discovery.get("/v1/hosts/nope.mesos?strict=true").await;
     assert_eq!((status, body.as_str()), (404, "404: No Such Name: nope.mesos"));
@@ -310,7 +310,7 @@ async fn shapes_beyond_the_recorded_ones() {
 }
 
 #[tokio::test]
-async fn listing_can_be_switched_off() {
+async fn enumeration_can_be_turned_off() {
     let config = Config {
         enumeration_on: false,
         ..Config::default()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use transom_store::Standing;
+use transom_store::Leadership;
 
 use crate::SubscriptionStatus;
 
@@ -20,7 +20,7 @@ type Look = dyn Fn() -> Option<SubscriptionStatus> + Send + Sync;
 pub struct ServiceHandle {
     addr: SocketAddr,
     look: Arc<Look>,
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<Leadership>,
     tracker: TaskTracker,
     token: CancellationToken,
 }
@@ -32,7 +32,7 @@ impl ServiceHandle {
     pub fn new(
         addr: SocketAddr,
         look: impl Fn() -> Option<SubscriptionStatus> + Send + Sync + 'static,
-        standing: watch::Receiver<Standing>,
+        standing: watch::Receiver<Leadership>,
         tracker: TaskTracker,
         token: CancellationToken,
     ) -> Self {
@@ -58,7 +58,7 @@ impl ServiceHandle {
         }
         match self.subscription() {
             Some(connection) => connection.connected,
-            None => matches!(*self.standing.borrow(), Standing::Elsewhere(_)),
+            None => matches!(*self.standing.borrow(), Leadership::Follower(_)),
         }
     }
 
@@ -96,13 +96,13 @@ mod tests {
             master: None,
             since: Timestamp::UNIX_EPOCH,
         };
-        let elsewhere = || Standing::Elsewhere("other:1".to_owned());
+        let elsewhere = || Leadership::Follower("other:1".to_owned());
         for (own, standing, stopping, ready) in [
-            (Some(true), Standing::Here, false, true),
-            (Some(false), Standing::Here, false, false),
+            (Some(true), Leadership::Leader, false, true),
+            (Some(false), Leadership::Leader, false, false),
             (None, elsewhere(), false, true),
-            (None, Standing::Here, false, false),
-            (Some(true), Standing::Here, true, false),
+            (None, Leadership::Leader, false, false),
+            (Some(true), Leadership::Leader, true, false),
             (None, elsewhere(), true, false),
         ] {
             let case = format!("{own:?} {standing:?} stopping: {stopping}");

@@ -169,7 +169,7 @@ impl SubscriptionTask {
                 return SessionEnd::Broken { was_up: false };
             }
             // This daemon is no longer the leader; the scheduler is about to be stopped.
-            Err(Error::NoMandate { .. }) => return SessionEnd::Broken { was_up: false },
+            Err(Error::NotFrameworkLeader { .. }) => return SessionEnd::Broken { was_up: false },
             // A master that is too old, or rejected credentials: an operator has to act.
             Err(error) => {
                 let framework = &self.framework.name;

@@ -108,7 +108,7 @@ async fn a_follower_ends_with_what_the_store_has(store: &Arc<dyn Store>) {
     let last = store.put(&end, "".into(), Expect::Any).await.unwrap();
     while follower.get(&end) != Some(&last) {
         match next(&mut watch).await {
-            Notice::Missed => follower = known(store.scan(prefix).await.unwrap()).collect(),
+            Notice::Lagged => follower = known(store.scan(prefix).await.unwrap()).collect(),
             Notice::Changed { key, version: None } => drop(follower.remove(&key)),
             Notice::Changed {
                 key,

@@ -97,32 +97,32 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
 async fn one_is_elected_and_the_next_one_when_it_resigns() {
     let site = Site::new().await;
     let (mut a, mut b) = (site.stand("a:1"), site.stand("b:2"));
-    let (seen_by_a, mut seen_by_b) = (a.standing(), b.standing());
-    let first = soon(a.win()).await;
-    assert_eq!(*seen_by_a.borrow(), Standing::Here);
+    let (seen_by_a, mut seen_by_b) = (a.leadership(), b.leadership());
+    let first = soon(a.campaign()).await;
+    assert_eq!(*seen_by_a.borrow(), Leadership::Leader);
 
-    let second = tokio::spawn(async move { b.win().await });
-    soon(seen_by_b.wait_for(|standing| *standing == Standing::Elsewhere("a:1".to_owned())))
+    let second = tokio::spawn(async move { b.campaign().await });
+    soon(seen_by_b.wait_for(|leadership| *leadership == Leadership::Follower("a:1".to_owned())))
         .await
         .unwrap();
     // Longer than the lease: it is renewed.
     tokio::time::sleep(TTL * 2).await;
     assert!(!second.is_finished());
-    assert!(!first.ended().is_cancelled() && first.tenure().left() > Duration::ZERO);
+    assert!(!first.ended().is_cancelled() && first.lease_term().left() > Duration::ZERO);
 
-    let (number, tenure, fenced) = (first.number(), first.tenure(), first.fence());
+    let (number, lease_term, fenced) = (first.number(), first.lease_term(), first.fenced_store());
     fenced.put("fw/x", Bytes::from("1"), Expect::Any).await.unwrap();
     first.resign().await;
     let second = soon(second).await.unwrap();
     assert!(second.number() > number);
-    assert_eq!(*seen_by_b.borrow(), Standing::Here);
-    assert_eq!(*seen_by_a.borrow(), Standing::Vacant);
+    assert_eq!(*seen_by_b.borrow(), Leadership::Leader);
+    assert_eq!(*seen_by_a.borrow(), Leadership::Unknown);
     let refused = fenced.put("fw/x", Bytes::from("2"), Expect::Any).await;
     assert!(matches!(refused, Err(Error::Fenced { .. })), "{refused:?}");
     // What the clock of the one who resigned says does not matter any more, but it does not grow either.
-    assert!(tenure.left() <= TTL);
+    assert!(lease_term.left() <= TTL);
     second
-        .fence()
+        .fenced_store()
         .put("fw/x", Bytes::from("3"), Expect::Any)
         .await
         .unwrap();
@@ -132,27 +132,27 @@ async fn one_is_elected_and_the_next_one_when_it_resigns() {
 async fn a_term_ends_with_its_lease_while_the_store_is_away_and_the_same_candidate_can_win_again() {
     let site = Site::new().await;
     let mut a = site.stand("a:1");
-    let standing = a.standing();
-    let term = soon(a.win()).await;
-    let tenure = term.tenure();
+    let leadership = a.leadership();
+    let term = soon(a.campaign()).await;
+    let lease_term = term.lease_term();
     site.switch(true);
     assert!(
-        tenure.left() > Duration::ZERO,
+        lease_term.left() > Duration::ZERO,
         "an outage shorter than the lease ends nothing"
     );
     soon(term.ended().cancelled()).await;
-    assert_eq!(tenure.left(), Duration::ZERO);
-    assert_eq!(*standing.borrow(), Standing::StoreAway);
+    assert_eq!(lease_term.left(), Duration::ZERO);
+    assert_eq!(*leadership.borrow(), Leadership::StoreUnavailable);
     let number = term.number();
     drop(term);
 
-    let again = tokio::spawn(async move { a.win().await });
+    let again = tokio::spawn(async move { a.campaign().await });
     site.switch(false);
     let again = soon(again).await.unwrap();
     assert!(again.number() > number);
-    assert_eq!(*standing.borrow(), Standing::Here);
+    assert_eq!(*leadership.borrow(), Leadership::Leader);
     assert_eq!(
-        tenure.left(),
+        lease_term.left(),
         Duration::ZERO,
         "an earlier term does not come back with a later one"
     );
@@ -165,15 +165,15 @@ async fn a_candidate_that_stands_by_tells_that_the_store_is_away_and_who_leads_w
         Election::new(site.store.clone(), "fw/leader", "a:1", Duration::from_secs(30)),
         site.stand("b:2"),
     );
-    let mut standing = b.standing();
-    let _term = soon(a.win()).await;
+    let mut leadership = b.leadership();
+    let _term = soon(a.campaign()).await;
     site.switch(true);
-    let waiting = tokio::spawn(async move { b.win().await });
-    soon(standing.wait_for(|standing| *standing == Standing::StoreAway))
+    let waiting = tokio::spawn(async move { b.campaign().await });
+    soon(leadership.wait_for(|leadership| *leadership == Leadership::StoreUnavailable))
         .await
         .unwrap();
     site.switch(false);
-    soon(standing.wait_for(|standing| *standing == Standing::Elsewhere("a:1".to_owned())))
+    soon(leadership.wait_for(|leadership| *leadership == Leadership::Follower("a:1".to_owned())))
         .await
         .unwrap();
     waiting.abort();
@@ -183,15 +183,15 @@ async fn a_candidate_that_stands_by_tells_that_the_store_is_away_and_who_leads_w
 async fn an_outage_shorter_than_the_lease_is_survived() {
     let site = Site::new().await;
     let mut a = Election::new(site.store.clone(), "fw/leader", "a:1", Duration::from_secs(2));
-    let term = soon(a.win()).await;
-    let tenure = term.tenure();
+    let term = soon(a.campaign()).await;
+    let lease_term = term.lease_term();
     site.switch(true);
     // A renewal has failed when less is left than at the time of the first attempt.
-    while tenure.left() > Duration::from_millis(1200) {
+    while lease_term.left() > Duration::from_millis(1200) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     site.switch(false);
-    while tenure.left() < Duration::from_millis(1500) {
+    while lease_term.left() < Duration::from_millis(1500) {
         assert!(!term.ended().is_cancelled());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -202,16 +202,16 @@ async fn an_outage_shorter_than_the_lease_is_survived() {
 async fn a_lease_of_an_earlier_process_at_the_same_address_is_waited_for() {
     let site = Site::new().await;
     let (mut earlier, mut later) = (site.stand("a:1"), site.stand("a:1"));
-    let mut standing = later.standing();
-    let term = soon(earlier.win()).await;
-    standing.borrow_and_update();
-    let later = tokio::spawn(async move { later.win().await });
-    // Its keeper ends with it, its lease does not.
+    let mut leadership = later.leadership();
+    let term = soon(earlier.campaign()).await;
+    leadership.borrow_and_update();
+    let later = tokio::spawn(async move { later.campaign().await });
+    // Its renewer ends with it, its lease does not.
     drop(term);
-    soon(standing.wait_for(|standing| *standing != Standing::Vacant))
+    soon(leadership.wait_for(|leadership| *leadership != Leadership::Unknown))
         .await
         .unwrap();
-    assert_eq!(*standing.borrow(), Standing::Here);
+    assert_eq!(*leadership.borrow(), Leadership::Leader);
     soon(later).await.unwrap();
 }
 
@@ -219,10 +219,10 @@ async fn a_lease_of_an_earlier_process_at_the_same_address_is_waited_for() {
 async fn a_term_that_is_dropped_is_over() {
     let site = Site::new().await;
     let (mut a, mut b) = (site.stand("a:1"), site.stand("b:2"));
-    let term = soon(a.win()).await;
-    let (ended, standing) = (term.ended().clone(), a.standing());
+    let term = soon(a.campaign()).await;
+    let (ended, leadership) = (term.ended().clone(), a.leadership());
     drop(term);
     assert!(ended.is_cancelled());
-    assert_eq!(*standing.borrow(), Standing::Vacant);
-    soon(b.win()).await;
+    assert_eq!(*leadership.borrow(), Leadership::Unknown);
+    soon(b.campaign()).await;
 }

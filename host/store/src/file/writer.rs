@@ -70,7 +70,7 @@ impl Writer {
                     }
                 }
                 Err(failure) => {
-                    tracing::error!(error = %failure, requests = group.len(), "the store could not write");
+                    tracing::error!(error = %failure, requests = group.len(), "writing to the embedded store failed");
                     let failure = Arc::new(failure);
                     group.drain(..).for_each(|request| request.fail(&failure));
                 }

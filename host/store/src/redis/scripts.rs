@@ -132,7 +132,7 @@ pub(super) fn notices(message: &[u8]) -> Vec<Notice> {
     let (mut rest, mut notices) = (message, Vec::new());
     while !rest.is_empty() {
         let Some(notice) = notice(&mut rest) else {
-            return vec![Notice::Missed];
+            return vec![Notice::Lagged];
         };
         notices.push(notice);
     }
@@ -159,12 +159,12 @@ mod tests {
                     changed("", Some(1_700_000_000_000_000)),
                 ],
             ),
-            ("missed", vec![Notice::Missed]),
-            ("7 1 a", vec![Notice::Missed]),
-            ("7 1 a\n8", vec![Notice::Missed]),
-            ("7 9 a\n", vec![Notice::Missed]),
-            ("7 99999999999999999999 a\n", vec![Notice::Missed]),
-            ("-7 1 a\n", vec![Notice::Missed]),
+            ("missed", vec![Notice::Lagged]),
+            ("7 1 a", vec![Notice::Lagged]),
+            ("7 1 a\n8", vec![Notice::Lagged]),
+            ("7 9 a\n", vec![Notice::Lagged]),
+            ("7 99999999999999999999 a\n", vec![Notice::Lagged]),
+            ("-7 1 a\n", vec![Notice::Lagged]),
         ] {
             assert_eq!(notices(message.as_bytes()), expected, "{message:?}");
         }

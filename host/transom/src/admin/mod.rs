@@ -82,7 +82,7 @@ pub(crate) fn serve(
     if let Some(plugins) = plugins {
         router = router.merge(plugins::routes().with_state(plugins));
     }
-    let router = guard.around(transom_web::json_errors(transom_web::layers(router)));
+    let router = guard.around(transom_web::json_errors(transom_web::with_fallbacks(router)));
     tokio::spawn(transom_web::serve(
         listener,
         router,

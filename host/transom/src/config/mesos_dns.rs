@@ -214,7 +214,7 @@ fn discovery(raw: Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Disc
         timeout: u64::try_from(raw.timeout)
             .ok()
             .filter(|it| *it > 0)
-            .unwrap_or(check::USUAL_TIMEOUT),
+            .unwrap_or(check::DEFAULT_TIMEOUT),
         set_truncate_bit: raw.set_truncate_bit,
         allow_recursion: raw.allow_recursion,
         forward_policy: raw.forward_policy,

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use anyhow::bail;
 use tokio_util::sync::CancellationToken;
-use transom_cluster::{Client, Mandate, v1};
+use transom_cluster::{Client, LeadershipGuard, v1};
 use transom_plugins::Plugins;
 use transom_scheduler::{Events, Metrics, Scheduler};
-use transom_store::{Election, Store, Tenure, Term};
+use transom_store::{Election, LeaseTerm, Store, Term};
 
 /// Before standing again after a term that could not be begun.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -97,9 +97,9 @@ enum End {
 
 /// A lease as the cluster's client asks for it.
 #[derive(Debug)]
-struct Leased(Tenure);
+struct Leased(LeaseTerm);
 
-impl Mandate for Leased {
+impl LeadershipGuard for Leased {
     fn left(&self) -> Duration {
         self.0.left()
     }
@@ -114,7 +114,7 @@ impl<J: Job> Framework<J> {
         loop {
             let term = tokio::select! {
                 () = token.cancelled() => return Ok(()),
-                term = self.election.win() => term,
+                term = self.election.campaign() => term,
                 never = self.role.stand_by() => match never {},
             };
             let outcome = self.serve(&term, &token).await;
@@ -163,9 +163,9 @@ impl<J: Job> Framework<J> {
     async fn lead(&mut self, term: &Term, stop: &CancellationToken) -> anyhow::Result<()> {
         let parts = stop.child_token();
         let mut config = transom_scheduler::Config::new(
-            self.cluster.mandated(Arc::new(Leased(term.tenure()))),
+            self.cluster.with_guard(Arc::new(Leased(term.lease_term()))),
             self.info.clone(),
-            term.fence(),
+            term.fenced_store(),
             self.prefix.clone(),
             self.plugins.clone(),
         );
@@ -176,7 +176,7 @@ impl<J: Job> Framework<J> {
             .lead(
                 scheduler.clone(),
                 events,
-                term.fence(),
+                term.fenced_store(),
                 &self.cluster,
                 parts.clone(),
             )

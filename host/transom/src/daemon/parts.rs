@@ -364,7 +364,7 @@ pub(super) fn workflow_cluster(
     Ok(Some(own))
 }
 
-/// The host of `operator_api_url`, which clients of the workflow port are told.
+/// The host of `operator_api_url`, which clients of the workflow port are cluster_settings.
 fn operator_host(section: &config::Workflow) -> Option<AllowedHost> {
     let url = reqwest::Url::parse(section.operator_api_url.as_deref()?).ok()?;
     url.host_str()?.parse().ok()
@@ -506,8 +506,8 @@ pub(super) fn discovery_config(
         tls_key: section.tls_key,
         also_notify: check::resolvers(&section.also_notify).map_err(checked("also_notify"))?,
         allow_transfer: section.allow_transfer,
-        patience: transom_discovery::source::Patience::default(),
-        told: told(cluster, zookeeper, file),
+        stream_timeouts: transom_discovery::source::StreamTimeouts::default(),
+        cluster_settings: cluster_settings(cluster, zookeeper, file),
     })
 }
 
@@ -520,14 +520,18 @@ fn forward_policy(text: &str) -> anyhow::Result<transom_discovery::ForwardPolicy
     })
 }
 
-fn told(cluster: &config::Cluster, zookeeper: Option<&String>, file: &Path) -> transom_discovery::Told {
+fn cluster_settings(
+    cluster: &config::Cluster,
+    zookeeper: Option<&String>,
+    file: &Path,
+) -> transom_discovery::ClusterSettings {
     let shown = |path: &Option<PathBuf>| {
         path.as_ref()
             .map(|path| path.display().to_string())
             .unwrap_or_default()
     };
     let principal = cluster.username.as_ref().or(cluster.principal.as_ref());
-    transom_discovery::Told {
+    transom_discovery::ClusterSettings {
         file: std::path::absolute(file)
             .map(|file| file.display().to_string())
             .unwrap_or_default(),

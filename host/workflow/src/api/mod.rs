@@ -38,7 +38,7 @@ use http::header;
 use ipnet::IpNet;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use transom_store::Standing;
+use transom_store::Leadership;
 use transom_web::Forwarder;
 
 use crate::Config;
@@ -67,7 +67,7 @@ pub(crate) struct Shared {
     pub(crate) cluster: Arc<dyn AgentDirectory>,
     /// Empty while this daemon is not the leader.
     pub(crate) lead: Arc<ArcSwapOption<LeaderHandles>>,
-    pub(crate) standing: watch::Receiver<Standing>,
+    pub(crate) standing: watch::Receiver<Leadership>,
     /// Notified when `lead` changes.
     pub(crate) leader_changes: watch::Receiver<()>,
     pub(crate) forwarder: Forwarder,
@@ -119,7 +119,7 @@ pub(crate) fn router(api: &Api) -> Router {
         .layer(from_fn_with_state(api.clone(), standby::forward_to_leader))
         .layer(from_fn_with_state(api.clone(), auth::require_credentials))
         .with_state(api.clone());
-    transom_web::json_errors(transom_web::layers(routes))
+    transom_web::json_errors(transom_web::with_fallbacks(routes))
 }
 
 /// A response with this JSON document.

@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use tokio::time::{Instant, timeout_at};
-use transom_store::Standing;
-use transom_web::{ApiError, Unforwarded};
+use transom_store::Leadership;
+use transom_web::{ApiError, ForwardError};
 
 use super::Api;
 
@@ -56,7 +56,7 @@ async fn forward(api: &Api, request: Request, next: Next) -> Result<Response, Ap
         match api.0.forwarder.forward(&address, &head, body.clone()).await {
             Ok(response) => return Ok(response),
             // Nothing was sent, so the next leader may get the request.
-            Err(unreachable @ Unforwarded::Unreachable(_)) => {
+            Err(unreachable @ ForwardError::Unreachable(_)) => {
                 chosen = match leader(api, end, Some(&address)).await {
                     Ok(chosen) => chosen,
                     Err(refusal) if is_store_unavailable(api) => return Err(refusal),
@@ -76,7 +76,7 @@ async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader,
             return Ok(Leader::Here);
         }
         let known = standing.borrow_and_update().clone();
-        if let Standing::Elsewhere(address) = known
+        if let Leadership::Follower(address) = known
             && failed != Some(address.as_str())
         {
             return Ok(Leader::At(address));
@@ -95,7 +95,7 @@ async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader,
 
 /// Whether no election is possible before the store is back.
 fn is_store_unavailable(api: &Api) -> bool {
-    *api.0.standing.borrow() == Standing::StoreAway
+    *api.0.standing.borrow() == Leadership::StoreUnavailable
 }
 
 fn no_leader_error(api: &Api) -> ApiError {

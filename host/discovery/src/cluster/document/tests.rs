@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn cluster(document: &Value) -> Cluster {
+fn cluster(document: &Value) -> ClusterModel {
     read(document.to_string().as_bytes()).unwrap().cluster
 }
 
 #[test]
-fn port_ranges_are_as_ever() {
+fn port_ranges_match_mesos_dns() {
     let tables: Value = serde_json::from_str(include_str!("../../../tests/fixtures/tables.json")).unwrap();
     for row in tables["port_ranges"].as_array().unwrap() {
         let ranges = port_ranges(row["In"].as_str().unwrap());
@@ -27,7 +27,7 @@ fn port_ranges_are_as_ever() {
 
 /// One good entry of each kind, and beside it what makes no sense.
 #[test]
-fn entries_that_make_no_sense_are_left_out_alone() {
+fn invalid_entries_are_skipped_alone() {
     let good_agent = json!({"id": "a-S0", "pid": "slave(1)@10.0.0.1:5051"});
     let good_task = json!({"id": "t", "name": "web", "slave_id": "a-S0", "state": "TASK_RUNNING",
         "resources": {"ports": "[1-2]"}});
@@ -44,7 +44,7 @@ fn entries_that_make_no_sense_are_left_out_alone() {
     for odd in &agents {
         let found = cluster(&json!({"slaves": [odd, good_agent], "frameworks": [good_framework]}));
         assert_eq!(
-            (found.agents.len(), found.frameworks.len(), found.skipped),
+            (found.agents.len(), found.frameworks.len(), found.invalid_entries),
             (1, 1, 1),
             "{odd}"
         );
@@ -56,7 +56,7 @@ fn entries_that_make_no_sense_are_left_out_alone() {
         json!({"id": "G", "tasks": {}}),
     ] {
         let found = cluster(&json!({"slaves": [good_agent], "frameworks": [odd, good_framework]}));
-        assert_eq!((found.frameworks.len(), found.skipped), (1, 1), "{odd}");
+        assert_eq!((found.frameworks.len(), found.invalid_entries), (1, 1), "{odd}");
     }
     for odd in [
         json!("task"),
@@ -66,7 +66,7 @@ fn entries_that_make_no_sense_are_left_out_alone() {
         let framework = json!({"id": "F", "name": "marathon", "tasks": [odd, good_task]});
         let found = cluster(&json!({"slaves": [good_agent], "frameworks": [framework]}));
         assert_eq!(
-            (found.tasks[&FrameworkId::from("F")].len(), found.skipped),
+            (found.tasks[&FrameworkId::from("F")].len(), found.invalid_entries),
             (1, 1),
             "{odd}"
         );
@@ -88,7 +88,7 @@ fn entries_that_make_no_sense_are_left_out_alone() {
         task[key] = odd;
         let found = cluster(&json!({"frameworks": [{"id": "F", "tasks": [task]}]}));
         assert_eq!(
-            (found.tasks[&FrameworkId::from("F")].len(), found.skipped),
+            (found.tasks[&FrameworkId::from("F")].len(), found.invalid_entries),
             (1, 1),
             "{key}"
         );
@@ -96,13 +96,13 @@ fn entries_that_make_no_sense_are_left_out_alone() {
 }
 
 #[test]
-fn lists_may_be_missing_and_must_be_lists() {
+fn read_accepts_missing_lists_and_refuses_other_types() {
     for document in [
         json!({}),
         json!({"slaves": null, "frameworks": null}),
         json!({"frameworks": [{"tasks": null}]}),
     ] {
-        assert_eq!(cluster(&document).skipped, 0, "{document}");
+        assert_eq!(cluster(&document).invalid_entries, 0, "{document}");
     }
     for document in [
         &br#"{"slaves": {}}"#[..],
@@ -117,10 +117,10 @@ fn lists_may_be_missing_and_must_be_lists() {
 }
 
 #[test]
-fn agents_without_a_process_id_are_known_by_their_names() {
+fn agents_without_process_id_use_their_host_name() {
     let found = cluster(&json!({"slaves": [
         {"id": "a", "hostname": "10.0.0.1", "port": 5051}, {"id": "b", "hostname": "node"}]}));
-    let endpoint = |host, port| Endpoint { host, port };
+    let endpoint = |host, port| Location { host, port };
     let expected = [
         endpoint(Host::Ip([10, 0, 0, 1].into()), Some(5051)),
         endpoint(Host::Name("node".into()), None),
@@ -129,7 +129,7 @@ fn agents_without_a_process_id_are_known_by_their_names() {
 }
 
 #[test]
-fn ids_that_came_twice_hide_nothing() {
+fn duplicate_ids_keep_all_entries() {
     let task = |name| json!({"id": "t", "name": name, "slave_id": "a", "state": "TASK_RUNNING"});
     let found = cluster(&json!({"frameworks": [
         {"name": "one", "tasks": [task("a"), task("b")]}, {"name": "two", "tasks": [task("c")]}]}));
@@ -149,7 +149,7 @@ fn ids_that_came_twice_hide_nothing() {
 }
 
 #[test]
-fn names_need_not_be_text() {
+fn names_may_be_invalid_utf8() {
     let document = b"{\"frameworks\": [{\"name\": \"a\xff\xfeb\"}]}";
     let found = read(document).unwrap().cluster;
     let (_, framework) = found.frameworks.iter().next().unwrap();
@@ -157,7 +157,7 @@ fn names_need_not_be_text() {
 }
 
 #[test]
-fn health_and_weights_are_kept() {
+fn read_keeps_health_and_weights() {
     let status = |timestamp: f64, healthy: Value| json!({"state": "TASK_RUNNING", "timestamp": timestamp, "healthy": healthy});
     let of = |statuses: Value| {
         let labels = json!([{"key": "weight", "value": "7"}, {"key": "x", "value": "70000"}, {"key": "y"}]);
@@ -182,7 +182,7 @@ fn health_and_weights_are_kept() {
 }
 
 #[test]
-fn what_is_missing_in_a_list_hides_nothing_beside_it() {
+fn null_entries_do_not_hide_other_entries() {
     let addresses = json!([null, {"ip_address": null}, {"ip_address": "10.9.9.9"}]);
     let status = json!({"state": "TASK_RUNNING", "timestamp": 1.0,
         "labels": [null, {"value": "no key"}, {"key": "Docker.NetworkSettings.IPAddress"},
@@ -209,6 +209,6 @@ fn what_is_missing_in_a_list_hides_nothing_beside_it() {
         let texts = |ips: &[std::net::IpAddr]| ips.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(texts(&addresses.docker), docker);
         assert_eq!(texts(&addresses.netinfo), netinfo);
-        assert_eq!(found.skipped, 0);
+        assert_eq!(found.invalid_entries, 0);
     }
 }

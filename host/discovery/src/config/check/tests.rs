@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn masters_are_unlike_and_have_a_port() {
+fn masters_need_a_port_and_no_duplicates() {
     for (texts, expected) in [
         (&[][..], Ok(&[][..])),
         (
@@ -34,7 +34,7 @@ fn masters_are_unlike_and_have_a_port() {
 }
 
 #[test]
-fn resolvers_are_unlike_addresses() {
+fn resolvers_need_addresses_without_duplicates() {
     for (texts, expected) in [
         (
             &["8.8.8.8", "1.2.3.4:5353"][..],
@@ -68,7 +68,7 @@ fn resolvers_are_unlike_addresses() {
 }
 
 #[test]
-fn zones_lie_apart() {
+fn zone_resolvers_refuses_overlapping_zones() {
     let one: &[&str] = &["8.8.8.8"];
     for (zones, domain, expected) in [
         (&[("weave", one)][..], "mesos", None),
@@ -113,7 +113,7 @@ fn zones_lie_apart() {
 }
 
 #[test]
-fn domains_are_labels_however_long() {
+fn domain_accepts_labels_of_any_length() {
     let long = "x".repeat(64);
     for text in ["mesos", "1-awesome.domain.e", "-a", "a-", &long] {
         assert_eq!(domain(text).as_deref(), Ok(text));
@@ -125,7 +125,7 @@ fn domains_are_labels_however_long() {
 }
 
 #[test]
-fn sources_of_addresses_are_unlike() {
+fn ip_sources_refuses_duplicates() {
     let all = ip_sources(&["host", "docker", "mesos", "netinfo"]).unwrap();
     assert_eq!(all, IpSource::ALL);
     for (texts, expected) in [
@@ -141,7 +141,7 @@ fn sources_of_addresses_are_unlike() {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_named() {
+fn checked_names_invalid_settings() {
     type Change = fn(&mut Config);
     let cases: [(Change, &str); 13] = [
         (|it| it.domain = "a_b".into(), "[discovery] domain"),
@@ -181,7 +181,7 @@ fn settings_that_make_no_sense_are_named() {
 }
 
 #[test]
-fn settings_are_brought_into_form() {
+fn checked_normalizes_settings() {
     let config = Config {
         domain: "Example.MESOS".into(),
         soa_mname: "NS1.mesos..".into(),
@@ -206,7 +206,7 @@ fn settings_are_brought_into_form() {
 }
 
 #[test]
-fn strangers_are_not_private() {
+fn private_networks_excludes_public_addresses() {
     let private = Config::private_networks();
     let holds = |ip: &str| {
         private

@@ -5,7 +5,7 @@ use hickory_proto::rr::rdata::PTR;
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use ipnet::IpNet;
 
-use super::{Answer, Terms};
+use super::{Answer, ZoneAuthority};
 use crate::labels::wire_name;
 use crate::zone::Zone;
 
@@ -13,22 +13,31 @@ use crate::zone::Zone;
 const ZONES: [&str; 2] = ["in-addr.arpa.", "ip6.arpa."];
 
 /// The answer to a question in a reverse zone; none where the name is in none, or they are not ours.
-pub(super) fn answer(zone: &Zone, terms: &Terms, key: &str, name: &Name, kind: RecordType) -> Option<Answer> {
-    let apex = ZONES.into_iter().filter(|_| terms.reverse).find(|apex| {
-        let above = key.strip_suffix(apex);
-        above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
-    })?;
+pub(super) fn answer(
+    zone: &Zone,
+    zone_authority: &ZoneAuthority,
+    key: &str,
+    name: &Name,
+    kind: RecordType,
+) -> Option<Answer> {
+    let apex = ZONES
+        .into_iter()
+        .filter(|_| zone_authority.reverse)
+        .find(|apex| {
+            let above = key.strip_suffix(apex);
+            above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
+        })?;
     let mut answer = Answer::of(Vec::new());
     if key == apex && matches!(kind, RecordType::SOA | RecordType::NS | RecordType::ANY) {
         let mut record = match kind {
-            RecordType::NS => terms.ns(),
-            _ => terms.soa(zone),
+            RecordType::NS => zone_authority.ns(),
+            _ => zone_authority.soa(zone),
         };
         record.name = name.clone();
         answer.answers.push(record);
         return Some(answer);
     }
-    answer.authority.extend(soa(zone, terms, apex));
+    answer.authority.extend(soa(zone, zone_authority, apex));
     // Names between the apex and an address exist, as far as anybody can tell; what is part of no address does not.
     let labels = key.strip_suffix(apex).unwrap_or_default();
     let Some(net) = parsed(apex, labels) else {
@@ -40,7 +49,7 @@ pub(super) fn answer(zone: &Zone, terms: &Terms, key: &str, name: &Name, kind: R
     }
     match zone.name_of(net.addr()).and_then(wire_name) {
         Some(found) if matches!(kind, RecordType::PTR | RecordType::ANY) => {
-            let ttl = zone.made_from().rules.ttl;
+            let ttl = zone.inputs().zone_config.ttl;
             let pointer = Record::from_rdata(name.clone(), ttl, RData::PTR(PTR(found)));
             Some(Answer::of(vec![pointer]))
         }
@@ -77,8 +86,8 @@ fn parsed(apex: &str, labels: &str) -> Option<IpNet> {
 }
 
 /// The reverse zone's SOA record: the domain's under another name.
-fn soa(zone: &Zone, terms: &Terms, apex: &str) -> Option<Record> {
-    let mut soa = terms.soa(zone);
+fn soa(zone: &Zone, zone_authority: &ZoneAuthority, apex: &str) -> Option<Record> {
+    let mut soa = zone_authority.soa(zone);
     soa.name = wire_name(apex)?;
     Some(soa)
 }

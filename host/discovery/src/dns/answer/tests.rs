@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 
-use super::{Answer, Terms, answer};
+use super::{Answer, ZoneAuthority, answer};
 use crate::Config;
 use crate::labels::wire_name;
 use crate::zone::Zone;
@@ -51,8 +51,8 @@ fn zone() -> Zone {
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 77));
 
 fn asked(config: Config, name: &str, kind: RecordType) -> Option<Answer> {
-    let terms = Terms::new(&config.checked().unwrap());
-    answer(&zone(), &terms, CLIENT, &wire_name(name).unwrap(), kind)
+    let zone_authority = ZoneAuthority::new(&config.checked().unwrap());
+    answer(&zone(), &zone_authority, CLIENT, &wire_name(name).unwrap(), kind)
 }
 
 fn ask(name: &str, kind: RecordType) -> Answer {
@@ -84,7 +84,7 @@ fn outline(answer: &Answer) -> (ResponseCode, bool, String, String) {
 }
 
 #[test]
-fn questions_get_the_right_kind_of_answer() {
+fn answer_depends_on_name_and_type() {
     use RecordType as T;
     use ResponseCode::{NXDomain, NoError};
     let cases = [
@@ -128,7 +128,7 @@ fn questions_get_the_right_kind_of_answer() {
 }
 
 #[test]
-fn addresses_lead_back_to_names() {
+fn reverse_names_are_answered_with_ptr() {
     use RecordType as T;
     use ResponseCode::{NXDomain, NoError};
     let config = || Config {
@@ -173,7 +173,7 @@ fn addresses_lead_back_to_names() {
 }
 
 #[test]
-fn addresses_near_the_client_come_first() {
+fn addresses_in_the_clients_subnet_come_first() {
     for near in [true, false] {
         let firsts: BTreeSet<_> = (0..100)
             .map(|_| {
@@ -191,7 +191,7 @@ fn addresses_near_the_client_come_first() {
 }
 
 #[test]
-fn names_come_back_as_they_were_asked() {
+fn answers_keep_the_case_of_the_query() {
     let found = ask("WeB.fw.MESOS.", RecordType::A);
     assert!(
         found
@@ -210,7 +210,7 @@ fn names_come_back_as_they_were_asked() {
 }
 
 #[test]
-fn services_bring_addresses_along() {
+fn srv_answers_have_additional_addresses() {
     let found = ask("_web._tcp.fw.mesos.", RecordType::SRV);
     let expected = [
         "_web._tcp.fw.mesos. 60 SRV 0 1 80 web.fw.mesos.",
@@ -231,7 +231,7 @@ fn services_bring_addresses_along() {
 }
 
 #[test]
-fn the_order_changes() {
+fn answers_are_shuffled() {
     let orders: BTreeSet<_> = (0..200)
         .map(|_| {
             ask("web.fw.mesos.", RecordType::A)
@@ -245,10 +245,17 @@ fn the_order_changes() {
 }
 
 #[test]
-fn a_dot_within_a_label_is_no_border() {
+fn dot_inside_a_label_matches_no_name() {
     let labels: [&[u8]; 2] = [b"web.fw", b"mesos"];
     let name = hickory_proto::rr::Name::from_labels(labels).unwrap();
     let config = Config::default().checked().unwrap();
-    let found = answer(&zone(), &Terms::new(&config), CLIENT, &name, RecordType::A).unwrap();
+    let found = answer(
+        &zone(),
+        &ZoneAuthority::new(&config),
+        CLIENT,
+        &name,
+        RecordType::A,
+    )
+    .unwrap();
     assert_eq!(found.code, ResponseCode::NXDomain);
 }

@@ -51,12 +51,12 @@ fn echo() -> Echo {
 /// A conversation with a server; it ends with the script, or before.
 async fn conversation(
     respond: &Echo,
-    patience: Patience,
+    limits: ConnectionLimits,
     token: &CancellationToken,
     script: impl AsyncFnOnce(DuplexStream),
 ) {
     let (client, server) = tokio::io::duplex(100_000);
-    let serving = serve_connection(server, "127.0.0.1:9".parse().unwrap(), respond, patience, token);
+    let serving = serve_connection(server, "127.0.0.1:9".parse().unwrap(), respond, limits, token);
     let both = async { tokio::join!(serving, script(client)) };
     timeout(LONG, both).await.unwrap();
 }
@@ -79,30 +79,35 @@ async fn at_its_end(mut stream: DuplexStream) {
 }
 
 #[tokio::test]
-async fn queries_are_answered_as_they_come_and_slow_ones_hold_up_nobody() {
+async fn slow_queries_do_not_delay_others_on_a_connection() {
     let (respond, token) = (echo(), CancellationToken::new());
-    conversation(&respond, Patience::default(), &token, async |mut stream| {
-        ask(&mut stream, &[b"1", b"2", b"3"]).await;
-        for expected in ["1", "2", "3"] {
-            assert_eq!(answer(&mut stream).await, expected);
-        }
-        ask(&mut stream, &[b"wait", b"4", b"5"]).await;
-        assert_eq!(answer(&mut stream).await, "4");
-        assert_eq!(answer(&mut stream).await, "5");
-        respond.gate.add_permits(1);
-        assert_eq!(answer(&mut stream).await, "wait");
-    })
+    conversation(
+        &respond,
+        ConnectionLimits::default(),
+        &token,
+        async |mut stream| {
+            ask(&mut stream, &[b"1", b"2", b"3"]).await;
+            for expected in ["1", "2", "3"] {
+                assert_eq!(answer(&mut stream).await, expected);
+            }
+            ask(&mut stream, &[b"wait", b"4", b"5"]).await;
+            assert_eq!(answer(&mut stream).await, "4");
+            assert_eq!(answer(&mut stream).await, "5");
+            respond.gate.add_permits(1);
+            assert_eq!(answer(&mut stream).await, "wait");
+        },
+    )
     .await;
 }
 
 #[tokio::test]
-async fn so_many_at_a_time() {
+async fn connection_bounds_queries_in_flight() {
     let (respond, token) = (echo(), CancellationToken::new());
-    let patience = Patience {
-        at_once: 2,
-        ..Patience::default()
+    let limits = ConnectionLimits {
+        max_inflight: 2,
+        ..ConnectionLimits::default()
     };
-    conversation(&respond, patience, &token, async |mut stream| {
+    conversation(&respond, limits, &token, async |mut stream| {
         ask(&mut stream, &[b"w1", b"w2", b"3"]).await;
         while respond.waiting.load(Ordering::Relaxed) < 2 {
             tokio::task::yield_now().await;
@@ -126,16 +131,16 @@ async fn so_many_at_a_time() {
 }
 
 #[tokio::test]
-async fn nobody_is_waited_for_for_ever() {
+async fn connection_ends_when_the_client_is_too_slow() {
     let (respond, token) = (echo(), CancellationToken::new());
-    let patience = Patience {
-        ask_within: Duration::from_millis(50),
-        take_within: Duration::from_millis(50),
-        ..Patience::default()
+    let limits = ConnectionLimits {
+        query_timeout: Duration::from_millis(50),
+        write_timeout: Duration::from_millis(50),
+        ..ConnectionLimits::default()
     };
     // Says nothing, half a query, or what is no query.
     for said in [&b""[..], b"\x00\x05abc", b"\x00\x01x"] {
-        conversation(&respond, patience, &token, async |mut stream| {
+        conversation(&respond, limits, &token, async |mut stream| {
             stream.write_all(said).await.unwrap();
             at_its_end(stream).await;
         })
@@ -143,7 +148,7 @@ async fn nobody_is_waited_for_for_ever() {
     }
     // Takes none of its answers.
     let large = vec![b'l'; 60_000];
-    conversation(&respond, patience, &token, async |stream| {
+    conversation(&respond, limits, &token, async |stream| {
         let (mut reader, mut writer) = tokio::io::split(stream);
         for _ in 0..4 {
             let framed = [&60_000u16.to_be_bytes()[..], &large].concat();
@@ -159,41 +164,56 @@ async fn nobody_is_waited_for_for_ever() {
 }
 
 #[tokio::test]
-async fn what_was_asked_is_answered_before_the_end() {
+async fn received_queries_are_answered_before_shutdown() {
     let (respond, token) = (echo(), CancellationToken::new());
-    conversation(&respond, Patience::default(), &token, async |mut stream| {
-        ask(&mut stream, &[b"wait"]).await;
-        while respond.waiting.load(Ordering::Relaxed) < 1 {
+    conversation(
+        &respond,
+        ConnectionLimits::default(),
+        &token,
+        async |mut stream| {
+            ask(&mut stream, &[b"wait"]).await;
+            while respond.waiting.load(Ordering::Relaxed) < 1 {
+                tokio::task::yield_now().await;
+            }
+            token.cancel();
             tokio::task::yield_now().await;
-        }
-        token.cancel();
-        tokio::task::yield_now().await;
-        respond.gate.add_permits(1);
-        assert_eq!(answer(&mut stream).await, "wait");
-        at_its_end(stream).await;
-    })
+            respond.gate.add_permits(1);
+            assert_eq!(answer(&mut stream).await, "wait");
+            at_its_end(stream).await;
+        },
+    )
     .await;
     // And when the client has said all that it has to say.
     let token = CancellationToken::new();
-    conversation(&respond, Patience::default(), &token, async |mut stream| {
-        ask(&mut stream, &[b"wait", b"more"]).await;
-        stream.shutdown().await.unwrap();
-        assert_eq!(answer(&mut stream).await, "more");
-        respond.gate.add_permits(1);
-        assert_eq!(answer(&mut stream).await, "wait");
-        at_its_end(stream).await;
-    })
+    conversation(
+        &respond,
+        ConnectionLimits::default(),
+        &token,
+        async |mut stream| {
+            ask(&mut stream, &[b"wait", b"more"]).await;
+            stream.shutdown().await.unwrap();
+            assert_eq!(answer(&mut stream).await, "more");
+            respond.gate.add_permits(1);
+            assert_eq!(answer(&mut stream).await, "wait");
+            at_its_end(stream).await;
+        },
+    )
     .await;
 }
 
 #[tokio::test]
-async fn many_messages_can_be_one_answer() {
+async fn reply_with_many_messages_is_sent_completely() {
     let (respond, token) = (echo(), CancellationToken::new());
-    conversation(&respond, Patience::default(), &token, async |mut stream| {
-        ask(&mut stream, &[b"1", b"zone", b"2"]).await;
-        for expected in ["1", "message 2", "message 1", "message 0", "2"] {
-            assert_eq!(answer(&mut stream).await, expected);
-        }
-    })
+    conversation(
+        &respond,
+        ConnectionLimits::default(),
+        &token,
+        async |mut stream| {
+            ask(&mut stream, &[b"1", b"zone", b"2"]).await;
+            for expected in ["1", "message 2", "message 1", "message 0", "2"] {
+                assert_eq!(answer(&mut stream).await, expected);
+            }
+        },
+    )
     .await;
 }

@@ -1,4 +1,4 @@
-//! Replies that are given again. Bounded by bytes; what is asked for most stays longest.
+//! The cache of replies: bounded by bytes, evicting the least used.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,35 +9,35 @@ use quick_cache::sync::Cache;
 
 use super::reply::Reply;
 
-/// What makes two queries the same: see [`super::query::Query::key`].
+/// The cache key: see [`super::query::Query::key`].
 pub(super) type Key = Box<[u8]>;
 
-/// Bytes that an entry takes besides its key and its reply, roughly.
+/// Approximate memory of an entry in addition to its key and reply.
 const OVERHEAD: usize = 160;
-/// Bytes of a usual entry, from which it is told how many there may be.
+/// The size of a typical entry, to estimate their number.
 const USUAL: usize = 512;
 
-/// A reply that was kept.
+/// A cached reply.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct CacheEntry {
     reply: Arc<Reply>,
     since: Instant,
     lifetime: Duration,
 }
 
-/// A reply with its age, and how long it can still be given.
+/// A reply with its age and remaining lifetime.
 #[derive(Clone, Debug)]
-pub(super) struct Aged {
+pub(super) struct CachedReply {
     pub(super) reply: Arc<Reply>,
     pub(super) age: Duration,
     pub(super) left: Duration,
 }
 
-impl Kept {
-    fn at(&self, now: Instant) -> Option<Aged> {
+impl CacheEntry {
+    fn at(&self, now: Instant) -> Option<CachedReply> {
         let age = now.saturating_duration_since(self.since);
         let left = self.lifetime.checked_sub(age).filter(|left| !left.is_zero())?;
-        Some(Aged {
+        Some(CachedReply {
             reply: Arc::clone(&self.reply),
             age,
             left,
@@ -47,20 +47,20 @@ impl Kept {
 
 /// Replies by question.
 pub(super) struct Replies {
-    cache: Option<Cache<Key, Kept, Bytes>>,
+    cache: Option<Cache<Key, CacheEntry, Bytes>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Bytes;
 
-impl Weighter<Key, Kept> for Bytes {
-    fn weight(&self, key: &Key, kept: &Kept) -> u64 {
+impl Weighter<Key, CacheEntry> for Bytes {
+    fn weight(&self, key: &Key, kept: &CacheEntry) -> u64 {
         (OVERHEAD + key.len() + kept.reply.size()) as u64
     }
 }
 
 impl Replies {
-    /// Of this many bytes; with none, nothing is kept.
+    /// A cache of this many bytes; 0: no cache.
     pub(super) fn new(bytes: usize) -> Self {
         let cache = || Cache::with_weighter(bytes / USUAL, bytes as u64, Bytes);
         Self {
@@ -68,24 +68,24 @@ impl Replies {
         }
     }
 
-    /// The reply to a question, unless it is too old.
-    pub(super) fn get(&self, key: &Key, now: Instant) -> Option<Aged> {
+    /// The reply to a query, unless it has expired.
+    pub(super) fn get(&self, key: &Key, now: Instant) -> Option<CachedReply> {
         let cache = self.cache.as_ref()?;
         let kept = cache.get(key)?;
         let aged = kept.at(now);
         if aged.is_none() {
-            // Unless another one has come meanwhile.
+            // Unless it was replaced meanwhile.
             cache.remove_if(key, |other| other.at(now).is_none());
         }
         aged
     }
 
-    /// Keeps a reply for as long as it may live.
+    /// Caches a reply for its lifetime.
     pub(super) fn put(&self, key: Key, reply: Arc<Reply>, lifetime: Duration, now: Instant) {
         let Some(cache) = self.cache.as_ref().filter(|_| !lifetime.is_zero()) else {
             return;
         };
-        let kept = Kept {
+        let kept = CacheEntry {
             reply,
             since: now,
             lifetime,

@@ -1,4 +1,4 @@
-//! One question to one resolver: a fresh socket, port and id each time, so that a forged reply has both to guess.
+//! One query to one resolver: a new socket, port and id each time, so that a forged reply has to guess both.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -8,39 +8,39 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::Transport;
 use super::query::Query;
-use super::reply::{Heard, Reply};
+use super::reply::{Reply, ReplyKind};
+use crate::dns::Transport;
 use crate::dns::packet::mark_cut;
 
-/// After this a query over UDP is sent again: it may have been lost, and its client's own repetition only joins it.
-const AGAIN: Duration = Duration::from_secs(1);
-/// Times that it is sent at most.
-const SENDS: usize = 3;
-/// Packets of somebody else that are looked at while waiting for a reply.
-const STRANGERS: usize = 64;
+/// After this a UDP query is resent, as it may be lost; the client's own retry is coalesced with it.
+const RESEND_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a UDP query is sent at most.
+const MAX_SENDS: usize = 3;
+/// Unrelated packets that are ignored while waiting for a reply.
+const MAX_UNRELATED_PACKETS: usize = 64;
 
 /// Why there is no reply.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    #[error("no reply in time")]
+    #[error("timeout")]
     Silent,
     #[error("cannot be reached")]
     Unreachable(#[source] io::Error),
-    #[error("it ended the connection")]
+    #[error("the resolver closed the connection")]
     Closed(#[source] io::Error),
-    #[error("its reply makes no sense")]
+    #[error("invalid reply")]
     Broken,
-    #[error("too many replies to something else")]
-    Strangers,
-    #[error("no socket to ask from")]
+    #[error("too many unrelated packets")]
+    Unrelated,
+    #[error("cannot open a socket")]
     Local(#[source] io::Error),
-    #[error("too many questions under way")]
+    #[error("too many queries in flight")]
     Busy,
 }
 
 impl Failure {
-    /// Whether this is about the resolver, and not about one question or this machine.
+    /// Whether the resolver itself failed, not one query or this machine.
     pub(super) fn is_the_resolvers(&self) -> bool {
         matches!(self, Self::Silent | Self::Unreachable(_))
     }
@@ -50,14 +50,14 @@ impl Failure {
             Self::Silent => "timeout",
             Self::Unreachable(_) => "unreachable",
             Self::Closed(_) => "closed",
-            Self::Broken | Self::Strangers => "broken",
+            Self::Broken | Self::Unrelated => "broken",
             Self::Local(_) => "local",
             Self::Busy => "busy",
         }
     }
 }
 
-/// Asks, and waits no longer than `within`.
+/// Sends a query and waits at most `within`.
 pub(super) async fn exchange(
     addr: SocketAddr,
     query: &Query,
@@ -78,19 +78,19 @@ async fn udp(addr: SocketAddr, query: &Query, within: Duration) -> Result<Reply,
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let deadline = Instant::now() + within;
-    // The system picks the port, at random; being connected, the socket takes packets from that resolver only.
+    // The system picks a random port; a connected socket receives packets of that resolver only.
     let socket = UdpSocket::bind(any).await.map_err(Failure::Local)?;
     socket.connect(addr).await.map_err(Failure::Unreachable)?;
     let id = rand::random();
     let packet = query.packet(id);
-    // A byte more, to see when a reply is longer than it should be.
+    // One byte more, to detect a reply that is too long.
     let mut buffer = vec![0; query.expected() + 1];
-    for sent in 1..=SENDS {
+    for sent in 1..=MAX_SENDS {
         socket.send(&packet).await.map_err(Failure::Unreachable)?;
-        let until = if sent == SENDS {
+        let until = if sent == MAX_SENDS {
             deadline
         } else {
-            deadline.min(Instant::now() + AGAIN)
+            deadline.min(Instant::now() + RESEND_INTERVAL)
         };
         match timeout_at(until, listen(&socket, &mut buffer, query, id)).await {
             Ok(heard) => return heard,
@@ -101,34 +101,34 @@ async fn udp(addr: SocketAddr, query: &Query, within: Duration) -> Result<Reply,
     Err(Failure::Silent)
 }
 
-/// Waits for the reply; what is none is passed over.
+/// Waits for the reply and ignores unrelated packets.
 async fn listen(socket: &UdpSocket, buffer: &mut [u8], query: &Query, id: u16) -> Result<Reply, Failure> {
-    for _ in 0..STRANGERS {
+    for _ in 0..MAX_UNRELATED_PACKETS {
         let size = socket.recv(buffer).await.map_err(Failure::Unreachable)?;
         if size == buffer.len() {
             mark_cut(buffer);
         }
         match Reply::hear(query, id, &buffer[..size]) {
-            Heard::Reply(reply) => return Ok(reply),
-            Heard::Broken => return Err(Failure::Broken),
-            Heard::Another => {}
+            ReplyKind::Reply(reply) => return Ok(reply),
+            ReplyKind::Invalid => return Err(Failure::Broken),
+            ReplyKind::Unrelated => {}
         }
     }
-    Err(Failure::Strangers)
+    Err(Failure::Unrelated)
 }
 
 async fn tcp(addr: SocketAddr, query: &Query) -> Result<Reply, Failure> {
     let mut stream = TcpStream::connect(addr).await.map_err(Failure::Unreachable)?;
     let id = rand::random();
     let packet = query.packet(id);
-    // It came in a packet whose length has 16 bits.
+    // At most as long as the client's packet, whose length has 16 bits.
     let framed = [&(packet.len() as u16).to_be_bytes()[..], &packet].concat();
     stream.write_all(&framed).await.map_err(Failure::Closed)?;
     let size = stream.read_u16().await.map_err(Failure::Closed)?;
     let mut reply = vec![0; size.into()];
     stream.read_exact(&mut reply).await.map_err(Failure::Closed)?;
     match Reply::hear(query, id, &reply) {
-        Heard::Reply(reply) => Ok(reply),
-        Heard::Broken | Heard::Another => Err(Failure::Broken),
+        ReplyKind::Reply(reply) => Ok(reply),
+        ReplyKind::Invalid | ReplyKind::Unrelated => Err(Failure::Broken),
     }
 }

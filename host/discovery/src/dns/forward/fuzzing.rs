@@ -1,9 +1,9 @@
 //! What holds for packets of clients and resolvers, whatever is in them. For tests and the feature `fuzzing` alone.
 #![allow(clippy::expect_used, reason = "a failure is the answer")]
 
-use super::Transport;
 use super::query::Query;
-use super::reply::{Heard, Reply, Room};
+use super::reply::{Reply, ReplyKind, SizeLimit};
+use crate::dns::Transport;
 use crate::dns::packet::{Layout, word};
 
 /// What holds for a packet that a client or a resolver sends, whatever is in it: see [`crate::dns::fuzzing`].
@@ -24,13 +24,21 @@ pub(in crate::dns) fn any_packet(packet: &[u8]) {
     }
     for query in queries {
         let id = word(packet, 0).unwrap_or_default();
-        let Heard::Reply(reply) = Reply::hear(&query, id, packet) else {
+        let ReplyKind::Reply(reply) = Reply::hear(&query, id, packet) else {
             continue;
         };
         let left = reply.lifetime(query.kind());
         for over in [Transport::Udp, Transport::Tcp] {
             let limit = query.limit(over);
-            let given = reply.deliver(&query, left / 2, left / 2, Room { limit, mark: true });
+            let given = reply.deliver(
+                &query,
+                left / 2,
+                left / 2,
+                SizeLimit {
+                    bytes: limit,
+                    set_truncate_bit: true,
+                },
+            );
             assert!(given.len() <= limit, "{} of {limit} bytes", given.len());
             assert!(Layout::read(&given).is_some(), "a reply that cannot be read");
         }

@@ -10,37 +10,37 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use super::Transport;
+use crate::dns::Transport;
 
-/// How a client's question was settled.
+/// Label of the result of a client's query.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
-struct Settlement {
+struct ForwardLabels {
     result: &'static str,
 }
 
-/// A resolver and a way to ask it.
+/// Labels of a resolver and transport.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
-struct Asked {
+struct UpstreamLabels {
     upstream: String,
     transport: &'static str,
 }
 
-/// How asking it ended.
+/// Labels of the outcome of a query to a resolver.
 #[derive(Clone, Debug, EncodeLabelSet, PartialEq, Eq, Hash)]
-struct Ended {
+struct UpstreamOutcomeLabels {
     upstream: String,
     transport: &'static str,
     outcome: &'static str,
 }
 
-/// Counters of one forwarder. Resolvers are those of the configuration, so there are few.
+/// Metrics of one forwarder. Resolvers come from the configuration, so there are few label values.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    questions: Family<Settlement, Counter>,
+    questions: Family<ForwardLabels, Counter>,
     in_flight: Gauge,
-    asked: Family<Ended, Counter>,
-    latency: Family<Asked, Histogram, fn() -> Histogram>,
-    healthy: Family<Asked, Gauge>,
+    asked: Family<UpstreamOutcomeLabels, Counter>,
+    latency: Family<UpstreamLabels, Histogram, fn() -> Histogram>,
+    healthy: Family<UpstreamLabels, Gauge>,
 }
 
 impl Default for Metrics {
@@ -60,9 +60,9 @@ fn histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.000_25, 2.0, 16))
 }
 
-/// How a question was settled, as the label says it.
+/// The result of a client's query.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Settled {
+pub(super) enum ForwardOutcome {
     /// From the cache.
     Hit,
     /// By a resolver.
@@ -74,7 +74,7 @@ pub(super) enum Settled {
 }
 
 impl Metrics {
-    /// Counters that are shown in a registry.
+    /// Metrics in a registry.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
@@ -106,66 +106,66 @@ impl Metrics {
         metrics
     }
 
-    pub(super) fn settled(&self, how: Settled) {
+    pub(super) fn record(&self, how: ForwardOutcome) {
         let result = match how {
-            Settled::Hit => "hit",
-            Settled::Miss => "miss",
-            Settled::Coalesced => "coalesced",
-            Settled::Overloaded => "overloaded",
+            ForwardOutcome::Hit => "hit",
+            ForwardOutcome::Miss => "miss",
+            ForwardOutcome::Coalesced => "coalesced",
+            ForwardOutcome::Overloaded => "overloaded",
         };
-        self.questions.get_or_create(&Settlement { result }).inc();
+        self.questions.get_or_create(&ForwardLabels { result }).inc();
     }
 
-    /// Counts a question under way until it is dropped.
-    pub(super) fn fly(&self) -> InFlight {
+    /// Counts a query in flight until the guard is dropped.
+    pub(super) fn start_inflight(&self) -> GaugeGuard {
         self.in_flight.inc();
-        InFlight(self.in_flight.clone())
+        GaugeGuard(self.in_flight.clone())
     }
 
-    /// Counters of one resolver.
-    pub(super) fn of(&self, upstream: SocketAddr, over: Transport) -> Meters {
-        let asked = Asked {
+    /// Metrics of one resolver.
+    pub(super) fn of(&self, upstream: SocketAddr, over: Transport) -> UpstreamMetrics {
+        let asked = UpstreamLabels {
             upstream: upstream.to_string(),
             transport: over.as_str(),
         };
-        let meters = Meters {
+        let upstream_metrics = UpstreamMetrics {
             latency: self.latency.get_or_create_owned(&asked),
             healthy: self.healthy.get_or_create_owned(&asked),
             asked,
             outcomes: self.asked.clone(),
         };
-        meters.healthy(true);
-        meters
+        upstream_metrics.healthy(true);
+        upstream_metrics
     }
 }
 
-/// A question under way.
+/// Decrements the gauge when dropped.
 #[derive(Debug)]
-pub(super) struct InFlight(Gauge);
+pub(super) struct GaugeGuard(Gauge);
 
-impl Drop for InFlight {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
 }
 
-/// Counters of one resolver.
+/// Metrics of one resolver.
 #[derive(Clone, Debug)]
-pub(super) struct Meters {
-    asked: Asked,
-    outcomes: Family<Ended, Counter>,
+pub(super) struct UpstreamMetrics {
+    asked: UpstreamLabels,
+    outcomes: Family<UpstreamOutcomeLabels, Counter>,
     latency: Histogram,
     healthy: Gauge,
 }
 
-impl Meters {
+impl UpstreamMetrics {
     pub(super) fn answered(&self, after: Duration) {
         self.latency.observe(after.as_secs_f64());
         self.ended("answered");
     }
 
     pub(super) fn ended(&self, outcome: &'static str) {
-        let ended = Ended {
+        let ended = UpstreamOutcomeLabels {
             upstream: self.asked.upstream.clone(),
             transport: self.asked.transport,
             outcome,

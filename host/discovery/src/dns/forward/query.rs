@@ -1,21 +1,21 @@
-//! A client's query: what of it is sent on, what makes two of them the same, and answers that need no resolver.
+//! A client's query: the part that is forwarded, its cache key, and answers without a resolver.
 
-use super::Transport;
+use crate::dns::Transport;
 use crate::dns::packet::{Flags, HEADER, Layout, code, kind, put_word, word};
 
-/// What a reply over UDP may have when nobody says more (RFC 1035), and the most that is believed of anybody: larger ones
-/// would be a gift to those who send queries in other people's names.
+/// The UDP payload without EDNS (RFC 1035), and the maximum that is accepted: larger ones would help
+/// amplification attacks.
 const UDP_SIZES: (u16, u16) = (512, 4096);
-/// The size that answers of our own tell.
+/// The EDNS size in our own answers.
 const OWN_SIZE: u16 = 1232;
 /// An EDNS record without options.
 const BARE_OPT: usize = 11;
 
-/// EDNS options that are between two neighbours and never passed on: cookies (RFC 7873), keepalive (RFC 7828), padding
+/// EDNS options that are hop-by-hop and not forwarded: cookies (RFC 7873), keepalive (RFC 7828), padding
 /// (RFC 7830).
-const NEIGHBOURLY: [u16; 3] = [10, 11, 12];
+const HOP_BY_HOP_OPTIONS: [u16; 3] = [10, 11, 12];
 
-/// EDNS as the client has it, without what is between it and us.
+/// The client's EDNS without hop-by-hop options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Edns {
     size: u16,
@@ -24,27 +24,27 @@ struct Edns {
     options: Vec<u8>,
 }
 
-/// A query that can be sent on.
+/// A query that can be forwarded.
 #[derive(Clone, Debug)]
 pub(super) struct Query {
     id: u16,
     flags: Flags,
-    /// Name, type and class as they lie in the packet, without pointers.
+    /// Name, type and class in wire form, without pointers.
     question: Vec<u8>,
     edns: Option<Edns>,
 }
 
-/// A packet that is no query, and how much of one it is.
+/// A packet that is not a valid query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
-    /// Not even a header.
+    /// It has no header.
     Nothing,
-    /// A header with these flags, and something behind it that makes no sense.
+    /// It has a header, and is malformed after it.
     Broken { id: u16, flags: Flags },
 }
 
 impl Query {
-    /// Reads a packet, whatever is in it.
+    /// Parses any packet.
     pub(super) fn read(packet: &[u8]) -> Result<Self, Unreadable> {
         let (Some(id), Some(flags)) = (word(packet, 0), Flags::of(packet)) else {
             return Err(Unreadable::Nothing);
@@ -64,7 +64,7 @@ impl Query {
         if has_pointer(&question) {
             return Err(broken);
         }
-        // EDNS stands where it belongs, once.
+        // At most one EDNS record, in the right section.
         let opts = layout.records.iter().filter(|record| record.kind == kind::OPT);
         if opts.count() != usize::from(layout.opt().is_some()) {
             return Err(broken);
@@ -91,7 +91,8 @@ impl Query {
         })
     }
 
-    /// Asks a resolver whether it is there. The root's name servers are known to everyone, and a refusal is an answer too.
+    /// A query that probes a resolver: the root's name servers, which every resolver knows. A refusal counts
+    /// as an answer too.
     pub(super) fn probe() -> Self {
         Self {
             id: 0,
@@ -106,7 +107,7 @@ impl Query {
         self.id
     }
 
-    /// Name, type and class as the client wrote them.
+    /// Name, type and class in the client's case.
     pub(super) fn question(&self) -> &[u8] {
         &self.question
     }
@@ -116,13 +117,12 @@ impl Query {
         word(&self.question, self.question.len() - 4).unwrap_or_default()
     }
 
-    /// Whether a reply to this is a reply to everyone who asks the same. What options say may be about one client, such as
-    /// the network it is in.
+    /// Whether its reply can be shared. EDNS options may be specific to a client, such as its subnet.
     pub(super) fn is_common(&self) -> bool {
         self.edns.as_ref().is_none_or(|edns| edns.options.is_empty())
     }
 
-    /// The bytes that its reply may have.
+    /// The maximum size of its reply.
     pub(super) fn limit(&self, over: Transport) -> usize {
         let size = self.edns.as_ref().map_or(0, |edns| edns.size);
         usize::from(match over {
@@ -131,31 +131,30 @@ impl Query {
         })
     }
 
-    /// The bytes that a resolver may send over UDP: it is told what the client told.
+    /// The maximum UDP reply of a resolver: the client's EDNS size is forwarded.
     pub(super) fn expected(&self) -> usize {
         let size = self.edns.as_ref().map_or(0, |edns| edns.size);
         usize::from(size.max(UDP_SIZES.1))
     }
 
-    /// What a resolver is sent: recursion desired, checking disabled, authentic data wanted and EDNS as the client has
-    /// them, and nothing else of the packet.
+    /// The packet for a resolver: the client's RD, CD and AD flags and EDNS, and nothing else of its packet.
     pub(super) fn packet(&self, id: u16) -> Vec<u8> {
         let kept = Flags::RECURSION_DESIRED | Flags::AUTHENTIC | Flags::CHECKING_DISABLED;
         self.written(id, self.flags.0 & kept, self.edns.as_ref())
     }
 
-    /// What makes two queries the same: all that a resolver is sent but the id, without regard to the name's case. So
-    /// nobody is given a reply to another question, and what was asked without EDNS is not answered with it.
+    /// The cache key: the packet for a resolver without the id and with the name in lower case. So queries with
+    /// and without EDNS do not share replies.
     pub(super) fn key(&self, zone: u16, over: Transport) -> Box<[u8]> {
         let mut key = self.packet(zone);
         let name = HEADER..HEADER + self.question.len() - 4;
-        // Lengths of labels are below the letters.
+        // Label lengths are below the letters, so they do not change.
         key[name].make_ascii_lowercase();
         key.push(over as u8);
         key.into()
     }
 
-    /// An answer with a code and nothing else.
+    /// An answer with only a code.
     pub(super) fn coded(&self, code: u8) -> Vec<u8> {
         let flags = Flags::RESPONSE | self.flags.0 & Flags::RECURSION_DESIRED | u16::from(code);
         let edns = self.edns.as_ref().map(|asked| Edns {
@@ -181,7 +180,7 @@ impl Query {
             packet.extend(edns.size.to_be_bytes());
             packet.extend([0, edns.version]);
             packet.extend(edns.flags.to_be_bytes());
-            // They came in a record's data, whose length has 16 bits.
+            // From a record's data, whose length has 16 bits.
             packet.extend((options as u16).to_be_bytes());
             packet.extend(&edns.options);
         }
@@ -190,7 +189,7 @@ impl Query {
 }
 
 impl Unreadable {
-    /// What is answered: nothing to what has no id.
+    /// The FORMERR answer; empty without a header.
     pub(super) fn answer(self) -> Vec<u8> {
         let Self::Broken { id, flags } = self else {
             return Vec::new();
@@ -207,7 +206,7 @@ impl Unreadable {
     }
 }
 
-/// Whether a question's name has a pointer in it: there is nothing before it that it could point to.
+/// Whether a question's name contains a pointer, which has no valid target before it.
 fn has_pointer(question: &[u8]) -> bool {
     let mut at = 0;
     while let Some(length @ 1..) = question.get(at) {
@@ -219,13 +218,13 @@ fn has_pointer(question: &[u8]) -> bool {
     false
 }
 
-/// Options without those that are between neighbours. None when they are not what their lengths say.
+/// Options without hop-by-hop ones; none if their lengths are invalid.
 fn for_resolvers(mut options: &[u8]) -> Option<Vec<u8>> {
     let mut kept = Vec::new();
     while !options.is_empty() {
         let (option, length) = (word(options, 0)?, word(options, 2)?);
         let (this, rest) = options.split_at_checked(4 + usize::from(length))?;
-        if !NEIGHBOURLY.contains(&option) {
+        if !HOP_BY_HOP_OPTIONS.contains(&option) {
             kept.extend(this);
         }
         options = rest;

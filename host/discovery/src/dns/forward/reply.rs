@@ -1,4 +1,4 @@
-//! A resolver's reply: whether it is one, how long it may be given again, and what a client gets of it.
+//! A resolver's reply: validation, lifetime in the cache, and delivery to a client.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -10,84 +10,84 @@ use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
 use super::query::Query;
 use crate::dns::packet::{Flags, HEADER, Layout, Record, Section, code, kind, mark_cut, put_word, word};
 
-/// The longest that a good reply is kept, whatever its records say.
-const LONGEST: Duration = Duration::from_hours(24);
-/// The longest that it is remembered that there is nothing (RFC 2308, section 5).
-const LONGEST_NEGATIVE: Duration = Duration::from_hours(3);
-/// How long a resolver's failure is believed (RFC 9520 asks for a second).
+/// The maximum lifetime of a good reply.
+const MAX_TTL: Duration = Duration::from_hours(24);
+/// The maximum lifetime of a negative reply (RFC 2308, section 5).
+const MAX_NEGATIVE_TTL: Duration = Duration::from_hours(3);
+/// The lifetime of a resolver's failure (RFC 9520 requires one second).
 const FAILURE: Duration = Duration::from_secs(1);
-/// What may not be given again.
+/// Not cached.
 const NONE: Duration = Duration::ZERO;
 
-/// A reply as it came, and where what is in it.
+/// A reply and the offsets in it.
 #[derive(Clone, Debug)]
 pub(super) struct Reply {
     bytes: Vec<u8>,
     layout: Layout,
 }
 
-/// What a packet from a resolver is.
+/// The kind of a packet from a resolver.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum ReplyKind {
     /// The reply.
     Reply(Reply),
-    /// It has another id, or is about another question: somebody else's, or a forgery. The reply may still come.
-    Another,
-    /// The reply, and it makes no sense.
-    Broken,
+    /// Another id or question: late or forged. The reply may still come.
+    Unrelated,
+    /// The reply, but malformed.
+    Invalid,
 }
 
-/// What a client can take.
+/// The client's limit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct SizeLimit {
     /// Bytes, at least 512.
-    pub(super) limit: usize,
-    /// Whether a reply that was cut says so.
-    pub(super) mark: bool,
+    pub(super) bytes: usize,
+    /// Whether a truncated reply has the TC flag.
+    pub(super) set_truncate_bit: bool,
 }
 
 impl Reply {
-    /// Holds a packet against the query that was sent with this id.
-    pub(super) fn hear(query: &Query, id: u16, packet: &[u8]) -> Heard {
+    /// Matches a packet with the query that was sent with this id.
+    pub(super) fn hear(query: &Query, id: u16, packet: &[u8]) -> ReplyKind {
         let Some(flags) = Flags::of(packet) else {
-            return Heard::Another;
+            return ReplyKind::Unrelated;
         };
         if word(packet, 0) != Some(id) || !flags.has(Flags::RESPONSE) {
-            return Heard::Another;
+            return ReplyKind::Unrelated;
         }
         let Some(layout) = Layout::read(packet) else {
-            return Heard::Broken;
+            return ReplyKind::Invalid;
         };
-        // Who cannot read a query, or will not, may leave out what it was.
+        // A resolver that fails or refuses may omit the question.
         let refuses = !matches!(flags.code(), code::NOERROR | code::NXDOMAIN);
         let asked = match layout.questions {
             0 => refuses,
             _ => packet[HEADER..layout.body].eq_ignore_ascii_case(query.question()),
         };
         if !asked {
-            return Heard::Another;
+            return ReplyKind::Unrelated;
         }
         if flags.has(Flags::OPCODE) || !layout.whole && !flags.has(Flags::TRUNCATED) {
-            return Heard::Broken;
+            return ReplyKind::Invalid;
         }
         let mut bytes = packet[..layout.end()].to_vec();
         if !layout.whole {
             count(&mut bytes, &layout.records);
         }
-        Heard::Reply(Self { bytes, layout })
+        ReplyKind::Reply(Self { bytes, layout })
     }
 
-    /// Its code, without the part that EDNS adds.
+    /// Its response code, without the EDNS extension.
     pub(super) fn code(&self) -> u8 {
         Flags::of(&self.bytes).map_or(code::SERVFAIL, Flags::code)
     }
 
-    /// Bytes that it takes.
+    /// Its memory in bytes.
     pub(super) fn size(&self) -> usize {
         self.bytes.len() + self.layout.records.len() * size_of::<Record>()
     }
 
-    /// How long it may be given to others who ask the same; zero: not at all.
+    /// How long it may be cached; zero: not at all.
     pub(super) fn lifetime(&self, asked: u16) -> Duration {
         let extended = self
             .layout
@@ -98,7 +98,7 @@ impl Reply {
             return NONE;
         }
         match self.code() {
-            code::NOERROR if self.has_answer(asked) => self.shortest().min(LONGEST),
+            code::NOERROR if self.has_answer(asked) => self.shortest().min(MAX_TTL),
             code::NOERROR | code::NXDOMAIN => self.negative(),
             code::SERVFAIL | code::REFUSED => FAILURE,
             _ => NONE,
@@ -115,7 +115,7 @@ impl Reply {
         records.filter(move |record| record.section == section)
     }
 
-    /// The shortest of its records' lifetimes.
+    /// The shortest TTL of its records.
     fn shortest(&self) -> Duration {
         let records = self.layout.records.iter();
         let lifetimes = records.filter(|record| !record.is_edns());
@@ -123,7 +123,7 @@ impl Reply {
         Duration::from_secs(shortest.unwrap_or(0).into())
     }
 
-    /// That there is nothing is known for as long as the SOA record says (RFC 2308, section 5); without one it is not.
+    /// The lifetime of a negative reply, from its SOA record (RFC 2308, section 5); zero without one.
     fn negative(&self) -> Duration {
         let Some(soa) = self
             .of(Section::Authority)
@@ -131,21 +131,27 @@ impl Reply {
         else {
             return NONE;
         };
-        // The last of its numbers.
+        // The minimum is its last number.
         let data = &self.bytes[soa.data()];
         let Some([a, b, c, d]) = data.last_chunk() else {
             return NONE;
         };
         let minimum = Duration::from_secs(u32::from_be_bytes([*a, *b, *c, *d]).into());
-        self.shortest().min(minimum).min(LONGEST_NEGATIVE)
+        self.shortest().min(minimum).min(MAX_NEGATIVE_TTL)
     }
 
-    /// What the client of a query gets of it: its id and its way to write the name, lifetimes less what has passed since the
-    /// reply came, and as much as there is room for. `left` is how long it could still be given; nothing lasts longer.
-    pub(super) fn deliver(&self, query: &Query, age: Duration, left: Duration, room: Room) -> Vec<u8> {
+    /// The reply for a client: with the query's id and case of the name, TTLs reduced by the age, and cut to
+    /// the size limit. `left`: the remaining lifetime in the cache, which bounds the TTLs.
+    pub(super) fn deliver(
+        &self,
+        query: &Query,
+        age: Duration,
+        left: Duration,
+        size_limit: SizeLimit,
+    ) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         put_word(&mut bytes, 0, query.id());
-        // It is the same but for the case, or is not there.
+        // The question is equal except for its case, or missing.
         if self.layout.questions == 1 {
             bytes[HEADER..self.layout.body].copy_from_slice(query.question());
         }
@@ -157,10 +163,10 @@ impl Reply {
                 bytes[record.ttl_at()].copy_from_slice(&ttl.to_be_bytes());
             }
         }
-        if bytes.len() > room.limit {
-            bytes = self.cut(&bytes, room);
+        if bytes.len() > size_limit.bytes {
+            bytes = self.cut(&bytes, size_limit);
         }
-        if !room.mark {
+        if !size_limit.set_truncate_bit {
             let flags = word(&bytes, 2).unwrap_or_default();
             put_word(&mut bytes, 2, flags & !Flags::TRUNCATED);
         }
@@ -168,15 +174,15 @@ impl Reply {
     }
 
     /// Leaves what fits, from the front: pointers in names only ever go there. EDNS always fits. Answers and authority are
-    /// left out with the mark that says so, additional records without it (RFC 2181, section 9). Whoever sees the mark gets
+    /// left out with the set_truncate_bit that says so, additional records without it (RFC 2181, section 9). Whoever sees the set_truncate_bit gets
     /// whole sets of records only; who does not see it gets all that fit, because to him an empty answer would mean that
     /// there is nothing.
-    fn cut(&self, bytes: &[u8], room: Room) -> Vec<u8> {
+    fn cut(&self, bytes: &[u8], size_limit: SizeLimit) -> Vec<u8> {
         let records = &self.layout.records;
         let opt = records.iter().position(Record::is_edns);
         let opt_bytes = opt.map_or(Cow::Borrowed(&[][..]), |opt| {
             let whole = &bytes[records[opt].span.clone()];
-            if self.layout.body + whole.len() <= room.limit {
+            if self.layout.body + whole.len() <= size_limit.bytes {
                 Cow::Borrowed(whole)
             } else {
                 without_options(whole)
@@ -191,12 +197,12 @@ impl Reply {
             } else {
                 0
             };
-            end + behind <= room.limit
+            end + behind <= size_limit.bytes
         };
         let mut kept = (0..records.len()).rev().find(|kept| fits(*kept)).unwrap_or(0);
         let is_missed = |record: &Record| record.section != Section::Additional;
         let missed = records[kept..].iter().any(is_missed);
-        if room.mark {
+        if size_limit.set_truncate_bit {
             kept = self.whole_sets(kept);
         }
         let end = kept
@@ -215,7 +221,7 @@ impl Reply {
         left
     }
 
-    /// How many of the first `kept` records can stay so that no set is there in part. Sets may lie apart.
+    /// How many of the first `kept` records can stay without splitting an RRset; its records may be apart.
     fn whole_sets(&self, kept: usize) -> usize {
         let sets: Vec<_> = self
             .layout
@@ -236,7 +242,7 @@ impl Reply {
         kept
     }
 
-    /// What makes records one set: section, name, type and class. Nobody's set where the name cannot be read.
+    /// The RRset of a record: section, name, type and class.
     fn set(&self, record: &Record) -> (Section, Option<Name>, u16, u16) {
         let at = u16::try_from(record.span.start);
         let name = at
@@ -246,7 +252,7 @@ impl Reply {
     }
 }
 
-/// Writes into a header how many records there are.
+/// Writes the record counts into a header.
 fn count(bytes: &mut [u8], records: &[Record]) {
     for (section, at) in [
         (Section::Answer, 6),
@@ -254,12 +260,12 @@ fn count(bytes: &mut [u8], records: &[Record]) {
         (Section::Additional, 10),
     ] {
         let count = records.iter().filter(|record| record.section == section).count();
-        // No more than were counted in 16 bits before.
+        // At most the original count, which has 16 bits.
         put_word(bytes, at, count as u16);
     }
 }
 
-/// An EDNS record with nothing behind its fixed part.
+/// An EDNS record without options.
 fn without_options(opt: &[u8]) -> Cow<'_, [u8]> {
     let mut bare = opt.iter().copied().take(9).collect::<Vec<_>>();
     bare.extend([0, 0]);

@@ -1,4 +1,4 @@
-//! The resolvers of one zone, and whom to ask next.
+//! The resolvers of one zone, and the order in which they are queried.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,31 +6,32 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
+use super::ForwardPolicy;
 use super::exchange::Failure;
 use super::query::Query;
 use super::reply::Reply;
 use super::upstream::Upstream;
-use super::{ForwardPolicy, Transport};
+use crate::dns::Transport;
 use crate::dns::packet::code;
 
-/// Resolvers that are asked at the same time, at most.
-const AT_ONCE: usize = 4;
-/// How long a question may take in all, unless a single resolver may take longer.
-const OVERALL: Duration = Duration::from_secs(30);
+/// Resolvers that are queried at the same time.
+const MAX_PARALLEL: usize = 4;
+/// For all resolvers together, unless a single one may take longer.
+const OVERALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Resolvers in the order in which they were configured.
+/// Resolvers in the configured order.
 #[derive(Debug)]
 pub(super) struct Resolvers {
     pub(super) upstreams: Vec<Arc<Upstream>>,
     pub(super) policy: ForwardPolicy,
-    /// What each of them gets.
+    /// For each of them.
     pub(super) timeout: Duration,
 }
 
 impl Resolvers {
-    /// The reply of whichever has one; the last one's failure when all have failed.
+    /// The reply of the first resolver that has one; the last failure if all fail.
     pub(super) async fn ask(&self, query: &Query, over: Transport) -> Result<Reply, Failure> {
-        let deadline = Instant::now() + self.timeout.max(OVERALL);
+        let deadline = Instant::now() + self.timeout.max(OVERALL_TIMEOUT);
         let left = || {
             self.timeout
                 .min(deadline.saturating_duration_since(Instant::now()))
@@ -38,7 +39,7 @@ impl Resolvers {
         let mut waiting = self.sorted(over);
         let mut last = Failure::Silent;
         if self.policy == ForwardPolicy::Parallel {
-            let first: Vec<_> = waiting.drain(..AT_ONCE.min(waiting.len())).collect();
+            let first: Vec<_> = waiting.drain(..MAX_PARALLEL.min(waiting.len())).collect();
             match race(&first, query, over, self.timeout).await {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => last = failure,
@@ -56,7 +57,7 @@ impl Resolvers {
         Err(last)
     }
 
-    /// Those that answer first, each half in the order of the configuration.
+    /// Healthy resolvers before failing ones, each in the configured order.
     fn sorted(&self, over: Transport) -> Vec<&Arc<Upstream>> {
         let mut sorted: Vec<_> = self.upstreams.iter().collect();
         sorted.sort_by_cached_key(|upstream| upstream.is_failing(over));
@@ -64,7 +65,7 @@ impl Resolvers {
     }
 }
 
-/// Asks all, and takes the first reply that is no refusal or failure; if there is no other, the first one of those.
+/// Queries all and returns the first reply that is neither SERVFAIL nor REFUSED, else the first reply.
 async fn race(
     upstreams: &[&Arc<Upstream>],
     query: &Query,

@@ -1,7 +1,7 @@
-//! A resolver that questions are forwarded to, and whether it answers.
+//! A resolver and its health.
 //!
-//! One that was silent is *failing* until it answers again, over UDP and TCP apart: it is then asked after all others. A task
-//! asks it from time to time meanwhile, so that no client has to wait in order to find out.
+//! A resolver that times out is *failing* until it answers again, separately for UDP and TCP: it is then
+//! queried after all others. A background task probes it meanwhile, so that no client has to wait for that.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::Transport;
 use super::exchange::{Failure, exchange};
-use super::metrics::{Meters, Metrics};
+use super::metrics::{Metrics, UpstreamMetrics};
 use super::query::Query;
 use super::reply::Reply;
+use crate::dns::Transport;
 
-/// How long a resolver gets to show that it is there.
-const PROBE_WITHIN: Duration = Duration::from_secs(2);
-/// Between two times that it is asked: the first and the longest; each is twice the one before.
-const PROBES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
+/// For the answer to a probe.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The first and the maximum interval of probes, which doubles.
+const PROBE_INTERVALS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
 
-/// Questions that may wait for a resolver that is gone. They must not use up what others need.
-const TRIALS: usize = 32;
+/// Queries that may wait for a resolver that is gone, so that they do not use up all sockets.
+const MAX_TRIALS: usize = 32;
 
-/// What all resolvers of a forwarder share.
+/// Shared by all resolvers of a forwarder.
 #[derive(Clone, Debug)]
-pub(super) struct Common {
-    /// Sockets that may be open.
+pub(super) struct UpstreamContext {
+    /// Limits open sockets.
     pub(super) sockets: Arc<Semaphore>,
     pub(super) tasks: TaskTracker,
     pub(super) token: CancellationToken,
@@ -40,77 +40,77 @@ pub(super) struct Common {
 #[derive(Debug)]
 pub(super) struct Upstream {
     addr: SocketAddr,
-    common: Common,
-    /// Over UDP and over TCP.
-    ways: [Way; 2],
+    context: UpstreamContext,
+    /// UDP and TCP.
+    paths: [Path; 2],
 }
 
-/// One way to ask it.
+/// A transport to a resolver with its health.
 #[derive(Debug)]
-struct Way {
-    /// It was silent when it was asked last.
+struct Path {
+    /// The last query failed.
     failing: AtomicBool,
-    /// A task asks it whether it is there.
+    /// A probe task is running.
     probed: AtomicBool,
-    /// It has not answered that task either: then it is not a single question that it has no answer to.
+    /// The probe failed too, so the failure was not about a single query.
     gone: AtomicBool,
-    /// Taken by questions to it while it is gone.
+    /// Limits queries while it is gone.
     trials: Semaphore,
-    meters: Meters,
+    metrics: UpstreamMetrics,
 }
 
 impl Upstream {
-    pub(super) fn new(addr: SocketAddr, common: Common, metrics: &Metrics) -> Self {
-        let way = |over| Way {
+    pub(super) fn new(addr: SocketAddr, context: UpstreamContext, metrics: &Metrics) -> Self {
+        let path = |over| Path {
             failing: AtomicBool::new(false),
             probed: AtomicBool::new(false),
             gone: AtomicBool::new(false),
-            trials: Semaphore::new(TRIALS),
-            meters: metrics.of(addr, over),
+            trials: Semaphore::new(MAX_TRIALS),
+            metrics: metrics.of(addr, over),
         };
         Self {
             addr,
-            common,
-            ways: [way(Transport::Udp), way(Transport::Tcp)],
+            context,
+            paths: [path(Transport::Udp), path(Transport::Tcp)],
         }
     }
 
-    fn way(&self, over: Transport) -> &Way {
+    fn path(&self, over: Transport) -> &Path {
         match over {
-            Transport::Udp => &self.ways[0],
-            Transport::Tcp => &self.ways[1],
+            Transport::Udp => &self.paths[0],
+            Transport::Tcp => &self.paths[1],
         }
     }
 
-    /// Whether it was silent when it was asked last.
+    /// Whether the last query failed.
     pub(super) fn is_failing(&self, over: Transport) -> bool {
-        self.way(over).failing.load(SeqCst)
+        self.path(over).failing.load(SeqCst)
     }
 
-    /// Asks it; it gets as long as `within`.
+    /// Queries it and waits at most `within`.
     pub(super) async fn ask(
         self: &Arc<Self>,
         query: &Query,
         over: Transport,
         within: Duration,
     ) -> Result<Reply, Failure> {
-        let way = self.way(over);
-        let trial = way.gone.load(SeqCst).then(|| way.trials.try_acquire());
-        let (Ok(_trial), Ok(_socket)) = (trial.transpose(), self.common.sockets.try_acquire()) else {
-            way.meters.ended(Failure::Busy.as_str());
+        let path = self.path(over);
+        let trial = path.gone.load(SeqCst).then(|| path.trials.try_acquire());
+        let (Ok(_trial), Ok(_socket)) = (trial.transpose(), self.context.sockets.try_acquire()) else {
+            path.metrics.ended(Failure::Busy.as_str());
             return Err(Failure::Busy);
         };
         let asked = Instant::now();
         let reply = exchange(self.addr, query, over, within).await;
         match &reply {
             Ok(_) => {
-                way.meters.answered(asked.elapsed());
-                way.answers();
+                path.metrics.answered(asked.elapsed());
+                path.answers();
             }
             Err(failure) => {
-                way.meters.ended(failure.as_str());
+                path.metrics.ended(failure.as_str());
                 let (resolver, over) = (self.addr, over.as_str());
-                tracing::debug!(%resolver, over, error = %failure, "a question was not answered");
+                tracing::debug!(%resolver, over, error = %failure, "query to a resolver failed");
             }
         }
         if reply.as_ref().is_err_and(Failure::is_the_resolvers) {
@@ -119,72 +119,72 @@ impl Upstream {
         reply
     }
 
-    /// It is asked last from now on, and by a task whether it is there.
+    /// Marks it as failing and starts a probe.
     fn fails(self: &Arc<Self>, over: Transport) {
-        if self.way(over).fails() {
-            let (upstream, token) = (Arc::clone(self), self.common.token.clone());
-            self.common.tasks.spawn(async move {
+        if self.path(over).fails() {
+            let (upstream, token) = (Arc::clone(self), self.context.token.clone());
+            self.context.tasks.spawn(async move {
                 token.run_until_cancelled(upstream.probe(over)).await;
             });
         }
     }
 
-    /// Asks as long as it is failing. It may begin to fail again in the moment in which this ends.
+    /// Probes while it is failing. It may start to fail again just as this ends.
     async fn probe(&self, over: Transport) {
-        let way = self.way(over);
+        let path = self.path(over);
         loop {
             self.probe_until_back(over).await;
-            way.probed.store(false, SeqCst);
-            if !way.failing.load(SeqCst) || way.probed.swap(true, SeqCst) {
+            path.probed.store(false, SeqCst);
+            if !path.failing.load(SeqCst) || path.probed.swap(true, SeqCst) {
                 return;
             }
         }
     }
 
-    /// Asks until it has answered, this question or a client's. Nothing is said of one that answers at once: it is there,
-    /// and had no answer to one question.
+    /// Probes until it answers a probe or a client's query. Logs nothing if the first probe succeeds: only
+    /// one query failed then.
     async fn probe_until_back(&self, over: Transport) {
         if self.is_back(over).await {
             return;
         }
-        let (way, resolver) = (self.way(over), self.addr);
-        way.gone.store(true, SeqCst);
-        tracing::warn!(%resolver, over = over.as_str(), "a resolver does not answer; it is asked last until it does");
-        let mut pause = PROBES.0;
+        let (path, resolver) = (self.path(over), self.addr);
+        path.gone.store(true, SeqCst);
+        tracing::warn!(%resolver, over = over.as_str(), "resolver does not answer; using it last until a probe succeeds");
+        let mut pause = PROBE_INTERVALS.0;
         loop {
             tokio::time::sleep(pause).await;
-            pause = PROBES.1.min(pause * 2);
+            pause = PROBE_INTERVALS.1.min(pause * 2);
             if self.is_back(over).await {
                 break;
             }
         }
-        // It may have answered a client just before it was called gone.
-        way.gone.store(false, SeqCst);
-        tracing::info!(%resolver, over = over.as_str(), "a resolver answers again");
+        // It may have answered a client just before it was marked.
+        path.gone.store(false, SeqCst);
+        tracing::info!(%resolver, over = over.as_str(), "resolver answers again");
     }
 
     async fn is_back(&self, over: Transport) -> bool {
         if self.is_failing(over) {
-            let probed = exchange(self.addr, &Query::probe(), over, PROBE_WITHIN).await;
+            let probed = exchange(self.addr, &Query::probe(), over, PROBE_TIMEOUT).await;
             if probed.is_ok() {
-                self.way(over).answers();
+                self.path(over).answers();
             }
         }
         !self.is_failing(over)
     }
 }
 
-impl Way {
+impl Path {
     fn answers(&self) {
         self.failing.store(false, SeqCst);
         self.gone.store(false, SeqCst);
-        self.meters.healthy(true);
+        self.metrics.healthy(true);
     }
 
-    /// Whether a task has to be started that asks it.
+    /// Marks it as failing. Returns whether a probe has to be started.
     fn fails(&self) -> bool {
         self.failing.store(true, SeqCst);
-        self.meters.healthy(false);
+        self.metrics.healthy(false);
         !self.probed.swap(true, SeqCst)
     }
 }

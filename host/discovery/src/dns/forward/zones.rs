@@ -1,19 +1,19 @@
-//! Which resolvers a name is forwarded to: those of the longest zone that it is in, by whole labels.
+//! Finds the resolvers of a name: those of its longest zone.
 
 use std::collections::HashMap;
 
 use hickory_proto::rr::{Name, RecordType};
 
-/// Zones, each with what belongs to it.
+/// Zones with their values.
 #[derive(Debug)]
 pub(super) struct Zones<T> {
-    /// By name in wire form and lower case, without the root's zero.
+    /// By name in wire form and lower case, without the root label.
     by_name: HashMap<Vec<u8>, T>,
 }
 
 impl<T> Zones<T> {
-    /// Takes zones as `sub.corp`; the empty one has all names that no other one has. Case and dots around are of no
-    /// consequence. What can be no label is in no name either.
+    /// Zones such as `sub.corp`; the empty one has all other names. Case and leading or trailing dots are
+    /// ignored. A label that is too long matches no name.
     pub(super) fn new<'a>(zones: impl IntoIterator<Item = (&'a str, T)>) -> Self {
         let by_name = zones.into_iter().map(|(zone, value)| {
             let labels = zone.split('.').filter(|label| !label.is_empty());
@@ -24,7 +24,7 @@ impl<T> Zones<T> {
         }
     }
 
-    /// What belongs to the zone of a name. A DS record is the business of the zone above (RFC 4035, section 3.1.4.1).
+    /// The value of a name's zone. DS records belong to the parent zone (RFC 4035, section 3.1.4.1).
     pub(super) fn find(&self, name: &Name, kind: RecordType) -> Option<&T> {
         let name = wire(name.iter());
         let mut from = 0;
@@ -43,7 +43,7 @@ impl<T> Zones<T> {
     }
 }
 
-/// Behind the label that begins at `from`; the root has none.
+/// The offset after the label at `from`; the root has none.
 fn behind(name: &[u8], from: usize) -> usize {
     name.get(from)
         .map_or(from, |length| from + 1 + usize::from(*length))
@@ -52,7 +52,7 @@ fn behind(name: &[u8], from: usize) -> usize {
 fn wire<'a>(labels: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut wire = Vec::new();
     for label in labels {
-        // Longer ones exist in no name; 255 keeps them apart from those that do.
+        // Longer ones exist in no name; 255 separates them from valid ones.
         wire.push(u8::try_from(label.len()).unwrap_or(u8::MAX));
         wire.extend(label.to_ascii_lowercase());
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_zone_on_label_borders() {
+    fn find_returns_the_longest_zone_by_whole_labels() {
         let zones = Zones::new([("", 0), ("weave", 1), ("Sub.Corp.", 2), ("deep.sub.corp", 3)]);
         for (name, kind, zone) in [
             ("example.", RecordType::A, 0),

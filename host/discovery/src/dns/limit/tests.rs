@@ -11,10 +11,10 @@ fn at(millis: u64) -> Duration {
 }
 
 #[test]
-fn a_bucket_holds_a_second_and_fills_evenly() {
-    use Verdict::{Drop, Send, Slip};
+fn bucket_holds_one_second_and_refills_evenly() {
+    use Action::{Drop, Send, Slip};
     // (rate, slip, milliseconds, what becomes of the answer)
-    type Answers = &'static [(u64, Verdict)];
+    type Answers = &'static [(u64, Action)];
     let table: [(u32, u8, Answers); 5] = [
         (
             2,
@@ -77,7 +77,7 @@ fn a_bucket_holds_a_second_and_fills_evenly() {
 }
 
 #[test]
-fn networks_and_classes_are_apart() {
+fn networks_and_classes_have_separate_buckets() {
     // (the one that has used up its answers, another, whether they share them)
     for (used, other, shared) in [
         (
@@ -110,8 +110,8 @@ fn networks_and_classes_are_apart() {
         (("::", Class::Error), ("0.0.0.0", Class::Error), false),
     ] {
         let limiter = Limiter::new(Settings { rate: 1, slip: 0 });
-        assert_eq!(limiter.check_at(ip(used.0), used.1, at(0)), Verdict::Send);
-        let expected = if shared { Verdict::Drop } else { Verdict::Send };
+        assert_eq!(limiter.check_at(ip(used.0), used.1, at(0)), Action::Send);
+        let expected = if shared { Action::Drop } else { Action::Send };
         assert_eq!(
             limiter.check_at(ip(other.0), other.1, at(0)),
             expected,
@@ -121,7 +121,7 @@ fn networks_and_classes_are_apart() {
 }
 
 #[test]
-fn a_flood_from_everywhere_forgets_and_blocks_nobody_else() {
+fn flood_from_many_networks_evicts_but_never_blocks_others() {
     let limiter = Limiter::new(Settings { rate: 1, slip: 0 });
     let networks = u32::try_from(SHARDS * ROWS * WAYS * 4).unwrap();
     for network in 0..networks {
@@ -129,23 +129,23 @@ fn a_flood_from_everywhere_forgets_and_blocks_nobody_else() {
         let client = IpAddr::V4((network << 8).into());
         assert_eq!(
             limiter.check_at(client, Class::Records, at(network.into())),
-            Verdict::Send
+            Action::Send
         );
     }
     assert_eq!(
         limiter.check_at(ip("2001:db8::1"), Class::Records, at(networks.into())),
-        Verdict::Send
+        Action::Send
     );
     // Those that asked last are those that are still known.
     let last = IpAddr::V4(((networks - 1) << 8).into());
     assert_eq!(
         limiter.check_at(last, Class::Records, at(networks.into())),
-        Verdict::Drop
+        Action::Drop
     );
 }
 
 #[test]
-fn classes_of_answers() {
+fn class_depends_on_code_and_answer_count() {
     let answer = |code: u8, answers: u8| [0, 7, 0x84, code, 0, 1, 0, answers, 0, 0, 0, 0];
     for (answer, class) in [
         (&answer(0, 1)[..], Class::Records),
@@ -161,10 +161,10 @@ fn classes_of_answers() {
 }
 
 #[test]
-fn the_largest_rate_is_no_trouble() {
+fn limiter_accepts_the_largest_rate() {
     let limiter = Limiter::new(Settings::per_second(u32::MAX));
     for millis in [0, 1, u64::MAX / 2] {
         let verdict = limiter.check_at(ip("192.0.2.1"), Class::Records, at(millis));
-        assert_eq!(verdict, Verdict::Send);
+        assert_eq!(verdict, Action::Send);
     }
 }

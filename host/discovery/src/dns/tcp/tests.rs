@@ -20,7 +20,7 @@ use crate::shared::Shared;
 const LONG: Duration = Duration::from_secs(20);
 
 /// A port with these limits, in front of no zone: every query is answered with SERVFAIL.
-async fn started(limits: Limits) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
+async fn started(limits: ListenerLimits) -> (SocketAddr, CancellationToken, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, token) = (listener.local_addr().unwrap(), CancellationToken::new());
     let config = Config::default().checked().unwrap();
@@ -68,12 +68,12 @@ async fn is_ended(stream: &mut TcpStream) {
 }
 
 #[tokio::test]
-async fn further_connections_wait_for_one_to_end() {
-    let limits = Limits {
-        connections: 2,
-        patience: Patience {
-            ask_within: LONG * 3,
-            ..Patience::default()
+async fn connections_beyond_the_limit_wait() {
+    let limits = ListenerLimits {
+        max_connections: 2,
+        connection: ConnectionLimits {
+            query_timeout: LONG * 3,
+            ..ConnectionLimits::default()
         },
     };
     let (addr, token, serving) = started(limits).await;
@@ -98,14 +98,14 @@ async fn further_connections_wait_for_one_to_end() {
 }
 
 #[tokio::test]
-async fn who_is_slow_is_not_waited_for() {
-    let limits = Limits {
-        patience: Patience {
-            ask_within: Duration::from_millis(50),
-            take_within: Duration::from_millis(50),
-            ..Patience::default()
+async fn slow_clients_are_disconnected() {
+    let limits = ListenerLimits {
+        connection: ConnectionLimits {
+            query_timeout: Duration::from_millis(50),
+            write_timeout: Duration::from_millis(50),
+            ..ConnectionLimits::default()
         },
-        ..Limits::default()
+        ..ListenerLimits::default()
     };
     let (addr, token, serving) = started(limits).await;
     let query = query();
@@ -123,8 +123,8 @@ async fn who_is_slow_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn what_is_no_query_ends_its_connection_and_no_other() {
-    let (addr, token, serving) = started(Limits::default()).await;
+async fn malformed_query_ends_only_its_connection() {
+    let (addr, token, serving) = started(ListenerLimits::default()).await;
     let mut good = TcpStream::connect(addr).await.unwrap();
     // Less than a header is told so; an answer that nobody asked for is not answered.
     for (bytes, is_told) in [

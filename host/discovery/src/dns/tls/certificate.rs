@@ -1,4 +1,4 @@
-//! The certificate that DNS over TLS shows.
+//! The certificate of DNS over TLS.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{Error, Result};
 
-/// What the protocol is called in a handshake (RFC 7858, section 3.1, as registered with IANA).
+/// The ALPN protocol id, as registered with IANA.
 const ALPN: &[u8] = b"dot";
 
 /// A chain of certificates and the key to its first, from two PEM files.
@@ -17,7 +17,7 @@ impl Certificate {
     /// Reads the files: `certificate` begins with the server's own, the rest of the chain follows.
     ///
     /// # Errors
-    /// [`Error::Config`] when a file cannot be read, has nothing of its kind, or the key is another's.
+    /// [`Error::Config`] if a file cannot be read or is invalid, or the key does not match.
     pub async fn read(certificate: &Path, key: &Path) -> Result<Self> {
         let read = transom_web::Certificate::read(certificate, key, ALPN).await;
         read.map(Self).map_err(|error| match error {
@@ -29,13 +29,13 @@ impl Certificate {
         })
     }
 
-    /// Shakes hands with whatever is shown at the time.
+    /// An acceptor with the current certificate.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
         self.0.acceptor()
     }
 
-    /// Looks whether the files have changed.
-    pub(super) async fn look(&mut self) {
-        self.0.look().await;
+    /// Reloads the files if they have changed.
+    pub(super) async fn reload_if_changed(&mut self) {
+        self.0.reload_if_changed().await;
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hickory_proto::rr::rdata::SOA;
 
 use super::*;
-use crate::zone::Edit;
+use crate::zone::ZoneBuilder;
 use crate::zone::testing::Builder;
 
 fn config(networks: &[&str]) -> Config {
@@ -37,15 +37,15 @@ fn zone() -> Arc<Zone> {
     builder.address(&format!("{}.mesos.", "x".repeat(64)), [10, 0, 0, 9].into());
     builder.service("_odd._tcp.fw.mesos.", &"web-1.fw.mesos.".into(), 70000);
     let before = builder.build(7);
-    let mut edit = Edit::of(&before, 100);
-    edit.take(&zone::Record {
+    let mut builder = ZoneBuilder::of(&before, 100);
+    builder.remove(&zone::Record {
         value: Value::Address([0, 0, 0, 3].into()),
         ..record("web-3.fw.mesos.", 0)
     });
-    edit.put(&record("new.mesos.", 1));
-    edit.put(&record("new.mesos.", 2));
-    edit.put(&record("elsewhere.", 2));
-    Arc::new(edit.done(before.made_from().clone(), 8))
+    builder.add(&record("new.mesos.", 1));
+    builder.add(&record("new.mesos.", 2));
+    builder.add(&record("elsewhere.", 2));
+    Arc::new(builder.build(before.inputs().clone(), 8))
 }
 
 fn request(apex: &str, kind: RecordType, serial: Option<u32>) -> Message {
@@ -69,8 +69,8 @@ const NEAR: Client = Client {
 
 fn transferred(request: &Message, client: Client) -> Option<Vec<Record>> {
     let config = config(&["10.0.0.0/8"]);
-    let terms = Terms::new(&config);
-    let mut transfer = Transfers::new(&config).begin(&zone(), &terms, request, client)?;
+    let zone_authority = ZoneAuthority::new(&config);
+    let mut transfer = Transfers::new(&config).begin(&zone(), &zone_authority, request, client)?;
     let mut records = Vec::new();
     while let Some(message) = transfer.next() {
         assert!(message.len() < 65536);
@@ -96,7 +96,7 @@ fn outline(records: &[Record]) -> Vec<String> {
 }
 
 #[test]
-fn all_of_the_zone_stands_between_its_soa() {
+fn axfr_has_the_whole_zone_between_soa_records() {
     for serial in [None, Some(3)] {
         let kind = if serial.is_none() {
             RecordType::AXFR
@@ -118,7 +118,7 @@ fn all_of_the_zone_stands_between_its_soa() {
 }
 
 #[test]
-fn who_has_most_of_it_gets_the_rest() {
+fn ixfr_has_the_changes_since_the_serial() {
     let ixfr = |serial| {
         let request = request("mesos.", RecordType::IXFR, Some(serial));
         outline(&transferred(&request, NEAR).unwrap())
@@ -142,7 +142,7 @@ fn who_has_most_of_it_gets_the_rest() {
 }
 
 #[test]
-fn others_get_nothing() {
+fn transfer_is_refused_outside_allowed_networks() {
     let axfr = request("mesos.", RecordType::AXFR, None);
     let far = Client {
         ip: [11, 0, 0, 1].into(),

@@ -52,7 +52,7 @@ async fn ask(ip: IpAddr, port: u16, name: &str) -> ResponseCode {
 }
 
 #[tokio::test]
-async fn a_listener_on_all_addresses_has_sockets_for_each_of_them() {
+async fn wildcard_listener_has_sockets_for_each_address() {
     let ips = |addr: &str| -> Vec<IpAddr> {
         let sockets = bind(addr.parse().unwrap()).unwrap();
         let port = sockets[0].local_addr().unwrap().port();
@@ -74,7 +74,7 @@ async fn a_listener_on_all_addresses_has_sockets_for_each_of_them() {
 }
 
 #[tokio::test]
-async fn answers_leave_from_the_address_that_was_asked() {
+async fn answers_are_sent_from_the_queried_address() {
     for (all, asked) in [
         ("0.0.0.0:0", &["127.0.0.1", "127.0.0.2", "127.9.9.9"][..]),
         ("[::]:0", &["::1", "127.0.0.1", "127.0.0.2"]),

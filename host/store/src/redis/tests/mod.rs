@@ -246,5 +246,5 @@ async fn watchers_of_a_huge_batch_are_told_that_they_missed_it() {
             notice => told.push(notice),
         }
     }
-    assert_eq!(told, [Notice::Missed]);
+    assert_eq!(told, [Notice::Lagged]);
 }

@@ -41,7 +41,7 @@ async fn opens_before_there_is_a_server() {
     recovered(&store, "a").await;
     assert_eq!(
         watch.next().await,
-        Some(Notice::Missed),
+        Some(Notice::Lagged),
         "nobody knows what was before"
     );
 }
@@ -66,7 +66,7 @@ async fn goes_on_when_the_server_is_started_again() {
     let lease = store.renew(&lease).await.unwrap();
     let batch = Batch::new().put("a", "2", Expect::Version(first));
     store.commit(batch.fenced("l", lease.fencing)).await.unwrap();
-    while watch.next().await.unwrap() != Notice::Missed {}
+    while watch.next().await.unwrap() != Notice::Lagged {}
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn a_server_that_hangs_costs_no_more_than_the_deadline() {
     );
     recovered(&store, "c").await;
     assert!(paused.elapsed() >= Duration::from_secs(2), "it did hang");
-    while watch.next().await.unwrap() != Notice::Missed {}
+    while watch.next().await.unwrap() != Notice::Lagged {}
 }
 
 /// A server that hangs takes what it is sent: of a commit without answer nobody knows whether it will still happen. It
@@ -163,7 +163,7 @@ async fn a_connection_that_is_cut_is_made_anew() {
     server.tell(&["CLIENT", "KILL", "SKIPME", "yes"]).await;
     assert_eq!(
         tokio::time::timeout(PATIENCE, watch.next()).await.unwrap(),
-        Some(Notice::Missed)
+        Some(Notice::Lagged)
     );
     let version = store.put("b", "1".into(), Expect::Absent).await.unwrap();
     let expected = Notice::Changed {

@@ -30,7 +30,7 @@ fn read(message: &Message) -> Query {
 }
 
 #[test]
-fn what_matters_is_sent_on() {
+fn packet_forwards_flags_edns_and_options() {
     let mut query = with_edns(asked("Web.Example.", RecordType::SRV), 1400, &[(65001, b"x")]);
     query.metadata.checking_disabled = true;
     query.metadata.authentic_data = true;
@@ -55,7 +55,7 @@ fn what_matters_is_sent_on() {
 }
 
 #[test]
-fn the_same_questions_have_the_same_key() {
+fn equal_queries_have_equal_keys() {
     let key = |query: &Message, zone, over| read(query).key(zone, over);
     let usual = asked("web.example.", RecordType::A);
     let same = key(&usual, 0, Transport::Udp);
@@ -101,7 +101,7 @@ fn the_same_questions_have_the_same_key() {
 }
 
 #[test]
-fn sizes() {
+fn limit_and_expected_follow_edns_size() {
     let usual = asked("web.", RecordType::A);
     for (size, limit) in [
         (None, 512),
@@ -120,7 +120,7 @@ fn sizes() {
 }
 
 #[test]
-fn answers_of_our_own() {
+fn coded_answers_without_a_resolver() {
     let plain = asked("Web.", RecordType::A);
     let answer = Message::from_vec(&read(&plain).coded(code::SERVFAIL)).unwrap();
     assert_eq!(answer.metadata.response_code, ResponseCode::ServFail);
@@ -136,7 +136,7 @@ fn answers_of_our_own() {
 }
 
 #[test]
-fn what_makes_no_sense_is_told() {
+fn malformed_query_is_answered_with_formerr() {
     let good = with_edns(asked("web.", RecordType::A), 1232, &[(65001, b"abc")])
         .to_vec()
         .unwrap();
@@ -170,7 +170,7 @@ fn what_makes_no_sense_is_told() {
 
 proptest! {
     #[test]
-    fn whatever_comes_is_answered_or_sent_on(packet in proptest::collection::vec(any::<u8>(), 0..600)) {
+    fn any_packet_is_answered_or_forwarded(packet in proptest::collection::vec(any::<u8>(), 0..600)) {
         match Query::read(&packet) {
             Err(unreadable) => prop_assert!(matches!(unreadable.answer().len(), 0 | HEADER)),
             Ok(query) => {

@@ -7,7 +7,7 @@ use hickory_proto::rr::{RData, RecordType};
 use proptest::prelude::*;
 
 use super::*;
-use crate::dns::forward::Transport;
+use crate::dns::Transport;
 
 const ID: u16 = 7;
 
@@ -40,7 +40,7 @@ fn message(code: ResponseCode) -> Message {
 
 fn heard(message: &Message) -> Reply {
     match Reply::hear(&asked(RecordType::A), ID, &message.to_vec().unwrap()) {
-        Heard::Reply(reply) => reply,
+        ReplyKind::Reply(reply) => reply,
         other => panic!("{other:?}"),
     }
 }
@@ -52,9 +52,17 @@ fn with(answers: &[hickory_proto::rr::Record], authorities: &[hickory_proto::rr:
     message
 }
 
-fn delivered(reply: &Reply, age: u64, left: u64, limit: usize, mark: bool) -> Message {
+fn delivered(reply: &Reply, age: u64, left: u64, limit: usize, set_truncate_bit: bool) -> Message {
     let (age, left) = (Duration::from_secs(age), Duration::from_secs(left));
-    let bytes = reply.deliver(&asked(RecordType::A), age, left, Room { limit, mark });
+    let bytes = reply.deliver(
+        &asked(RecordType::A),
+        age,
+        left,
+        SizeLimit {
+            bytes: limit,
+            set_truncate_bit,
+        },
+    );
     assert!(bytes.len() <= limit, "{} of {limit}", bytes.len());
     let message = Message::from_vec(&bytes).unwrap();
     assert_eq!(message.metadata.id, 4660);
@@ -62,7 +70,7 @@ fn delivered(reply: &Reply, age: u64, left: u64, limit: usize, mark: bool) -> Me
 }
 
 #[test]
-fn only_the_reply_is_the_reply() {
+fn hear_accepts_only_the_matching_reply() {
     let good = with(&[a("web.example.", 30, 1)], &[]);
     let is = |expected: &str, message: &Message| {
         let heard = Reply::hear(&asked(RecordType::A), ID, &message.to_vec().unwrap());
@@ -103,19 +111,19 @@ fn only_the_reply_is_the_reply() {
     let bytes = good.to_vec().unwrap();
     for size in 0..bytes.len() {
         let heard = Reply::hear(&asked(RecordType::A), ID, &bytes[..size]);
-        assert!(!matches!(heard, Heard::Reply(_)), "{size}");
+        assert!(!matches!(heard, ReplyKind::Reply(_)), "{size}");
     }
     // One that says it was cut may be, in the middle of a record.
     let mut cut = changed(|it| it.metadata.truncation = true).to_vec().unwrap();
     cut.pop();
-    let Heard::Reply(reply) = Reply::hear(&asked(RecordType::A), ID, &cut) else {
+    let ReplyKind::Reply(reply) = Reply::hear(&asked(RecordType::A), ID, &cut) else {
         panic!("it says that it was cut");
     };
     assert!(delivered(&reply, 0, 0, 512, true).answers.is_empty());
 }
 
 #[test]
-fn how_long_a_reply_lives() {
+fn lifetime_depends_on_code_and_ttls() {
     let cname = || {
         let target = RData::CNAME(CNAME(name("target.example.")));
         hickory_proto::rr::Record::from_rdata(name("web.example."), 20, target)
@@ -188,7 +196,7 @@ fn how_long_a_reply_lives() {
 }
 
 #[test]
-fn a_reply_passes_as_it_came() {
+fn deliver_changes_only_id_and_case() {
     let mut message = with(
         &[a("web.example.", 30, 1), a("WEB.example.", 30, 2)],
         &[soa(9, 9)],
@@ -208,7 +216,7 @@ fn a_reply_passes_as_it_came() {
 }
 
 #[test]
-fn lifetimes_run_down() {
+fn deliver_reduces_ttls_by_age() {
     let mut message = with(&[a("web.example.", 30, 1), a("web.example.", 300, 2)], &[]);
     message.set_edns(Edns::new());
     let reply = heard(&message);
@@ -227,7 +235,7 @@ fn lifetimes_run_down() {
 }
 
 #[test]
-fn whole_sets_are_left_where_not_all_fits() {
+fn truncated_reply_keeps_whole_rrsets() {
     let few: Vec<_> = (0..5).map(|n| a("few.example.", 30, n)).collect();
     let many: Vec<_> = (0..60).map(|n| a("many.example.", 30, n)).collect();
     let mut message = with(&[&few[..], &many].concat(), &[soa(9, 9)]);
@@ -261,7 +269,7 @@ fn whole_sets_are_left_where_not_all_fits() {
     assert!(!cut.metadata.truncation);
     assert_eq!(cut.edns.as_ref(), Some(&edns));
 
-    // EDNS that would leave no room loses its options.
+    // EDNS that would leave no size_limit loses its options.
     let mut talkative = with(&many, &[]);
     edns.options_mut()
         .insert(EdnsOption::Unknown(65002, vec![0; 600]));
@@ -326,36 +334,36 @@ fn anything() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn whatever_a_resolver_says_fits_and_can_be_read(
-        bytes in anything(), limit in 512usize..5000, mark: bool, age in 0u64..100, left in 0u64..100,
+    fn delivered_reply_fits_and_parses(
+        bytes in anything(), limit in 512usize..5000, set_truncate_bit: bool, age in 0u64..100, left in 0u64..100,
     ) {
         let query = asked(RecordType::A);
-        if let Heard::Reply(reply) = Reply::hear(&query, ID, &bytes) {
+        if let ReplyKind::Reply(reply) = Reply::hear(&query, ID, &bytes) {
             reply.lifetime(query.kind());
             let (age, left) = (Duration::from_secs(age), Duration::from_secs(left));
-            let delivered = reply.deliver(&query, age, left, Room { limit, mark });
+            let delivered = reply.deliver(&query, age, left, SizeLimit { bytes: limit, set_truncate_bit });
             prop_assert!(delivered.len() <= limit, "{} of {limit}", delivered.len());
             let layout = Layout::read(&delivered).unwrap();
             prop_assert!(layout.whole && layout.end() == delivered.len());
             prop_assert_eq!(layout.opt().is_some(), reply.layout.opt().is_some());
             let cut = Flags::of(&delivered).unwrap().has(Flags::TRUNCATED);
-            prop_assert!(mark || !cut);
+            prop_assert!(set_truncate_bit || !cut);
             let answers = |layout: &Layout| {
                 layout.records.iter().filter(|record| record.section == Section::Answer).count()
             };
-            prop_assert!(!mark || cut || answers(&layout) == answers(&reply.layout));
+            prop_assert!(!set_truncate_bit || cut || answers(&layout) == answers(&reply.layout));
         }
     }
 
     #[test]
-    fn noise_does_no_harm(mut bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
+    fn hear_survives_random_packets(mut bytes in proptest::collection::vec(any::<u8>(), 0..700)) {
         if bytes.len() >= HEADER {
             bytes[..6].copy_from_slice(&[0, 7, 0x80, 5, 0, 0]);
         }
         let query = asked(RecordType::A);
-        if let Heard::Reply(reply) = Reply::hear(&query, ID, &bytes) {
-            let room = Room { limit: query.limit(Transport::Udp), mark: true };
-            let delivered = reply.deliver(&query, Duration::ZERO, Duration::ZERO, room);
+        if let ReplyKind::Reply(reply) = Reply::hear(&query, ID, &bytes) {
+            let size_limit = SizeLimit { bytes: query.limit(Transport::Udp), set_truncate_bit: true };
+            let delivered = reply.deliver(&query, Duration::ZERO, Duration::ZERO, size_limit);
             prop_assert!(delivered.len() <= 512);
         }
     }

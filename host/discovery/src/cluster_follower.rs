@@ -1,15 +1,14 @@
-//! Following the cluster: its stream of events becomes zones.
+//! Follows the cluster: turns its event stream into zones.
 //!
-//! One task owns the model. While the stream lives, each event is applied, and a moment after a change that matters a new
-//! zone is made of the old one and put into service; a burst of events is one zone, and what changes much is made on a
-//! thread of its own. The stream does not tell
-//! everything (agents that are gone), so every `refresh_seconds` a second subscription is opened beside the first one and
-//! takes its place with its own snapshot: a full comparison without a gap.
+//! One task owns the model. While the stream is open, it applies each event and publishes a new zone
+//! shortly after a change; a burst of events becomes one zone, and large zones are built on a
+//! blocking thread. The stream does not report everything (such as agents that are gone), so every
+//! `refresh_seconds` a second subscription replaces the first one with its own snapshot: a full
+//! comparison without a gap.
 //!
-//! A lost stream is opened again with growing, jittered pauses while the last zone stays in service. News of another leader
-//! ends a pause, and a stream that ends for that reason is followed by the new leader's at once. Where a master has no
-//! stream (it is old or restricted; [`source`](crate::source) says how that is told from one that is starting), its state
-//! document is read every `refresh_seconds` instead, and the stream is tried again from time to time.
+//! A lost stream is reopened with growing, jittered delays while the last zone stays in service. A
+//! new leader ends the delay. Where a master has no stream (see [`source`](crate::source)), its state
+//! document is polled every `refresh_seconds`, and the stream is retried from time to time.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,41 +20,41 @@ use transom_cluster::operator::{Event, Stream};
 use transom_cluster::{Client, Error, LeaderChanges, MasterChanges};
 
 use crate::changes::{self, Changes};
-use crate::cluster::Cluster;
+use crate::cluster::ClusterModel;
 use crate::cluster::document::{Document, Leading};
 use crate::cluster::operator::Effect;
+use crate::host_resolver::HostResolver;
 use crate::metrics::Metrics;
-use crate::resolve::Names;
-use crate::rules::{Hosts, Rules};
 use crate::shared::Shared;
-use crate::source::{Attempts, Failure, Next, Patience, Source};
-use crate::zone::{MadeFrom, Zone};
+use crate::source::{Attempts, Failure, Next, Source, StreamTimeouts};
+use crate::zone::{Zone, ZoneInputs};
+use crate::zone_config::{ResolvedHosts, ZoneConfig};
 
-/// The stream begins with a snapshot of the whole cluster, which may take a large one some time to write.
-const SNAPSHOT_WITHIN: Duration = Duration::from_mins(2);
-/// Who leads is worth less waiting than what runs.
-const LEADER_WITHIN: Duration = Duration::from_secs(10);
-/// From a change to its zone, so that a burst of events is one zone.
-const GATHER: Duration = Duration::from_millis(10);
-/// Records of the last changes that are remembered for incremental transfers.
-const KEPT: usize = 20_000;
+/// For the snapshot that a stream begins with; a large cluster needs time to write it.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_mins(2);
+/// For the leader's address, which is less important than the tasks.
+const LEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// From a change to its zone, so that a burst of events becomes one zone.
+const DEBOUNCE: Duration = Duration::from_millis(10);
+/// Records in the journal of changes for incremental transfers.
+const JOURNAL_RECORDS: usize = 20_000;
 
-/// A stream with the model its snapshot made.
-type Opened = (Stream, Cluster);
-type Opening = Pin<Box<dyn Future<Output = Result<Opened, Lost>> + Send>>;
+/// A stream, and the model from its snapshot.
+type Opened = (Stream, ClusterModel);
+type Opening = Pin<Box<dyn Future<Output = Result<Opened, StreamLost>> + Send>>;
 
-/// Why there is no stream, or none any more.
+/// Why the stream could not be opened, or was lost.
 #[derive(Debug, thiserror::Error)]
-enum Lost {
-    #[error("the master ended the stream")]
+enum StreamLost {
+    #[error("the master closed the event stream")]
     Ended,
-    #[error("the stream did not begin with a snapshot in time")]
+    #[error("timeout waiting for the snapshot of the event stream")]
     NoSnapshot,
     #[error("the cluster cannot be followed")]
     Cluster(#[source] Error),
 }
 
-impl Lost {
+impl StreamLost {
     fn failure(&self) -> Failure {
         match self {
             Self::Ended | Self::NoSnapshot => Failure::Broken,
@@ -66,47 +65,47 @@ impl Lost {
         }
     }
 
-    /// Nothing is wrong but that another master leads now, who is known.
-    fn is_only_a_move(&self) -> bool {
+    /// Whether the only reason is a new, known leader.
+    fn is_leader_change(&self) -> bool {
         matches!(self, Self::Cluster(Error::LeaderMoved { .. }))
     }
 }
 
-pub(crate) struct Watch {
+pub(crate) struct ClusterFollower {
     client: Client,
-    /// News of other leaders, where ZooKeeper tells them.
+    /// Changes of the leader, where ZooKeeper reports them.
     leaders: LeaderChanges,
-    /// News of other masters, leading or not.
+    /// Changes of the registered masters, leader or not.
     registered: MasterChanges,
-    rules: Arc<Rules>,
-    /// Records of the last changes that are remembered.
-    kept: usize,
+    zone_config: Arc<ZoneConfig>,
+    /// The size of the journal in records; 0: no journal.
+    journal_records: usize,
     refresh: Duration,
-    patience: Patience,
+    stream_timeouts: StreamTimeouts,
     shared: Arc<Shared>,
     metrics: Metrics,
-    cluster: Cluster,
-    /// When the state document is to be read again, while it is polled.
+    cluster: ClusterModel,
+    /// The time of the next poll of the state document.
     poll_at: Instant,
     /// Whether the records in service came from a stream.
     from_stream: bool,
-    names: Names,
+    resolver: HostResolver,
     /// The addresses of host names in the last zone.
-    hosts: Arc<Hosts>,
-    /// What is not as it was in the last zone.
+    hosts: Arc<ResolvedHosts>,
+    /// Changes since the last zone.
     changes: Changes,
-    /// When a zone is due, if one is.
+    /// When the next zone is due, if any.
     due: Option<Instant>,
-    /// How long the last zone took to make: as long is waited before the next one that is made from nothing.
-    took: Duration,
+    /// How long the last zone took to build: the delay before the next full rebuild.
+    build_time: Duration,
 }
 
-impl Watch {
+impl ClusterFollower {
     pub(crate) fn new(
         client: Client,
-        rules: Rules,
+        zone_config: ZoneConfig,
         refresh_seconds: u64,
-        patience: Patience,
+        stream_timeouts: StreamTimeouts,
         shared: Arc<Shared>,
         metrics: Metrics,
     ) -> Self {
@@ -114,67 +113,64 @@ impl Watch {
             leaders: client.leader_changes(),
             registered: client.master_changes(),
             client,
-            rules: Arc::new(rules),
-            kept: 0,
+            zone_config: Arc::new(zone_config),
+            journal_records: 0,
             refresh: Duration::from_secs(refresh_seconds),
-            patience,
+            stream_timeouts,
             shared,
             metrics,
-            cluster: Cluster::default(),
+            cluster: ClusterModel::default(),
             poll_at: Instant::now(),
             from_stream: false,
-            names: Names::default(),
+            resolver: HostResolver::default(),
             hosts: Arc::default(),
             changes: Changes::everything(),
             due: None,
-            took: Duration::ZERO,
+            build_time: Duration::ZERO,
         }
     }
 
-    /// Remembers the last changes, for those who follow the zone by transfers.
-    pub(crate) fn remembering(self) -> Self {
-        Self { kept: KEPT, ..self }
+    /// Keeps a journal of changes for incremental transfers.
+    pub(crate) fn with_journal(self) -> Self {
+        Self {
+            journal_records: JOURNAL_RECORDS,
+            ..self
+        }
     }
 
-    /// Follows the cluster until told to stop.
+    /// Follows the cluster until the token is cancelled.
     pub(crate) async fn run(mut self, token: CancellationToken) {
-        token.run_until_cancelled(self.follow_for_ever()).await;
+        token.run_until_cancelled(self.follow()).await;
     }
 
-    async fn follow_for_ever(&mut self) {
-        let mut attempts = Attempts::new(self.patience);
-        let mut again = false;
+    async fn follow(&mut self) {
+        let mut attempts = Attempts::new(self.stream_timeouts);
+        let mut connected_before = false;
         loop {
             let lost = match open(self.client.clone()).await {
                 Ok(opened) => {
-                    if again {
+                    if connected_before {
                         self.metrics.reconnects.inc();
                     }
-                    again = true;
+                    connected_before = true;
                     attempts.succeeded();
                     self.poll_at = Instant::now();
                     self.switch_to_stream();
-                    self.follow(opened).await
+                    self.follow_stream(opened).await
                 }
                 Err(lost) => lost,
             };
-            if lost.is_only_a_move() {
-                tracing::info!(reason = chain(&lost), "following the new leader");
+            if lost.is_leader_change() {
+                tracing::info!(reason = error_chain(&lost), "following the new leader");
                 continue;
             }
             let next = attempts.failed(lost.failure(), self.from_stream, Instant::now());
             if attempts.failures() == 1 {
-                let error = chain(&lost);
-                if again {
-                    tracing::warn!(
-                        error,
-                        "lost the cluster's stream of events; the last zone stays in service"
-                    );
+                let error = error_chain(&lost);
+                if connected_before {
+                    tracing::warn!(error, "lost the event stream; the last zone stays in service");
                 } else {
-                    tracing::warn!(
-                        error,
-                        "the cluster's stream of events cannot be opened yet; trying again"
-                    );
+                    tracing::warn!(error, "cannot open the event stream; retrying");
                 }
             }
             if self.until_retry(next, &lost).await {
@@ -183,9 +179,9 @@ impl Watch {
         }
     }
 
-    /// Waits until the stream is to be tried again, and polls the state document meanwhile if that is to be done. Whether
-    /// another master leads.
-    async fn until_retry(&mut self, next: Next, lost: &Lost) -> bool {
+    /// Waits until the next attempt to open the stream, polling the state document meanwhile if `next`
+    /// asks for it. Returns whether the leader has changed.
+    async fn until_retry(&mut self, next: Next, lost: &StreamLost) -> bool {
         let retry_at = Instant::now() + next.retry;
         if !next.poll {
             self.switch_to_none();
@@ -213,22 +209,19 @@ impl Watch {
     fn switch_to_stream(&mut self) {
         self.from_stream = true;
         if self.switch(Source::Stream) == Source::Polling {
-            tracing::info!(
-                "following the cluster's stream of events; polling of the state document has ended"
-            );
+            tracing::info!("following the event stream; no longer polling the state document");
         } else {
-            tracing::info!("following the cluster's stream of events");
+            tracing::info!("following the event stream");
         }
     }
 
-    fn switch_to_polling(&mut self, lost: &Lost) {
+    fn switch_to_polling(&mut self, lost: &StreamLost) {
         self.from_stream = false;
         if self.switch(Source::Polling) != Source::Polling {
             tracing::warn!(
-                reason = chain(lost),
+                reason = error_chain(lost),
                 refresh_seconds = self.refresh.as_secs(),
-                "polling the master's state document, because its stream of events cannot be followed: changes show \
-                 only with the next poll"
+                "polling the state document because the event stream is unavailable; changes appear with the next poll"
             );
         }
     }
@@ -236,85 +229,88 @@ impl Watch {
     /// The loss of a stream has been logged already.
     fn switch_to_none(&self) {
         if self.switch(Source::None) == Source::Polling {
-            tracing::warn!("polling of the state document has ended; the last zone stays in service");
+            tracing::warn!("polling the state document failed; the last zone stays in service");
         }
     }
 
-    /// Sets what records come from, and returns what that was before.
+    /// Sets the source of the records and returns the previous one.
     fn switch(&self, source: Source) -> Source {
         self.metrics.set_source(source);
         self.shared.source.replace(source)
     }
 
     /// Applies events until the stream is lost.
-    async fn follow(&mut self, opened: Opened) -> Lost {
-        let mut stream = self.adopt(opened).await;
+    async fn follow_stream(&mut self, opened: Opened) -> StreamLost {
+        let mut stream = self.use_snapshot(opened).await;
         let mut refresh = Instant::now() + self.refresh;
         let mut second: Option<Opening> = None;
         loop {
             tokio::select! {
                 event = stream.next() => match event {
                     Ok(Some(event)) => self.apply(&event),
-                    Ok(None) => return Lost::Ended,
-                    // One event that makes no sense; the stream goes on behind it.
-                    Err(error @ (Error::Decode { .. } | Error::Incomplete { .. })) => self.skip(&error),
-                    Err(error) => return Lost::Cluster(error),
+                    Ok(None) => return StreamLost::Ended,
+                    // One invalid event; the stream continues after it.
+                    Err(error @ (Error::Decode { .. } | Error::Incomplete { .. })) => self.skip_event(&error),
+                    Err(error) => return StreamLost::Cluster(error),
                 },
                 () = sleep_until(self.due.unwrap_or_else(Instant::now)), if self.due.is_some() => self.publish().await,
-                differs = self.names.answered() => if differs { self.found() },
-                _ = self.registered.next() => self.enlist(),
+                differs = self.resolver.addresses_changed() => if differs { self.addresses_changed() },
+                _ = self.registered.next() => self.update_masters(),
                 () = sleep_until(refresh), if second.is_none() => second = Some(Box::pin(open(self.client.clone()))),
                 opened = async { match second.as_mut() { Some(opening) => opening.await, None => std::future::pending().await } } => {
                     second = None;
                     refresh = Instant::now() + self.refresh;
                     match opened {
-                        Ok(opened) => stream = self.adopt(opened).await,
-                        // The first stream still tells what happens.
-                        Err(lost) => tracing::debug!(error = chain(&lost), "no full comparison this time"),
+                        Ok(opened) => stream = self.use_snapshot(opened).await,
+                        // The first stream is still open.
+                        Err(lost) => tracing::debug!(error = error_chain(&lost), "full comparison failed; retrying at the next refresh"),
                     }
                 }
             }
         }
     }
 
-    /// Takes a snapshot for the model, and puts its zone into service.
-    async fn adopt(&mut self, (stream, cluster): Opened) -> Stream {
+    /// Replaces the model by a snapshot and publishes its zone.
+    async fn use_snapshot(&mut self, (stream, cluster): Opened) -> Stream {
         let leader = cluster.leader.clone().or_else(|| self.cluster.leader.take());
-        self.compare(Cluster { leader, ..cluster }).await;
+        self.compare(ClusterModel { leader, ..cluster }).await;
         stream
     }
 
-    /// A full comparison: what differs was not told, or not understood.
-    async fn compare(&mut self, mut cluster: Cluster) {
+    /// A full comparison: counts the differences that the stream missed.
+    async fn compare(&mut self, mut cluster: ClusterModel) {
         self.shared.confirmed.touch();
         cluster.masters = self.registered_now();
         let served = self.shared.zone.load_full();
         if let Some(zone) = &served {
             let (model, seen, zone) = (self.cluster.clone(), cluster.clone(), Arc::clone(zone));
             let comparing = move || {
-                let drift = changes::drift(&model, &seen);
-                // Against the zone, not the model: what is about to change anyway is in both.
-                (drift, Changes::between(&zone.made_from().cluster, &seen))
+                let differences = changes::missed_changes(&model, &seen);
+                // Compared with the zone, not the model, which may have changes that are not published yet.
+                (differences, Changes::between(&zone.inputs().cluster, &seen))
             };
-            // All of a large cluster takes its time.
-            let Ok((drift, since)) = tokio::task::spawn_blocking(comparing).await else {
+            // Slow for a large cluster.
+            let Ok((differences, since)) = tokio::task::spawn_blocking(comparing).await else {
                 // Only when the runtime ends.
                 return;
             };
-            if drift > 0 {
-                tracing::debug!(drift, "entries were not as the stream had told");
-                self.metrics.resync_differences.inc_by(drift as u64);
+            if differences > 0 {
+                tracing::debug!(
+                    differences,
+                    "full comparison corrected entries that the event stream missed"
+                );
+                self.metrics.resync_differences.inc_by(differences as u64);
             }
             if !self.changes.is_everything() {
                 self.changes = since;
             }
         }
-        let skips_differ = self.cluster.skipped != cluster.skipped;
+        let skips_differ = self.cluster.invalid_entries != cluster.invalid_entries;
         self.cluster = cluster;
         if served.is_none() || skips_differ || !self.changes.is_empty() {
             self.publish().await;
         } else {
-            self.names.ask(&self.cluster, self.refresh);
+            self.resolver.refresh(&self.cluster, self.refresh);
         }
     }
 
@@ -331,15 +327,15 @@ impl Watch {
         }
     }
 
-    /// Addresses of host names are other ones than before.
-    fn found(&mut self) {
+    /// The addresses of host names have changed.
+    fn addresses_changed(&mut self) {
         self.changes.all();
         self.changed();
     }
 
-    /// Other masters are registered.
-    fn enlist(&mut self) {
-        // Before the cluster was heard of there is nothing to change.
+    /// The registered masters have changed.
+    fn update_masters(&mut self) {
+        // Without a first zone there is nothing to change.
         if self.shared.zone.load().is_some() {
             self.cluster.masters = self.registered_now();
             self.changes.masters();
@@ -352,74 +348,74 @@ impl Watch {
         masters.iter().map(ToString::to_string).collect()
     }
 
-    fn skip(&mut self, error: &Error) {
-        tracing::warn!(error = chain(error), "an event of the cluster is left out");
-        self.cluster.skipped += 1;
+    fn skip_event(&mut self, error: &Error) {
+        tracing::warn!(error = error_chain(error), "ignoring an invalid cluster event");
+        self.cluster.invalid_entries += 1;
         self.changed();
     }
 
     fn changed(&mut self) {
-        // What is made anew takes long, and is not made again and again; a change is not.
+        // A full rebuild takes long, so rebuilds are spaced by their own duration.
         let wait = if self.changes.is_everything() {
-            GATHER.max(self.took)
+            DEBOUNCE.max(self.build_time)
         } else {
-            GATHER
+            DEBOUNCE
         };
         self.due.get_or_insert_with(|| Instant::now() + wait);
     }
 
-    /// Where there is no stream: everything, once. Whether it could be had.
+    /// Reads the state document once, in place of the stream. Returns whether that succeeded.
     async fn read_document(&mut self) -> bool {
-        match timeout(SNAPSHOT_WITHIN, self.client.state_as::<Document>()).await {
+        match timeout(SNAPSHOT_TIMEOUT, self.client.state_as::<Document>()).await {
             Ok(Ok(document)) => {
                 self.compare(document.cluster).await;
                 true
             }
             Ok(Err(error)) => {
-                tracing::debug!(error = chain(&error), "no state document either");
+                tracing::debug!(error = error_chain(&error), "cannot read the state document");
                 false
             }
             Err(_) => false,
         }
     }
 
-    /// Waits, while names that were asked for may still come, and no longer than until there is another leader. Whether
-    /// there is one.
+    /// Waits until `until` or a new leader while handling name lookups and changes of masters. Returns
+    /// whether there is a new leader.
     async fn idle(&mut self, until: Instant) -> bool {
         loop {
             tokio::select! {
                 () = sleep_until(until) => return false,
                 leader = self.leaders.next() => {
-                    tracing::info!(%leader, "another master leads; asking it");
+                    tracing::info!(%leader, "the leading master changed; reconnecting");
                     return true;
                 }
                 () = sleep_until(self.due.unwrap_or_else(Instant::now)), if self.due.is_some() => self.publish().await,
-                differs = self.names.answered() => if differs { self.found() },
-                _ = self.registered.next() => self.enlist(),
+                differs = self.resolver.addresses_changed() => if differs { self.addresses_changed() },
+                _ = self.registered.next() => self.update_masters(),
             }
         }
     }
 
-    /// Makes a zone of the model and puts it into service.
+    /// Builds a zone of the model and publishes it.
     async fn publish(&mut self) {
         self.due = None;
-        self.names.ask(&self.cluster, self.refresh);
+        self.resolver.refresh(&self.cluster, self.refresh);
         let began = Instant::now();
         let changes = std::mem::take(&mut self.changes);
         if changes.is_everything() {
-            self.hosts = Arc::new(self.names.known.clone());
+            self.hosts = Arc::new(self.resolver.addresses.clone());
         }
         let served = self.shared.zone.load_full();
         let serial = next_serial(served.as_ref().map(|zone| zone.serial()));
-        let from = served.unwrap_or_else(|| Arc::new(Zone::empty(Arc::clone(&self.rules))));
-        let to = MadeFrom {
+        let from = served.unwrap_or_else(|| Arc::new(Zone::empty(Arc::clone(&self.zone_config))));
+        let to = ZoneInputs {
             cluster: self.cluster.clone(),
             hosts: Arc::clone(&self.hosts),
-            rules: Arc::clone(&self.rules),
+            zone_config: Arc::clone(&self.zone_config),
         };
         let large = changes.is_large();
-        let kept = self.kept;
-        let making = move || Arc::new(changes::apply(&from, to, changes, serial, kept));
+        let journal_records = self.journal_records;
+        let making = move || Arc::new(changes::apply(&from, to, changes, serial, journal_records));
         let made = if large {
             tokio::task::spawn_blocking(making).await
         } else {
@@ -431,49 +427,49 @@ impl Watch {
                 tracing::debug!(
                     serial,
                     records = zone.records(),
-                    skipped = zone.skipped(),
-                    "a new zone"
+                    invalid_entries = zone.invalid_entries(),
+                    "new zone published"
                 );
                 let before = self.shared.zone.swap(Some(zone));
                 self.shared
                     .serial
                     .send_if_modified(|last| std::mem::replace(last, serial) != serial);
                 if large {
-                    // A large one takes its time to be taken down.
+                    // Dropping a large zone is slow.
                     tokio::task::spawn_blocking(move || drop(before));
                 }
                 self.metrics.zone_updates.inc();
             }
-            // Only when the runtime ends or the making itself panicked; then all of it is made anew.
+            // Only if the runtime stops or building panicked; then the next zone is a full rebuild.
             Err(error) => {
                 self.changes.all();
-                tracing::error!(%error, "a zone could not be made");
+                tracing::error!(%error, "building a zone failed; retrying with a full rebuild");
             }
         }
-        self.took = began.elapsed();
+        self.build_time = began.elapsed();
     }
 }
 
-/// Opens a stream and reads the snapshot it begins with. Who leads is asked for separately, as the snapshot does not say.
-async fn open(client: Client) -> Result<Opened, Lost> {
+/// Opens a stream and reads its snapshot, then the leader's address, which the snapshot lacks.
+async fn open(client: Client) -> Result<Opened, StreamLost> {
     let begin = async {
-        let mut stream = client.watch().await.map_err(Lost::Cluster)?;
-        let snapshot = stream.snapshot(Cluster::default()).await;
-        let cluster = snapshot.map_err(Lost::Cluster)?.ok_or(Lost::Ended)?;
+        let mut stream = client.watch().await.map_err(StreamLost::Cluster)?;
+        let snapshot = stream.snapshot(ClusterModel::default()).await;
+        let cluster = snapshot.map_err(StreamLost::Cluster)?.ok_or(StreamLost::Ended)?;
         Ok((stream, cluster))
     };
-    let (stream, mut cluster) = timeout(SNAPSHOT_WITHIN, begin)
+    let (stream, mut cluster) = timeout(SNAPSHOT_TIMEOUT, begin)
         .await
-        .map_err(|_| Lost::NoSnapshot)??;
-    match timeout(LEADER_WITHIN, client.state_as::<Leading>()).await {
+        .map_err(|_| StreamLost::NoSnapshot)??;
+    match timeout(LEADER_TIMEOUT, client.state_as::<Leading>()).await {
         Ok(Ok(leading)) => cluster.leader = leading.endpoint(),
-        Ok(Err(error)) => tracing::debug!(error = chain(&error), "the leader is not known for now"),
-        Err(_) => tracing::debug!("the leader is not known for now: no state document in time"),
+        Ok(Err(error)) => tracing::debug!(error = error_chain(&error), "cannot read the leader's address"),
+        Err(_) => tracing::debug!("timeout reading the leader's address"),
     }
     Ok((stream, cluster))
 }
 
-/// Seconds since 1970, as resolvers expect of such zones, and always more than before.
+/// Seconds since 1970, always more than the last serial.
 fn next_serial(last: Option<u32>) -> u32 {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -482,7 +478,7 @@ fn next_serial(last: Option<u32>) -> u32 {
 }
 
 /// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |cause| cause.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
@@ -492,7 +488,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn serials_only_grow() {
+    fn next_serial_always_exceeds_the_last_one() {
         let now = next_serial(None);
         assert!(next_serial(Some(now + 100)) == now + 101);
         assert!(next_serial(Some(5)) >= now);

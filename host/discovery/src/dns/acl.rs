@@ -1,5 +1,5 @@
-//! Whose questions about names of others are forwarded. A server that does so for everybody is soon used to attack third
-//! parties, so by default it does so for the networks around it.
+//! The clients whose queries for external names are forwarded. An open resolver is soon abused for
+//! attacks on third parties, so the default is private networks only.
 
 use std::net::IpAddr;
 
@@ -7,15 +7,15 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::Config;
 
-/// Networks whose questions are forwarded; those of others are REFUSED.
+/// Networks whose queries are forwarded; others get REFUSED.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recursion {
+pub struct RecursionAcl {
     v4: Vec<Ipv4Net>,
     v6: Vec<Ipv6Net>,
 }
 
-impl Recursion {
-    /// These networks and no other, not even this machine. An IPv4 network may be written as IPv6 has it.
+impl RecursionAcl {
+    /// These networks only, not even this machine. IPv4-mapped IPv6 networks count as IPv4.
     pub fn new(networks: impl IntoIterator<Item = IpNet>) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for network in networks {
@@ -30,7 +30,7 @@ impl Recursion {
         Self { v4, v6 }
     }
 
-    /// Whether a client's questions are forwarded.
+    /// Whether a client's queries are forwarded.
     pub fn allows(&self, client: IpAddr) -> bool {
         match client.to_canonical() {
             IpAddr::V4(client) => self.v4.iter().any(|network| network.contains(&client)),
@@ -39,14 +39,14 @@ impl Recursion {
     }
 }
 
-impl Default for Recursion {
-    /// The networks around: [`Config::private_networks`].
+impl Default for RecursionAcl {
+    /// [`Config::private_networks`].
     fn default() -> Self {
         Self::new(Config::private_networks())
     }
 }
 
-/// The IPv4 network that an IPv6 one stands for (`::ffff:10.0.0.0/104`): clients are looked for by what they are.
+/// The IPv4 network of an IPv4-mapped one (`::ffff:10.0.0.0/104`).
 fn mapped(network: Ipv6Net) -> Option<Ipv4Net> {
     let bits = network.prefix_len().checked_sub(96)?;
     Ipv4Net::new(network.addr().to_ipv4_mapped()?, bits).ok()
@@ -58,14 +58,14 @@ mod tests {
 
     use super::*;
 
-    fn allowed(recursion: &Recursion, clients: &[(&str, bool)]) {
+    fn allowed(acl: &RecursionAcl, clients: &[(&str, bool)]) {
         for (client, allowed) in clients {
-            assert_eq!(recursion.allows(client.parse().unwrap()), *allowed, "{client}");
+            assert_eq!(acl.allows(client.parse().unwrap()), *allowed, "{client}");
         }
     }
 
     #[test]
-    fn by_default_the_networks_around() {
+    fn default_acl_allows_private_networks_only() {
         let clients = [
             ("127.0.0.1", true),
             ("127.255.255.255", true),
@@ -91,13 +91,13 @@ mod tests {
             ("::ffff:8.8.8.8", false),
             ("0.0.0.0", false),
         ];
-        allowed(&Recursion::default(), &clients);
+        allowed(&RecursionAcl::default(), &clients);
     }
 
     #[test]
-    fn as_configured() {
+    fn acl_allows_configured_networks_only() {
         let networks = ["10.1.0.0/16", "2001:db8::/32", "::ffff:192.0.2.0/120"];
-        let recursion = Recursion::new(networks.map(|network| network.parse().unwrap()));
+        let acl = RecursionAcl::new(networks.map(|network| network.parse().unwrap()));
         let clients = [
             ("10.1.2.3", true),
             ("::ffff:10.1.2.3", true),
@@ -108,9 +108,12 @@ mod tests {
             ("192.0.2.9", true),
             ("192.0.3.9", false),
         ];
-        allowed(&recursion, &clients);
-        allowed(&Recursion::new([]), &[("127.0.0.1", false)]);
+        allowed(&acl, &clients);
+        allowed(&RecursionAcl::new([]), &[("127.0.0.1", false)]);
         let all = ["0.0.0.0/0", "::/0"].map(|network| network.parse().unwrap());
-        allowed(&Recursion::new(all), &[("8.8.8.8", true), ("2001:db8::1", true)]);
+        allowed(
+            &RecursionAcl::new(all),
+            &[("8.8.8.8", true), ("2001:db8::1", true)],
+        );
     }
 }

@@ -1,61 +1,61 @@
-//! What a site decides about its records.
+//! The settings that decide which records a cluster has.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use crate::config::IpSource;
-use crate::labels::Rule;
+use crate::labels::LabelRule;
 
-/// Addresses of host names, as far as they are known.
-pub type Hosts = HashMap<String, Vec<IpAddr>>;
+/// Known addresses of host names.
+pub type ResolvedHosts = HashMap<String, Vec<IpAddr>>;
 
-/// What a site decides about its records.
+/// The settings that decide which records a cluster has.
 #[derive(Clone, Debug)]
-pub struct Rules {
-    /// What every name ends with, without dots around it.
+pub struct ZoneConfig {
+    /// The domain of all names, without a leading or trailing dot.
     pub domain: String,
-    /// How texts become labels.
-    pub labels: Rule,
+    /// How names become DNS labels.
+    pub labels: LabelRule,
     /// Where task addresses come from, in order.
     pub ip_sources: Vec<IpSource>,
     /// Masters as `host:port`, in order.
     pub masters: Vec<String>,
     /// The name server's own name, with its trailing dot, and addresses.
     pub name_server: (String, Vec<IpAddr>),
-    /// How long records may be kept, in seconds.
+    /// The TTL of records in seconds.
     pub ttl: u32,
-    /// Another time for the tasks of some frameworks, by their names as given.
+    /// TTLs for the tasks of some frameworks, by framework name.
     pub framework_ttl: BTreeMap<String, u32>,
-    /// The weight of services.
+    /// The weight of SRV records.
     pub weight: u16,
-    /// The task label whose value is the weight of the task's own services.
+    /// The task label that overrides it.
     pub weight_label: Option<String>,
     /// Whether tasks that are known to be unhealthy have no records.
     pub healthy_only: bool,
-    /// Whether tasks that are about to run have records.
+    /// Whether staging and starting tasks have records.
     pub include_staging: bool,
-    /// Whether addresses have names.
+    /// Whether addresses have PTR records.
     pub reverse: bool,
 }
 
-/// A framework's part of its tasks' names, and how long their records may be kept.
+/// The labels that a framework adds to its tasks' names, and the TTL of their records.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct FrameworkLabels {
     /// Labels with dots between them, `group.marathon`.
     pub labels: String,
     /// In seconds.
     pub ttl: u32,
 }
 
-impl Rules {
+impl ZoneConfig {
     /// `name.domain.`
     pub fn full(&self, name: &str) -> String {
         format!("{name}.{}.", self.domain)
     }
 
-    /// A framework's part of names.
-    pub fn part(&self, framework: &str) -> Part {
-        Part {
+    /// The labels and TTL of a framework.
+    pub fn framework_labels(&self, framework: &str) -> FrameworkLabels {
+        FrameworkLabels {
             labels: self.labels.fragment(framework),
             ttl: self.framework_ttl.get(framework).copied().unwrap_or(self.ttl),
         }

@@ -1,48 +1,49 @@
-//! Whether addresses of a name are the same in two zones of which one became of the other, told without looking at them.
+//! Change counters per name: whether a name's addresses differ between two generations of a zone,
+//! without comparing them.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 
-/// Names that share a counter are taken for changed together.
+/// Names that share a counter count as changed together.
 const COUNTERS: usize = 4096;
 
-/// Counters of changes, which names share.
+/// Change counters, which names share by hash.
 #[derive(Clone, Debug)]
-pub(super) struct Versions(Arc<[u32]>);
+pub(super) struct AddressEpochs(Arc<[u32]>);
 
-impl Default for Versions {
+impl Default for AddressEpochs {
     fn default() -> Self {
         Self([0; COUNTERS].into())
     }
 }
 
-/// How far a name's counter was.
+/// The value of a name's counter at one time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Version {
+pub(super) struct Epoch {
     counter: u16,
     at: u32,
 }
 
-impl Versions {
-    /// Addresses of a name change.
+impl AddressEpochs {
+    /// Counts a change of a name's addresses.
     pub(super) fn bump(&mut self, name: &str) {
         let counter = &mut Arc::make_mut(&mut self.0)[place(name)];
         *counter = counter.wrapping_add(1);
     }
 
-    /// How far a name's counter is.
-    pub(super) fn of(&self, name: &str) -> Version {
+    /// The present value of a name's counter.
+    pub(super) fn of(&self, name: &str) -> Epoch {
         let place = place(name);
-        Version {
+        Epoch {
             counter: place as u16,
             at: self.0[place],
         }
     }
 
-    /// Whether nothing changed since.
-    pub(super) fn is_still(&self, version: Version) -> bool {
+    /// Whether the addresses have not changed since.
+    pub(super) fn is_current(&self, version: Epoch) -> bool {
         self.0[usize::from(version.counter)] == version.at
     }
 }

@@ -1,20 +1,20 @@
-//! Services in wire form, with the addresses of their targets: all that an answer for SRV has behind its question. Made when
-//! it is first asked for and kept beside the records, until these or the addresses change.
+//! SRV records in wire form with the addresses of their targets: the answer to an SRV query. Encoded
+//! at the first query and reused until the records or the targets' addresses change.
 
 use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
-use super::versions::Version;
+use super::address_epochs::Epoch;
 use super::{Node, Zone};
 use crate::labels::{wire_length, write_name};
 
-/// Services of one name that are kept in wire form, at most.
-pub(crate) const MOST_TARGETS: usize = 64;
-/// The question's name, right behind the header of 12 bytes.
+/// Names with more services are not encoded in advance.
+pub(crate) const MAX_ENCODED_TARGETS: usize = 64;
+/// A pointer to the question's name, after the 12 bytes of the header.
 const QUESTION: [u8; 2] = [0xc0, 12];
-/// Owner, type, class, lifetime and length of a record.
+/// Owner, type, class, TTL and length of a record.
 const HEAD: usize = 12;
 /// Priority, weight and port, before the target.
 const BEFORE_TARGET: usize = HEAD + 6;
@@ -22,25 +22,25 @@ const TYPE_A: u16 = 1;
 const TYPE_AAAA: u16 = 28;
 const TYPE_SRV: u16 = 33;
 
-/// Services in wire form. There is at least one answer.
+/// SRV records in wire form, at least one.
 #[derive(Debug)]
-pub(crate) struct Ready {
+pub(crate) struct EncodedSrv {
     answers: Box<[u8]>,
-    /// Where each answer begins; last, where the last one ends.
+    /// Where each answer begins, and where the last one ends.
     begins: Box<[u16]>,
-    /// Records of addresses, their owners left open.
+    /// Address records without their owners.
     addresses: Box<[u8]>,
-    /// For each: the answer that has its target's name, and its length.
+    /// For each: the answer whose target is its owner, and its length.
     owners: Box<[(u8, u8)]>,
 }
 
-impl Ready {
-    /// How many answers there are.
+impl EncodedSrv {
+    /// The number of answers.
     pub(crate) fn answers(&self) -> usize {
         self.begins.len() - 1
     }
 
-    /// How long they are.
+    /// Their length in bytes.
     pub(crate) fn answers_length(&self) -> usize {
         self.answers.len()
     }
@@ -63,8 +63,8 @@ impl Ready {
         }
     }
 
-    /// Records of addresses, each with the answer whose target is its owner; the owner is to be written to its first two
-    /// bytes.
+    /// Address records, each with the answer whose target is its owner; the caller writes a pointer to it
+    /// into the first two bytes.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (usize, &[u8])> {
         let mut rest = &*self.addresses;
         self.owners.iter().map(move |(answer, length)| {
@@ -74,7 +74,8 @@ impl Ready {
         })
     }
 
-    /// None where an answer is not always made of the same records. For nodes of up to [`MOST_TARGETS`] services.
+    /// None if answers vary because a target has several addresses. For nodes of up to
+    /// [`MAX_ENCODED_TARGETS`] services.
     fn of(zone: &Zone, node: &Node) -> Option<Self> {
         let (mut answers, mut begins) = (Vec::new(), Vec::new());
         let (mut addresses, mut owners) = (Vec::new(), Vec::new());
@@ -132,48 +133,51 @@ fn head(out: &mut Vec<u8>, owner: [u8; 2], kind: u16, ttl: u32, length: usize) {
     out.extend_from_slice(&(length as u16).to_be_bytes());
 }
 
-/// What was made last, and what it depends on.
+/// Encoded records and the epochs of the addresses that they depend on.
 #[derive(Debug)]
-struct Made {
-    ready: Option<Ready>,
-    targets: Box<[Version]>,
+struct MemoEntry {
+    encoded: Option<EncodedSrv>,
+    targets: Box<[Epoch]>,
 }
 
-/// A place for what was made last. A copy is empty: copies are made to be changed.
+/// The last encoding. Clones are empty, as nodes are cloned to be changed.
 #[derive(Default)]
-pub(super) struct Kept(ArcSwapOption<Made>);
+pub(super) struct Memo(ArcSwapOption<MemoEntry>);
 
-impl Kept {
-    /// Does something with a node's services in wire form, which are made where they are not there or not right any more.
-    pub(super) fn with<T>(&self, zone: &Zone, node: &Node, then: impl FnOnce(&Ready) -> T) -> Option<T> {
+impl Memo {
+    /// Calls `then` with a node's encoded SRV records, encoding them if missing or stale.
+    pub(super) fn with<T>(&self, zone: &Zone, node: &Node, then: impl FnOnce(&EncodedSrv) -> T) -> Option<T> {
         let kept = self.0.load();
         if let Some(made) = &*kept
             && made
                 .targets
                 .iter()
-                .all(|version| zone.versions.is_still(*version))
+                .all(|version| zone.address_epochs.is_current(*version))
         {
-            return made.ready.as_ref().map(then);
+            return made.encoded.as_ref().map(then);
         }
         drop(kept);
-        let versions = node.srv().iter().map(|service| zone.versions.of(&service.target));
-        let made = Arc::new(Made {
-            targets: versions.collect(),
-            ready: Ready::of(zone, node),
+        let address_epochs = node
+            .srv()
+            .iter()
+            .map(|service| zone.address_epochs.of(&service.target));
+        let made = Arc::new(MemoEntry {
+            targets: address_epochs.collect(),
+            encoded: EncodedSrv::of(zone, node),
         });
         self.0.store(Some(Arc::clone(&made)));
-        made.ready.as_ref().map(then)
+        made.encoded.as_ref().map(then)
     }
 }
 
-impl Clone for Kept {
+impl Clone for Memo {
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for Memo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Kept")
+        f.write_str("Memo")
     }
 }

@@ -1,4 +1,4 @@
-//! Everything at once: the enumeration, written while it is sent, and the zone with all its records.
+//! The whole zone: the enumeration, which is streamed, and the zone listing `/v1/axfr`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ use transom_cluster::{FrameworkId, TaskId};
 
 use super::answer::text;
 use crate::Config;
-use crate::listing::Lister;
+use crate::enumerate::Enumerator;
 use crate::zone::Zone;
 
-/// So much is written before it is sent.
-const PIECE: usize = 64 << 10;
+/// The minimum size of a piece, except for the last.
+const MIN_PIECE_BYTES: usize = 64 << 10;
 
-/// The enumerate object (specification, part A) in pieces: a large cluster's is never there as a whole. A cluster without
-/// frameworks has null.
+/// The enumerate object (specification, part A) in pieces, so that it is never in memory at once. Without
+/// frameworks it has null.
 pub(super) struct Enumeration {
-    lister: Lister,
+    enumerator: Enumerator,
     frameworks: std::vec::IntoIter<FrameworkId>,
-    /// The framework being written, and those of its tasks that are still to come.
+    /// The framework being written, and its remaining tasks.
     current: Option<(FrameworkId, std::vec::IntoIter<TaskId>)>,
     written: Written,
 }
 
-/// How far it is.
+/// The progress of an enumeration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Written {
     Nothing,
@@ -39,10 +39,10 @@ enum Written {
 
 impl Enumeration {
     pub(super) fn of(zone: Arc<Zone>) -> Self {
-        let lister = Lister::new(zone);
+        let enumerator = Enumerator::new(zone);
         Self {
-            frameworks: lister.frameworks().into_iter(),
-            lister,
+            frameworks: enumerator.frameworks().into_iter(),
+            enumerator,
             current: None,
             written: Written::Nothing,
         }
@@ -75,7 +75,7 @@ impl Enumeration {
                     } else {
                         b"\n   {\n    \"tasks\": ["
                     });
-                    let tasks = self.lister.tasks(&framework).into_iter();
+                    let tasks = self.enumerator.tasks(&framework).into_iter();
                     self.current = Some((framework, tasks));
                     Written::Some {
                         frameworks: true,
@@ -90,7 +90,7 @@ impl Enumeration {
                     } else {
                         b"],\n    \"name\": "
                     });
-                    piece.extend(text(self.lister.name(&framework), 3));
+                    piece.extend(text(self.enumerator.name(&framework), 3));
                     piece.extend_from_slice(b"\n   }");
                     Written::Some {
                         frameworks,
@@ -98,7 +98,7 @@ impl Enumeration {
                     }
                 }
                 Some(task) => {
-                    let listed = self.lister.task(&framework, &task);
+                    let listed = self.enumerator.task(&framework, &task);
                     self.current = Some((framework, rest));
                     let new = listed.is_some();
                     if let Some(listed) = listed {
@@ -120,7 +120,7 @@ impl Iterator for Enumeration {
 
     fn next(&mut self) -> Option<Bytes> {
         let mut piece = Vec::new();
-        while piece.len() < PIECE && self.written != Written::All {
+        while piece.len() < MIN_PIECE_BYTES && self.written != Written::All {
             self.write(&mut piece);
         }
         (!piece.is_empty()).then(|| piece.into())
@@ -154,7 +154,7 @@ struct Records<'z> {
     srv: ByName<'z>,
 }
 
-/// The whole zone as a text.
+/// The zone listing as JSON.
 pub(super) fn axfr(zone: &Zone, config: &Config) -> Vec<u8> {
     let mut records = Records {
         a: ByName::new(),

@@ -21,23 +21,23 @@ use crate::watch::Feed;
 use crate::{Cause, Notice};
 
 /// How often a quiet connection is tried.
-const TRY_EVERY: Duration = Duration::from_secs(5);
+const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// The pause after the first failed attempt; it doubles with each.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// A connection that lasted for less counts as a failed attempt.
-const LASTING: Duration = Duration::from_secs(10);
+const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// Why the server is out of reach.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum Outage {
-    #[error("no connection to the Redis at {address}")]
+    #[error("cannot connect to the Redis at {address}")]
     Refused {
         address: Arc<str>,
         #[source]
         source: RedisError,
     },
-    #[error("the Redis at {address} did not answer within {after:?}")]
+    #[error("timeout: the Redis at {address} did not answer within {after:?}")]
     Silent { address: Arc<str>, after: Duration },
     #[error("the Redis at {address} {why}")]
     Unfit { address: Arc<str>, why: &'static str },
@@ -52,7 +52,7 @@ enum State {
     Down(Outage),
 }
 
-/// What a call tells the keeper.
+/// What a call tells the reconnector.
 #[derive(Debug)]
 enum Doubt {
     /// It got no answer: try whether anybody gets one.
@@ -67,7 +67,7 @@ pub(super) struct Link {
     address: Arc<str>,
     state: watch::Receiver<State>,
     doubts: mpsc::Sender<Doubt>,
-    keeper: JoinHandle<()>,
+    reconnector: JoinHandle<()>,
 }
 
 impl std::fmt::Debug for State {
@@ -91,7 +91,7 @@ impl Link {
         let (state, told) = watch::channel(State::Connecting);
         // One doubt is as good as many.
         let (doubts, doubted) = mpsc::channel(1);
-        let keeper = Keeper {
+        let reconnector = Keeper {
             client,
             address: Arc::clone(&address),
             channel,
@@ -105,7 +105,7 @@ impl Link {
             address,
             state: told,
             doubts,
-            keeper: tokio::spawn(keeper.keep()),
+            reconnector: tokio::spawn(reconnector.keep()),
         }
     }
 
@@ -143,7 +143,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.keeper.abort();
+        self.reconnector.abort();
     }
 }
 
@@ -171,13 +171,13 @@ impl Keeper {
                     let since = Instant::now();
                     // What was published until now was not heard; from here on everything is. Told first, so that who
                     // begins to watch once calls are answered is not told of what was before.
-                    self.feed.publish([Notice::Missed]);
+                    self.feed.publish([Notice::Lagged]);
                     self.state.send_replace(State::Up(connection.clone()));
                     let why = self.tend(connection, &ear.lost).await;
                     tracing::warn!(address = %self.address, why, "lost the connection to the store");
                     ear.deaf.store(true, Ordering::Release);
                     self.state.send_replace(State::Connecting);
-                    failures = if since.elapsed() < LASTING {
+                    failures = if since.elapsed() < STABLE_AFTER {
                         failures + 1
                     } else {
                         0
@@ -187,11 +187,7 @@ impl Keeper {
                     failures = failures.saturating_add(1);
                     if failures.is_power_of_two() {
                         let error = Cause::from(outage.clone());
-                        tracing::warn!(
-                            error = &*error,
-                            failures,
-                            "the store cannot be reached; trying again"
-                        );
+                        tracing::warn!(error = &*error, failures, "the store is unavailable; retrying");
                     }
                     self.state.send_replace(State::Down(outage));
                 }
@@ -231,7 +227,7 @@ impl Keeper {
         match about {
             Ok(about) => self.look_over(&about)?,
             // A user may lack the right to ask; then nothing is known, and nothing is wrong.
-            Err(error) => tracing::debug!(%error, "the store does not tell about itself"),
+            Err(error) => tracing::debug!(%error, "cannot read the configuration of the Redis"),
         }
         Ok(connection)
     }
@@ -251,11 +247,11 @@ impl Keeper {
         }
         if !std::mem::replace(&mut self.warned, true) {
             if has("aof_enabled:0") {
-                tracing::warn!(address = %self.address, "the store keeps no append-only file: what was written last \
+                tracing::warn!(address = %self.address, "the Redis has no append-only file: the last writes \
                     is lost when it crashes (set `appendonly yes` and `appendfsync always`)");
             }
             if !has("maxmemory:0") && !has("maxmemory_policy:noeviction") {
-                tracing::warn!(address = %self.address, "the store may throw keys away when its memory is full (set \
+                tracing::warn!(address = %self.address, "the Redis may evict keys when its memory is full (set \
                     `maxmemory-policy noeviction`)");
             }
         }
@@ -270,7 +266,7 @@ impl Keeper {
                 doubt = self.doubted.recv() => if let Some(Doubt::Demoted) = doubt {
                     return "the server is a replica now";
                 },
-                () = sleep(TRY_EVERY) => {}
+                () = sleep(HEALTH_CHECK_INTERVAL) => {}
             }
             let ping = ::redis::cmd("PING");
             match timeout(self.connect_timeout, ping.query_async::<Value>(&mut connection)).await {
@@ -308,7 +304,7 @@ impl Ear {
             (PushKind::Message, [_, Value::BulkString(message)]) => {
                 self.feed.publish(scripts::notices(message));
             }
-            (PushKind::Message, _) => self.feed.publish([Notice::Missed]),
+            (PushKind::Message, _) => self.feed.publish([Notice::Lagged]),
             _ => {}
         }
     }
@@ -319,7 +315,7 @@ fn pause(failures: u32) -> Duration {
     let doublings = failures.saturating_sub(1).min(16);
     match failures {
         0 => Duration::ZERO,
-        _ => (FIRST_PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE),
+        _ => (FIRST_RETRY_DELAY * 2_u32.pow(doublings)).min(MAX_RETRY_DELAY),
     }
 }
 

@@ -17,9 +17,9 @@ use support::{Asked, Server, Step, json_answer, record_chunk, stream_head, text_
 use tokio::time::Instant;
 use transom_cluster::scheduler::Subscription;
 use transom_cluster::v1::FrameworkInfo;
-use transom_cluster::{Client, Config, Error, Mandate, TaskId};
+use transom_cluster::{Client, Config, Error, LeadershipGuard, TaskId};
 
-/// Much longer than any mandate here: what ends earlier ended with that.
+/// Much longer than any guard here: what ends earlier ended with that.
 const CALL_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// Lasts until a moment that a test moves.
@@ -36,7 +36,7 @@ impl Until {
     }
 }
 
-impl Mandate for Until {
+impl LeadershipGuard for Until {
     fn left(&self) -> Duration {
         self.0.lock().unwrap().saturating_duration_since(Instant::now())
     }
@@ -80,45 +80,45 @@ fn client(server: &Server) -> Client {
 }
 
 #[tokio::test]
-async fn without_a_mandate_nothing_is_sent_but_questions() {
+async fn calls_are_refused_without_leadership_but_queries_are_sent() {
     let server = master().await;
-    let mandate = Until::after(Duration::from_mins(1));
-    let client = client(&server).mandated(mandate.clone());
+    let guard = Until::after(Duration::from_mins(1));
+    let client = client(&server).with_guard(guard.clone());
     let caller = {
         let mut subscription = subscribe(&client).await.unwrap();
         subscription.events.next().await.unwrap();
         subscription.caller
     };
     let before = server.asked().len();
-    mandate.set(Duration::ZERO);
+    guard.set(Duration::ZERO);
     for error in [
         subscribe(&client).await.unwrap_err(),
         caller.revive().await.unwrap_err(),
         caller.kill(TaskId::from("t"), None, None).await.unwrap_err(),
     ] {
-        assert!(matches!(error, Error::NoMandate { .. }), "{error:?}");
+        assert!(matches!(error, Error::NotFrameworkLeader { .. }), "{error:?}");
     }
     assert_eq!(server.asked().len(), before, "nothing reached the master");
     assert!(client.get_agents().await.unwrap().agents.is_empty());
     // It comes back, and so do calls.
-    mandate.set(Duration::from_mins(1));
+    guard.set(Duration::from_mins(1));
     caller.revive().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_call_that_is_under_way_is_given_up_with_the_mandate() {
+async fn call_in_flight_is_cancelled_when_leadership_expires() {
     let server = master().await;
-    let mandate = Until::after(Duration::from_mins(1));
-    let client = client(&server).mandated(mandate.clone());
+    let guard = Until::after(Duration::from_mins(1));
+    let client = client(&server).with_guard(guard.clone());
     let mut subscription = subscribe(&client).await.unwrap();
     subscription.events.next().await.unwrap();
-    mandate.set(Duration::from_millis(300));
+    guard.set(Duration::from_millis(300));
     let call = subscription.caller.kill(TaskId::from("t"), None, None);
     let error = tokio::time::timeout(CALL_TIMEOUT / 2, call)
         .await
-        .expect("it ends with the mandate, not with the timeout of calls")
+        .expect("it ends with the guard, not with the timeout of calls")
         .unwrap_err();
-    assert!(matches!(error, Error::NoMandate { .. }), "{error:?}");
+    assert!(matches!(error, Error::NotFrameworkLeader { .. }), "{error:?}");
     assert!(error.to_string().contains("KILL"), "{error}");
     assert_eq!(
         server.asked().last().unwrap().json()["type"],

@@ -1,6 +1,6 @@
-//! Which of this machine's addresses a packet was sent to. On a socket that takes what comes to any of them, an answer is to leave
-//! from the one that was asked: who asked does not take it for an answer otherwise, and by itself the system takes the one that
-//! is nearest to the client.
+//! The local address of a packet (`IP_PKTINFO`). An answer from a wildcard socket has to be sent from the
+//! address that the query was sent to: clients ignore it otherwise, and by itself the system picks the
+//! address nearest to the client.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,18 +10,18 @@ use nix::ifaddrs::getifaddrs;
 use nix::libc::{in_addr, in_pktinfo, in6_addr, in6_pktinfo};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, SockaddrIn6, setsockopt, sockopt};
 
-/// An address of this machine, and the interface where it has a meaning on that alone.
+/// An address of this machine, with the interface if it is link-local.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Local {
+pub(super) struct LocalAddr {
     ip: IpAddr,
     interface: u32,
 }
 
-/// The largest number of addresses that get sockets of their own.
+/// Further addresses get no sockets of their own.
 const MAX_ADDRESSES: usize = 16;
 
-/// The addresses of this machine's interfaces that a listener on `all` addresses covers; none if the system does not list them.
-/// Link-local addresses are left to the listener: they mean something on one interface only.
+/// The interface addresses that a wildcard listener covers; empty if the system cannot list them.
+/// Link-local addresses are left to the wildcard socket, as they need an interface.
 pub(super) fn addresses(all: IpAddr, both_families: bool) -> Vec<IpAddr> {
     let interfaces = match getifaddrs() {
         Ok(interfaces) => interfaces,
@@ -46,8 +46,8 @@ pub(super) fn addresses(all: IpAddr, both_families: bool) -> Vec<IpAddr> {
     found
 }
 
-/// Has the system tell it, for a socket that will be bound to all addresses.
-pub(super) fn tell(socket: &impl AsFd, bound_to: SocketAddr) -> io::Result<()> {
+/// Requests the local address of packets, for a socket that will be bound to the wildcard address.
+pub(super) fn enable(socket: &impl AsFd, bound_to: SocketAddr) -> io::Result<()> {
     match bound_to.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => setsockopt(socket, sockopt::Ipv4PacketInfo, &true)?,
         IpAddr::V6(ip) if ip.is_unspecified() => setsockopt(socket, sockopt::Ipv6RecvPacketInfo, &true)?,
@@ -56,14 +56,14 @@ pub(super) fn tell(socket: &impl AsFd, bound_to: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Room for what the system tells.
-pub(super) fn room() -> Vec<u8> {
+/// A buffer for the control message.
+pub(super) fn cmsg_space() -> Vec<u8> {
     nix::cmsg_space!(in6_pktinfo)
 }
 
-impl Local {
-    /// What the system told.
-    pub(super) fn told(message: &ControlMessageOwned) -> Option<Self> {
+impl LocalAddr {
+    /// The local address in a control message.
+    pub(super) fn from_cmsg(message: &ControlMessageOwned) -> Option<Self> {
         match message {
             ControlMessageOwned::Ipv4PacketInfo(info) => Some(Self {
                 ip: Ipv4Addr::from(info.ipi_spec_dst.s_addr.to_ne_bytes()).into(),
@@ -86,12 +86,13 @@ impl Local {
     }
 }
 
-/// Does something with what tells the system to send from that address, and the room that takes; neither where it is to choose.
-pub(super) fn from<T>(
-    local: Option<Local>,
+/// Calls `send` with the control message that sets the source address, and a buffer for it; without an
+/// address the system chooses.
+pub(super) fn with_source<T>(
+    local: Option<LocalAddr>,
     send: impl FnOnce(&[ControlMessage<'_>], Option<Vec<u8>>) -> T,
 ) -> T {
-    let Some(Local { ip, interface }) = local else {
+    let Some(LocalAddr { ip, interface }) = local else {
         return send(&[], None);
     };
     match ip {

@@ -1,21 +1,23 @@
-//! The common questions, answered without taking their messages apart: one name of our zone, type A, AAAA or SRV, with EDNS
-//! or without. Everything else is left to [`Handler`](super::Handler), whose answers these are too; a test compares them.
+//! The fast path: answers the common queries without parsing whole messages. Those are one question for
+//! a name of the zone, type A, AAAA or SRV, with or without EDNS. [`Handler`](super::Handler) answers all
+//! others; a test compares both.
 //!
-//! Nothing is allocated but what the answer needs, and nothing is asked but the zone.
+//! It allocates only what the answer needs and reads only the zone.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use rand::Rng;
 
+use super::client::Transport;
 use crate::labels::{wire_length, write_name};
-use crate::zone::{Found, MOST_TARGETS, Node, Ready, Zone};
+use crate::zone::{EncodedSrv, MAX_ENCODED_TARGETS, Node, Zone, ZoneLookup};
 
 const HEADER: usize = 12;
-/// The largest datagram that is sent, and that clients are told to send.
-const LARGEST: u16 = 1232;
-/// How far a pointer to a name reaches.
-const POINTER: usize = 0x4000;
+/// The maximum UDP payload in both directions.
+const MAX_UDP_PAYLOAD: u16 = 1232;
+/// Compression pointers reach offsets below this.
+const MAX_POINTER_OFFSET: usize = 0x4000;
 const TYPE_A: u16 = 1;
 const TYPE_SOA: u16 = 6;
 const TYPE_AAAA: u16 = 28;
@@ -25,34 +27,34 @@ const CLASS_IN: u16 = 1;
 const NXDOMAIN: u8 = 3;
 /// An OPT record without options.
 const OPT: usize = 11;
-/// The owner of an answer: the question's name, right behind the header.
+/// The owner of an answer: a pointer to the question's name, after the header.
 const QUESTION: [u8; 2] = [0xc0, HEADER as u8];
 
-/// What answers have in common, in wire form.
+/// The constant parts of answers in wire form.
 #[derive(Clone, Debug)]
-pub(super) struct Prepared {
-    /// Of the SOA record: primary server and mailbox.
+pub(super) struct AnswerTemplate {
+    /// Primary server and mailbox of the SOA record.
     pub(super) soa_names: Vec<u8>,
     /// Refresh, retry and expire.
     pub(super) soa_times: [u32; 3],
-    /// Of the SOA record, and its minimum.
+    /// The TTL of the SOA record, and its minimum.
     pub(super) ttl: u32,
     /// The length of the apex in wire form.
     pub(super) apex: usize,
-    /// Whether answers say that recursion is available.
+    /// Whether answers have the RA flag.
     pub(super) recursion_available: bool,
-    /// Whether answers that were cut say so.
+    /// Whether answers that were truncated say so.
     pub(super) set_truncate_bit: bool,
 }
 
-/// A question of the common kind.
+/// A common query.
 #[derive(Debug)]
 pub(super) struct Question<'p> {
     packet: &'p [u8],
     /// Where the question ends.
     end: usize,
     kind: u16,
-    /// Payload size and flags (DO), where there is EDNS.
+    /// Payload size and flags (DO) of EDNS, if any.
     edns: Option<(u16, u16)>,
     name: Text,
 }
@@ -66,23 +68,23 @@ struct Text {
 
 impl Text {
     fn as_str(&self) -> &str {
-        // Only ASCII is put in.
+        // Contains only ASCII.
         std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
     }
 }
 
-/// What became of a question.
+/// Type and response code of an answered query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Answered {
     pub(super) kind: u16,
     pub(super) code: u8,
 }
 
 impl<'p> Question<'p> {
-    /// Reads a packet; none when it is not of the common kind, whatever else it may be.
+    /// Parses a packet; none if it is not a common query.
     pub(super) fn read(packet: &'p [u8]) -> Option<Self> {
         let header: &[u8; HEADER] = packet.first_chunk()?;
-        // A query of opcode 0, RD as it may be; one question, nothing else but perhaps OPT.
+        // Opcode 0, any RD; one question and nothing else except OPT.
         let plain = header[2] & 0xfe == 0 && header[3] & 0x8f == 0;
         if !plain || header[4..11] != [0, 1, 0, 0, 0, 0, 0] || header[11] > 1 {
             return None;
@@ -98,7 +100,7 @@ impl<'p> Question<'p> {
             let opt = packet.get(at..)?;
             let head: &[u8; OPT] = opt.first_chunk()?;
             let whole = usize::from(u16::from_be_bytes([head[9], head[10]])) + OPT == opt.len();
-            // Root name, version 0, and options that are well formed or not there: others are looked at elsewhere.
+            // Root name, version 0 and no options; the handler answers others.
             if head[0] != 0
                 || u16_at(head, 1)? != TYPE_OPT
                 || head[5..7] != [0, 0]
@@ -122,28 +124,28 @@ impl<'p> Question<'p> {
         })
     }
 
-    /// Writes the answer to the end of `out`, in no more than the client can take; none where the name is not below the
-    /// zone's apex, and nothing is written then.
+    /// Appends the answer to `out`, within the client's size limit; none, with nothing written, if the
+    /// name is not below the zone's apex.
     pub(super) fn answer(
         &self,
         zone: &Zone,
-        prepared: &Prepared,
-        over: Room,
+        template: &AnswerTemplate,
+        over: Transport,
         out: &mut Vec<u8>,
-    ) -> Option<Told> {
+    ) -> Option<Answered> {
         let name = self.name.as_str();
         if name.len() <= zone.apex().len() {
             return None;
         }
         let found = zone.find(name);
-        if matches!(found, Found::Outside) {
+        if matches!(found, ZoneLookup::Outside) {
             return None;
         }
         let limit = match over {
-            Room::Datagram => self
+            Transport::Udp => self
                 .edns
-                .map_or(512, |(size, _)| usize::from(size.clamp(512, LARGEST))),
-            Room::Stream => usize::from(u16::MAX),
+                .map_or(512, |(size, _)| usize::from(size.clamp(512, MAX_UDP_PAYLOAD))),
+            Transport::Tcp => usize::from(u16::MAX),
         };
         let start = out.len();
         out.extend_from_slice(&self.packet[..self.end]);
@@ -154,72 +156,67 @@ impl<'p> Question<'p> {
             answers: 0,
             authority: 0,
             additional: 0,
-            cut: false,
+            truncated: false,
         };
         let mut code = 0;
         match found {
-            Found::Node(node) => match self.kind {
+            ZoneLookup::Node(node) => match self.kind {
                 TYPE_A => writer.addresses(node.a(), node.ttl(), Ipv4Addr::octets, TYPE_A),
                 TYPE_AAAA => writer.addresses(node.aaaa(), node.ttl(), Ipv6Addr::octets, TYPE_AAAA),
                 _ => writer.services(zone, node),
             },
-            Found::Branch => {}
-            Found::Nothing | Found::Outside => code = NXDOMAIN,
+            ZoneLookup::EmptyNonTerminal => {}
+            ZoneLookup::NoSuchName | ZoneLookup::Outside => code = NXDOMAIN,
         }
-        if writer.answers == 0 && !writer.cut {
-            // The apex ends the question's name, with type and class behind it.
-            writer.soa(zone, prepared, self.end - 4 - prepared.apex);
+        if writer.answers == 0 && !writer.truncated {
+            // The apex is the end of the question's name, before type and class.
+            writer.soa(zone, template, self.end - 4 - template.apex);
         }
         let Writer {
             answers,
             authority,
             mut additional,
-            cut,
+            truncated,
             ..
         } = writer;
         if let Some((_, flags)) = self.edns {
             out.push(0);
             out.extend_from_slice(&TYPE_OPT.to_be_bytes());
-            out.extend_from_slice(&LARGEST.to_be_bytes());
+            out.extend_from_slice(&MAX_UDP_PAYLOAD.to_be_bytes());
             out.extend_from_slice(&[0, 0]);
             out.extend_from_slice(&(flags & 0x8000).to_be_bytes());
             out.extend_from_slice(&[0, 0]);
             additional += 1;
         }
         let header = &mut out[start..start + HEADER];
-        let truncated = if cut && prepared.set_truncate_bit { 2 } else { 0 };
-        // A response, authoritative, with RD as it was asked.
-        header[2] = 0x84 | truncated | (self.packet[2] & 1);
-        header[3] = if prepared.recursion_available { 0x80 } else { 0 } | code;
+        let tc_flag = if truncated && template.set_truncate_bit {
+            2
+        } else {
+            0
+        };
+        // A response, authoritative, with the query's RD.
+        header[2] = 0x84 | tc_flag | (self.packet[2] & 1);
+        header[3] = if template.recursion_available { 0x80 } else { 0 } | code;
         header[6..8].copy_from_slice(&answers.to_be_bytes());
         header[8..10].copy_from_slice(&authority.to_be_bytes());
         header[10..12].copy_from_slice(&additional.to_be_bytes());
-        Some(Told {
+        Some(Answered {
             kind: self.kind,
             code,
         })
     }
 }
 
-/// How an answer goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
-    /// In a datagram of what the client says it can take.
-    Datagram,
-    /// In a stream.
-    Stream,
-}
-
 struct Writer<'o> {
     out: &'o mut Vec<u8>,
     start: usize,
-    /// How long the message may become.
+    /// The maximum length of the message.
     room: usize,
     answers: u16,
     authority: u16,
     additional: u16,
     /// Whether answers were left out.
-    cut: bool,
+    truncated: bool,
 }
 
 impl Writer<'_> {
@@ -232,7 +229,7 @@ impl Writer<'_> {
         self.fixed(kind, ttl, length);
     }
 
-    /// What stands behind a record's name.
+    /// The fields of a record after its name.
     fn fixed(&mut self, kind: u16, ttl: u32, length: u16) {
         let mut fixed = [0; 10];
         fixed[..2].copy_from_slice(&kind.to_be_bytes());
@@ -242,11 +239,11 @@ impl Writer<'_> {
         self.out.extend_from_slice(&fixed);
     }
 
-    /// Addresses, another one first each time.
+    /// Appends addresses, rotated randomly.
     fn addresses<T, const N: usize>(&mut self, ips: &[T], ttl: u32, octets: fn(&T) -> [u8; N], kind: u16) {
         for ip in rotated(ips) {
             if !self.fits(12 + N) {
-                self.cut = true;
+                self.truncated = true;
                 return;
             }
             self.head(QUESTION, kind, ttl, N as u16);
@@ -255,28 +252,29 @@ impl Writer<'_> {
         }
     }
 
-    /// Services, another one first each time, with an address or two of each target beside them. What DNS cannot carry is
-    /// left out.
+    /// Appends SRV records, rotated randomly, with additional addresses of their targets. Services with
+    /// ports or names that DNS cannot represent are skipped.
     fn services(&mut self, zone: &Zone, node: &Node) {
-        let ready = node.with_ready(zone, |ready| self.ready(ready));
-        if ready != Some(true) {
-            self.one_by_one(zone, node);
+        let written = node.with_encoded_srv(zone, |encoded| self.push_encoded(encoded));
+        if written != Some(true) {
+            self.push_services(zone, node);
         }
     }
 
-    /// Services that are there in wire form. Nothing is written where they do not all fit, or are more than pointers reach.
-    fn ready(&mut self, ready: &Ready) -> bool {
+    /// Appends encoded SRV records. Writes nothing if they do not all fit or exceed the reach of pointers.
+    fn push_encoded(&mut self, encoded: &EncodedSrv) -> bool {
         let answers_at = self.out.len() - self.start;
-        if !self.fits(ready.answers_length()) || answers_at + ready.answers_length() > POINTER {
+        if !self.fits(encoded.answers_length()) || answers_at + encoded.answers_length() > MAX_POINTER_OFFSET
+        {
             return false;
         }
-        let first = rand::rng().random_range(0..ready.answers());
-        for part in ready.answers_from(first) {
+        let first = rand::rng().random_range(0..encoded.answers());
+        for part in encoded.answers_from(first) {
             self.out.extend_from_slice(part);
         }
-        self.answers += ready.answers() as u16;
-        for (target, record) in ready.addresses() {
-            let at = answers_at + ready.target_at(target, first);
+        self.answers += encoded.answers() as u16;
+        for (target, record) in encoded.addresses() {
+            let at = answers_at + encoded.target_at(target, first);
             if self.fits(record.len()) {
                 let owner = self.out.len();
                 self.out.extend_from_slice(record);
@@ -287,7 +285,7 @@ impl Writer<'_> {
         true
     }
 
-    fn one_by_one(&mut self, zone: &Zone, node: &Node) {
+    fn push_services(&mut self, zone: &Zone, node: &Node) {
         let mut targets = Targets::default();
         for service in rotated(node.srv()) {
             let Ok(port) = u16::try_from(service.port) else {
@@ -298,7 +296,7 @@ impl Writer<'_> {
             };
             let data = 6 + length;
             if !self.fits(12 + data) {
-                self.cut = true;
+                self.truncated = true;
                 return;
             }
             self.head(QUESTION, TYPE_SRV, node.ttl(), data as u16);
@@ -313,17 +311,17 @@ impl Writer<'_> {
         for (target, at) in targets.all() {
             let Some(node) = zone.node(target) else { continue };
             if let Some(ip) = any(node.a()) {
-                self.beside(target, *at, TYPE_A, node.ttl(), &ip.octets());
+                self.push_additional(target, *at, TYPE_A, node.ttl(), &ip.octets());
             }
             if let Some(ip) = any(node.aaaa()) {
-                self.beside(target, *at, TYPE_AAAA, node.ttl(), &ip.octets());
+                self.push_additional(target, *at, TYPE_AAAA, node.ttl(), &ip.octets());
             }
         }
     }
 
-    /// An address of a target, whose name stands at `at`, if it still fits.
-    fn beside(&mut self, target: &str, at: usize, kind: u16, ttl: u32, octets: &[u8]) {
-        let pointer = u16::try_from(at).ok().filter(|_| at < POINTER);
+    /// Appends an address of the target whose name is at `at`, if it fits.
+    fn push_additional(&mut self, target: &str, at: usize, kind: u16, ttl: u32, octets: &[u8]) {
+        let pointer = u16::try_from(at).ok().filter(|_| at < MAX_POINTER_OFFSET);
         let owner = pointer.map_or_else(|| wire_length(target).unwrap_or_default(), |_| 2);
         if !self.fits(owner + 10 + octets.len()) {
             return;
@@ -338,28 +336,28 @@ impl Writer<'_> {
         self.additional += 1;
     }
 
-    /// The zone's SOA record, where there is no answer. `apex`: where its name stands in the question.
-    fn soa(&mut self, zone: &Zone, prepared: &Prepared, apex: usize) {
-        let length = prepared.soa_names.len() + 20;
+    /// Appends the SOA record of a negative answer. `apex`: the offset of the apex in the question.
+    fn soa(&mut self, zone: &Zone, template: &AnswerTemplate, apex: usize) {
+        let length = template.soa_names.len() + 20;
         if !self.fits(12 + length) {
             return;
         }
         let owner = (0xc000 | apex as u16).to_be_bytes();
-        self.head(owner, TYPE_SOA, prepared.ttl, length as u16);
-        self.out.extend_from_slice(&prepared.soa_names);
-        let [refresh, retry, expire] = prepared.soa_times;
-        for number in [zone.serial(), refresh, retry, expire, prepared.ttl] {
+        self.head(owner, TYPE_SOA, template.ttl, length as u16);
+        self.out.extend_from_slice(&template.soa_names);
+        let [refresh, retry, expire] = template.soa_times;
+        for number in [zone.serial(), refresh, retry, expire, template.ttl] {
             self.out.extend_from_slice(&number.to_be_bytes());
         }
         self.authority += 1;
     }
 }
 
-/// Targets of services, each with where its name stands first, in the order they came.
+/// Targets of SRV records with the offset of their names, in order of appearance.
 struct Targets<'z> {
-    few: [(&'z str, usize); MOST_TARGETS],
+    few: [(&'z str, usize); MAX_ENCODED_TARGETS],
     count: usize,
-    /// Those for which there was no room, as there is on connections; and all that there are then.
+    /// Targets beyond `few`, which occur on connections only; `known` has all of them then.
     more: Vec<(&'z str, usize)>,
     known: BTreeSet<&'z str>,
 }
@@ -367,7 +365,7 @@ struct Targets<'z> {
 impl Default for Targets<'_> {
     fn default() -> Self {
         Self {
-            few: [("", 0); MOST_TARGETS],
+            few: [("", 0); MAX_ENCODED_TARGETS],
             count: 0,
             more: Vec::new(),
             known: BTreeSet::new(),
@@ -399,7 +397,7 @@ impl<'z> Targets<'z> {
     }
 }
 
-/// All values, beginning anywhere.
+/// All values, starting at a random one.
 fn rotated<T>(values: &[T]) -> impl Iterator<Item = &T> {
     let (first, rest) = match values.len() {
         0 | 1 => values.split_at(0),
@@ -416,8 +414,8 @@ fn any<T>(values: &[T]) -> Option<&T> {
     }
 }
 
-/// The name after the header, and where it ends; none when it has anything but plain characters, or `.*`, which older clients
-/// put in for "any".
+/// The name after the header, and the offset after it; none if it has special characters, or `.*`, which
+/// older clients use for "any".
 fn read_name(packet: &[u8]) -> Option<(Text, usize)> {
     let mut text = Text {
         bytes: [0; 256],

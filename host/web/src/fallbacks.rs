@@ -1,4 +1,4 @@
-//! What every router gets.
+//! JSON fallbacks and logging for every router.
 
 use std::time::Instant;
 
@@ -14,13 +14,13 @@ use crate::ApiError;
 ///
 /// A router with other answers for those sets its own `fallback` after this. Limits on bodies, heads and connections are
 /// [`crate::serve`]'s.
-pub fn layers(router: Router) -> Router {
+pub fn with_fallbacks(router: Router) -> Router {
     router
         .fallback(async |request: Request| {
-            ApiError::not_found(format!("There is no {}", request.uri().path()))
+            ApiError::not_found(format!("Not found: {}", request.uri().path()))
         })
         .method_not_allowed_fallback(async |method: Method, request: Request| {
-            let text = format!("{method} is not possible on {}", request.uri().path());
+            let text = format!("{method} is not allowed on {}", request.uri().path());
             ApiError::new(StatusCode::METHOD_NOT_ALLOWED, text)
         })
         .layer(middleware::from_fn(log))

@@ -1,4 +1,4 @@
-//! Networks whose requests are answered by a port that asks nobody for credentials.
+//! Restricts a port without credentials to certain networks.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use ipnet::IpNet;
 
 use crate::ApiError;
 
-/// Answers requests from this machine and from `networks`, all others with 403. A router that is not served by
-/// [`crate::serve`] does not know who asks, and refuses everybody.
-pub fn trusted(router: Router, networks: Arc<[IpNet]>) -> Router {
+/// Allows requests from this machine and from `networks`; others get 403. A router that is not served by
+/// [`crate::serve`] has no peer address, so all its requests get 403.
+pub fn allow_networks(router: Router, networks: Arc<[IpNet]>) -> Router {
     router.layer(middleware::from_fn(move |request: Request, next: Next| {
         let networks = Arc::clone(&networks);
-        async move { look(&networks, request, next).await }
+        async move { check_peer(&networks, request, next).await }
     }))
 }
 
-async fn look(networks: &[IpNet], request: Request, next: Next) -> Response {
+async fn check_peer(networks: &[IpNet], request: Request, next: Next) -> Response {
     let peer = request
         .extensions()
         .get::<ConnectInfo<SocketAddr>>()
@@ -29,8 +29,8 @@ async fn look(networks: &[IpNet], request: Request, next: Next) -> Response {
     match peer {
         Some(peer) if peer.is_loopback() || is_within(networks, peer) => next.run(request).await,
         peer => {
-            tracing::warn!(?peer, "a request from a network that is not trusted was refused");
-            let text = "Requests from this network are not answered. The configuration names those that are, as trusted_networks.";
+            tracing::warn!(?peer, "request from an untrusted network refused");
+            let text = "Requests from this network are not allowed. Add it to trusted_networks in the configuration.";
             ApiError::new(StatusCode::FORBIDDEN, text).into_response()
         }
     }
@@ -53,9 +53,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_this_machine_and_the_networks_named_are_answered() {
+    async fn allow_networks_refuses_other_peers() {
         let networks: Vec<IpNet> = vec!["10.1.0.0/16".parse().unwrap(), "fd00::/8".parse().unwrap()];
-        let router = trusted(Router::new().route("/", get(async || "hello")), networks.into());
+        let router = allow_networks(Router::new().route("/", get(async || "hello")), networks.into());
         for (peer, status) in [
             (Some("127.0.0.1"), 200),
             (Some("::1"), 200),

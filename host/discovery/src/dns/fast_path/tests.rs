@@ -11,21 +11,21 @@ use rand::{Rng, SeedableRng};
 use super::super::client::{Client, Transport};
 use super::super::connection::Reply;
 use super::super::fuzzing::{handler, same, set, zone};
-use super::super::handler::{Considered, Handler};
+use super::super::handler::{Handler, Outcome};
 use super::*;
 use crate::Config;
 use crate::labels::wire_name;
 use crate::zone::testing::Builder;
-use crate::zone::{Edit, Service, Value};
+use crate::zone::{Service, Value, ZoneBuilder};
 
 fn client(over: Transport) -> Client {
     let ip = [10, 0, 0, 1].into();
     Client { ip, over }
 }
 
-fn considered(handler: &Handler, zone: &Arc<Zone>, packet: &[u8], over: Transport) -> Vec<u8> {
-    match handler.considered(Some(zone), packet, client(over)) {
-        Considered::Answer(answer) => answer,
+fn answer_any(handler: &Handler, zone: &Arc<Zone>, packet: &[u8], over: Transport) -> Vec<u8> {
+    match handler.answer_any(Some(zone), packet, client(over)) {
+        Outcome::Answer(answer) => answer,
         other => panic!("{other:?}"),
     }
 }
@@ -45,7 +45,7 @@ fn query(name: &Name, kind: RecordType, edns: Option<u16>, random: &mut StdRng) 
 }
 
 #[test]
-fn the_quick_way_answers_as_the_long_way_does() {
+fn fast_path_answers_like_the_handler() {
     let names = [
         "many.fw.mesos.",
         "MANY.fw.Mesos.",
@@ -72,15 +72,15 @@ fn the_quick_way_answers_as_the_long_way_does() {
                         let packet = query(&wire_name(name).unwrap(), kind, edns, &mut random);
                         let question = Question::read(&packet).unwrap();
                         let room = match over {
-                            Transport::Udp => Room::Datagram,
-                            Transport::Tcp => Room::Stream,
+                            Transport::Udp => Transport::Udp,
+                            Transport::Tcp => Transport::Tcp,
                         };
                         let mut quick = b"before".to_vec();
                         question
-                            .answer(&zone, handler.prepared(), room, &mut quick)
+                            .answer(&zone, handler.template(), room, &mut quick)
                             .unwrap();
                         let quick = quick.strip_prefix(b"before").unwrap();
-                        let long = considered(&handler, &zone, &packet, over);
+                        let long = answer_any(&handler, &zone, &packet, over);
                         println!("{name} {kind} {edns:?} {over:?}");
                         same(quick, &long);
                         let most = match over {
@@ -96,7 +96,7 @@ fn the_quick_way_answers_as_the_long_way_does() {
 }
 
 #[test]
-fn what_is_not_common_goes_the_long_way() {
+fn fast_path_declines_uncommon_queries() {
     let mut random = StdRng::seed_from_u64(2);
     let web = wire_name("web.mesos.").unwrap();
     let plain = query(&web, RecordType::A, None, &mut random);
@@ -144,7 +144,7 @@ fn what_is_not_common_goes_the_long_way() {
         let question = Question::read(&packet).unwrap();
         let mut out = Vec::new();
         assert_eq!(
-            question.answer(&zone, handler.prepared(), Room::Datagram, &mut out),
+            question.answer(&zone, handler.template(), Transport::Udp, &mut out),
             None,
             "{name}"
         );
@@ -153,7 +153,7 @@ fn what_is_not_common_goes_the_long_way() {
 }
 
 #[test]
-fn whatever_comes_nothing_breaks_and_no_answer_is_too_long() {
+fn fast_path_survives_any_packet_within_size_limits() {
     let (zone, handler) = (zone(), handler(Config::default()));
     let mut random = StdRng::seed_from_u64(3);
     let names = ["many.fw.mesos.", "_huge._tcp.fw.mesos.", "web.*.mesos.", "mesos."];
@@ -187,10 +187,10 @@ fn whatever_comes_nothing_breaks_and_no_answer_is_too_long() {
 }
 
 /// Each answer of an SRV lookup as `port target: address`, the first one first; all of them have the addresses they need.
-fn services(zone: &Zone, prepared: &Prepared, packet: &[u8]) -> Vec<String> {
+fn services(zone: &Zone, template: &AnswerTemplate, packet: &[u8]) -> Vec<String> {
     let mut out = Vec::new();
     let question = Question::read(packet).unwrap();
-    question.answer(zone, prepared, Room::Stream, &mut out).unwrap();
+    question.answer(zone, template, Transport::Tcp, &mut out).unwrap();
     let message = Message::from_vec(&out).unwrap();
     let answers = message.answers.iter().map(|record| {
         let RData::SRV(srv) = &record.data else {
@@ -204,7 +204,7 @@ fn services(zone: &Zone, prepared: &Prepared, packet: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn services_are_told_with_their_targets_addresses_whichever_comes_first() {
+fn srv_answers_have_target_addresses_in_any_rotation() {
     let (handler, mut random) = (handler(Config::default()), StdRng::seed_from_u64(6));
     let mut builder = Builder::new();
     let name = "_web._tcp.fw.mesos.";
@@ -233,7 +233,7 @@ fn services_are_told_with_their_targets_addresses_whichever_comes_first() {
     .into();
     let mut firsts = BTreeSet::new();
     for _ in 0..200 {
-        let told = services(&zone, handler.prepared(), &packet);
+        let told = services(&zone, handler.template(), &packet);
         firsts.insert(told[0].clone());
         assert_eq!(told.into_iter().collect::<BTreeSet<_>>(), expected);
     }
@@ -241,7 +241,7 @@ fn services_are_told_with_their_targets_addresses_whichever_comes_first() {
 }
 
 #[test]
-fn services_follow_what_changes_of_them_and_of_their_targets() {
+fn srv_answers_follow_changes_of_services_and_targets() {
     let (handler, mut random) = (handler(Config::default()), StdRng::seed_from_u64(7));
     let name = "_web._tcp.fw.mesos.";
     let packet = query(&wire_name(name).unwrap(), RecordType::SRV, None, &mut random);
@@ -300,21 +300,21 @@ fn services_follow_what_changes_of_them_and_of_their_targets() {
     ];
     for (serial, (goes, comes, expected)) in (2..).zip(steps) {
         let before = zone.clone();
-        let was = services(&before, handler.prepared(), &packet);
-        let mut edit = Edit::of(&zone, 0);
+        let was = services(&before, handler.template(), &packet);
+        let mut builder = ZoneBuilder::of(&zone, 0);
         for record in &goes {
-            edit.take(record);
+            builder.remove(record);
         }
         for record in &comes {
-            edit.put(record);
+            builder.add(record);
         }
-        zone = edit.done(zone.made_from().clone(), serial);
+        zone = builder.build(zone.inputs().clone(), serial);
         for _ in 0..3 {
-            let mut told = services(&zone, handler.prepared(), &packet);
+            let mut told = services(&zone, handler.template(), &packet);
             told.sort();
             assert_eq!(told, expected);
             // The zone before goes on saying what it said, to those who still have it.
-            let mut still = services(&before, handler.prepared(), &packet);
+            let mut still = services(&before, handler.template(), &packet);
             still.sort();
             let mut was = was.clone();
             was.sort();
@@ -324,7 +324,7 @@ fn services_follow_what_changes_of_them_and_of_their_targets() {
 }
 
 #[test]
-fn another_record_comes_first_each_time() {
+fn answers_are_rotated() {
     let (zone, handler) = (zone(), handler(Config::default()));
     let mut random = StdRng::seed_from_u64(4);
     let packet = query(
@@ -338,7 +338,7 @@ fn another_record_comes_first_each_time() {
         .map(|_| {
             let mut out = Vec::new();
             question
-                .answer(&zone, handler.prepared(), Room::Datagram, &mut out)
+                .answer(&zone, handler.template(), Transport::Udp, &mut out)
                 .unwrap();
             Message::from_vec(&out).unwrap().answers[0].data.to_string()
         })
@@ -347,7 +347,7 @@ fn another_record_comes_first_each_time() {
 }
 
 #[test]
-fn a_site_can_have_answers_not_say_that_they_were_cut() {
+fn truncation_flag_can_be_turned_off() {
     let (zone, mut random) = (zone(), StdRng::seed_from_u64(5));
     let packet = query(
         &wire_name("many.fw.mesos.").unwrap(),
@@ -363,7 +363,7 @@ fn a_site_can_have_answers_not_say_that_they_were_cut() {
         let mut quick = Vec::new();
         let reply = handler.reply(Some(&zone), &packet, client(Transport::Udp), &mut quick);
         assert!(matches!(reply, Reply::Written));
-        let long = considered(&handler, &zone, &packet, Transport::Udp);
+        let long = answer_any(&handler, &zone, &packet, Transport::Udp);
         for answer in [quick, long] {
             assert_eq!(answer[2] & 2 != 0, set_truncate_bit);
         }
@@ -371,7 +371,7 @@ fn a_site_can_have_answers_not_say_that_they_were_cut() {
 }
 
 #[test]
-fn on_a_connection_every_target_has_its_addresses() {
+fn every_target_has_addresses_over_tcp() {
     let mut zone = Builder::new();
     // The names of the last ones are beyond what a pointer reaches.
     let names = [("_some._tcp.fw.mesos.", 65_u32), ("_lots._tcp.fw.mesos.", 700)];
@@ -395,6 +395,6 @@ fn on_a_connection_every_target_has_its_addresses() {
         let found = (answer.answers.len(), set(&answer.additionals).len());
         assert_eq!(found, (targets as usize, targets as usize));
         assert!(!answer.metadata.truncation);
-        same(&out, &considered(&handler, &zone, &packet, Transport::Tcp));
+        same(&out, &answer_any(&handler, &zone, &packet, Transport::Tcp));
     }
 }

@@ -1,4 +1,4 @@
-//! All records by framework and task, made when they are asked for: the shape of `/v1/enumerate`.
+//! All records by framework and task, generated on request: the shape of `/v1/enumerate`.
 
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
@@ -11,44 +11,44 @@ use serde::{Serialize, Serializer};
 use transom_cluster::{FrameworkId, TaskId};
 
 use crate::cluster::Ordered;
-use crate::records::{Line, Made, of_task};
+use crate::records::{RecordOrPtr, of_task};
 use crate::zone::{Service, Value, Zone};
 
 /// A framework with its tasks.
 #[derive(Debug, Serialize)]
-pub struct ListedFramework {
+pub struct EnumeratedFramework {
     /// Its tasks that have records.
-    pub tasks: Vec<ListedTask>,
+    pub tasks: Vec<EnumeratedTask>,
     /// Its name as given.
     pub name: String,
 }
 
-/// A task with the records that it was the first to have.
+/// A task with the records that no earlier task had.
 #[derive(Debug, Serialize)]
-pub struct ListedTask {
+pub struct EnumeratedTask {
     /// Its name as given.
     pub name: String,
     /// Its id.
     pub id: String,
-    /// In the order they are made; none when others had all of them before.
+    /// In the order of generation; empty if earlier tasks had all of them.
     #[serde(serialize_with = "null_when_empty")]
-    pub records: Vec<Listed>,
+    pub records: Vec<EnumeratedRecord>,
 }
 
-fn null_when_empty<S: Serializer>(records: &[Listed], serializer: S) -> Result<S::Ok, S::Error> {
+fn null_when_empty<S: Serializer>(records: &[EnumeratedRecord], serializer: S) -> Result<S::Ok, S::Error> {
     (!records.is_empty()).then_some(records).serialize(serializer)
 }
 
 /// One record: `{"name": …, "host": …, "rtype": …}`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Listed {
+pub enum EnumeratedRecord {
     /// A, AAAA or SRV.
     Record(Arc<str>, Value),
-    /// A name of an address.
-    Pointer(Arc<str>, IpAddr),
+    /// A PTR name of an address.
+    Ptr(Arc<str>, IpAddr),
 }
 
-impl Serialize for Listed {
+impl Serialize for EnumeratedRecord {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (name, host, rtype) = match self {
             Self::Record(name, Value::Address(ip)) => {
@@ -57,7 +57,7 @@ impl Serialize for Listed {
             Self::Record(name, Value::Service(Service { target, port, .. })) => {
                 (name, format!("{target}:{port}"), "SRV")
             }
-            Self::Pointer(name, ip) => (name, ip.to_string(), "PTR"),
+            Self::Ptr(name, ip) => (name, ip.to_string(), "PTR"),
         };
         let mut record = serializer.serialize_struct("Record", 3)?;
         record.serialize_field("name", &**name)?;
@@ -67,17 +67,17 @@ impl Serialize for Listed {
     }
 }
 
-/// Lists one task after the other, so that a large cluster's list is never there as a whole.
+/// Enumerates one task after the other, so that the list of a large cluster is never in memory at once.
 #[derive(Debug)]
-pub struct Lister {
+pub struct Enumerator {
     zone: Arc<Zone>,
-    /// The records listed so far, as their hashes: of two that had the same by accident, which does not happen once in a
-    /// million listings of a large cluster, the later one would be left out.
+    /// Hashes of the records so far. On a collision the later record would be missing; that happens less
+    /// than once in a million enumerations of a large cluster.
     seen: HashSet<u64>,
 }
 
-impl Lister {
-    /// Begins.
+impl Enumerator {
+    /// Begins an enumeration.
     pub fn new(zone: Arc<Zone>) -> Self {
         Self {
             zone,
@@ -87,38 +87,38 @@ impl Lister {
 
     /// Frameworks in their order.
     pub fn frameworks(&self) -> Vec<FrameworkId> {
-        let cluster = &self.zone.made_from().cluster;
+        let cluster = &self.zone.inputs().cluster;
         cluster.frameworks.iter().map(|(id, _)| id.clone()).collect()
     }
 
     /// A framework's name as given.
     pub fn name(&self, framework: &FrameworkId) -> &str {
-        let framework = self.zone.made_from().cluster.frameworks.get(framework);
+        let framework = self.zone.inputs().cluster.frameworks.get(framework);
         framework.map_or("", |framework| &framework.name)
     }
 
     /// A framework's tasks in their order.
     pub fn tasks(&self, framework: &FrameworkId) -> Vec<TaskId> {
-        let tasks = self.zone.made_from().cluster.tasks.get(framework);
+        let tasks = self.zone.inputs().cluster.tasks.get(framework);
         let tasks = tasks.into_iter().flat_map(Ordered::iter);
         tasks.map(|(id, _)| id.clone()).collect()
     }
 
-    /// A task that has records, with those that no task before it had.
-    pub fn task(&mut self, framework: &FrameworkId, id: &TaskId) -> Option<ListedTask> {
-        let made_from = self.zone.made_from();
-        let (cluster, rules) = (&made_from.cluster, &made_from.rules);
-        let part = rules.part(&cluster.frameworks.get(framework)?.name);
+    /// A task that has records, with those that no earlier task had.
+    pub fn task(&mut self, framework: &FrameworkId, id: &TaskId) -> Option<EnumeratedTask> {
+        let inputs = self.zone.inputs();
+        let (cluster, zone_config) = (&inputs.cluster, &inputs.zone_config);
+        let labels = zone_config.framework_labels(&cluster.frameworks.get(framework)?.name);
         let task = cluster.tasks.get(framework)?.get(id)?;
-        let Made::Records(lines) = of_task(made_from, &part, id, task) else {
+        let Ok(Some(lines)) = of_task(inputs, &labels, id, task) else {
             return None;
         };
         let records = lines.into_iter().map(|line| match line {
-            Line::Record(record) => Listed::Record(record.name, record.value),
-            Line::Pointer(name, ip) => Listed::Pointer(name, ip),
+            RecordOrPtr::Record(record) => EnumeratedRecord::Record(record.name, record.value),
+            RecordOrPtr::Ptr(name, ip) => EnumeratedRecord::Ptr(name, ip),
         });
         let seen = &mut self.seen;
-        Some(ListedTask {
+        Some(EnumeratedTask {
             name: task.name.to_string(),
             id: task.id(id).to_string(),
             records: records
@@ -129,23 +129,23 @@ impl Lister {
 }
 
 /// All records by framework and task, one framework after the other.
-pub fn frameworks(zone: &Zone) -> impl Iterator<Item = ListedFramework> + use<> {
-    let mut lister = Lister::new(Arc::new(zone.clone()));
-    lister
+pub fn frameworks(zone: &Zone) -> impl Iterator<Item = EnumeratedFramework> + use<> {
+    let mut enumerator = Enumerator::new(Arc::new(zone.clone()));
+    enumerator
         .frameworks()
         .into_iter()
-        .map(move |framework| ListedFramework {
-            tasks: lister
+        .map(move |framework| EnumeratedFramework {
+            tasks: enumerator
                 .tasks(&framework)
                 .iter()
-                .filter_map(|task| lister.task(&framework, task))
+                .filter_map(|task| enumerator.task(&framework, task))
                 .collect(),
-            name: lister.name(&framework).to_owned(),
+            name: enumerator.name(&framework).to_owned(),
         })
 }
 
-/// What a record that was listed before is known by.
-fn fingerprint(record: &Listed) -> u64 {
+/// The hash by which an earlier record is recognised.
+fn fingerprint(record: &EnumeratedRecord) -> u64 {
     let mut hasher = DefaultHasher::new();
     record.hash(&mut hasher);
     hasher.finish()

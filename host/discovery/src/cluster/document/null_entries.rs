@@ -1,25 +1,25 @@
-//! Lists of a status in which entries are missing (`null`): what is there counts, as ever. What is no entry of its list is not
-//! mended here; its status is left out.
+//! Lists of a status that contain `null` entries: the others count, as in mesos-dns. An entry of a
+//! wrong type makes the whole status invalid.
 
 use serde::{Deserialize, Deserializer};
 use transom_cluster::v1::{ContainerStatus, IpAddress, Label, NetworkInfo};
 
-type Gaps<T> = Option<Vec<Option<T>>>;
+type NullableEntries<T> = Option<Vec<Option<T>>>;
 
 #[derive(Deserialize)]
-struct Tag {
+struct NullableLabel {
     key: Option<String>,
     value: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct Container {
-    network_infos: Gaps<Network>,
+    network_infos: NullableEntries<Network>,
 }
 
 #[derive(Deserialize)]
 struct Network {
-    ip_addresses: Gaps<Address>,
+    ip_addresses: NullableEntries<Address>,
     ip_address: Option<String>,
 }
 
@@ -28,21 +28,23 @@ struct Address {
     ip_address: Option<String>,
 }
 
-/// What of a list is there.
-fn present<T, U>(list: Gaps<T>, read: impl Fn(T) -> U) -> Vec<U> {
+/// The entries of a list that are not null.
+fn present<T, U>(list: NullableEntries<T>, read: impl Fn(T) -> U) -> Vec<U> {
     list.into_iter().flatten().flatten().map(read).collect()
 }
 
 /// A status's labels.
 pub(super) fn labels<'de, D: Deserializer<'de>>(wire: D) -> Result<Option<Vec<Label>>, D::Error> {
-    let labels = present(Gaps::<Tag>::deserialize(wire)?, |tag| Label {
-        key: tag.key.unwrap_or_default(),
-        value: tag.value,
+    let labels = present(NullableEntries::<NullableLabel>::deserialize(wire)?, |label| {
+        Label {
+            key: label.key.unwrap_or_default(),
+            value: label.value,
+        }
     });
     Ok(Some(labels))
 }
 
-/// A status's container, of which its networks are kept.
+/// The networks of a status's container.
 pub(super) fn container<'de, D: Deserializer<'de>>(wire: D) -> Result<Option<ContainerStatus>, D::Error> {
     let address = |address: Address| IpAddress {
         ip_address: address.ip_address,
