@@ -106,7 +106,7 @@ impl Bound {
 
         let (syncs, syncs_in) = mpsc::channel(SYNCS);
         let lead = Arc::new(ArcSwapOption::empty());
-        let (leader_changed, leader_changes) = watch::channel(());
+        let (leader_changed, leader_watch) = watch::channel(());
         let runner = Runner {
             config: config.clone(),
             snapshot: Arc::clone(&snapshot),
@@ -128,7 +128,7 @@ impl Bound {
                 policies,
                 lead: Arc::clone(&lead),
                 standing: standing.clone(),
-                leader_changes,
+                leader_watch,
                 forwarder,
                 syncs,
             }),

@@ -51,7 +51,7 @@ pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) struct Cluster {
     inner: Mutex<Inner>,
     events: Mutex<mpsc::UnboundedSender<Event>>,
-    /// TaskRequest tasks run by themselves.
+    /// Submitted tasks run without a call of the test.
     pub(crate) obliging: AtomicBool,
 }
 

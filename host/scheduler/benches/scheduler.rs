@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use transom_cluster::v1;
 use transom_plugins::Plugins;
 use transom_plugins::matcher::{Agent, AttributeValue, Candidate, Constraint, Task, Verdict};
-use transom_scheduler::bench::{Known, Outcome, Rules, Site, Who};
+use transom_scheduler::bench::{Known, MatcherKind, Outcome, Rules, Site};
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord, TaskRequest};
 use transom_sdk::matcher::{self as sdk, AgentSet as _, Matcher as _};
 use transom_store::{Batch, Entry, Store};
@@ -112,7 +112,7 @@ fn wanted(specs: u32, conditions: impl Fn(u32) -> Vec<Constraint>) -> Vec<TaskRe
             disk: 0.0,
             gpus: 0.0,
             ports: vec![PortRequest::Random],
-            conditions: constraints(n),
+            constraints: constraints(n),
             roles: Vec::new(),
             build: Arc::new(Nothing).into(),
         })
@@ -200,8 +200,8 @@ async fn matching() -> (Value, Value) {
 
 /// One question about all agents: what the component takes beside the same rules called.
 async fn judging(spec: &RunSpec, offers: &[v1::Offer], plugins: &Plugins) -> Value {
-    let mut component = Site::new(offers, Who::Component(plugins.agent_set(None)));
-    let mut native = Site::new(offers, Who::Native(Box::new(Native::new())));
+    let mut component = Site::new(offers, MatcherKind::Component(plugins.agent_set(None)));
+    let mut native = Site::new(offers, MatcherKind::Native(Box::new(Native::new())));
     component.evaluate(spec).await.unwrap();
     native.evaluate(spec).await.unwrap();
     let (mut asked, mut called) = (Vec::new(), Vec::new());
@@ -230,8 +230,8 @@ async fn case(
     plugins: &Plugins,
 ) -> Value {
     eprintln!("constraints: {constraints}, run specs: {specs}");
-    let mut component = Site::new(offers, Who::Component(plugins.agent_set(None)));
-    let mut native = Site::new(offers, Who::Native(Box::new(Native::new())));
+    let mut component = Site::new(offers, MatcherKind::Component(plugins.agent_set(None)));
+    let mut native = Site::new(offers, MatcherKind::Native(Box::new(Native::new())));
     // The first round has the agents loaded.
     let first = component.round(wanted).await.unwrap();
     native.round(wanted).await.unwrap();
@@ -419,7 +419,7 @@ fn record(n: u32) -> TaskRecord {
             "region": "east", "zone": "east-1", "endpoint": ["10.1.2.3", 5051]},
         "agent_attributes": attributes, "host_ports": [31_000, 31_001], "phase": "Launched",
         "state": "TASK_RUNNING", "status": status, "intended_at": at, "staged_at": at, "started_at": at,
-        "updated_at": at, "note": {"incarnation": 1},
+        "updated_at": at, "metadata": {"incarnation": 1},
     });
     serde_json::from_str(&record.to_string()).unwrap()
 }

@@ -36,22 +36,22 @@ pub trait Rules: Send {
     fn place(&mut self, task: &Task, candidates: &[Candidate], count: u32) -> Vec<u32>;
 }
 
-/// Who is asked.
+/// The matcher to measure.
 #[expect(missing_debug_implementations, reason = "rules need not have one")]
-pub enum Who {
+pub enum MatcherKind {
     /// The component.
     Component(AgentSet),
     /// The same rules, called.
     Native(Box<dyn Rules>),
 }
 
-/// Measures the time from question to answer.
+/// Measures the duration of each call.
 struct Timed {
-    who: Who,
+    who: MatcherKind,
     spent: Arc<Spent>,
 }
 
-/// What was spent on questions.
+/// The number and duration of calls.
 #[derive(Debug, Default)]
 struct Spent {
     questions: AtomicU64,
@@ -65,7 +65,7 @@ impl Spent {
         self.questions.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many, and how long they took; counts anew.
+    /// Returns and resets the number and duration of calls.
     fn take(&self) -> (u64, Duration) {
         let nanoseconds = self.nanoseconds.swap(0, Ordering::Relaxed);
         (
@@ -79,8 +79,8 @@ impl Spent {
 impl Matcher for Timed {
     fn update(&mut self, changed: Vec<Agent>, gone: Vec<u32>) {
         match &mut self.who {
-            Who::Component(agent_set) => agent_set.update(changed, gone),
-            Who::Native(rules) => rules.update(changed, gone),
+            MatcherKind::Component(agent_set) => agent_set.update(changed, gone),
+            MatcherKind::Native(rules) => rules.update(changed, gone),
         }
     }
 
@@ -91,8 +91,8 @@ impl Matcher for Timed {
     ) -> std::result::Result<Vec<Verdict>, CallError> {
         let since = Instant::now();
         let verdicts = match &mut self.who {
-            Who::Component(agent_set) => agent_set.evaluate(task, candidates).await,
-            Who::Native(rules) => Ok(rules.evaluate(task, candidates)),
+            MatcherKind::Component(agent_set) => agent_set.evaluate(task, candidates).await,
+            MatcherKind::Native(rules) => Ok(rules.evaluate(task, candidates)),
         };
         self.spent.add(since);
         verdicts
@@ -106,15 +106,15 @@ impl Matcher for Timed {
     ) -> std::result::Result<Vec<u32>, CallError> {
         let since = Instant::now();
         let chosen = match &mut self.who {
-            Who::Component(agent_set) => agent_set.place(task, candidates, count).await,
-            Who::Native(rules) => Ok(rules.place(task, candidates, count)),
+            MatcherKind::Component(agent_set) => agent_set.place(task, candidates, count).await,
+            MatcherKind::Native(rules) => Ok(rules.place(task, candidates, count)),
         };
         self.spent.add(since);
         chosen
     }
 }
 
-/// Offers, and somebody to ask.
+/// Offers and a matcher.
 #[expect(missing_debug_implementations, reason = "rules need not have one")]
 pub struct Site {
     bins: Vec<OpenOffer>,
@@ -123,22 +123,22 @@ pub struct Site {
     spent: Arc<Spent>,
 }
 
-/// How a round went.
+/// The result of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
-    /// Tasks that have found a place.
+    /// Placed tasks.
     pub placed: usize,
     /// From the queue to the plan.
     pub took: Duration,
-    /// The part of it that was spent asking.
+    /// The part of it spent in calls of the matcher.
     pub asking: Duration,
-    /// So often.
+    /// The number of calls.
     pub questions: u64,
 }
 
 impl Site {
-    /// Takes all offers in.
-    pub fn new(offers: &[v1::Offer], who: Who) -> Self {
+    /// Adds all offers.
+    pub fn new(offers: &[v1::Offer], who: MatcherKind) -> Self {
         let (mut agents, mut bins, now) = (Agents::default(), Vec::new(), Instant::now());
         for offer in offers {
             bins.extend(
@@ -215,23 +215,23 @@ impl Site {
     }
 }
 
-/// Known tasks.
+/// The task records of a ledger.
 #[derive(Debug)]
 pub struct Known(Ledger);
 
 impl Known {
-    /// Those of the store.
+    /// Loads the records of a store.
     pub async fn load(store: Arc<dyn Store>) -> Result<Self> {
         Ledger::load(store, "bench").await.map(Self)
     }
 
-    /// Stores and keeps records, as those are kept that were read from the store.
+    /// Stores records and interns them like loaded ones.
     pub async fn add(&mut self, records: Vec<TaskRecord>) -> Result<()> {
-        let records = records.into_iter().map(|record| self.0.share(record)).collect();
+        let records = records.into_iter().map(|record| self.0.intern(record)).collect();
         self.0.commit(records).await
     }
 
-    /// As readers see them.
+    /// The snapshot for readers.
     pub fn snapshot(&self) -> Arc<Tasks> {
         Arc::clone(self.0.records())
     }

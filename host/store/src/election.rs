@@ -150,7 +150,7 @@ impl LeaseTerm {
 #[derive(Debug)]
 pub struct Term {
     store: Arc<dyn Store>,
-    lease_term: LeaseTerm,
+    validity: LeaseTerm,
     ended: CancellationToken,
     leadership: watch::Sender<Leadership>,
     renewer: JoinHandle<()>,
@@ -168,7 +168,7 @@ impl Term {
         ));
         Self {
             store,
-            lease_term,
+            validity: lease_term,
             ended,
             leadership,
             renewer,
@@ -177,17 +177,17 @@ impl Term {
 
     /// A store that refuses writes after this term.
     pub fn fenced_store(&self) -> Arc<dyn Store> {
-        Arc::new(Fenced::new(Arc::clone(&self.store), &self.lease_term.0.load()))
+        Arc::new(Fenced::new(Arc::clone(&self.store), &self.validity.0.load()))
     }
 
     /// The remaining time of the term.
     pub fn lease_term(&self) -> LeaseTerm {
-        self.lease_term.clone()
+        self.validity.clone()
     }
 
     /// The term's number, greater than that of every term before.
     pub fn number(&self) -> u64 {
-        self.lease_term.0.load().fencing
+        self.validity.0.load().fencing
     }
 
     /// Cancelled when the term is over.
@@ -199,7 +199,7 @@ impl Term {
     /// leader has stopped.
     pub async fn resign(self) {
         self.ended.cancel();
-        let lease = Lease::clone(&self.lease_term.0.load());
+        let lease = Lease::clone(&self.validity.0.load());
         if lease.left().is_zero() {
             return;
         }
@@ -227,7 +227,7 @@ impl Drop for Term {
 /// Renews the lease until that fails or the term is ended.
 async fn keep_lease(
     store: Arc<dyn Store>,
-    lease_term: LeaseTerm,
+    validity: LeaseTerm,
     ended: CancellationToken,
     leadership: watch::Sender<Leadership>,
 ) {

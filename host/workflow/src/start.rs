@@ -194,7 +194,7 @@ pub(crate) fn assemble(
 ) -> (Router, Runner) {
     let (index, active) = (Arc::new(JobIndex::new()), Arc::new(ActiveJobs::default()));
     let lead = Arc::new(ArcSwapOption::empty());
-    let (leader_changed, leader_changes) = watch::channel(());
+    let (leader_changed, leader_watch) = watch::channel(());
     let runner = Runner {
         config: config.clone(),
         index: Arc::clone(&index),
@@ -214,7 +214,7 @@ pub(crate) fn assemble(
         cluster,
         lead,
         standing: standing.clone(),
-        leader_changes,
+        leader_watch,
         forwarder,
         stopping,
     })));

@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     pub(crate) lead: Arc<ArcSwapOption<LeaderHandles>>,
     pub(crate) standing: watch::Receiver<Leadership>,
     /// Told when `lead` changes.
-    pub(crate) leader_changes: watch::Receiver<()>,
+    pub(crate) leader_watch: watch::Receiver<()>,
     pub(crate) forwarder: Forwarder,
     /// Asks the mirror to catch up.
     pub(crate) syncs: mpsc::Sender<CatchUp>,

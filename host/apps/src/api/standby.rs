@@ -114,7 +114,7 @@ async fn carry_out(api: &Api, request: Request, next: Next) -> Result<Response, 
 
 /// Waits for somebody who leads, other than `failed`.
 async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader, ApiError> {
-    let (mut standing, mut leader_changes) = (api.shared.standing.clone(), api.shared.leader_changes.clone());
+    let (mut standing, mut leader_watch) = (api.shared.standing.clone(), api.shared.leader_watch.clone());
     loop {
         if api.shared.lead.load().is_some() {
             return Ok(Leader::Here);
@@ -129,7 +129,7 @@ async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader,
         let changed = async {
             tokio::select! {
                 changed = standing.changed() => changed,
-                changed = leader_changes.changed() => changed,
+                changed = leader_watch.changed() => changed,
             }
         };
         if !matches!(timeout_at(end, changed).await, Ok(Ok(()))) {

@@ -94,7 +94,7 @@ async fn want_all(scheduler: &dyn SchedulerApi, token: &CancellationToken, tasks
         };
         match batch.as_slice() {
             [task] => {
-                tracing::error!(task = %task.id, error = error_chain(&error), "the scheduler rejected a task")
+                tracing::error!(task = %task.id, error = error_chain(&error), "the scheduler rejected a task");
             }
             _ => batches.extend(batch.into_iter().map(|task| vec![task])),
         }

@@ -35,7 +35,7 @@ pub(crate) struct Shortlist {
 #[derive(Debug)]
 pub(crate) struct Offers {
     /// Grouped by agent, in the order of arrival.
-    offers: Vec<OpenOffer>,
+    open: Vec<OpenOffer>,
     /// The agents, by handle.
     agents: Vec<Agent>,
     /// All roles of the offers.
@@ -89,7 +89,7 @@ impl Offers {
         }
         first_sums.push(sums.len());
         Self {
-            offers,
+            open: offers,
             agents,
             roles,
             sums,
@@ -98,12 +98,12 @@ impl Offers {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.offers.len()
+        self.open.len()
     }
 
     #[cfg(test)]
     pub(super) fn offers(&self) -> &[OpenOffer] {
-        &self.offers
+        &self.open
     }
 
     /// The number of agents. Each has a stable index.
@@ -188,7 +188,7 @@ impl Offers {
             let sums = &self.sums[self.first_sums[at]..self.first_sums[at + 1]];
             let usable = sums.iter().filter(|sum| query.accepted[sum.role]);
             let usable = usable.map(|sum| sum.totals).reduce(Totals::plus);
-            let fits = self.offers[at].room_of(usable, query.need, query.count, query.now, &mut *refuse);
+            let fits = self.open[at].room_of(usable, query.need, query.count, query.now, &mut *refuse);
             room = room.saturating_add(fits).min(query.count);
         }
         room
@@ -209,7 +209,7 @@ impl Offers {
                 .index_of_agent(agent)
                 .map(|place| self.agents[place].offers.clone());
             let taken = offers.into_iter().flatten().find_map(|at| {
-                let taken = self.offers[at].take(need, rng)?;
+                let taken = self.open[at].take(need, rng)?;
                 Some((at, taken))
             });
             let Some((at, taken)) = taken else {
@@ -218,7 +218,7 @@ impl Offers {
             self.add_up(at);
             assigned.push(Assignment {
                 id: id.clone(),
-                offer: self.offers[at].id.clone(),
+                offer: self.open[at].id.clone(),
                 agent,
                 taken,
             });
@@ -229,7 +229,7 @@ impl Offers {
     /// Recomputes the totals of an offer. Its roles and their order stay.
     fn add_up(&mut self, at: usize) {
         let sums = &mut self.sums[self.first_sums[at]..self.first_sums[at + 1]];
-        for (sum, (_, totals)) in sums.iter_mut().zip(self.offers[at].totals()) {
+        for (sum, (_, totals)) in sums.iter_mut().zip(self.open[at].totals()) {
             sum.totals = totals;
         }
     }

@@ -112,7 +112,7 @@ impl SubscriptionTask {
             match end {
                 SessionEnd::Over => return,
                 SessionEnd::Removed => {
-                    tracing::warn!("the master removed this framework; registering with a new id")
+                    tracing::warn!("the master removed this framework; registering with a new id");
                 }
                 SessionEnd::TakenOver => {
                     tracing::error!(

@@ -42,11 +42,11 @@ pub(super) async fn get(State(api): State<Api>, query: Query) -> Result<Response
         if !page.changes.is_empty() || page.reset {
             return Ok(page_json(&page));
         }
-        let changed = api
+        let notified = api
             .0
             .stopping
             .run_until_cancelled(timeout_at(deadline, changes.changed()));
-        if !matches!(changed.await, Some(Ok(Ok(())))) {
+        if !matches!(notified.await, Some(Ok(Ok(())))) {
             return Ok(page_json(&page));
         }
     }

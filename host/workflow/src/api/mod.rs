@@ -69,7 +69,7 @@ pub(crate) struct Shared {
     pub(crate) lead: Arc<ArcSwapOption<LeaderHandles>>,
     pub(crate) standing: watch::Receiver<Leadership>,
     /// Notified when `lead` changes.
-    pub(crate) leader_changes: watch::Receiver<()>,
+    pub(crate) leader_watch: watch::Receiver<()>,
     pub(crate) forwarder: Forwarder,
     /// The port is about to be closed.
     pub(crate) stopping: CancellationToken,

@@ -70,7 +70,7 @@ async fn forward(api: &Api, request: Request, next: Next) -> Result<Response, Ap
 
 /// Waits for a leader other than `failed`.
 async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader, ApiError> {
-    let (mut standing, mut leader_changes) = (api.0.standing.clone(), api.0.leader_changes.clone());
+    let (mut standing, mut leader_watch) = (api.0.standing.clone(), api.0.leader_watch.clone());
     loop {
         if api.0.lead.load().is_some() {
             return Ok(Leader::Here);
@@ -84,7 +84,7 @@ async fn leader(api: &Api, end: Instant, failed: Option<&str>) -> Result<Leader,
         let changed = async {
             tokio::select! {
                 changed = standing.changed() => changed,
-                changed = leader_changes.changed() => changed,
+                changed = leader_watch.changed() => changed,
             }
         };
         if !matches!(timeout_at(end, changed).await, Ok(Ok(()))) {

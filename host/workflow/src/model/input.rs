@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::field_reader::{Fields, NUL, has_nul, kind, scalar};
-use super::{Command, ContainerPort, Containerizer, Key, Mount, Problems, Spec, megabytes};
+use super::{Command, Containerizer, JobPort, Key, Mount, Problems, Spec, megabytes};
 use crate::config::Defaults;
 use crate::ids::JobId;
 
@@ -177,8 +177,8 @@ fn containerizer(fields: &mut Fields<'_>) -> Containerizer {
     found.unwrap_or_default()
 }
 
-fn ports(fields: &mut Fields<'_>) -> Vec<ContainerPort> {
-    let ports = fields.list(&["ports"], ContainerPort::read);
+fn ports(fields: &mut Fields<'_>) -> Vec<JobPort> {
+    let ports = fields.list(&["ports"], JobPort::read);
     if ports.len() > MAX_PORTS {
         fields.problems.add(
             "/ports",

@@ -11,5 +11,5 @@ pub(crate) use field_reader::Problems;
 pub(crate) use input::{Request, read};
 pub(crate) use memory::megabytes;
 pub(crate) use mount::Mount;
-pub(crate) use port::ContainerPort;
+pub(crate) use port::JobPort;
 pub(crate) use spec::{Command, Containerizer, Key, Spec};

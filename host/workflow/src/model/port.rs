@@ -7,7 +7,7 @@ use super::field_reader::kind;
 
 /// One port of the host for a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ContainerPort {
+pub(crate) struct JobPort {
     /// The port in the container's own network; `None`: the host port (`PORT0` and so on).
     #[serde(default)]
     pub(crate) container_port: Option<u16>,
@@ -42,7 +42,7 @@ impl Protocol {
 const EXPECTED: &str = "expected the container's port as a number (0: any), or an object with container_port, host_port \
                         (0: any), protocol (tcp or udp) and name";
 
-impl ContainerPort {
+impl JobPort {
     pub(super) fn read(value: &Value) -> Result<Self, String> {
         match value {
             Value::Number(_) => Ok(Self {
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn ports_are_parsed_and_invalid_ones_rejected() {
         let all = json!({"container_port": 80, "host_port": 31000, "protocol": "UDP", "name": "web"});
-        let port = ContainerPort::read(&all).unwrap();
+        let port = JobPort::read(&all).unwrap();
         assert_eq!(
             (
                 port.container_port,
@@ -98,7 +98,7 @@ mod tests {
             ),
             (Some(80), Some(31000), Protocol::Udp, Some("web"))
         );
-        let any = ContainerPort::read(&json!(0)).unwrap();
+        let any = JobPort::read(&json!(0)).unwrap();
         assert_eq!((any.container_port, any.host_port), (None, None));
         for (value, expected) in [
             (json!("80"), "is a string"),
@@ -106,7 +106,7 @@ mod tests {
             (json!({"host_port": -1}), "0 to 65535"),
             (json!({"protocol": "sctp"}), "tcp or udp"),
         ] {
-            let error = ContainerPort::read(&value).unwrap_err();
+            let error = JobPort::read(&value).unwrap_err();
             assert!(error.contains(expected), "{value}: {error}");
         }
     }

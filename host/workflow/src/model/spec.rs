@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{ContainerPort, Mount};
+use super::{JobPort, Mount};
 
 /// A job's definition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub(crate) struct Spec {
     /// Within the container.
     pub(crate) user: Option<String>,
     pub(crate) volumes: Vec<Mount>,
-    pub(crate) ports: Vec<ContainerPort>,
+    pub(crate) ports: Vec<JobPort>,
     pub(crate) labels: BTreeMap<String, String>,
     /// Whether the configured container socket is mounted.
     pub(crate) container_sock: bool,

@@ -196,6 +196,8 @@ async fn group_counts_as_one_instance_after_a_restart() {
     let mut rig = Rig::with_records(&records).await;
     assert_eq!(rig.heard().await, "reregistered");
     rig.submit(&Arc::new(pair("/pod")), &["g", "h"]).await;
+    // Taken in a later turn, so the snapshot of the first request is published by then.
+    rig.submit(&Arc::new(spec("/other")), &[]).await;
     assert_eq!(rig.scheduler.pending().len(), 1, "g runs already");
     rig.master.offer(&[offer("o", "a2", 1.0, &[(7000, 7000)])]);
     for expected in ["launched h.0 TASK_STAGING", "launched h.1 TASK_STAGING"] {
