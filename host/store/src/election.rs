@@ -227,7 +227,7 @@ impl Drop for Term {
 /// Renews the lease until that fails or the term is ended.
 async fn keep_lease(
     store: Arc<dyn Store>,
-    validity: LeaseTerm,
+    lease_term: LeaseTerm,
     ended: CancellationToken,
     leadership: watch::Sender<Leadership>,
 ) {
