@@ -201,7 +201,7 @@ async fn old_masters_are_refused() {
     let location = format!("//{}/master/api/v1/scheduler", leader.name());
     let follower = Server::master(move |_| redirect(&location)).await;
     let expected = format!(
-        "the cluster manager at http://{} is version 1.5.3; 1.6.0 is the oldest that is supported",
+        "the cluster manager at http://{} has version 1.5.3; the minimum is 1.6.0",
         leader.name()
     );
     let error = client(&[leader.name()]).supported_version().await.unwrap_err();
@@ -329,7 +329,7 @@ async fn wrong_credentials_are_told_as_such() {
     );
     assert!(
         text.ends_with(
-            "with 401: it wants credentials and none are configured; set `username` and `password` in [cluster]"
+            "with 401: credentials are required and none are configured; set `username` and `password` in [cluster]"
         ),
         "{text}"
     );
@@ -350,7 +350,7 @@ async fn refused_credentials_are_told_with_the_keys_that_the_configuration_has_f
     let text = client.state().await.unwrap_err().to_string();
     assert!(
         text.ends_with(
-            "does not accept the credentials of this daemon; check `user` and `word` in [somewhere]"
+            "the credentials of this daemon were rejected; check `user` and `word` in [somewhere]"
         ),
         "{text}"
     );
@@ -364,7 +364,7 @@ async fn what_is_no_answer_is_told() {
     let text = told(&error);
     assert!(
         text.contains(&format!(
-            "the answer of http://{} to /version cannot be read",
+            "the answer of http://{} to /version is invalid",
             server.name()
         )),
         "{text}"

@@ -336,9 +336,9 @@ fn what_is_missing_is_told() {
         ),
         (
             r#"{"type":"OFFERS","offers":{"offers":[{"id":{}}]}}"#,
-            "a scheduler event cannot be read",
+            "a scheduler event is invalid",
         ),
-        ("{", "a scheduler event cannot be read"),
+        ("{", "a scheduler event is invalid"),
     ] {
         assert_eq!(
             scheduler::Event::decode(event.as_bytes())

@@ -201,7 +201,7 @@ async fn silence_is_noticed_by_the_advertised_interval() {
     assert_eq!(
         error.to_string(),
         format!(
-            "http://{} has been silent for 0.25 s, heartbeats included",
+            "heartbeat timeout: http://{} has sent nothing for 0.25 s",
             server.name()
         )
     );

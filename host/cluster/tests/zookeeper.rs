@@ -295,7 +295,10 @@ async fn subscriptions_end_when_the_leader_moves_and_find_the_new_one() {
     let error = within("the scheduler stream ends", events.next())
         .await
         .unwrap_err();
-    let expected = format!("{} leads now instead of http://{}", second.address, first.address);
+    let expected = format!(
+        "the leading master changed from http://{} to {}",
+        first.address, second.address
+    );
     assert!(matches!(error, Error::LeaderMoved { .. }), "{error:?}");
     assert_eq!(error.to_string(), expected);
     assert!(error.is_transient());

@@ -179,7 +179,7 @@ impl Site {
         let task = Task {
             run_spec: spec.id.clone(),
             instances: spec.instances,
-            conditions: spec.constraints.clone(),
+            constraints: spec.constraints.clone(),
             ..Task::default()
         };
         self.spent.take();

@@ -1,16 +1,17 @@
-//! The daemon: settings become running parts, parts are watched, and all of them are stopped again.
+//! The daemon: starts its services from the settings, watches them, and stops them.
 //!
-//! Parts are built from below: store, plugins, connection to the cluster manager, jobs, admin port. Sockets are bound while
-//! building, so that a port that is taken is said before anything is promised. Of the daemons that share a store one runs a
-//! framework, with its scheduler ([`leadership`]); the others serve what they can. A part that ends by itself ends the daemon
-//! with an error; a supervisor starts it again, and it takes its framework and its tasks back.
+//! Services are started bottom-up: store, plugins, connection to the cluster manager, services, admin
+//! port. Sockets are bound first, so that a port in use is reported before anything runs. Of the daemons
+//! that share a store, one is the leader of a framework and runs its scheduler ([`leadership`]); the
+//! others serve what they can. A service that ends unexpectedly ends the daemon with an error; after a
+//! restart by its supervisor it takes its framework and tasks over again.
 
+mod discovery_only;
+mod from_settings;
 mod leadership;
-mod lookups;
-mod parts;
 mod reserved;
 
-pub(crate) use lookups::serve_discovery;
+pub(crate) use discovery_only::serve_discovery;
 
 use std::fmt;
 use std::future::Future;
@@ -36,14 +37,14 @@ use crate::config::Settings;
 use crate::exit::{Misconfigured, Unavailable};
 use leadership::Framework;
 
-/// How long the parts may take to stop before the daemon says which one did not.
-const DRAIN: Duration = Duration::from_secs(15);
+/// For all services to stop after a shutdown request.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A running daemon.
 pub(crate) struct Daemon {
     apps: Option<Apps>,
     workflow: Option<Workflow>,
-    /// Runs each job's framework while this daemon leads it.
+    /// Runs each framework while this daemon is its leader.
     frameworks: JoinSet<anyhow::Result<()>>,
     discovery: Option<Discovery>,
     plugins: Plugins,
@@ -83,23 +84,23 @@ impl fmt::Display for Addresses {
 }
 
 impl Daemon {
-    /// Builds and starts every part that `settings` switch on.
+    /// Starts every service that `settings` enable.
     ///
     /// # Errors
-    /// A port that is taken, a store that another process holds, a plugin directory that is not there. A master that
-    /// cannot be reached is no error: the parts keep trying and say so.
+    /// A port in use, a store that another process has open, a missing plugin directory. An unreachable master
+    /// is not an error: the services log it and retry.
     ///
     /// `file` is where the settings came from.
     #[allow(
         clippy::too_many_lines,
-        reason = "the order in which parts start is read best in one place"
+        reason = "the order in which services start is clearest in one place"
     )]
     pub(crate) async fn start(
         settings: Settings,
         file: &Path,
         token: CancellationToken,
     ) -> anyhow::Result<Daemon> {
-        // Whatever was started before a later part failed is stopped again.
+        // Stops what was started if a later service fails.
         let guard = token.clone().drop_guard();
         let mut registry = Registry::default();
         let admin_listener = transom_web::Listener::bind(
@@ -112,18 +113,18 @@ impl Daemon {
             ..Addresses::default()
         };
 
-        let guard_of_admin = parts::admin_guard(&settings);
-        let cluster = Client::new(parts::cluster_config(&settings.cluster).context(Misconfigured)?)
+        let guard_of_admin = from_settings::admin_guard(&settings);
+        let cluster = Client::new(from_settings::cluster_config(&settings.cluster).context(Misconfigured)?)
             .context(Misconfigured)?;
         let apps_port = settings
             .apps
             .clone()
-            .map(|section| parts::apps_config(section).bind());
+            .map(|section| from_settings::apps_config(section).bind());
         let apps_port = apps_port.transpose().context(Unavailable)?;
         let workflow_port = settings
             .workflow
             .as_ref()
-            .map(|section| parts::workflow_config(section).bind());
+            .map(|section| from_settings::workflow_config(section).bind());
         let workflow_port = workflow_port.transpose().context(Unavailable)?;
         let reserved = Reserved::default();
         reserved::listener(&reserved, "admin", addresses.admin);
@@ -137,18 +138,20 @@ impl Daemon {
         }
         reserved::store(&reserved, &settings.store);
         reserved::masters(&reserved, &cluster);
-        let ground = Ground::take(&settings, &token).await.context(Unavailable)?;
-        let plugins = parts::plugins_config(settings.plugins, ground.as_ref(), reserved.clone())
-            .context(Misconfigured)?
-            .start(&mut registry, token.child_token())
-            .await
-            .context(Unavailable)?;
+        let store_context = StoreContext::open(&settings, &token).await.context(Unavailable)?;
+        let plugins =
+            from_settings::plugins_config(settings.plugins, store_context.as_ref(), reserved.clone())
+                .context(Misconfigured)?
+                .start(&mut registry, token.child_token())
+                .await
+                .context(Unavailable)?;
 
         let (mut frameworks, mut clusters) = (JoinSet::new(), vec![cluster.clone()]);
         let mut apps = None;
-        if let (Some(section), Some(ground), Some(port)) = (&settings.apps, &ground, apps_port) {
-            let info = parts::framework(section, settings.cluster.principal.clone());
-            let (job, framework) = ground
+        if let (Some(section), Some(store_context), Some(port)) = (&settings.apps, &store_context, apps_port)
+        {
+            let info = from_settings::framework(section, settings.cluster.principal.clone());
+            let (job, framework) = store_context
                 .start_apps(port, info, &cluster, &plugins, &mut registry, &token)
                 .await
                 .context(Unavailable)?;
@@ -157,8 +160,10 @@ impl Daemon {
             frameworks.spawn(framework.run(token.child_token()));
         }
         let mut workflow = None;
-        if let (Some(section), Some(ground), Some(port)) = (&settings.workflow, &ground, workflow_port) {
-            let own = parts::workflow_cluster(section, &settings.cluster).context(Misconfigured)?;
+        if let (Some(section), Some(store_context), Some(port)) =
+            (&settings.workflow, &store_context, workflow_port)
+        {
+            let own = from_settings::workflow_cluster(section, &settings.cluster).context(Misconfigured)?;
             let cluster = match own {
                 Some(own) => {
                     clusters.push(Client::new(own).context(Misconfigured)?);
@@ -168,8 +173,8 @@ impl Daemon {
                 }
                 None => cluster.clone(),
             };
-            let info = parts::workflow_framework(section, settings.cluster.principal.clone());
-            let (job, framework) = ground
+            let info = from_settings::workflow_framework(section, settings.cluster.principal.clone());
+            let (job, framework) = store_context
                 .start_workflow(port, info, &cluster, &plugins, &mut registry, &token)
                 .await
                 .context(Unavailable)?;
@@ -181,7 +186,7 @@ impl Daemon {
         let mut discovery = None;
         if let Some(section) = settings.discovery {
             let masters = &cluster.config().masters;
-            let job = parts::discovery_config(section, &settings.cluster, masters, file)
+            let job = from_settings::discovery_config(section, &settings.cluster, masters, file)
                 .context(Misconfigured)?
                 .start(cluster.clone(), &mut registry, token.child_token())
                 .await
@@ -227,22 +232,24 @@ impl Daemon {
         &self.addresses
     }
 
-    /// Serves until `token` is cancelled, then waits until every part has stopped.
+    /// Serves until `token` is cancelled, then waits until every service has stopped.
     ///
     /// # Errors
-    /// A part ended by itself, or did not stop in time.
+    /// A service ended unexpectedly or did not stop in time.
     pub(crate) async fn run(mut self, token: CancellationToken) -> anyhow::Result<()> {
-        // Parts stop when the token is cancelled, which is no reason to call them broken: it is looked at first.
+        // Checked first: services stop when the token is cancelled, which is not an error.
         let ended = tokio::select! {
             biased;
             () = token.cancelled() => None,
             name = self.first_to_end() => Some(name),
         };
         token.cancel();
-        let stopped = tokio::time::timeout(DRAIN, self.all_ended()).await;
+        let stopped = tokio::time::timeout(SHUTDOWN_TIMEOUT, self.all_ended()).await;
         match (ended, stopped) {
-            (Some(name), _) => bail!("the part `{name}` ended by itself; the log says why"),
-            (None, Err(_)) => bail!("not every part stopped within {DRAIN:?}"),
+            (Some(name), _) => bail!("the service `{name}` stopped unexpectedly; see the log"),
+            (None, Err(_)) => {
+                bail!("shutdown timeout: not every service stopped within {SHUTDOWN_TIMEOUT:?}")
+            }
             (None, Ok(())) => Ok(()),
         }
     }
@@ -252,11 +259,11 @@ impl Daemon {
         let discovery = self.discovery.clone();
         let workflow = self.workflow.clone();
         tokio::select! {
-            () = ended(apps.as_ref().map(|part| boxed(part.stopped()))) => "apps",
-            () = ended(discovery.as_ref().map(|part| boxed(part.stopped()))) => "discovery",
-            () = ended(workflow.as_ref().map(|part| boxed(part.stopped()))) => "workflow",
+            () = part_ended(apps.as_ref().map(|part| boxed(part.stopped()))) => "apps",
+            () = part_ended(discovery.as_ref().map(|part| boxed(part.stopped()))) => "discovery",
+            () = part_ended(workflow.as_ref().map(|part| boxed(part.stopped()))) => "workflow",
             Some(outcome) = self.frameworks.join_next() => {
-                said(outcome);
+                log_exit(outcome);
                 "framework"
             }
             _ = &mut self.admin => "admin",
@@ -265,7 +272,7 @@ impl Daemon {
 
     async fn all_ended(&mut self) {
         while let Some(outcome) = self.frameworks.join_next().await {
-            said(outcome);
+            log_exit(outcome);
         }
         if let Some(workflow) = &self.workflow {
             workflow.stopped().await;
@@ -290,50 +297,52 @@ fn boxed<'a>(future: impl Future<Output = ()> + Send + 'a) -> Pin<Box<dyn Future
     Box::pin(future)
 }
 
-/// A part that does not run does not end.
-async fn ended(part: Option<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
+/// Waits for a service to end; never returns if it does not run.
+async fn part_ended(part: Option<Pin<Box<dyn Future<Output = ()> + Send + '_>>>) {
     match part {
         Some(part) => part.await,
         None => std::future::pending().await,
     }
 }
 
-/// Says why the framework is no longer run.
-fn said(outcome: Result<anyhow::Result<()>, JoinError>) {
+/// Logs why a framework stopped.
+fn log_exit(outcome: Result<anyhow::Result<()>, JoinError>) {
     match outcome {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::error!(error = format!("{error:#}"), "the framework cannot be run"),
-        Err(error) => tracing::error!(%error, "running the framework broke off"),
+        Ok(Err(error)) => tracing::error!(error = format!("{error:#}"), "running the framework failed"),
+        Err(error) => tracing::error!(%error, "panic while running the framework"),
     }
 }
 
-/// What jobs with a framework stand on, taken before anything else is built: the store, and what tells this daemon from others
-/// that share it.
-struct Ground {
+/// The store and lease settings of services with a framework, and the key prefixes of this daemon.
+struct StoreContext {
     store: Arc<dyn Store>,
     lease: Duration,
-    /// What this daemon's own keys in the store begin with, also after a restart.
-    own: String,
+    /// The prefix of this daemon's own keys in the store, stable over restarts.
+    daemon_prefix: String,
     apps_prefix: String,
     workflow_prefix: String,
 }
 
-impl Ground {
-    /// `None`: nothing needs it.
-    async fn take(settings: &Settings, token: &CancellationToken) -> anyhow::Result<Option<Ground>> {
+impl StoreContext {
+    /// `None` if no service needs a store.
+    async fn open(settings: &Settings, token: &CancellationToken) -> anyhow::Result<Option<StoreContext>> {
         let named = |name: &str, host: String, port: u16| format!("{name}/daemons/{host}:{port}");
-        let apps = settings
-            .apps
-            .as_ref()
-            .map(|section| named(&section.framework_name, parts::hostname(section), section.port));
-        let workflow = settings.workflow.as_ref().map(|section| {
+        let apps = settings.apps.as_ref().map(|section| {
             named(
                 &section.framework_name,
-                parts::workflow_hostname(section),
+                from_settings::hostname(section),
                 section.port,
             )
         });
-        let Some(own) = apps.or(workflow) else {
+        let workflow = settings.workflow.as_ref().map(|section| {
+            named(
+                &section.framework_name,
+                from_settings::workflow_hostname(section),
+                section.port,
+            )
+        });
+        let Some(daemon_prefix) = apps.or(workflow) else {
             return Ok(None);
         };
         let apps = settings
@@ -344,10 +353,10 @@ impl Ground {
             .workflow
             .as_ref()
             .map(|section| section.framework_name.clone());
-        Ok(Some(Ground {
-            store: parts::open_store(&settings.store, token).await?,
+        Ok(Some(StoreContext {
+            store: from_settings::open_store(&settings.store, token).await?,
             lease: Duration::from_secs(settings.store.lease_seconds),
-            own,
+            daemon_prefix,
             apps_prefix: apps.unwrap_or_default(),
             workflow_prefix: workflow.unwrap_or_default(),
         }))

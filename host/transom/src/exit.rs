@@ -1,4 +1,4 @@
-//! Exit codes that mean something: what kind of failure an error is, as `--help` promises, and how it is told.
+//! Exit codes by kind of error, as `--help` documents, and the report of errors.
 
 use std::fmt;
 use std::io;
@@ -27,19 +27,19 @@ impl fmt::Display for Unavailable {
     }
 }
 
-/// Tells how a command ended, and turns it into the exit code.
+/// Reports the error of a command and returns the exit code.
 pub(crate) fn report(outcome: &anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read the output has seen enough, as `head` has.
         Err(error) if is_broken_pipe(error) => ExitCode::SUCCESS,
         Err(error) => {
-            let told: Vec<String> = error
+            let messages: Vec<String> = error
                 .chain()
                 .map(ToString::to_string)
                 .filter(|text| !text.is_empty())
                 .collect();
-            let lines: Vec<_> = told
+            let lines: Vec<_> = messages
                 .join(": ")
                 .lines()
                 .map(|line| shown(line).into_owned())

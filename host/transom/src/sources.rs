@@ -78,7 +78,7 @@ fn login(section: &OciCredentials) -> anyhow::Result<Login> {
                 fs::read_to_string(file).with_context(|| format!("{key}: cannot read {}", file.display()))?;
             text.trim_end_matches(['\n', '\r']).to_owned()
         }
-        _ => bail!("{key} needs one of password and password_file"),
+        _ => bail!("{key} require one of password and password_file"),
     };
     Ok(Login {
         registry: section.registry.clone(),
@@ -113,7 +113,7 @@ fn docker_logins(text: &[u8]) -> anyhow::Result<Vec<Login>> {
         let Some(auth) = auth.auth.filter(|it| !it.is_empty()) else {
             tracing::warn!(
                 registry,
-                "a helper keeps the password of this registry, it is not asked for"
+                "credential helpers are not supported; no password for this registry"
             );
             continue;
         };
@@ -178,7 +178,7 @@ mod tests {
             ),
             (
                 "[[credentials]]\nregistry = \"r\"\nuser = \"u\"",
-                "needs one of password and password_file",
+                "require one of password and password_file",
             ),
             (
                 "[[credentials]]\nregistry = \"r\"\nuser = \"u\"\npassword_file = \"/none\"",

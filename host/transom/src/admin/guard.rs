@@ -1,4 +1,4 @@
-//! Who may use the admin port.
+//! Access to the admin port.
 //!
 //! | request | credentials configured | none configured |
 //! |---|---|---|
@@ -23,7 +23,7 @@ use transom_web::{Access, ApiError, Credentials, Presented, is_within};
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"Transom admin\"");
 
 /// What supervisors and load balancers ask, which have no credentials. Neither tells more than whether parts can answer.
-const OPEN: [&str; 2] = ["/health", "/ready"];
+const UNPROTECTED_PATHS: [&str; 2] = ["/health", "/ready"];
 
 /// What the admin port asks of requests.
 #[derive(Clone, Debug)]
@@ -57,13 +57,13 @@ impl Guard {
     }
 
     /// The router for those who may use it.
-    pub(super) fn around(self, router: Router) -> Router {
+    pub(super) fn protect(self, router: Router) -> Router {
         let access = self.access.clone();
         let guard = Arc::new(self);
         let router = router.layer(middleware::from_fn(move |request: Request, next: Next| {
             let guard = Arc::clone(&guard);
             async move {
-                match guard.judge(&request) {
+                match guard.check(&request) {
                     Ok(()) => next.run(request).await,
                     Err(refused) => refused.into_response(),
                 }
@@ -75,8 +75,8 @@ impl Guard {
         }
     }
 
-    fn judge(&self, request: &Request) -> Result<(), ApiError> {
-        if OPEN.contains(&request.uri().path()) {
+    fn check(&self, request: &Request) -> Result<(), ApiError> {
+        if UNPROTECTED_PATHS.contains(&request.uri().path()) {
             return Ok(());
         }
         let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
@@ -105,8 +105,8 @@ impl Guard {
             }
             None if trusted || here => Ok(()),
             None => {
-                tracing::warn!(?peer, "admin: request from a network that is not trusted refused");
-                let text = "Requests from this network are not answered. Add it to `admin.trusted_networks` in the \
+                tracing::warn!(?peer, "admin: request from an untrusted network refused");
+                let text = "Requests from this network are not allowed. Add it to `admin.trusted_networks` in the \
                             configuration, or set `admin.username` and `admin.password`.";
                 Err(ApiError::new(StatusCode::FORBIDDEN, text))
             }
@@ -132,7 +132,7 @@ mod tests {
         let request = request.extension(ConnectInfo(SocketAddr::new(peer, 1)));
         let request = request.body(Body::empty()).expect("a request");
         guard
-            .judge(&request)
+            .check(&request)
             .map_or_else(|refused| refused.status().as_u16(), |()| 200)
     }
 
@@ -207,7 +207,7 @@ mod tests {
     /// A port whose guard thinks that it listens on `listener`: the status for a client that calls it by another name.
     async fn status_by_another_name(listener: &str) -> u16 {
         let guard = Guard::read_only(listener.parse().expect("an address"));
-        let router = guard.around(Router::new().route("/metrics", any(async || "metrics")));
+        let router = guard.protect(Router::new().route("/metrics", any(async || "metrics")));
         let port = Listener::bind("admin", SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
         let (url, token) = (
             format!("http://{}/metrics", port.local_addr()),

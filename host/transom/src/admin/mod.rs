@@ -1,5 +1,4 @@
-//! The admin port: health, readiness, metrics and plugins. Loopback unless told otherwise; who may use it is decided in
-//! [`guard`].
+//! The admin port: health, readiness, metrics and plugins. On loopback by default; [`guard`] controls access.
 //!
 //! | path | answer |
 //! |---|---|
@@ -37,7 +36,7 @@ use transom_workflow::Workflow;
 
 pub(crate) use guard::Guard;
 
-/// What the admin port tells of.
+/// The services that the admin port reports on.
 #[derive(Clone)]
 pub(crate) struct Admin {
     registry: Arc<Registry>,
@@ -82,7 +81,7 @@ pub(crate) fn serve(
     if let Some(plugins) = plugins {
         router = router.merge(plugins::routes().with_state(plugins));
     }
-    let router = guard.around(transom_web::json_errors(transom_web::with_fallbacks(router)));
+    let router = guard.protect(transom_web::json_errors(transom_web::with_fallbacks(router)));
     tokio::spawn(transom_web::serve(
         listener,
         router,

@@ -12,11 +12,11 @@ use figment::providers::Env;
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 
+use super::aliases::{SpecifiedVariables, WithAliases};
 use super::file::Toml;
-use super::names::{Neutral, Specified};
 use super::renamed;
 use super::secret::Secret;
-use super::settings::{Admin, SECTIONS, Settings, Uses};
+use super::settings::{Admin, Bindings, SECTIONS, Settings};
 
 /// What a lease may last.
 const LEASE_SECONDS: RangeInclusive<u64> = 1..=600;
@@ -82,18 +82,18 @@ pub(crate) fn load(file: Option<&Path>, overrides: Overrides) -> anyhow::Result<
                 file.display()
             );
         }
-        figment = figment.merge(Neutral(Toml::File(file)));
+        figment = figment.merge(WithAliases(Toml::File(file)));
     }
     let figment = figment
-        .merge(Specified::here())
-        .merge(Neutral(environment()))
+        .merge(SpecifiedVariables::here())
+        .merge(WithAliases(environment()))
         .merge(overrides);
     match figment.extract::<Settings>() {
         Ok(mut settings) => {
             let discovery = settings.discovery.iter_mut();
             let paths = settings.plugins.paths().chain(settings.cluster.paths());
             for path in paths.chain(discovery.flat_map(super::Discovery::paths)) {
-                *path = beside(file, path);
+                *path = resolve_relative(file, path);
             }
             check(&settings)?;
             Ok((settings, figment))
@@ -130,7 +130,7 @@ pub(crate) fn admin(file: &Path) -> anyhow::Result<Admin> {
 
 /// What a configuration lacks before it can be served; nothing when it is complete.
 pub(crate) fn missing(text: &str) -> Vec<String> {
-    let figment = Figment::new().merge(Neutral(Toml::Text(text)));
+    let figment = Figment::new().merge(WithAliases(Toml::Text(text)));
     let checked = figment
         .extract::<Settings>()
         .map_err(|error| explain(&error))
@@ -141,14 +141,14 @@ pub(crate) fn missing(text: &str) -> Vec<String> {
     }
 }
 
-/// What no single key can be judged by.
+/// Rules about several keys.
 fn check(settings: &Settings) -> anyhow::Result<()> {
-    refuse_pauses(settings)?;
+    refuse_timeouts(settings)?;
     refuse_half_credentials(settings)?;
     refuse_exposure(settings)?;
     refuse_lease(settings)?;
     refuse_prefix(settings)?;
-    refuse_gaps(settings)
+    refuse_missing_keys(settings)
 }
 
 /// A user without a password, or one that HTTP basic authentication cannot carry.
@@ -171,13 +171,13 @@ fn refuse_half_credentials(settings: &Settings) -> anyhow::Result<()> {
     }
 }
 
-/// A port that can change something and asks nobody for credentials is not for everybody to reach.
+/// A port without credentials that can change something must not be reachable from everywhere.
 fn refuse_exposure(settings: &Settings) -> anyhow::Result<()> {
     let exposed = |address: IpAddr| !address.is_loopback();
     let admin = &settings.admin;
-    let nobody_named =
+    let unprotected =
         admin.username.is_none() && admin.password.is_none() && admin.trusted_networks.is_empty();
-    if exposed(admin.listener) && nobody_named {
+    if exposed(admin.listener) && unprotected {
         bail!(
             "`admin.listener` is {}: this port can change things; set admin.username and admin.password, or name the \
              networks that may use it, as admin.trusted_networks = [\"10.0.0.0/8\"], or use 127.0.0.1",
@@ -187,22 +187,22 @@ fn refuse_exposure(settings: &Settings) -> anyhow::Result<()> {
     let apps = settings.apps.as_ref();
     if let Some(apps) = apps.filter(|apps| exposed(apps.listener) && apps.trusted_networks.is_empty()) {
         bail!(
-            "`apps.listener` is {}: this port can start programs in the cluster and asks nobody for credentials; name the \
-             networks that may use it, as apps.trusted_networks = [\"10.0.0.0/8\"], or use 127.0.0.1",
+            "`apps.listener` is {}: this port can start programs in the cluster without credentials; set the \
+             allowed networks, as apps.trusted_networks = [\"10.0.0.0/8\"], or use 127.0.0.1",
             apps.listener
         );
     }
     if let Some(apps) = apps.filter(|apps| apps.listener.is_unspecified() && apps.hostname.is_empty()) {
         bail!(
-            "`apps.hostname` is not set and `apps.listener` is {}: clients and other daemons are told where this one is \
-             reached, so give it the name or address of this machine",
+            "`apps.hostname` is not set and `apps.listener` is {}: clients and other daemons need its address to reach this \
+             daemon; set it to the name or address of this machine",
             apps.listener
         );
     }
     Ok(())
 }
 
-/// Too short a lease is lost at the first hiccup, too long a one leaves a framework alone.
+/// A short lease is lost with the first delay; a long one delays the takeover.
 fn refuse_lease(settings: &Settings) -> anyhow::Result<()> {
     let seconds = settings.store.lease_seconds;
     if !LEASE_SECONDS.contains(&seconds) {
@@ -212,14 +212,14 @@ fn refuse_lease(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Everything that `[workflow]` lacks, told at once.
-fn refuse_gaps(settings: &Settings) -> anyhow::Result<()> {
+/// Reports all missing keys of `[workflow]` together.
+fn refuse_missing_keys(settings: &Settings) -> anyhow::Result<()> {
     let Some(workflow) = &settings.workflow else {
         return Ok(());
     };
     let mut gaps = workflow.gaps();
     // Another matcher may read conditions of another form.
-    if settings.plugins.uses.matcher == Uses::default().matcher {
+    if settings.plugins.bindings.matcher == Bindings::default().matcher {
         gaps.extend(workflow.unmatchable_attributes());
     }
     let apps = settings.apps.as_ref().map(|apps| &apps.framework_name);
@@ -254,7 +254,7 @@ fn refuse_prefix(settings: &Settings) -> anyhow::Result<()> {
 }
 
 /// A registry is not asked without a pause, and neither it nor the compiler is waited for without end.
-fn refuse_pauses(settings: &Settings) -> anyhow::Result<()> {
+fn refuse_timeouts(settings: &Settings) -> anyhow::Result<()> {
     let seconds = settings.plugins.compile_timeout_seconds;
     if !COMPILE_SECONDS.contains(&seconds) {
         let (least, most) = (COMPILE_SECONDS.start(), COMPILE_SECONDS.end());
@@ -276,7 +276,7 @@ fn refuse_pauses(settings: &Settings) -> anyhow::Result<()> {
 }
 
 /// What commands are told by a variable that looks like a setting: where a running daemon's admin port is.
-const NO_SETTING: &str = "ADMIN_URL";
+const NOT_A_SETTING: &str = "ADMIN_URL";
 
 /// `TRANSOM_APPS_PORT=8081` is `apps.port`.
 fn environment() -> Env {
@@ -288,22 +288,22 @@ fn environment() -> Env {
 /// Whether a variable, without its prefix, speaks for a key. One that names no section (`STATE`) does not.
 fn is_setting(variable: &str) -> bool {
     let section = variable.split_once('_').map(|(section, _)| section);
-    section.is_some_and(is_section) && !variable.eq_ignore_ascii_case(NO_SETTING)
+    section.is_some_and(is_section) && !variable.eq_ignore_ascii_case(NOT_A_SETTING)
 }
 
 fn is_section(name: &str) -> bool {
     SECTIONS.iter().any(|section| section.eq_ignore_ascii_case(name))
 }
 
-/// A relative path in a file is relative to the file, so that the daemon may be started from anywhere.
-fn beside(file: Option<&Path>, path: &Path) -> PathBuf {
+/// Resolves a relative path against the directory of its file, not the working directory.
+fn resolve_relative(file: Option<&Path>, path: &Path) -> PathBuf {
     match file.and_then(Path::parent) {
         Some(parent) if path.is_relative() => parent.join(path),
         _ => path.to_path_buf(),
     }
 }
 
-/// Figment's errors in our words: where, what, and what was expected.
+/// Rewrites figment's errors: where, what, and what was expected.
 pub(super) fn explain(error: &figment::Error) -> String {
     error
         .clone()
@@ -378,14 +378,14 @@ mod tests {
     }
 
     #[test]
-    fn a_section_that_is_present_switches_its_job_on() {
+    fn section_enables_its_service() {
         let settings = read("[apps]\n").expect("valid");
         assert!(settings.apps.is_some());
         assert!(settings.discovery.is_none());
     }
 
     #[test]
-    fn mistakes_are_named_with_their_place() {
+    fn load_names_mistakes_with_their_key() {
         for (text, expected) in [
             ("[apps]\nprot = 1\n", "unknown key `apps.prot` "),
             ("[apps]\nprot = 1\n", "did you mean `port`?"),
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn an_admin_port_that_others_reach_needs_credentials_or_trust() {
+    fn exposed_admin_port_needs_credentials_or_networks() {
         for more in [
             "username = \"u\"\npassword = \"p\"\n",
             "trusted_networks = [\"10.0.0.0/8\"]\n",
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn the_admin_section_is_read_alone() {
+    fn admin_reads_only_its_section() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = |text: &str| {
             let path = dir.path().join("t.toml");
@@ -512,14 +512,14 @@ mod tests {
     }
 
     #[test]
-    fn another_matcher_may_have_conditions_of_another_form() {
+    fn other_matchers_may_use_other_attribute_forms() {
         let text = "[plugins.use]\nmatcher = \"ours\"\n[workflow]\ncluster_attributes = [\"airflow\"]\n";
         let workflow = read(text).expect("valid").workflow.expect("on");
         assert_eq!(workflow.cluster_attributes, ["airflow"]);
     }
 
     #[test]
-    fn variables_that_speak_for_a_key() {
+    fn is_setting_recognises_variables_of_sections() {
         for (variable, expected) in [
             ("APPS_PORT", true),
             ("admin_port", true),
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_wins_over_the_file() {
+    fn command_line_overrides_file() {
         let mut file = tempfile::Builder::new()
             .suffix(".toml")
             .tempfile()
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_plugin_directory_is_relative_to_the_file() {
+    fn relative_paths_are_resolved_against_the_file() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("t.toml");
         std::fs::write(

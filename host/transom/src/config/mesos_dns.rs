@@ -74,7 +74,7 @@ fn cluster(raw: &Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Clust
         .unless("Masters", check::masters(&raw.masters))
         .unwrap_or_default();
     if raw.masters.is_empty() && raw.zk.is_empty() {
-        problems.add("Masters, Zk", "one of them must say where the masters are");
+        problems.add("Masters, Zk", "one of them must be set");
     }
     let mut cluster = Cluster {
         master: masters.join(","),
@@ -91,10 +91,8 @@ fn cluster(raw: &Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Clust
         cluster.fallback_masters = masters;
     }
     if cluster.ssl && cluster.skip_ssl {
-        notes.push(
-            "MesosHTTPSOn without CACertFile: nobody verifies that the masters are who they say they are"
-                .into(),
-        );
+        notes
+            .push("MesosHTTPSOn without CACertFile: the certificates of the masters are not verified".into());
     }
     match (raw.cert_file.is_empty(), raw.key_file.is_empty()) {
         (true, false) => problems.add("CertFile", "is missing; it goes with KeyFile"),
@@ -117,7 +115,7 @@ fn authentication(cluster: &mut Cluster, raw: &Raw, problems: &mut Problems, not
         "" => {
             if known {
                 cluster.principal = Some(credentials.principal.clone());
-                notes.push("MesosCredentials are not used: MesosAuthentication names no way to".into());
+                notes.push("MesosCredentials are not used: MesosAuthentication is not set".into());
             }
         }
         "basic" if known => {
@@ -146,7 +144,7 @@ fn path(text: &str) -> Option<PathBuf> {
 /// What is served.
 fn discovery(raw: Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Discovery {
     if !raw.dns_on && !raw.http_on {
-        problems.add("DnsOn, HttpOn", "both are off, so there is nothing to serve");
+        problems.add("DnsOn, HttpOn", "both are off; turn on at least one");
     }
     let domain = problems
         .unless("Domain", check::domain(&raw.domain))
@@ -164,10 +162,7 @@ fn discovery(raw: Raw, problems: &mut Problems, notes: &mut Vec<String>) -> Disc
         problems.add("RefreshSeconds", "must be 1 or more");
     }
     if raw.ttl < 0 {
-        notes.push(format!(
-            "TTL is {}: answers may not be kept at all, as if it were 0",
-            raw.ttl
-        ));
+        notes.push(format!("TTL is {}: using 0, so answers are not cached", raw.ttl));
     }
     let usual = Discovery::default();
     let listener = raw.listener.parse().unwrap_or_else(|_| {

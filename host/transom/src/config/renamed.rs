@@ -97,7 +97,6 @@ mod tests {
             let unknown = figment::Error::from(Kind::UnknownField(name.to_owned(), &[]));
             let unknown = section
                 .split('.')
-                .rev()
                 .fold(unknown, |error, part| error.with_path(part));
             let text = explain(&unknown);
             assert!(

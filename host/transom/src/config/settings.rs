@@ -172,7 +172,7 @@ pub(crate) struct Plugins {
     /// Seconds that compiling one component may take.
     pub(crate) compile_timeout_seconds: u64,
     #[serde(rename = "use")]
-    pub(crate) uses: Uses,
+    pub(crate) bindings: Bindings,
     pub(crate) oci: Oci,
     pub(crate) signatures: Signatures,
 }
@@ -182,7 +182,7 @@ impl Default for Plugins {
         Plugins {
             dir: "plugins".into(),
             compile_timeout_seconds: 120,
-            uses: Uses::default(),
+            bindings: Bindings::default(),
             oci: Oci::default(),
             signatures: Signatures::default(),
         }
@@ -273,7 +273,7 @@ impl Default for Signatures {
 /// `[plugins.use]`: which plugin serves which extension point.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Uses {
+pub(crate) struct Bindings {
     pub(crate) matcher: String,
     pub(crate) filter: String,
     pub(crate) bootstrap: String,
@@ -282,9 +282,9 @@ pub(crate) struct Uses {
     pub(crate) exec: String,
 }
 
-impl Default for Uses {
+impl Default for Bindings {
     fn default() -> Self {
-        Uses {
+        Bindings {
             matcher: "attributes".into(),
             filter: "events".into(),
             bootstrap: "bootstrap".into(),

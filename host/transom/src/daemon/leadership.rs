@@ -1,9 +1,10 @@
-//! Who runs a framework, of the daemons that share a store: the one that holds the lease `<framework>/leader`.
+//! Runs a framework while this daemon is its leader: the holder of the lease `<framework>/leader`, of the
+//! daemons that share a store.
 //!
-//! The others stand by. Whoever is elected starts a scheduler on what is stored and takes the framework over, tasks and all.
-//! What it may do is tied to its lease three times over: parts are stopped when it ends, no call is sent to the cluster
-//! manager after its last moment by this machine's clock, and the store refuses what is written later. So a daemon that was
-//! stopped for a while, and goes on as if nothing had happened, does nothing before it holds the lease anew.
+//! The others stand by. The elected daemon starts a scheduler on the stored state and takes the framework
+//! and its tasks over. Its actions depend on the lease in three ways: services are stopped when it ends,
+//! calls to the cluster manager need remaining time by this machine's clock, and the store refuses later
+//! writes. So a daemon that was paused does nothing before it holds the lease again.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,18 +17,18 @@ use transom_plugins::Plugins;
 use transom_scheduler::{Events, Metrics, Scheduler};
 use transom_store::{Election, LeaseTerm, Store, Term};
 
-/// Before standing again after a term that could not be begun.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Before the next campaign after a term that could not start.
+const CAMPAIGN_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A job that a framework is run for.
-pub(super) trait Job: Send {
-    /// How often offers are called back at most; `None`: as the scheduler sees fit.
-    const REVIVE: Option<Duration> = None;
+/// A service with a framework.
+pub(super) trait FrameworkService: Send {
+    /// The minimum interval of REVIVE calls; `None`: the scheduler's default.
+    const REVIVE_INTERVAL: Option<Duration> = None;
 
-    /// What is done while another daemon leads; until dropped.
+    /// Runs while another daemon is the leader; until dropped.
     fn stand_by(&mut self) -> impl Future<Output = Infallible> + Send;
 
-    /// Runs on a scheduler until `token` is cancelled, writing to `store`, which refuses who does not lead any more.
+    /// Runs with a scheduler until `token` is cancelled. `store` refuses writes of a former leader.
     fn lead(
         &mut self,
         scheduler: Scheduler,
@@ -38,7 +39,7 @@ pub(super) trait Job: Send {
     ) -> impl Future<Output = anyhow::Result<()>> + Send;
 }
 
-impl Job for transom_apps::Runner {
+impl FrameworkService for transom_apps::Runner {
     async fn stand_by(&mut self) -> Infallible {
         transom_apps::Runner::stand_by(self).await
     }
@@ -55,9 +56,9 @@ impl Job for transom_apps::Runner {
     }
 }
 
-impl Job for transom_workflow::Runner {
-    /// Tasks of a workflow are short, and somebody waits for each.
-    const REVIVE: Option<Duration> = Some(Duration::from_millis(200));
+impl FrameworkService for transom_workflow::Runner {
+    /// Workflow tasks are short, so their start delay matters.
+    const REVIVE_INTERVAL: Option<Duration> = Some(Duration::from_millis(200));
 
     async fn stand_by(&mut self) -> Infallible {
         transom_workflow::Runner::stand_by(self).await
@@ -75,10 +76,10 @@ impl Job for transom_workflow::Runner {
     }
 }
 
-/// A framework and what it takes to run it.
-pub(super) struct Framework<J> {
+/// A framework with everything needed to run it.
+pub(super) struct Framework<S> {
     pub(super) election: Election,
-    pub(super) role: J,
+    pub(super) role: S,
     pub(super) metrics: Metrics,
     pub(super) info: v1::FrameworkInfo,
     /// What its keys in the store begin with.
@@ -97,19 +98,19 @@ enum End {
 
 /// A lease as the cluster's client asks for it.
 #[derive(Debug)]
-struct Leased(LeaseTerm);
+struct LeaseGuard(LeaseTerm);
 
-impl LeadershipGuard for Leased {
+impl LeadershipGuard for LeaseGuard {
     fn left(&self) -> Duration {
         self.0.left()
     }
 }
 
-impl<J: Job> Framework<J> {
-    /// Stands for the lease, runs the framework while it is held, and stands again; until `token` is cancelled.
+impl<S: FrameworkService> Framework<S> {
+    /// Campaigns, runs the framework while leader, and campaigns again; until `token` is cancelled.
     ///
     /// # Errors
-    /// Something that was stored cannot be read, or a part ended by itself.
+    /// Invalid data in the store, or a service that ended unexpectedly.
     pub(super) async fn run(mut self, token: CancellationToken) -> anyhow::Result<()> {
         loop {
             let term = tokio::select! {
@@ -121,7 +122,9 @@ impl<J: Job> Framework<J> {
             // Everything that acted in its name has stopped.
             term.resign().await;
             if let End::NotBegun = outcome? {
-                let _ = token.run_until_cancelled(tokio::time::sleep(PAUSE)).await;
+                let _ = token
+                    .run_until_cancelled(tokio::time::sleep(CAMPAIGN_RETRY_INTERVAL))
+                    .await;
             }
         }
     }
@@ -146,13 +149,13 @@ impl<J: Job> Framework<J> {
         };
         let ((outcome, by_itself), ()) = tokio::join!(leading, ending);
         match outcome {
-            Ok(()) if by_itself => bail!("a part ended by itself; the log says why"),
+            Ok(()) if by_itself => bail!("a service of the framework stopped unexpectedly; see the log"),
             Ok(()) => Ok(End::Over),
             Err(error) if is_permanent(&error) => Err(error),
             Err(error) => {
                 tracing::warn!(
                     error = format!("{error:#}"),
-                    "the framework is not run yet; trying again"
+                    "starting the framework failed; retrying"
                 );
                 Ok(End::NotBegun)
             }
@@ -163,13 +166,13 @@ impl<J: Job> Framework<J> {
     async fn lead(&mut self, term: &Term, stop: &CancellationToken) -> anyhow::Result<()> {
         let parts = stop.child_token();
         let mut config = transom_scheduler::Config::new(
-            self.cluster.with_guard(Arc::new(Leased(term.lease_term()))),
+            self.cluster.with_guard(Arc::new(LeaseGuard(term.lease_term()))),
             self.info.clone(),
             term.fenced_store(),
             self.prefix.clone(),
             self.plugins.clone(),
         );
-        config.revive_interval = J::REVIVE.unwrap_or(config.revive_interval);
+        config.revive_interval = S::REVIVE_INTERVAL.unwrap_or(config.revive_interval);
         let (scheduler, events) = config.start(self.metrics.clone(), parts.clone()).await?;
         let outcome = self
             .role
@@ -187,7 +190,7 @@ impl<J: Job> Framework<J> {
     }
 }
 
-/// Whether another try would end the same way: a record that cannot be read.
+/// Whether a retry would fail the same way: invalid data in the store.
 fn is_permanent(error: &anyhow::Error) -> bool {
     matches!(
         error.downcast_ref(),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use transom_cluster::Client;
 use transom_plugins::{Reserved, Server};
 
-use super::parts;
+use super::from_settings;
 use crate::config;
 
 /// Adds a port of this daemon, by the name that `--port` has for it.
@@ -25,7 +25,7 @@ pub(super) fn advertised(reserved: &Reserved, name: &str, advertised: &str) {
 
 /// Adds the server that keeps the state. An address that makes no sense is reported when the store is opened.
 pub(super) fn store(reserved: &Reserved, section: &config::Store) {
-    let address = parts::store_config(section).address().ok().flatten();
+    let address = from_settings::store_config(section).address().ok().flatten();
     reserved.servers("the state store of this daemon", move || {
         address.clone().into_iter().collect()
     });

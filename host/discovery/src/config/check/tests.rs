@@ -78,8 +78,8 @@ fn zone_resolvers_refuses_overlapping_zones() {
         (&[("", one)], "mesos", Some("zone \"\" must be labels")),
         (&[("weave.", one)], "mesos", Some("must be labels")),
         (&[("we_ave", one)], "mesos", Some("must be labels")),
-        (&[("mesos", one)], "mesos", Some("served here")),
-        (&[("MESOS", one)], "mesos", Some("served here")),
+        (&[("mesos", one)], "mesos", Some("served domain")),
+        (&[("MESOS", one)], "mesos", Some("served domain")),
         (
             &[("sub.mesos", one)],
             "mesos",

@@ -15,7 +15,7 @@ fn with(keys: &Value) -> Value {
 }
 
 #[test]
-fn a_file_says_what_it_said_to_mesos_dns() {
+fn read_takes_mesos_dns_keys_in_any_case() {
     let file = json!({
         "zk": "zk://h:2181/mesos", "MASTERS": ["10.0.0.1:5050"], "refreshSeconds": 10, "ttl": 20, "Domain": "Example",
         "port": 8053, "httpport": 8124, "listener": "127.0.0.1", "HTTPListener": "::1", "IPSources": ["host"],
@@ -51,7 +51,7 @@ fn a_file_says_what_it_said_to_mesos_dns() {
 }
 
 #[test]
-fn nothing_said_is_what_mesos_dns_does_by_itself() {
+fn missing_keys_have_mesos_dns_defaults() {
     let import = import(&with(&json!({}))).expect("valid");
     let expected = Discovery {
         resolvers: vec!["8.8.8.8".into()],
@@ -65,14 +65,14 @@ fn nothing_said_is_what_mesos_dns_does_by_itself() {
 }
 
 #[test]
-fn the_later_of_two_keys_counts_and_null_is_nothing() {
+fn later_duplicate_key_wins_and_null_is_ignored() {
     let text = br#"{"masters": ["h:1"], "Domain": "one", "DOMAIN": "two", "ttl": 5, "TTL": null}"#;
     let discovery = read(text).expect("valid").discovery;
     assert_eq!((&*discovery.domain, discovery.ttl), ("two", 5));
 }
 
 #[test]
-fn both_pairs_of_names_are_known() {
+fn read_accepts_email_and_mname() {
     for (keys, expected) in [
         (json!({"Email": "root@x", "mname": "ns.x"}), ("ns.x", "root@x")),
         (json!({"SOARname": "a.x", "soamname": "b.x"}), ("b.x", "a.x")),
@@ -85,11 +85,11 @@ fn both_pairs_of_names_are_known() {
 }
 
 #[test]
-fn what_is_taken_but_odd_is_noted() {
+fn odd_values_are_accepted_with_a_note() {
     for (keys, expected) in [
         (json!({"bogus": 1}), "`bogus` is not a known key"),
         (json!({"ttl": -1}), "TTL is -1"),
-        (json!({"MesosHTTPSOn": true}), "nobody verifies"),
+        (json!({"MesosHTTPSOn": true}), "are not verified"),
         (
             json!({"mesosCredentials": {"Principal": "p", "secret": "hunter2"}}),
             "MesosCredentials are not used",
@@ -113,7 +113,7 @@ fn what_is_taken_but_odd_is_noted() {
 }
 
 #[test]
-fn credentials_go_where_they_are_used() {
+fn credentials_depend_on_the_authentication() {
     let keys = json!({"mesosAuthentication": "basic", "MesosCredentials": {"principal": "p"}});
     let cluster = import(&with(&keys)).expect("valid").cluster;
     assert_eq!(cluster.username.as_deref(), Some("p"));
@@ -131,7 +131,7 @@ fn credentials_go_where_they_are_used() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_named_with_its_key() {
+fn read_names_all_problems_with_their_keys() {
     for (file, expected) in [
         (json!(null), "Masters, Zk: one of them"),
         (json!([]), "expected a JSON object"),
@@ -179,7 +179,7 @@ fn everything_that_is_wrong_is_named_with_its_key() {
         ),
         (
             with(&json!({"zoneResolvers": {"mesos": ["8.8.8.8"]}})),
-            "ZoneResolvers: zone \"mesos\" is the domain",
+            "ZoneResolvers: zone \"mesos\" is the served domain",
         ),
         (
             with(&json!({"listener": "localhost"})),

@@ -83,21 +83,21 @@ fn hear_accepts_only_the_matching_reply() {
         change(&mut message);
         message
     };
-    is("Another", &changed(|it| it.metadata.id = 8));
+    is("Unrelated", &changed(|it| it.metadata.id = 8));
     is(
-        "Another",
+        "Unrelated",
         &changed(|it| it.metadata.message_type = MessageType::Query),
     );
     is(
-        "Another",
+        "Unrelated",
         &changed(|it| it.queries[0] = Question::query(name("web.example.com."), RecordType::A)),
     );
     is(
-        "Another",
+        "Unrelated",
         &changed(|it| it.queries[0] = Question::query(name("web.example."), RecordType::AAAA)),
     );
-    is("Another", &changed(|it| it.queries.clear()));
-    is("Broken", &changed(|it| it.metadata.op_code = OpCode::Notify));
+    is("Unrelated", &changed(|it| it.queries.clear()));
+    is("Invalid", &changed(|it| it.metadata.op_code = OpCode::Notify));
     // Who refuses need not repeat the question.
     is(
         "Reply",

@@ -1,4 +1,4 @@
-//! The small daemon: discovery alone, and the admin port where somebody asks for it.
+//! The small daemon: discovery alone, and an optional admin port.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,16 +9,15 @@ use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use transom_cluster::Client;
 
-use super::{DRAIN, parts};
+use super::{SHUTDOWN_TIMEOUT, from_settings};
 use crate::admin::{self, Admin, Guard};
 use crate::config::Import;
 
 /// Serves lookups until `token` is cancelled, then waits until everything has stopped.
 ///
 /// # Errors
-/// Files that the configuration names and that cannot be used, a port that is taken; a leader that ZooKeeper did not name
-/// in the time that the configuration gives it. Once a leader was known nothing ends the lookups: what was known last is
-/// answered until somebody knows better.
+/// Invalid files in the configuration, a port in use, or no leader from ZooKeeper within the configured time. Once
+/// a leader was known, discovery serves the last records through any outage.
 pub(crate) async fn serve_discovery(
     import: Import,
     file: &Path,
@@ -28,11 +27,11 @@ pub(crate) async fn serve_discovery(
     // Whatever was started before a later part failed is stopped again.
     let guard = token.clone().drop_guard();
     let section = import.cluster;
-    let mut cluster = parts::cluster_config(&section)?;
+    let mut cluster = from_settings::cluster_config(&section)?;
     if cluster.service_account.is_none() {
         "MesosAuthentication and MesosCredentials".clone_into(&mut cluster.credential_keys);
     }
-    let config = parts::discovery_config(import.discovery, &section, &cluster.masters, file)?;
+    let config = from_settings::discovery_config(import.discovery, &section, &cluster.masters, file)?;
     let cluster = Client::new(cluster)?;
     let admin = match admin {
         Some(addr) => Some(transom_web::Listener::bind("admin", addr)?),
@@ -52,34 +51,36 @@ pub(crate) async fn serve_discovery(
     let ended = tokio::select! {
         biased;
         () = token.cancelled() => Ok(()),
-        () = discovery.stopped() => Err(anyhow::anyhow!("lookups ended by themselves; the log says why")),
-        error = nobody_leads(&cluster, limit) => Err(error),
+        () = discovery.stopped() => Err(anyhow::anyhow!("discovery stopped unexpectedly; see the log")),
+        error = leader_detection_timeout(&cluster, limit) => Err(error),
     };
     drop(guard);
     let all = async {
         discovery.stopped().await;
         cluster.close().await;
         if let Some(admin) = admin {
-            admin.await.context("the admin port ended badly")??;
+            admin.await.context("panic in the admin port")??;
         }
         anyhow::Ok(())
     };
-    match tokio::time::timeout(DRAIN, all).await {
+    match tokio::time::timeout(SHUTDOWN_TIMEOUT, all).await {
         Ok(stopped) => ended.and(stopped),
-        Err(_) if ended.is_ok() => bail!("not every part stopped within {DRAIN:?}"),
+        Err(_) if ended.is_ok() => {
+            bail!("shutdown timeout: not every service stopped within {SHUTDOWN_TIMEOUT:?}")
+        }
         Err(_) => ended,
     }
 }
 
-/// Waits until it is certain that ZooKeeper names no leader in time; for ever where that does not matter.
-async fn nobody_leads(cluster: &Client, limit: Duration) -> anyhow::Error {
+/// Returns an error when ZooKeeper names no leader in time; waits for ever if there is no such limit.
+async fn leader_detection_timeout(cluster: &Client, limit: Duration) -> anyhow::Error {
     let mut changes = cluster.leader_changes();
     let expected = cluster.follows_zookeeper() && !limit.is_zero();
     if !expected || cluster.leader().is_some() || tokio::time::timeout(limit, changes.next()).await.is_ok() {
         return std::future::pending().await;
     }
     anyhow::anyhow!(
-        "ZooKeeper has named no leading master within {} s (ZkDetectionTimeout); check its address and path",
+        "timeout: ZooKeeper named no leading master within {} s (ZkDetectionTimeout); check its address and path",
         limit.as_secs()
     )
 }

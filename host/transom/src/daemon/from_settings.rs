@@ -1,4 +1,4 @@
-//! What the sections of the configuration mean for the parts.
+//! Builds the configurations of services from the settings.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,34 +12,34 @@ use transom_cluster::v1;
 use transom_discovery::config::check;
 use transom_web::{Access, AllowedHost};
 
-use super::Ground;
+use super::StoreContext;
 use crate::config::{self, CheckRunner};
 use crate::{admin, sources};
 
-/// Between two looks at a store that does not answer yet.
+/// Between checks of a store that does not answer yet.
 const STORE_POLL: Duration = Duration::from_millis(250);
 
-/// Opens the store and waits until it answers: without it nothing is known of what runs.
+/// Opens the store and waits until it answers; without it the running tasks are unknown.
 pub(super) async fn open_store(
     section: &config::Store,
     token: &CancellationToken,
 ) -> anyhow::Result<Arc<dyn transom_store::Store>> {
     let store = store_config(section).open().await?;
-    let mut said = false;
+    let mut warned = false;
     loop {
         match store.get("transom/reachable").await {
             Ok(_) => return Ok(store),
-            // The store itself says in the log what is wrong and goes on trying.
+            // The store logs the cause and retries.
             Err(transom_store::Error::Unavailable { .. }) => {
-                if !said {
-                    tracing::warn!("waiting for the store; nothing is served before it answers");
+                if !warned {
+                    tracing::warn!("waiting for the store; the daemon serves nothing before it answers");
                     if !section.server.starts_with("file:") {
                         tracing::warn!(
                             "if there is no Redis: `store.server = \"file:DIR\"` keeps everything in an embedded store in \
                              the directory DIR, for one daemon alone"
                         );
                     }
-                    said = true;
+                    warned = true;
                 }
             }
             Err(error) => return Err(error.into()),
@@ -78,10 +78,10 @@ pub(super) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transo
         (None, Some(_)) => bail!("cluster.password is set and cluster.username is not; set both or neither"),
     };
     if credentials.is_some() && section.iam_config_file.is_some() {
-        bail!("cluster.iam_config_file and cluster.username are both set; only one of them can say who asks");
+        bail!("cluster.iam_config_file and cluster.username are both set; set only one of them");
     }
     let tls = tls(section)?;
-    // Also where it is not used: what is wrong with a file is said at once.
+    // Also where it is not used: what is wrong with a file is warned at once.
     tls.check()?;
     let usual = transom_cluster::Config::default();
     let state_timeout = Duration::from_secs(section.state_timeout_seconds);
@@ -102,7 +102,7 @@ pub(super) fn cluster_config(section: &config::Cluster) -> anyhow::Result<transo
             .transpose()?,
         tls: section.ssl.then_some(tls),
         state_timeout,
-        // Who is not waited for longer is not waited for longer with anything.
+        // No call may take longer than a state document.
         call_timeout: usual.call_timeout.min(state_timeout),
         ..usual
     })
@@ -151,7 +151,7 @@ fn service_account(
     })?;
     if account.uid.is_empty() || account.private_key.is_empty() || account.login_endpoint.is_empty() {
         bail!(
-            "{key}: {} leaves uid, private_key or login_endpoint empty",
+            "{key}: uid, private_key or login_endpoint in {} is empty",
             file.display()
         );
     }
@@ -212,27 +212,27 @@ fn with_ports(address: &str) -> String {
     format!("{credentials}{}{path}", servers.join(","))
 }
 
-/// `ground`: where records of admissions are kept, for each daemon its own, since each has a plugin directory of its own.
+/// `store_context`: where records of admissions are kept, for each daemon its own, since each has a plugin directory of its own.
 /// `reserved`: where neither probes nor registries lead.
 pub(super) fn plugins_config(
     section: config::Plugins,
-    ground: Option<&Ground>,
+    store_context: Option<&StoreContext>,
     reserved: transom_plugins::Reserved,
 ) -> anyhow::Result<transom_plugins::Config> {
-    let uses = section.uses;
+    let bindings = section.bindings;
     Ok(transom_plugins::Config {
         registries: sources::registries(&section.oci)?,
         signatures: sources::signatures(&section.signatures)?,
         reserved,
-        store: ground.map(|ground| ground.store.clone()),
-        prefix: ground.map_or_else(String::new, |ground| ground.own.clone()),
+        store: store_context.map(|store_context| store_context.store.clone()),
+        prefix: store_context.map_or_else(String::new, |store_context| store_context.daemon_prefix.clone()),
         bindings: transom_plugins::Bindings {
-            matcher: uses.matcher,
-            filter: uses.filter,
-            bootstrap: uses.bootstrap,
-            http: uses.http,
-            tcp: uses.tcp,
-            exec: uses.exec,
+            matcher: bindings.matcher,
+            filter: bindings.filter,
+            bootstrap: bindings.bootstrap,
+            http: bindings.http,
+            tcp: bindings.tcp,
+            exec: bindings.exec,
         },
         compile_timeout: Duration::from_secs(section.compile_timeout_seconds),
         ..transom_plugins::Config::new(section.dir)

@@ -1,4 +1,4 @@
-//! Names that keys have elsewhere: each is accepted for ours, and ours wins where both are given.
+//! Other names of keys. They are accepted, and the proper name wins if both are given.
 
 use figment::value::{Dict, Map, Value};
 use figment::{Metadata, Profile, Provider};
@@ -39,9 +39,9 @@ const ENVIRONMENT: [(&str, &str, &str); 5] = [
 ];
 
 /// What the specification's variables say of `[cluster]`.
-pub(super) struct Specified(Dict);
+pub(super) struct SpecifiedVariables(Dict);
 
-impl Specified {
+impl SpecifiedVariables {
     /// From the environment of this process.
     pub(super) fn here() -> Self {
         Self::read(|name| std::env::var(name).ok())
@@ -73,7 +73,7 @@ impl Specified {
     }
 }
 
-impl Provider for Specified {
+impl Provider for SpecifiedVariables {
     fn metadata(&self) -> Metadata {
         Metadata::named("CLUSTER_ environment variable(s)")
     }
@@ -88,9 +88,9 @@ impl Provider for Specified {
 }
 
 /// A source of settings whose keys are renamed to ours.
-pub(super) struct Neutral<P>(pub(super) P);
+pub(super) struct WithAliases<P>(pub(super) P);
 
-impl<P: Provider> Provider for Neutral<P> {
+impl<P: Provider> Provider for WithAliases<P> {
     fn metadata(&self) -> Metadata {
         self.0.metadata()
     }
@@ -129,7 +129,7 @@ mod tests {
     fn variables_are_known_by_either_name() {
         let read = |variables: &[(&str, &str)]| {
             let find = |name: &str| variables.iter().find(|(it, _)| *it == name);
-            Specified::read(|name| find(name).map(|(_, value)| (*value).to_owned())).0
+            SpecifiedVariables::read(|name| find(name).map(|(_, value)| (*value).to_owned())).0
         };
         for (ours, theirs, key) in ENVIRONMENT {
             let expected = |value: &str| -> Value {
@@ -149,7 +149,7 @@ mod tests {
         }
         let number = read(&[("MESOS_PASSWORD", "1234")]);
         assert_eq!(number["password"].as_str(), Some("1234"));
-        let section = Specified(number).data().expect("settings");
+        let section = SpecifiedVariables(number).data().expect("settings");
         assert!(section[&Profile::Default].contains_key("cluster"));
     }
 
