@@ -58,7 +58,7 @@ impl Direct {
         })
     }
 
-    /// Changes an agent; the instance hears of it with the next question, in a call of its own.
+    /// Changes an agent; the next call updates the instance first.
     pub fn update(&mut self, agent: Agent) {
         self.agent_set.update(vec![agent], Vec::new());
     }

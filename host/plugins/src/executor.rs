@@ -40,7 +40,7 @@ pub(crate) fn demote_current_task() {
     DEMOTE.set(true);
 }
 
-/// Why there is no outcome of what was done [`run_blocking`]. Display is for an operator.
+/// Why [`run_blocking`] has no result. Display is for an operator.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(crate) enum BlockingTaskError {
     #[error("internal error in the plugin host (task panicked); please report it")]
@@ -64,7 +64,8 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     })
 }
 
-/// The threads there are. Cheap to clone; the slow lane ends with the last clone.
+/// Runs guest tasks at two priorities. Cheap to clone; the low-priority runtime ends with the last
+/// clone.
 #[derive(Clone, Debug)]
 pub(crate) struct GuestExecutor {
     normal: Handle,
@@ -83,7 +84,7 @@ impl Drop for LowPriorityRuntime {
     }
 }
 
-/// Where a task goes on when it leaves a lane.
+/// Handles of both runtimes, for a task that changes its priority.
 #[derive(Clone, Debug)]
 struct RuntimeHandles {
     normal: Handle,
@@ -100,7 +101,7 @@ enum Step {
 }
 
 impl GuestExecutor {
-    /// The runtime that this is called in is the fast lane.
+    /// The current runtime runs tasks at normal priority.
     pub(crate) fn new() -> io::Result<GuestExecutor> {
         let low_priority = Builder::new_multi_thread()
             .thread_name("plugin-low")

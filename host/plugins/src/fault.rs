@@ -41,7 +41,7 @@ impl Fault {
         }
     }
 
-    /// Where the guest was when it was stopped; nothing where no guest code was stopped.
+    /// The guest's stack; empty if no guest code was running.
     pub(crate) fn frames(&self) -> &[String] {
         match self {
             Fault::Trapped(_, frames) | Fault::CpuExhausted(_, frames) | Fault::OutOfMemory(_, _, frames) => {

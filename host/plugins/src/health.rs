@@ -98,7 +98,7 @@ pub(crate) struct Health {
     faults: AtomicU32,
     consecutive_faults: AtomicU32,
     raised: AtomicBool,
-    health_events: Option<mpsc::Sender<HealthEvent>>,
+    events: Option<mpsc::Sender<HealthEvent>>,
 }
 
 impl Health {
@@ -117,7 +117,7 @@ impl Health {
             faults: AtomicU32::new(0),
             consecutive_faults: AtomicU32::new(0),
             raised: AtomicBool::new(false),
-            health_events,
+            events: health_events,
         }
     }
 
@@ -142,7 +142,7 @@ impl Health {
             faults: self.faults.fetch_add(1, Relaxed).saturating_add(1),
             consecutive_faults: self.consecutive_faults.fetch_add(1, Relaxed).saturating_add(1),
         };
-        let (Some(action), Some(health_events)) = (action(self.rule, sample), &self.health_events) else {
+        let (Some(action), Some(health_events)) = (action(self.rule, sample), &self.events) else {
             return;
         };
         if self.raised.swap(true, Relaxed) {

@@ -170,7 +170,7 @@ impl std::fmt::Debug for Plugins {
 }
 
 impl Plugins {
-    /// Every plugin that serves or was refused, by name.
+    /// All plugins, by name.
     pub fn list(&self) -> Vec<Status> {
         let table = self.0.extension_points.table.load();
         table.status(&self.0.metrics, &self.0.sources)

@@ -10,7 +10,7 @@ use crate::grants::Grants;
 /// What every world has: a log, whose volume is limited.
 const OWN: &str = "transom:plugin";
 
-/// Why a component may not have what it imports. Display is for an operator.
+/// Why a component's imports are refused. Display is for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ImportError {
     #[error("it imports `{import}`, which the manifest denies (grants.{grant} = false)")]
@@ -42,7 +42,7 @@ fn package(import: &str) -> &str {
     import.split_once('/').map_or(import, |(package, _)| package)
 }
 
-/// `before`: interfaces of the version that is to be replaced; none where there is none.
+/// `before`: imports of the version to be replaced; none if there is none.
 pub(crate) fn check(
     imports: &[String],
     before: Option<&[String]>,

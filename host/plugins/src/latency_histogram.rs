@@ -23,7 +23,7 @@ impl<const PARTS: usize> LatencyHistogram<PARTS> {
         self.0[Self::place(time)].fetch_add(1, Relaxed);
     }
 
-    /// The time that so many per thousand did not exceed. None: there was none yet.
+    /// The quantile in per mille. None: there are no values yet.
     pub(crate) fn at(&self, per_mille: u64) -> Option<Duration> {
         let counts: Vec<u64> = self.0.iter().map(|it| it.load(Relaxed)).collect();
         let total: u64 = counts.iter().sum();

@@ -14,7 +14,7 @@ pub(crate) struct Files {
     pub(crate) origin: Origin,
 }
 
-/// Where a component is from, and what shows who signed it.
+/// The origin of a component, with its signatures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Origin {

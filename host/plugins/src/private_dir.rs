@@ -31,8 +31,8 @@ pub(crate) struct PrivateDir {
 }
 
 impl PrivateDir {
-    /// Makes the directory, and those above it that are missing, unless they are there. It and the
-    /// one above it have to be private. `max_bytes`: files that stay.
+    /// Creates the directory and its missing parents. It and its parent must be private.
+    /// `max_files`: files to keep.
     pub(crate) fn open(dir: &Path, max_files: usize) -> io::Result<PrivateDir> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(dir)?;

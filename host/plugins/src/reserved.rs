@@ -59,7 +59,7 @@ impl Reserved {
         self.inner().servers.push((what.to_owned(), Arc::new(find)));
     }
 
-    /// What guards this address and port; none where nothing does.
+    /// The guard of this address and port, if any.
     pub(crate) async fn guard(&self, ip: IpAddr, port: u16, names: &dyn Names) -> Option<Guard> {
         let mut addresses = vec![ip.to_canonical()];
         if let IpAddr::V6(v6) = ip.to_canonical() {

@@ -174,7 +174,7 @@ impl Site {
         let task = Task {
             run_spec: spec.id.clone(),
             instances: spec.instances,
-            conditions: spec.conditions.clone(),
+            constraints: spec.conditions.clone(),
             ..Task::default()
         };
         self.spent.take();

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     impl CompiledArtifact {
-        /// What no compiler made. The engine looks at the head of what it is given, and refuses.
+        /// Bytes that no compiler made. The engine checks the header and refuses them.
         pub(crate) fn garbage() -> CompiledArtifact {
             CompiledArtifact(b"garbage".to_vec())
         }

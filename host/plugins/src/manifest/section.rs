@@ -41,7 +41,7 @@ const RENAMED: [(&str, &str, &str); 8] = [
     ("limits", "calls", "max-calls-per-instance"),
 ];
 
-/// A table whose keys are taken one by one; what is left is unknown.
+/// A table whose keys are removed one by one; the remaining ones are unknown.
 pub(super) struct Section {
     path: &'static str,
     table: Table,

@@ -76,7 +76,7 @@ impl From<&Fault> for CallOutcome {
     }
 }
 
-/// Whether a call came to nothing because there was no room for it.
+/// Whether a call failed as busy.
 pub(crate) fn is_busy<T>(answer: &Result<T, CallError>) -> bool {
     matches!(answer, Err(CallError::Busy { .. }))
 }
@@ -139,7 +139,7 @@ pub(crate) struct Counts {
     pub(crate) log_drops: AtomicU64,
 }
 
-/// What goes on now on all versions of a plugin.
+/// Gauges over all versions of a plugin.
 #[derive(Debug, Default)]
 pub(crate) struct PluginTotals {
     pub(crate) instances: AtomicI64,
@@ -375,7 +375,7 @@ impl VersionMetrics {
         self.series().cpu.inc_by(cpu.as_secs_f64());
     }
 
-    /// An instance came to so many bytes.
+    /// Updates the peak memory of an instance.
     pub(crate) fn came_to(&self, memory: u64) {
         let memory = i64::try_from(memory).unwrap_or(i64::MAX);
         self.series().memory.inner().fetch_max(memory, Relaxed);
@@ -391,7 +391,7 @@ impl VersionMetrics {
         self.0.counts.log_drops.fetch_add(1, Relaxed);
     }
 
-    /// An instance, for as long as it lives.
+    /// Counts an instance until it is dropped.
     pub(crate) fn instance(&self) -> GaugeGuard {
         self.present(|it| &it.instances, Some(|it| &it.instances))
     }

@@ -94,7 +94,7 @@ impl Network<'_> {
             .unwrap_or(Err(IoError::TimedOut))
     }
 
-    /// Opens the attempt's connection, closing the one before.
+    /// Opens the attempt's connection and closes the previous one.
     pub(crate) async fn connect(&mut self, to: &Endpoint, tls: Option<&Tls>) -> Result<Duration, IoError> {
         self.connection = None;
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Self-tests of world `bootstrap-handler`: a container's script, and what it becomes.
+//! Self-tests of world `bootstrap-handler`: a container's script, and the prepared one.
 //!
 //! ```toml
 //! [[self-test]]
@@ -49,7 +49,7 @@ enum GivenRole {
     Datastore,
 }
 
-/// What is left out is not looked at.
+/// Omitted keys are not compared.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Expected {

@@ -55,7 +55,7 @@ enum Expected {
     Replace(Value),
 }
 
-/// A query, and events to decide about. Instances keep the view for as long as this is there.
+/// A query, and events to decide about. Instances keep the view until this is dropped.
 pub(crate) struct Question {
     view: Arc<SharedQuery>,
     events: Arc<[Event]>,

@@ -115,7 +115,7 @@ pub(crate) enum Expected {
     Failed(Reason),
 }
 
-/// A look at a task, and what comes of its steps.
+/// An attempt, and the answers to its steps.
 pub(crate) struct Recorded {
     request: Arc<Request>,
     answers: Vec<Given>,

@@ -18,7 +18,7 @@ pub(super) enum Challenge {
 }
 
 impl Challenge {
-    /// Reads `WWW-Authenticate`; a token is preferred where there is a choice.
+    /// Parses `WWW-Authenticate`; a token is preferred.
     pub(super) fn parse(header: &str) -> Option<Challenge> {
         let mut found = None;
         for challenge in ChallengeParser::new(header) {

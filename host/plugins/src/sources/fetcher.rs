@@ -182,7 +182,7 @@ impl Sources {
         let outcome = self.schedule().done(task, result, &policy, Instant::now());
         match &outcome {
             FetchOutcome::Changed { digest } => {
-                tracing::info!(plugin = name, source, digest, "component fetched")
+                tracing::info!(plugin = name, source, digest, "component fetched");
             }
             FetchOutcome::Recovered => tracing::info!(plugin = name, source, "source available again"),
             FetchOutcome::Failed(error) if task.have.is_some() => {
@@ -193,7 +193,7 @@ impl Sources {
                 );
             }
             FetchOutcome::Failed(error) => {
-                tracing::warn!(plugin = name, source, "component fetch failed: {error}")
+                tracing::warn!(plugin = name, source, "component fetch failed: {error}");
             }
             FetchOutcome::Unchanged => return,
         }

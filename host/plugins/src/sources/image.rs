@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::oci_manifest::{self, digest_of};
 
-/// A component as a registry handed it over.
+/// A fetched component.
 #[derive(Clone, Debug)]
 pub(crate) struct Fetched {
     pub(crate) image: Arc<Image>,
@@ -40,7 +40,7 @@ impl Image {
         digest_of(self.manifest.as_bytes())
     }
 
-    /// The source with the digest of what it was.
+    /// The source with the digest of the image manifest.
     pub(crate) fn at(&self) -> String {
         if self.source.contains('@') {
             self.source.clone()

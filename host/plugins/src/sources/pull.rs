@@ -28,7 +28,7 @@ pub(crate) struct FetchRequest {
 /// Type of the one layer of cosign's signatures.
 pub(super) const SIMPLE_SIGNING: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 pub(super) const SIGNATURE_ANNOTATION: &str = "dev.cosignproject.cosign/signature";
-/// Bytes of what is signed; real ones have some hundreds.
+/// Maximum bytes of a signed document; real ones have some hundreds.
 const MAX_PAYLOAD: u64 = 64 << 10;
 /// Signatures of an image that are looked at, the newest: they are added at the end.
 const MAX_SIGNATURES: usize = 16;
@@ -62,7 +62,7 @@ impl Puller {
         &self.image_cache
     }
 
-    /// What the source is now: `have` where it still is that.
+    /// Fetches the current image of a source; returns `have` if it is unchanged.
     pub(super) async fn pull(
         &self,
         request: &FetchRequest,

@@ -123,7 +123,7 @@ impl Push {
     }
 }
 
-/// Adds a signature to those that are there, as cosign does.
+/// Adds a signature to the existing ones, as cosign does.
 async fn sign(
     client: &Client,
     auth: &RegistryAuth,

@@ -204,7 +204,7 @@ impl Transport {
         Err(failed("too many redirects".to_owned()))
     }
 
-    /// What to be known by; none where nothing is known that could help.
+    /// The authorization header for a challenge; none if there are no credentials.
     async fn introduce(
         &self,
         source: &Source,
@@ -287,7 +287,7 @@ fn basic(login: &Login) -> Option<HeaderValue> {
     Some(header)
 }
 
-/// Where an answer sends on to; none where it is an answer.
+/// The target of a redirect; none for other responses.
 fn sends_on(response: &Response) -> Option<Url> {
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return None;

@@ -55,7 +55,7 @@ impl Source {
         self.0.digest()
     }
 
-    /// As records name it: with the digest of what was fetched.
+    /// The form in records: with the digest of the fetched image.
     pub(crate) fn at(&self, digest: &str) -> String {
         match self.digest() {
             Some(_) => self.to_string(),

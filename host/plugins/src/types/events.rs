@@ -11,7 +11,7 @@ pub struct Event {
     pub sequence: u64,
     /// `status_update_event` and so on.
     pub kind: String,
-    /// App, pod or group the event is about, where there is one.
+    /// The app, pod or group that the event is about, if there is one.
     pub subject: Option<String>,
     /// The event's JSON document.
     pub body: String,

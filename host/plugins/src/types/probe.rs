@@ -61,7 +61,7 @@ pub enum Outcome {
     Custom(String),
 }
 
-/// One look at one task.
+/// One probe of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Absolute id of the app or pod: `/shop/web`.
@@ -154,7 +154,7 @@ pub enum Reason {
     Unreachable,
     /// The check's settings make no sense to the component.
     Invalid,
-    /// The component failed in a way of its own.
+    /// A bug of the component.
     Internal,
     /// The plugin is missing, trapped, or went over one of its limits.
     Plugin,

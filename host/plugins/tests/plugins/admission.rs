@@ -45,7 +45,7 @@ async fn a_bad_successor_leaves_the_old_version_serving() {
         (
             "check-http",
             "world = \"check-probe\"\n[config]\nredirect = 1\n",
-            "does not pass the plugin's config-schema: the whole of [config]: Additional properties are not allowed \
+            "does not match the plugin's config-schema: the whole of [config]: Additional properties are not allowed \
              ('redirect' was unexpected)",
         ),
         (
@@ -56,7 +56,7 @@ async fn a_bad_successor_leaves_the_old_version_serving() {
         (
             "check-tcp",
             "world = \"check-probe\"\n[config]\nredirects = 1\n",
-            "it takes no configuration (it states no config-schema), and the manifest's [config] has `redirects`",
+            "it takes no configuration (no config-schema), but the manifest's [config] has `redirects`",
         ),
         (
             "events",
@@ -106,7 +106,7 @@ async fn a_bad_successor_leaves_the_old_version_serving() {
         (
             odd,
             "world = \"check-probe\"\n[limits]\nsize = \"1KiB\"",
-            "1024 are allowed (limits.size)",
+            "at most 1024 are allowed (limits.size)",
         ),
         (
             odd,
@@ -125,7 +125,7 @@ async fn bad_component_with_a_good_manifest_is_refused() {
     let site = Site::with(&[("tests/odd-probe", "odd", Some(MANIFEST))]).await;
     let bad_schema = with_bad_schema();
     for (bytes, reason) in [
-        (&bad_schema[..], "its config-schema cannot be used: /type: "),
+        (&bad_schema[..], "invalid config-schema: /type: "),
         (b"not a component", "does not compile"),
         (b"", "does not compile"),
         (b"\0asm\x01\0\0\0", "does not compile"),

@@ -113,7 +113,7 @@ async fn special_files_are_refused_with_their_type() {
     for (name, expected) in [
         ("away", "outside the plugin directory"),
         ("nowhere", "it is a dangling link"),
-        ("looped", "cannot be read"),
+        ("looped", "cannot read"),
         ("pipe", "it is a pipe: expected a file"),
         ("socket", "it is a socket: expected a file"),
         ("device", "outside the plugin directory"),

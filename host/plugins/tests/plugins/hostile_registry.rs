@@ -65,7 +65,7 @@ async fn password_is_not_sent_to_an_unnamed_token_server() {
             settings(Some(Some("auth.example")), &[&address, &maker]),
             "token_server",
         ),
-        (settings(Some(Some(&maker)), &[&address]), "reached without TLS"),
+        (settings(Some(Some(&maker)), &[&address]), "has no TLS"),
     ] {
         let site = site(&text, settings).await;
         let why = refused(&site).await;

@@ -102,7 +102,7 @@ async fn traps_memory_stack_and_nonsense() {
     stopped(&site, r#"{"do":"deep"}"#, "call stack exhausted").await;
     let output = "more than 65536 bytes in one call (limits.output)";
     stopped(&site, r#"{"do":"output","bytes":100000}"#, output).await;
-    stopped(&site, r#"{"do":"bad-json"}"#, "no JSON object").await;
+    stopped(&site, r#"{"do":"bad-json"}"#, "not a JSON object").await;
     stopped(&site, r#"{"do":"bad-text"}"#, "utf-8").await;
     let code = "expected one from 100 to 599";
     for status in [0, 99, 600, 9999] {

@@ -110,15 +110,15 @@ async fn invalid_self_tests_are_named() {
         ("expect = { http = \"x\" }", "expect"),
         (
             "endpoint = \"h:80\"\nexpect = { http = 200 }\nanswers = [{ connected = 1 }]",
-            "it asks for an HTTP exchange, the test answers `connected`",
+            "it requests an HTTP exchange, the test answers `connected`",
         ),
         (
             "endpoint = \"h:80\"\nexpect = { http = 200 }",
-            "after the last answer it asks for an HTTP exchange",
+            "after the last answer it requests an HTTP exchange",
         ),
         (
             "endpoint = \"h:80\"\nexpect = { http = 200 }\nanswers = [{ http = { status = 200 } }, { sent = true }]",
-            r#"it ended with {"http":200} before all answers were given"#,
+            r#"it ended with {"http":200} before it used all answers"#,
         ),
     ] {
         let manifest =

@@ -78,7 +78,7 @@ async fn file_without_a_valid_signature_is_refused() {
 
     let of_other_key = sign(file!("other.key"), &two);
     for (what, signature, expected) in [
-        ("none", None, "there is no odd.wasm.sig"),
+        ("none", None, "odd.wasm.sig is missing"),
         (
             "of the version before",
             Some(good.as_slice()),

@@ -251,13 +251,13 @@ async fn other_images_are_refused_with_their_type() {
         ),
         (":two", "", "it has 2 layers"),
         (":small", "", "the component from"),
-        (":none", "", "does not have it"),
-        (unknown.as_str(), "", "does not have it"),
+        (":none", "", "not found on"),
+        (unknown.as_str(), "", "not found on"),
         (&format!(":none@{digest}"), &pin, "which the manifest pins"),
         (
             ":good",
             "limits.size = 1000",
-            &format!("the component has {length} bytes, 1000 are allowed"),
+            &format!("the component has {length} bytes, at most 1000 are allowed"),
         ),
     ] {
         let source = registry.source(version);

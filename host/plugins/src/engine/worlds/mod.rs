@@ -54,7 +54,7 @@ macro_rules! common {
 }
 pub(crate) use common;
 
-/// What a component hands over as a JSON object is one.
+/// Whether a text is a JSON object.
 fn is_object(json: &str) -> bool {
     serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(json).is_ok()
 }
