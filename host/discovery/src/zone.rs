@@ -26,7 +26,7 @@ pub struct Record {
     pub name: Arc<str>,
     /// The data.
     pub value: Value,
-    /// How long it may be journal_records, in seconds.
+    /// How long it may be cached, in seconds.
     pub ttl: u32,
 }
 

@@ -98,7 +98,7 @@ fn natively(agents: Vec<Agent>, task: &Task, candidates: &[Candidate], expected:
     let plugin = transom_sdk::testing::plugin::<Attributes>("{}").unwrap();
     let mut agent_set = plugin.agent_set(None);
     agent_set.update(agents.into_iter().map(native_agent).collect(), Vec::new());
-    let mut judge = || {
+    let mut evaluate = || {
         let room = |it: &Candidate| sdk::Candidate {
             agent: it.agent,
             capacity: it.capacity,

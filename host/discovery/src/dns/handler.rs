@@ -149,11 +149,10 @@ impl Handler {
         if let Some(zone) = zone
             && !self.zone_authority.subnet_first
             && let Some(question) = Question::read(packet)
+            && let Some(answered) = question.answer(zone, &self.template, client.over, out)
         {
-            if let Some(answered) = question.answer(zone, &self.template, client.over, out) {
-                self.hot_counters.count(answered);
-                return Reply::Written;
-            }
+            self.hot_counters.count(answered);
+            return Reply::Written;
         }
         match self.answer_any(zone, packet, client) {
             Outcome::Answer(answer) => {

@@ -63,7 +63,7 @@ pub(super) fn refused(refusal: &Refusal) -> Response {
     }
 }
 
-/// The ETag of a zone's answers. Weak, because the order of records varies.
+/// The `ETag` of a zone's answers. Weak, because the order of records varies.
 fn tag(serial: u32) -> String {
     format!("W/\"{serial}\"")
 }
@@ -84,7 +84,7 @@ pub(super) fn unchanged(serial: u32) -> Response {
     (StatusCode::NOT_MODIFIED, [(header::ETAG, tag(serial))]).into_response()
 }
 
-/// Adds the ETag of a serial.
+/// Adds the `ETag` of a serial.
 pub(super) fn tagged(serial: u32, answer: Response) -> Response {
     ([(header::ETAG, tag(serial))], answer).into_response()
 }

@@ -163,7 +163,7 @@ fn fault_domain(domain: Option<&v1::DomainInfo>) -> (Option<String>, Option<Stri
 }
 
 /// Converts an agent of the master to the form of the matcher. `handle`: any number that is unique
-/// in the agent_set.
+/// in the agent set.
 pub fn to_matcher_agent(handle: u32, info: &v1::AgentInfo) -> Agent {
     let (region, zone) = fault_domain(info.domain.as_ref());
     Agent {

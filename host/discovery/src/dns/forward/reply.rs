@@ -173,10 +173,11 @@ impl Reply {
         bytes
     }
 
-    /// Leaves what fits, from the front: pointers in names only ever go there. EDNS always fits. Answers and authority are
-    /// left out with the set_truncate_bit that says so, additional records without it (RFC 2181, section 9). Whoever sees the set_truncate_bit gets
-    /// whole sets of records only; who does not see it gets all that fit, because to him an empty answer would mean that
-    /// there is nothing.
+    /// Keeps the records that fit, from the front, because name pointers only point there. EDNS always
+    /// fits. Without room for answers or authority the truncation bit is set; additional records are
+    /// omitted silently (RFC 2181, section 9). A client that gets the bit (`set_truncate_bit`) gets whole
+    /// sets of records only; one that does not gets every record that fits, because an empty answer would mean
+    /// that there are no records.
     fn cut(&self, bytes: &[u8], size_limit: SizeLimit) -> Vec<u8> {
         let records = &self.layout.records;
         let opt = records.iter().position(Record::is_edns);
@@ -221,7 +222,7 @@ impl Reply {
         left
     }
 
-    /// How many of the first `kept` records can stay without splitting an RRset; its records may be apart.
+    /// How many of the first `kept` records can stay without splitting an `RRset`; its records may be apart.
     fn whole_sets(&self, kept: usize) -> usize {
         let sets: Vec<_> = self
             .layout
@@ -242,7 +243,7 @@ impl Reply {
         kept
     }
 
-    /// The RRset of a record: section, name, type and class.
+    /// The `RRset` of a record: section, name, type and class.
     fn set(&self, record: &Record) -> (Section, Option<Name>, u16, u16) {
         let at = u16::try_from(record.span.start);
         let name = at

@@ -126,7 +126,7 @@ async fn restart_keeps_the_framework_id_and_launches_nothing_twice() {
 }
 
 impl Rig {
-    /// What the matcher was asked last: the agents of the agent_set, those of placed instances, and
+    /// What the matcher was asked last: the agents of the agent set, those of placed instances, and
     /// those of instances that are being ended.
     fn asked(&self) -> (Vec<String>, Vec<String>, Vec<String>) {
         let (task, agent_set) = self.script.asked.lock().unwrap().clone().unwrap();

@@ -41,7 +41,7 @@ pub(super) struct Script {
     /// Ids of agents that it refuses.
     pub(super) refuses: Mutex<BTreeSet<String>>,
     pub(super) changed: Notify,
-    /// The last question, and which agents the agent_set had then.
+    /// The last question, and which agents the agent set had then.
     pub(super) asked: Mutex<Option<(Task, BTreeMap<u32, Agent>)>>,
 }
 

@@ -269,7 +269,7 @@ fn truncated_reply_keeps_whole_rrsets() {
     assert!(!cut.metadata.truncation);
     assert_eq!(cut.edns.as_ref(), Some(&edns));
 
-    // EDNS that would leave no size_limit loses its options.
+    // EDNS that would exceed the size limit loses its options.
     let mut talkative = with(&many, &[]);
     edns.options_mut()
         .insert(EdnsOption::Unknown(65002, vec![0; 600]));
