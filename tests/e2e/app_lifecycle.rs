@@ -1,5 +1,4 @@
 //! The whole way once: an app is posted, placed, run, probed, announced, found, scaled, kept over a crash, and gone.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::collections::BTreeSet;
 

@@ -1,11 +1,5 @@
 //! Apps on a cluster: what their tasks find in their environment, where they go when an agent is lost, and how clients kill
 //! them; and what the log says of a master that refuses the credentials.
-#![allow(
-    clippy::expect_used,
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test ends by panicking"
-)]
 
 use std::collections::BTreeMap;
 use std::fs;

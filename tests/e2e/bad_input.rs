@@ -1,5 +1,4 @@
 //! What is wrong is said clearly, and disturbs nothing else.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::fs;
 use std::net::TcpListener;

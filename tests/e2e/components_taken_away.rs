@@ -1,6 +1,5 @@
 //! No probe, match or filter has a native path: take a component away and its function stops, with a reason that names it;
 //! put it back and the function goes on.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::time::Duration;
 

@@ -1,12 +1,6 @@
 //! What a web page that an operator visits can have a browser send to the daemon's ports: host names and origins of other
 //! sites are refused on each of them, and so are bodies that a page may post unasked. Requests are written byte by byte, as
 //! HTTP clients set some of these headers themselves.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test ends by panicking"
-)]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

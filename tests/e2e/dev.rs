@@ -1,5 +1,4 @@
 //! `transom dev`: one command serves everything, and leaves nothing behind.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,6 @@
 //! `docs/discovery.md`, followed word for word: its configuration file, its commands, and what they print.
 //!
 //! Only the ports are others, so that several of these can run at a time.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::fs;
 use std::net::TcpListener;

@@ -1,5 +1,4 @@
 //! Components by third parties, in Rust, Python and JavaScript, in a real daemon; and what one in Python does not reach there.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,4 @@
 //! Everything in `examples/` runs as it stands.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::collections::BTreeSet;
 use std::fs;

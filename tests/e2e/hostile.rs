@@ -1,6 +1,5 @@
 //! Hostile components at work in a running daemon: a probe that never comes back from any look, and an event filter that spins for one
 //! subscriber. Ports, other plugins and other subscribers are served meanwhile, and the daemon says who was stopped.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use hickory_proto::rr::RecordType;
 use serde_json::{Value, json};

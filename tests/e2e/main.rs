@@ -3,6 +3,12 @@
 //! They use the daemon as users do: the program itself, HTTP, DNS packets, and clients as they are installed. `app_lifecycle` is the
 //! shortest overview.
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failed test panics"
+)]
 
 mod app_lifecycle;
 mod apps;

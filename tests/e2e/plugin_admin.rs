@@ -1,6 +1,5 @@
 //! An operator looks after plugins with `transom plugin`: what happened to one, back to an earlier version, and what the event
 //! stream tells of it.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::process::{Command, Output};
 

@@ -1,5 +1,4 @@
 //! What plugin authors are given: projects that build and pass their own cases at once, and clear words where they cannot.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,5 +1,4 @@
 //! A component goes through a registry: pushed and signed by its author, checked and served by an operator who has the key.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::fs;
 use std::path::Path;

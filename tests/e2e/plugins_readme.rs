@@ -2,7 +2,6 @@
 //!
 //! The page's commands are handed to one shell, block by block, in a folder that looks like the repository. Only the first is not:
 //! `cargo xtask dev` builds and starts `transom dev`, and here what is built already is started, on free ports.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

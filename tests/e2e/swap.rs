@@ -1,6 +1,5 @@
 //! The `events` component is replaced a hundred times under load: no event is lost, doubled or out of order, and each
 //! version takes over where the one before left off.
-#![allow(clippy::expect_used, clippy::panic, reason = "a test ends by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

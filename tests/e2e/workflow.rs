@@ -1,10 +1,4 @@
 //! The workflow job of the real binary: jobs from queue to end, through a kill -9, and from a shell.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test ends by panicking"
-)]
 
 use std::fs;
 use std::path::Path;

@@ -1,11 +1,5 @@
 //! What users and administrators of a whole Airflow see of tasks on the cluster: states, logs, events and links, through its
 //! REST API; and that no answer which is lost between Airflow and the daemon starts anything twice.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test ends by panicking"
-)]
 
 use std::fs;
 use std::net::SocketAddr;
@@ -82,11 +76,11 @@ impl World {
             airflow.start("triggerer", &["triggerer"]),
         ];
         let world = Self {
+            parts,
             site,
             airflow,
             lossy,
             flags,
-            parts,
         };
         let run = json!({"dag_run_id": "once", "logical_date": null, "conf": {"flags": world.flags}});
         eventually("the DAG to be run", || async {

@@ -1,11 +1,5 @@
 //! Clients of the workflow job that are written in Python: the published operator as it is, our own distribution, and a whole
 //! Airflow that runs the example DAG through our executor.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test ends by panicking"
-)]
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,11 +1,5 @@
 //! Several daemons on one store: one runs the jobs, the others pass requests on to it, and one of them takes over when it is
 //! gone, with every job.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test ends by panicking"
-)]
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,10 +1,4 @@
 //! Jobs that wait: who is served first, why one waits, and the ways in which following one fails.
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test ends by panicking"
-)]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -101,7 +101,7 @@ impl BuildTask for Nothing {
 }
 
 /// `TASKS` tasks of so many run specs, of which each has its conditions.
-fn wanted(specs: u32, conditions: impl Fn(u32) -> Vec<Constraint>) -> Vec<TaskRequest> {
+fn wanted(specs: u32, constraints: impl Fn(u32) -> Vec<Constraint>) -> Vec<TaskRequest> {
     let spec = |n| {
         Arc::new(RunSpec {
             id: format!("/bench/{n}"),
@@ -223,7 +223,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 async fn case(
-    conditions: &str,
+    constraints: &str,
     wanted: &[TaskRequest],
     specs: u32,
     offers: &[v1::Offer],

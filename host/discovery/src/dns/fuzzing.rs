@@ -125,13 +125,9 @@ fn same_by_both_ways(handler: &Handler, zone: &Arc<Zone>, packet: &[u8], client:
     let Some(question) = Question::read(packet) else {
         return;
     };
-    let room = match client.over {
-        Transport::Udp => Transport::Udp,
-        Transport::Tcp => Transport::Tcp,
-    };
     let mut quick = Vec::new();
     if question
-        .answer(zone, handler.template(), room, &mut quick)
+        .answer(zone, handler.template(), client.over, &mut quick)
         .is_none()
     {
         assert!(quick.is_empty());

@@ -95,9 +95,7 @@ mod tests {
         for (old, new) in KEYS {
             let (section, name) = old.rsplit_once('.').expect("a key of a section");
             let unknown = figment::Error::from(Kind::UnknownField(name.to_owned(), &[]));
-            let unknown = section
-                .split('.')
-                .fold(unknown, |error, part| error.with_path(part));
+            let unknown = section.split('.').fold(unknown, figment::Error::with_path);
             let text = explain(&unknown);
             assert!(
                 text.contains(&format!("`{old}`")) && text.ends_with(&format!("is now `{new}`")),

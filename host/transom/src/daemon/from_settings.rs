@@ -364,7 +364,7 @@ pub(super) fn workflow_cluster(
     Ok(Some(own))
 }
 
-/// The host of `operator_api_url`, which clients of the workflow port are cluster_settings.
+/// The host of `operator_api_url`, the address that clients of the workflow port are given.
 fn operator_host(section: &config::Workflow) -> Option<AllowedHost> {
     let url = reqwest::Url::parse(section.operator_api_url.as_deref()?).ok()?;
     url.host_str()?.parse().ok()
