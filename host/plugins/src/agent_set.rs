@@ -9,7 +9,7 @@ use crate::{
     agent_mirror::AgentMirror,
     engine::worlds::matcher::{Call, Question},
     error::CallError,
-    extension_points::{ExtensionPoints, Resolution},
+    extension_points::ExtensionPoints,
     shadow::MatcherSample,
     types::matcher::{Agent, Candidate, Task, Verdict},
 };
@@ -51,9 +51,7 @@ impl AgentSet {
         task: &Task,
         candidates: &[Candidate],
     ) -> Result<Vec<Verdict>, CallError> {
-        let Resolution::Serve(active) = self.extension_points.matcher()? else {
-            return Ok(vec![Verdict::Fits; candidates.len()]);
-        };
+        let active = self.extension_points.matcher()?;
         let version = &active.primary;
         let _in_flight = version.context.enter()?;
         let question = self.question(task, candidates);
@@ -78,9 +76,7 @@ impl AgentSet {
         candidates: &[Candidate],
         count: u32,
     ) -> Result<Vec<u32>, CallError> {
-        let Resolution::Serve(active) = self.extension_points.matcher()? else {
-            return Ok(in_order(candidates, count));
-        };
+        let active = self.extension_points.matcher()?;
         let version = &active.primary;
         let _in_flight = version.context.enter()?;
         let question = self.question(task, candidates);
@@ -110,36 +106,5 @@ impl AgentSet {
     /// Calls prefer the same instance, which has the agent set loaded.
     fn slot(&self) -> usize {
         self.copy.id() as usize
-    }
-}
-
-/// The choice without a matcher: candidates up to their capacity, in the host's order of
-/// preference.
-fn in_order(candidates: &[Candidate], count: u32) -> Vec<u32> {
-    let places = candidates
-        .iter()
-        .flat_map(|it| std::iter::repeat_n(it.agent, it.capacity as usize));
-    places.take(count as usize).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn candidates_are_filled_in_order_without_a_matcher() {
-        let candidates = [
-            Candidate {
-                agent: 3,
-                capacity: 2,
-            },
-            Candidate {
-                agent: 1,
-                capacity: 1,
-            },
-        ];
-        for (count, places) in [(0, &[][..]), (1, &[3]), (3, &[3, 3, 1]), (9, &[3, 3, 1])] {
-            assert_eq!(in_order(&candidates, count), places);
-        }
     }
 }

@@ -9,7 +9,6 @@ use crate::{
     config::Config,
     engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     error::CallError,
-    manifest::OnDisabled,
     metrics::CallOutcome,
     shadow::ActiveVersion,
     table::{Serving, Table},
@@ -31,14 +30,7 @@ impl std::fmt::Debug for ExtensionPoints {
     }
 }
 
-/// The result of a lookup.
-pub(crate) enum Resolution<V> {
-    Serve(V),
-    /// The plugin is disabled, and its manifest lets calls pass.
-    Bypass,
-}
-
-type Found<W> = Result<Resolution<ActiveVersion<W>>, CallError>;
+type Found<W> = Result<ActiveVersion<W>, CallError>;
 
 impl ExtensionPoints {
     pub(crate) fn matcher(&self) -> Found<Matcher> {
@@ -73,18 +65,12 @@ impl ExtensionPoints {
         }
     }
 
-    pub(crate) fn prober(&self, kind: &Kind) -> Result<ActiveVersion<Probe>, CallError> {
+    pub(crate) fn prober(&self, kind: &Kind) -> Found<Probe> {
         let (point, name) = self.prober_of(kind);
-        let found = self.find(point, name, |it| match it {
+        self.find(point, name, |it| match it {
             Serving::Probe(version) => Some(version.clone()),
             _ => None,
-        })?;
-        match found {
-            Resolution::Serve(version) => Ok(version),
-            // A probe's manifest cannot let calls pass; a plugin of another world with its name
-            // can.
-            Resolution::Bypass => Err(self.missing(point, name)),
-        }
+        })
     }
 
     fn find<V>(
@@ -92,26 +78,23 @@ impl ExtensionPoints {
         point: &'static str,
         name: &str,
         of_world: impl Fn(&Serving) -> Option<V>,
-    ) -> Result<Resolution<V>, CallError> {
+    ) -> Result<V, CallError> {
         if self.token.is_cancelled() {
             return Err(CallError::Stopped);
         }
         let table = self.table.load();
         if let Some(version) = table.serving.get(name).and_then(of_world) {
-            return Ok(Resolution::Serve(version));
+            return Ok(version);
         }
         let Some(disabled) = table.disabled.get(name) else {
             return Err(self.missing(point, name));
         };
         disabled.context.metrics.called(CallOutcome::Disabled);
-        match disabled.answer {
-            OnDisabled::Pass => Ok(Resolution::Bypass),
-            OnDisabled::Deny => Err(CallError::Disabled {
-                point,
-                name: name.to_owned(),
-                reason: disabled.reason.clone(),
-            }),
-        }
+        Err(CallError::Disabled {
+            point,
+            name: name.to_owned(),
+            reason: disabled.reason.clone(),
+        })
     }
 
     fn missing(&self, point: &'static str, name: &str) -> CallError {

@@ -27,7 +27,7 @@ use crate::{
     },
     error::{CallError, CommandError, Error, Result},
     executor::{self, GuestExecutor},
-    extension_points::{ExtensionPoints, Resolution},
+    extension_points::ExtensionPoints,
     history::{self, History},
     metrics::Metrics,
     pool::Runtime,
@@ -241,9 +241,7 @@ impl Plugins {
         &self,
         constraints: &[matcher::Constraint],
     ) -> Result<Vec<matcher::ConstraintError>, CallError> {
-        let Resolution::Serve(active) = self.0.extension_points.matcher()? else {
-            return Ok(Vec::new());
-        };
+        let active = self.0.extension_points.matcher()?;
         let version = &active.primary;
         let _in_flight = version.context.enter()?;
         let constraints = constraints.to_vec();
@@ -264,11 +262,8 @@ impl Plugins {
 
     /// Opens a view of a query. Equal queries share one guest resource.
     pub async fn open_view(&self, query: events::Query) -> Result<View, OpenError> {
-        let found = self.0.extension_points.filter()?;
+        let active = self.0.extension_points.filter()?;
         let opened = self.opened(query);
-        let Resolution::Serve(active) = found else {
-            return Ok(View::new(Arc::clone(&self.0.extension_points), opened));
-        };
         let version = &active.primary;
         let _in_flight = version.context.enter()?;
         let view = Arc::clone(&opened);
@@ -295,13 +290,7 @@ impl Plugins {
         context: bootstrap::Context,
         script: Vec<u8>,
     ) -> Result<bootstrap::Prepared, bootstrap::PrepareError> {
-        let Resolution::Serve(active) = self.0.extension_points.bootstrap()? else {
-            return Ok(bootstrap::Prepared {
-                script,
-                environment: context.environment,
-                arguments: context.arguments,
-            });
-        };
+        let active = self.0.extension_points.bootstrap()?;
         let version = &active.primary;
         let _in_flight = version.context.enter()?;
         let shadow_for_call = active

@@ -4,7 +4,6 @@
 //! world = "check-probe"            # or "transom:probe/check-probe@0.1.0"
 //! source = "oci://registry.example/team/probe:1.2"   # in place of the file: from a registry, see `sources`
 //! digest = "sha256:…"              # optional: this component and no other
-//! on-disabled = "deny"             # or "pass": how its extension point answers while the plugin is disabled (not for probes)
 //! rollout = "immediate"            # or "shadow", "shadow-manual": a new version first runs as a shadow, see `[shadow]`
 //! [grants]
 //! network = ["task"]               # also "host:port", "host:*", "10.0.0.0/8", "10.0.0.0/8:443"; probes left out: the task;
@@ -66,19 +65,9 @@ pub(crate) struct Manifest {
     /// A JSON object.
     pub(crate) config: serde_json::Value,
     pub(crate) probation: Probation,
-    pub(crate) on_disabled: OnDisabled,
     pub(crate) rollout: Rollout,
     /// Parsed later by the world.
     pub(crate) self_tests: Vec<serde_json::Value>,
-}
-
-/// How an extension point answers while its plugin is disabled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnDisabled {
-    /// With an error.
-    Deny,
-    /// With the answer that lets everything through.
-    Pass,
 }
 
 /// How a new version replaces the serving one.
@@ -137,7 +126,6 @@ impl Manifest {
         let grants = grants(top.section("grants")?, world)?;
         let limits = limits(top.section("limits")?, defaults)?;
         let probation = parse_probation(top.section("probation")?, probation)?;
-        let on_disabled = on_disabled(&mut top, world)?;
         let rollout = rollout(&mut top)?;
         let config = top.table("config")?;
         let tests = top.tables("self-test")?;
@@ -152,7 +140,6 @@ impl Manifest {
             "grants",
             "limits",
             "probation",
-            "on-disabled",
             "rollout",
             "shadow",
             "config",
@@ -172,7 +159,6 @@ impl Manifest {
             limits,
             config,
             probation,
-            on_disabled,
             rollout,
             self_tests,
         })
@@ -187,21 +173,6 @@ fn parse_probation(mut it: Section, defaults: Probation) -> Result<Probation, Ma
     };
     it.finish(&["window", "max-faults"])?;
     Ok(probation)
-}
-
-fn on_disabled(top: &mut Section, world: WorldName) -> Result<OnDisabled, ManifestError> {
-    match top.string("on-disabled")?.as_deref() {
-        None | Some("deny") => Ok(OnDisabled::Deny),
-        Some("pass") if world != WorldName::CheckProbe => Ok(OnDisabled::Pass),
-        Some(other) => {
-            let expected = if world == WorldName::CheckProbe {
-                "\"deny\": a check has no result without a probe"
-            } else {
-                "\"deny\" or \"pass\""
-            };
-            Err(top.wrong("on-disabled", other, expected))
-        }
-    }
 }
 
 fn rollout(top: &mut Section) -> Result<Rollout, ManifestError> {
@@ -453,7 +424,6 @@ mod tests {
         let manifest = parse("world = \"event-filter\"").unwrap();
         assert_eq!(manifest.grants, Grants::default());
         assert_eq!(manifest.config.to_string(), "{}");
-        assert_eq!(manifest.on_disabled, OnDisabled::Deny);
         assert_eq!(manifest.rollout, Rollout::Immediate);
         // A probe may reach its task by default.
         let probe = parse("world = \"check-probe\"").unwrap();
@@ -463,10 +433,9 @@ mod tests {
     }
 
     #[test]
-    fn manifest_parses_rollout_and_on_disabled() {
-        let text = "world = \"event-filter\"\non-disabled = \"pass\"\nrollout = \"shadow\"\n[shadow]\nmin-duration = \"1s\"\nmin-calls = 7\nsample-percent = 5\n                    [[self-test]]\nevents = []\n[[self-test]]\nexpect = [\"pass\"]\n";
+    fn manifest_parses_rollout() {
+        let text = "world = \"event-filter\"\nrollout = \"shadow\"\n[shadow]\nmin-duration = \"1s\"\nmin-calls = 7\nsample-percent = 5\n                    [[self-test]]\nevents = []\n[[self-test]]\nexpect = [\"pass\"]\n";
         let manifest = parse(text).unwrap();
-        assert_eq!(manifest.on_disabled, OnDisabled::Pass);
         let plan = ShadowPlan {
             min_duration: Duration::from_secs(1),
             min_calls: 7,
@@ -481,7 +450,6 @@ mod tests {
     #[test]
     fn old_keys_are_refused_with_their_new_names() {
         for (text, old, new) in [
-            ("when-parked = \"pass\"", "when-parked", "on-disabled"),
             ("promote = \"auto\"", "promote", "rollout"),
             ("[shadow]\nfor = \"1s\"", "shadow.for", "min-duration"),
             ("[shadow]\ncalls = 7", "shadow.calls", "min-calls"),
@@ -563,8 +531,8 @@ mod tests {
                 "`config.x[0]` is NaN",
             ),
             (
-                "world = \"check-probe\"\non-disabled = \"pass\"",
-                "`on-disabled` is \"pass\"; expected \"deny\"",
+                "world = \"event-filter\"\nwhen-parked = \"pass\"",
+                "`when-parked` was removed: calls of a disabled plugin fail",
             ),
             (
                 "world = \"event-filter\"\nrollout = \"auto\"",

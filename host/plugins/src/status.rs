@@ -206,8 +206,7 @@ pub enum Change {
         /// Why, for an operator.
         reason: String,
     },
-    /// It failed repeatedly and is out of service until new files are admitted. `on-disabled` in
-    /// its manifest determines how its extension point answers.
+    /// It failed repeatedly and is out of service until new files are admitted. Its calls fail.
     Disabled {
         /// The plugin.
         name: String,
@@ -215,8 +214,6 @@ pub enum Change {
         digest: String,
         /// Why, for an operator.
         reason: String,
-        /// Whether calls pass without it; otherwise they fail.
-        passes: bool,
     },
 }
 

@@ -13,7 +13,6 @@ use tokio::sync::mpsc;
 use crate::{
     engine::worlds::{bootstrap::Bootstrap, events::Filter, matcher::Matcher, probe::Probe},
     health::HealthEvent,
-    manifest::OnDisabled,
     metrics::{Counts, Metrics},
     pool::{ComponentInfo, Runtime},
     shadow::{ActiveVersion, Comparable, Shadow, ShadowStats},
@@ -37,7 +36,6 @@ pub(crate) enum Serving {
 pub(crate) struct Disabled {
     pub(crate) info: ComponentInfo,
     pub(crate) reason: String,
-    pub(crate) answer: OnDisabled,
     /// Of the version that failed.
     pub(crate) context: Arc<VersionContext>,
 }

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     engine::worlds::events::{Call, SharedQuery},
-    extension_points::{ExtensionPoints, Resolution},
+    extension_points::ExtensionPoints,
     shadow::FilterSample,
     types::events::{Decision, Event, OpenError, Query},
 };
@@ -38,9 +38,7 @@ impl View {
     /// One decision for each event, in order. [`OpenError::Refused`] when a new version of the
     /// plugin refuses the query.
     pub async fn decide(&self, events: &[Event]) -> Result<Vec<Decision>, OpenError> {
-        let Resolution::Serve(active) = self.extension_points.filter()? else {
-            return Ok(vec![Decision::Pass; events.len()]);
-        };
+        let active = self.extension_points.filter()?;
         let version = &active.primary;
         let _in_flight = version.context.enter()?;
         let (view, events): (_, Arc<[Event]>) = (Arc::clone(&self.opened), events.into());

@@ -20,7 +20,7 @@ use crate::{
     error::CommandError,
     executor::{BlockingTaskError, run_blocking},
     health::{Generation, Health, HealthAction, HealthEvent},
-    manifest::{OnDisabled, Rollout, ShadowPlan},
+    manifest::{Rollout, ShadowPlan},
     metrics::VersionMetrics,
     origin::{Files, Origin},
     shadow::ShadowStats,
@@ -508,11 +508,9 @@ impl Directory {
         let Some((context, info)) = table.serving.get(name).map(Serving::parts) else {
             return;
         };
-        let answer = admitted.manifest.on_disabled;
         let disabled = Arc::new(Disabled {
             info: info.clone(),
             reason: reason.to_owned(),
-            answer,
             context: Arc::clone(context),
         });
         if let Some(plugin) = self.plugins.get_mut(name) {
@@ -532,7 +530,6 @@ impl Directory {
             name: name.to_owned(),
             digest: admitted.info.digest,
             reason: reason.to_owned(),
-            passes: answer == OnDisabled::Pass,
         });
     }
 
@@ -743,15 +740,7 @@ impl Directory {
                 name,
                 digest,
                 reason,
-                passes,
-            } => {
-                let meanwhile = if *passes {
-                    "calls pass without it"
-                } else {
-                    "calls fail"
-                };
-                tracing::error!(plugin = name, digest, "plugin disabled, {meanwhile}: {reason}");
-            }
+            } => tracing::error!(plugin = name, digest, "plugin disabled, its calls fail: {reason}"),
         }
         // There may be no subscribers.
         drop(self.changes.send(change.clone()));

@@ -19,6 +19,8 @@ pub(crate) enum ManifestError {
     },
     #[error("`{key}` was renamed to `{new}`")]
     RenamedKey { key: String, new: &'static str },
+    #[error("`{0}` was removed: calls of a disabled plugin fail")]
+    RemovedKey(&'static str),
     #[error("`{0}` is missing")]
     Missing(&'static str),
     #[error("`{key}` is {found}; expected {expected}")]
@@ -30,8 +32,7 @@ pub(crate) enum ManifestError {
 }
 
 /// Keys of earlier manifests: their table, their old and their new name.
-const RENAMED: [(&str, &str, &str); 8] = [
-    ("", "when-parked", "on-disabled"),
+const RENAMED: [(&str, &str, &str); 7] = [
     ("", "promote", "rollout"),
     ("shadow", "for", "min-duration"),
     ("shadow", "calls", "min-calls"),
@@ -40,6 +41,9 @@ const RENAMED: [(&str, &str, &str); 8] = [
     ("probation", "most", "max-faults"),
     ("limits", "calls", "max-calls-per-instance"),
 ];
+
+/// Keys of earlier manifests without a successor: how an extension point answered while its plugin was disabled.
+const REMOVED: [&str; 2] = ["when-parked", "on-disabled"];
 
 /// A table whose keys are removed one by one; the remaining ones are unknown.
 pub(super) struct Section {
@@ -215,6 +219,11 @@ impl Section {
         if let Some((_, old, new)) = renamed {
             let key = self.key(old);
             return Err(ManifestError::RenamedKey { key, new });
+        }
+        if self.path.is_empty()
+            && let Some(key) = REMOVED.iter().find(|key| self.table.contains_key(**key))
+        {
+            return Err(ManifestError::RemovedKey(key));
         }
         let nearest = known
             .iter()
