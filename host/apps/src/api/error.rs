@@ -35,9 +35,10 @@ impl From<Refusal> for ApiError {
             Refusal::Store(error) => {
                 tracing::error!(
                     error = error_chain(&error),
-                    "storing a change failed; nothing was changed"
+                    "storing a change failed"
                 );
-                later("The change could not be stored; nothing was changed. Try again later.".to_owned())
+                // Whether an unavailable store applied the batch is not known.
+                later("The state store did not confirm the change. Check it before you try again.".to_owned())
             }
             Refusal::Plugin(error) => unanswered(&error),
             Refusal::Stopped => {

@@ -23,9 +23,10 @@ impl From<Refusal> for ApiError {
             Refusal::Store(error) => {
                 tracing::error!(
                     error = error_chain(&*error),
-                    "storing a change failed; nothing was changed"
+                    "storing a change failed"
                 );
-                unavailable("The change could not be stored; nothing was changed. Try again later.")
+                // Whether an unavailable store applied the batch is not known.
+                unavailable("The state store did not confirm the change. Check it before you try again.")
             }
             Refusal::Stopped => {
                 unavailable("This daemon is stopping, or is no longer the leader. Try again later.")
