@@ -45,7 +45,7 @@ async fn a_daemon_waits_for_its_store_and_then_begins() {
     fs::write(dir.path().join("transom.toml"), configuration).unwrap();
     let mut daemon = Transom::start(dir.path(), ["serve", "--config", "transom.toml"]);
     // It names the store, and goes on; what it says comes ever more rarely, the last of these at the fourth attempt.
-    let named = format!("no connection to the Redis at {store}");
+    let named = format!("cannot connect to the Redis at {store}");
     for text in ["waiting for the store", &named, "\"failures\":4"] {
         daemon.line(text, |line| line.contains(text).then_some(()));
     }

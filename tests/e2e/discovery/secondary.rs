@@ -126,7 +126,7 @@ async fn a_secondary_loads_the_zone_and_follows_it_by_changes() {
     let secondary = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let keys = json!({
         "masters": [master.address.to_string()], "alsoNotify": [secondary.to_string()],
-        "transferNetworks": ["127.0.0.0/8"],
+        "allowTransfer": ["127.0.0.0/8"],
     });
     let mut lookups = Lookups::start_with(&keys, &["-admin=127.0.0.1:0"]);
     let admin: SocketAddr = lookups.daemon.line("the admin port", |line| {

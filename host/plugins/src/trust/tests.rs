@@ -147,21 +147,21 @@ fn an_image_needs_a_signature_that_names_it() {
     for (what, component, signatures, expected) in [
         ("none", component, vec![], "the registry has no signature"),
         ("another key's", component, vec![wrong], "invalid signature"),
-        ("of another image", component, vec![elsewhere], "of another image"),
-        ("of another kind", component, vec![other_kind], "of another image"),
+        ("of another image", component, vec![elsewhere], "it signs another image"),
+        ("of another kind", component, vec![other_kind], "it signs another image"),
         ("of another document", component, vec![moved], "invalid signature"),
         ("no base64", component, vec![plain], "invalid signature"),
         (
             "of a file's kind",
             component,
             vec![of_component],
-            "of another image",
+            "it signs another image",
         ),
         (
             "another component",
             b"another component",
             vec![good],
-            "of another component",
+            "names another component",
         ),
     ] {
         let why = check(&trust, &image(component, signatures)).expect_err(what);

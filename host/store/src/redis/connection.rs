@@ -248,7 +248,7 @@ impl Keeper {
         if !std::mem::replace(&mut self.warned, true) {
             if has("aof_enabled:0") {
                 tracing::warn!(address = %self.address, "the Redis has no append-only file: the last writes \
-                    is lost when it crashes (set `appendonly yes` and `appendfsync always`)");
+                    are lost when it crashes (set `appendonly yes` and `appendfsync always`)");
             }
             if !has("maxmemory:0") && !has("maxmemory_policy:noeviction") {
                 tracing::warn!(address = %self.address, "the Redis may evict keys when its memory is full (set \

@@ -1,7 +1,7 @@
 //! Settings that had another name or value once: the old one is an error that gives the new one.
 
 /// Old key and new key, without the indices of lists.
-const KEYS: [(&str, &str); 16] = [
+const KEYS: [(&str, &str); 15] = [
     ("cluster.until_zookeeper", "cluster.fallback_masters"),
     ("plugins.oci.plain_http", "plugins.oci.insecure_registries"),
     ("plugins.oci.logins", "plugins.oci.credentials"),
@@ -20,7 +20,6 @@ const KEYS: [(&str, &str); 16] = [
     ("discovery.secondaries", "discovery.also_notify"),
     ("discovery.rate_limit", "discovery.responses_per_second"),
     ("workflow.keep_ended", "workflow.completed_retention_seconds"),
-    ("workflow.unreachable_grace", "workflow.unreachable_grace_seconds"),
 ];
 
 /// Key, old value and new value.

@@ -184,8 +184,8 @@ mod tests {
             (&["Cargo.toml", "mine.toml"][..], Ok(Kind::Rust)),
             (&["package.json", "build.mjs", "mine.toml"], Ok(Kind::JavaScript)),
             (&["src/app.py", "mine.toml"], Ok(Kind::Python)),
-            (&["mine.toml"], Err("no plugin project")),
-            (&["package.json", "mine.toml"], Err("no plugin project")),
+            (&["mine.toml"], Err("is not a plugin project")),
+            (&["package.json", "mine.toml"], Err("is not a plugin project")),
             (&["Cargo.toml"], Err("has no manifest")),
             (&["Cargo.toml", "a.toml", "b.toml"], Err("several manifests")),
         ] {
