@@ -344,7 +344,11 @@ async fn changed_blob_in_the_registry_is_refused() {
 async fn unavailable_registry_keeps_the_serving_version() {
     let mut registry = DockerRegistry::start().await;
     push_variant(&registry, 1, "latest", None).await;
-    let settings = registry.settings();
+    // Whatever the daemon fetches between the registry's return and the push, it looks again soon.
+    let settings = Registries {
+        refresh: Duration::from_secs(2),
+        ..registry.settings()
+    };
     let with_settings = |config: &mut Config| config.registries = settings.clone();
     let site = site(&manifest(&registry.source(":latest"), ""), settings.clone()).await;
     let first = serving(&site).await;
