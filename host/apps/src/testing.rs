@@ -329,7 +329,7 @@ impl Policies for Components {
             return Err(OpenError::Refused("the filter makes no sense".to_owned()));
         }
         self.views.fetch_add(1, Ordering::SeqCst);
-        Ok(Arc::new(Seen {
+        Ok(Arc::new(ScriptedView {
             query,
             components: self.this.upgrade().unwrap(),
         }))
@@ -356,13 +356,13 @@ impl Policies for Components {
 
 /// Passes the kinds asked for; all but opt-in ones when none is. The filter `replace` replaces everything.
 #[derive(Debug)]
-struct Seen {
+struct ScriptedView {
     query: Query,
     components: Arc<Components>,
 }
 
 #[async_trait]
-impl View for Seen {
+impl View for ScriptedView {
     async fn decide(&self, events: &[BusEvent]) -> Result<Vec<Decision>, OpenError> {
         self.components.present("filter")?;
         self.components.batches.fetch_add(1, Ordering::SeqCst);

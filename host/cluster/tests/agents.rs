@@ -11,7 +11,7 @@ mod support;
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use support::{Asked, LAST_CHUNK, Server, Step, json_answer, record_chunk, recorded, text_answer};
+use support::{ReceivedRequest, LAST_CHUNK, Server, Step, json_answer, record_chunk, recorded, text_answer};
 use transom_cluster::agent::{Agents, CommandResult, HostPort};
 use transom_cluster::v1::{CommandInfo, Offer};
 use transom_cluster::{Client, Config, ContainerId, Error};
@@ -47,7 +47,7 @@ fn output(stream: &str, base64: &str) -> Value {
 
 /// An agent whose session sends these records in good order, and whose container ended so.
 async fn agent(records: Vec<Value>, exit_status: Value) -> Server {
-    Server::start(move |asked: &Asked| match asked.json()["type"].as_str().unwrap() {
+    Server::start(move |asked: &ReceivedRequest| match asked.json()["type"].as_str().unwrap() {
         "LAUNCH_NESTED_CONTAINER_SESSION" => {
             let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: application/recordio\r\n\
                          Message-Content-Type: application/json\r\n\r\n";

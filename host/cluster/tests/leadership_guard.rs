@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use support::{Asked, Server, Step, json_answer, record_chunk, stream_head, text_answer};
+use support::{ReceivedRequest, Server, Step, json_answer, record_chunk, stream_head, text_answer};
 use tokio::time::Instant;
 use transom_cluster::scheduler::Subscription;
 use transom_cluster::v1::FrameworkInfo;
@@ -48,7 +48,7 @@ async fn master() -> Server {
         "framework_id": {"value": "f-1"}, "heartbeat_interval_seconds": 15.0, "master_info": {"id": "m"},
     }});
     Server::master(
-        move |asked: &Asked| match asked.json()["type"].as_str().unwrap() {
+        move |asked: &ReceivedRequest| match asked.json()["type"].as_str().unwrap() {
             "SUBSCRIBE" => vec![
                 Step::Say([stream_head(), record_chunk(&subscribed)].concat()),
                 Step::Silence,

@@ -69,16 +69,16 @@ async fn the_recorded_operator_stream_is_read() {
     assert_eq!(seen, document(&path).as_array().unwrap().len());
 }
 
-/// What a snapshot told, entry by entry.
+/// The entries of a snapshot.
 #[derive(Default)]
-struct Seen {
+struct Snapshot {
     agents: Vec<Option<AgentId>>,
     frameworks: Vec<String>,
     tasks: Vec<(TaskId, String)>,
     unreadable: u32,
 }
 
-impl operator::Snapshot for Seen {
+impl operator::Snapshot for Snapshot {
     fn agent(&mut self, agent: &operator::Agent) {
         self.agents.push(agent.agent_info.id.clone());
     }
@@ -129,7 +129,7 @@ async fn a_snapshot_is_told_entry_by_entry_and_one_that_cannot_be_read_hides_no_
         .collect();
     let server = beginning_with(record).await;
     let mut events = client(&[&server.name()]).watch().await.unwrap();
-    let seen = events.snapshot(Seen::default()).await.unwrap().unwrap();
+    let seen = events.snapshot(Snapshot::default()).await.unwrap().unwrap();
     assert_eq!(seen.agents, [Some(AgentId::from("a"))]);
     assert_eq!(seen.frameworks, ["fw"]);
     assert_eq!(
@@ -152,7 +152,7 @@ async fn a_snapshot_is_told_entry_by_entry_and_one_that_cannot_be_read_hides_no_
 async fn what_is_no_snapshot_is_an_error() {
     let server = beginning_with(b"{\"type\": \"SUBSCRIBED\", \"subscribed\": [".to_vec()).await;
     let mut events = client(&[&server.name()]).watch().await.unwrap();
-    let error = events.snapshot(Seen::default()).await.map(|_| ()).unwrap_err();
+    let error = events.snapshot(Snapshot::default()).await.map(|_| ()).unwrap_err();
     assert!(matches!(error, Error::Decode { .. }), "{error:?}");
 }
 
@@ -171,7 +171,7 @@ async fn a_recorded_snapshot_is_told_as_the_first_event_has_it() {
         .watch()
         .await
         .unwrap()
-        .snapshot(Seen::default())
+        .snapshot(Snapshot::default())
         .await
         .unwrap()
         .unwrap();

@@ -12,7 +12,7 @@ mod support;
 use serde_json::{Value, json};
 use std::time::Duration;
 use support::{
-    Asked, LAST_CHUNK, Server, Step, chunk, document, files, record_chunk, recorded, redirect, stream_head,
+    ReceivedRequest, LAST_CHUNK, Server, Step, chunk, document, files, record_chunk, recorded, redirect, stream_head,
     text_answer,
 };
 use transom_cluster::scheduler::Event;
@@ -56,7 +56,7 @@ fn heartbeat() -> Value {
 
 /// A server that accepts a subscription with these bytes after the head, and every call.
 async fn master(after_head: impl Fn() -> Vec<Step> + Send + Sync + 'static) -> Server {
-    Server::master(move |asked: &Asked| {
+    Server::master(move |asked: &ReceivedRequest| {
         if asked.json()["type"] == "SUBSCRIBE" {
             let mut steps = vec![Step::Say(stream_head())];
             steps.extend(after_head());

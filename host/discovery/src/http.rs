@@ -29,7 +29,7 @@ use crate::zone::Zone;
 use answer::{busy, is_current, json, json_text, not_ready, plain, refused, tagged, unchanged};
 use lookup::{Host, Service};
 use route::Route;
-use settings::Shown;
+use settings::ConfigDocument;
 
 /// The document of `/v1/openapi.json`.
 const OPEN_API: &str = include_str!("../openapi.json");
@@ -38,7 +38,7 @@ const OPEN_API: &str = include_str!("../openapi.json");
 struct Api {
     shared: Arc<Shared>,
     config: Arc<Config>,
-    settings: Arc<Shown>,
+    settings: Arc<ConfigDocument>,
     watchers: Arc<Semaphore>,
     metrics: Metrics,
 }
@@ -54,7 +54,7 @@ pub(crate) fn router(
     let api = Api {
         shared,
         config: Arc::clone(config),
-        settings: Arc::new(Shown::of(config, dns, http)),
+        settings: Arc::new(ConfigDocument::of(config, dns, http)),
         watchers: Arc::new(Semaphore::new(events::MAX_WATCHERS)),
         metrics,
     };

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use transom_cluster::v1;
 use transom_plugins::Plugins;
 use transom_plugins::matcher::{Agent, AttributeValue, Candidate, Constraint, Task, Verdict};
-use transom_scheduler::bench::{Known, MatcherKind, Outcome, Rules, Site};
+use transom_scheduler::bench::{StoredTasks, MatcherKind, Outcome, Rules, Site};
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord, TaskRequest};
 use transom_sdk::matcher::{self as sdk, AgentSet as _, Matcher as _};
 use transom_store::{Batch, Entry, Store};
@@ -433,7 +433,7 @@ fn resident() -> u64 {
 
 async fn memory() -> Value {
     eprintln!("memory of {KNOWN} known tasks");
-    let mut known = Known::load(Arc::new(Nowhere)).await.unwrap();
+    let mut known = StoredTasks::load(Arc::new(Nowhere)).await.unwrap();
     known.add(vec![record(KNOWN)]).await.unwrap();
     let before = resident();
     for chunk in 0..KNOWN / 1000 {

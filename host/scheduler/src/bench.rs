@@ -217,9 +217,9 @@ impl Site {
 
 /// The task records of a ledger.
 #[derive(Debug)]
-pub struct Known(Ledger);
+pub struct StoredTasks(Ledger);
 
-impl Known {
+impl StoredTasks {
     /// Loads the records of a store.
     pub async fn load(store: Arc<dyn Store>) -> Result<Self> {
         Ledger::load(store, "bench").await.map(Self)

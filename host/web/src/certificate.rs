@@ -26,7 +26,7 @@ pub struct Certificate {
     files: Files,
     /// What the files had when they were looked at last.
     seen: u64,
-    shown: Arc<Shown>,
+    shown: Arc<CurrentCertificate>,
     config: Arc<ServerConfig>,
 }
 
@@ -37,11 +37,11 @@ struct Files {
     hasher: RandomState,
 }
 
-/// The one that new connections are shown.
+/// The certificate of new connections.
 #[derive(Debug)]
-struct Shown(ArcSwap<CertifiedKey>);
+struct CurrentCertificate(ArcSwap<CertifiedKey>);
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load_full())
     }
@@ -61,7 +61,7 @@ impl Certificate {
         };
         let (seen, texts) = files.texts().await?;
         let provider = Arc::new(ring::default_provider());
-        let shown = Arc::new(Shown(ArcSwap::from_pointee(files.parsed(&texts, &provider)?)));
+        let shown = Arc::new(CurrentCertificate(ArcSwap::from_pointee(files.parsed(&texts, &provider)?)));
         let versions = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let versions = versions.map_err(|error| wrong("tls_certificate", error.to_string()))?;
         let mut config = versions

@@ -10,9 +10,9 @@ use crate::constraint::{Field, Found};
 use crate::expression::Texts;
 use crate::pattern::Cache;
 
-/// What constraints can see of an agent.
+/// The properties of an agent that constraints use.
 #[derive(Debug)]
-pub struct Known {
+pub struct AgentProperties {
     hostname: Found,
     region: Option<Found>,
     zone: Option<Found>,
@@ -21,7 +21,7 @@ pub struct Known {
     pub texts: Texts,
 }
 
-impl Known {
+impl AgentProperties {
     fn new(agent: Agent) -> Self {
         Self {
             hostname: Found::name(&agent.hostname),
@@ -56,7 +56,7 @@ impl Known {
 pub struct Agents {
     home_region: Option<String>,
     patterns: Rc<Cache>,
-    known: BTreeMap<u32, Known>,
+    known: BTreeMap<u32, AgentProperties>,
 }
 
 impl Agents {
@@ -71,7 +71,7 @@ impl Agents {
 
     /// An agent, if it was loaded. The host loads every agent that it asks about; one that is not
     /// here is refused.
-    pub fn get(&self, handle: u32) -> Option<&Known> {
+    pub fn get(&self, handle: u32) -> Option<&AgentProperties> {
         let found = self.known.get(&handle);
         if found.is_none() {
             log::warn!("agent {handle} is not in the agent set");
@@ -80,7 +80,7 @@ impl Agents {
     }
 
     /// All of them.
-    pub fn all(&self) -> impl Iterator<Item = &Known> {
+    pub fn all(&self) -> impl Iterator<Item = &AgentProperties> {
         self.known.values()
     }
 
@@ -100,7 +100,7 @@ impl Agents {
             self.known.remove(&handle);
         }
         for agent in changed {
-            self.known.insert(agent.handle, Known::new(agent));
+            self.known.insert(agent.handle, AgentProperties::new(agent));
         }
     }
 }

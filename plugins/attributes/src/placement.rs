@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use transom_sdk::matcher::{Candidate, Constraint, Task};
 
-use crate::agents::{Agents, Known};
+use crate::agents::{Agents, AgentProperties};
 use crate::constraint::{AgentTest, Field, PlacedTest, Rule, Spread, Test};
 use crate::expression::Expression;
 use crate::pattern::Cache;
@@ -53,7 +53,7 @@ enum Limit<'agents> {
 impl<'agents> Question<'agents> {
     /// Makes a task's constraints ready for these agents.
     pub fn new(agents: &'agents Agents, task: &Task, patterns: &Cache) -> Self {
-        let known = |handles: &[u32]| -> Vec<&'agents Known> {
+        let known = |handles: &[u32]| -> Vec<&'agents AgentProperties> {
             handles.iter().filter_map(|handle| agents.get(*handle)).collect()
         };
         let placed = known(&task.placed);
@@ -120,7 +120,7 @@ impl<'agents> Question<'agents> {
     }
 
     /// Whether one more instance may go there; else the index of the constraint that refuses.
-    pub fn evaluate(&self, agent: &Known) -> Result<(), u32> {
+    pub fn evaluate(&self, agent: &AgentProperties) -> Result<(), u32> {
         if !self.in_home_region(agent) {
             return Err(self.no_constraint());
         }
@@ -135,7 +135,7 @@ impl<'agents> Question<'agents> {
 
     /// Agents for up to `count` instances, as if placed one after the other: each goes to the first
     /// candidate that passes. With `GROUP_BY` it goes to one whose group has the fewest.
-    pub fn place(mut self, mut candidates: Vec<(Candidate, &'agents Known)>, count: u32) -> Vec<u32> {
+    pub fn place(mut self, mut candidates: Vec<(Candidate, &'agents AgentProperties)>, count: u32) -> Vec<u32> {
         let spreads = self
             .tallies()
             .any(|tally| matches!(tally.limit, Limit::Spread(_)));
@@ -167,7 +167,7 @@ impl<'agents> Question<'agents> {
         chosen
     }
 
-    fn in_home_region(&self, agent: &Known) -> bool {
+    fn in_home_region(&self, agent: &AgentProperties) -> bool {
         match (self.home_region, agent.value(&Field::Region)) {
             (Some(home), Some(region)) => region.text == home,
             // A master or an agent without a region: nothing is known to be elsewhere.
@@ -175,7 +175,7 @@ impl<'agents> Question<'agents> {
         }
     }
 
-    fn agent_alone(&self, agent: &Known) -> bool {
+    fn agent_alone(&self, agent: &AgentProperties) -> bool {
         self.in_home_region(agent)
             && self
                 .constraints
@@ -190,12 +190,12 @@ impl<'agents> Question<'agents> {
         })
     }
 
-    fn still_passes(&self, agent: &Known) -> bool {
+    fn still_passes(&self, agent: &AgentProperties) -> bool {
         self.tallies().all(|tally| tally.passes(agent))
     }
 
     /// How many instances the agent's groups have.
-    fn load(&self, agent: &Known) -> u64 {
+    fn load(&self, agent: &AgentProperties) -> u64 {
         let spreads = self
             .tallies()
             .filter(|tally| matches!(tally.limit, Limit::Spread(_)));
@@ -204,7 +204,7 @@ impl<'agents> Question<'agents> {
             .sum()
     }
 
-    fn add(&mut self, agent: &'agents Known) {
+    fn add(&mut self, agent: &'agents AgentProperties) {
         for constraint in &mut self.constraints {
             if let Ready::Placed(tally) = constraint {
                 tally.add(agent);
@@ -230,7 +230,7 @@ fn staying(task: &Task) -> Vec<u32> {
 }
 
 impl Ready<'_> {
-    fn passes(&self, agent: &Known) -> bool {
+    fn passes(&self, agent: &AgentProperties) -> bool {
         match self {
             Self::Broken => false,
             Self::Expression(expression) => expression.matches(&agent.texts),
@@ -241,7 +241,7 @@ impl Ready<'_> {
 }
 
 impl<'agents> Tally<'agents> {
-    fn new(field: Field, test: PlacedTest, placed: &[&'agents Known], instances: u32) -> Self {
+    fn new(field: Field, test: PlacedTest, placed: &[&'agents AgentProperties], instances: u32) -> Self {
         let limit = match test {
             PlacedTest::Fewer(count) => Limit::Fewer(count),
             PlacedTest::Together => Limit::Together(None),
@@ -258,7 +258,7 @@ impl<'agents> Tally<'agents> {
         tally
     }
 
-    fn add(&mut self, agent: &'agents Known) {
+    fn add(&mut self, agent: &'agents AgentProperties) {
         let Some(found) = agent.value(&self.field) else {
             return;
         };
@@ -268,7 +268,7 @@ impl<'agents> Tally<'agents> {
         }
     }
 
-    fn value<'agent>(&self, agent: &'agent Known) -> Option<&'agent str> {
+    fn value<'agent>(&self, agent: &'agent AgentProperties) -> Option<&'agent str> {
         agent.value(&self.field).map(|found| found.text.as_str())
     }
 
@@ -276,7 +276,7 @@ impl<'agents> Tally<'agents> {
         self.counts.get(value).copied().unwrap_or(0)
     }
 
-    fn passes(&self, agent: &Known) -> bool {
+    fn passes(&self, agent: &AgentProperties) -> bool {
         let Some(value) = self.value(agent) else {
             return false;
         };

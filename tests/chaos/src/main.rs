@@ -21,9 +21,9 @@ struct Arguments {
     /// New disturbances begin for this long.
     #[arg(long, default_value_t = 5.0)]
     minutes: f64,
-    /// Where records are kept. A Redis (`redis-server` has to be there) is disturbed as well, and two daemons share it.
-    #[arg(long, value_enum, default_value_t = Kept::Redis)]
-    store: Kept,
+    /// The state store. A Redis (needs `redis-server`) is disturbed as well, and two daemons share it.
+    #[arg(long, value_enum, default_value_t = StoreKind::Redis)]
+    store: StoreKind,
     /// Tells every step as it is taken.
     #[arg(long)]
     verbose: bool,
@@ -33,7 +33,7 @@ struct Arguments {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Kept {
+enum StoreKind {
     /// The embedded store.
     File,
     /// A Redis of the run's own.
@@ -66,8 +66,8 @@ async fn carry_out(arguments: Arguments) -> anyhow::Result<bool> {
         seed: arguments.seed.unwrap_or_else(|| u64::from(rand::random::<u32>())),
         time,
         store: match arguments.store {
-            Kept::File => Store::File,
-            Kept::Redis => Store::Redis,
+            StoreKind::File => Store::File,
+            StoreKind::Redis => Store::Redis,
         },
         verbose: arguments.verbose,
     };

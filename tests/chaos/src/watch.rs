@@ -18,11 +18,11 @@ const INTERVAL: Duration = Duration::from_millis(250);
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     run: Arc<str>,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<Observations>>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct Observations {
     journals: Journals,
     looks: u64,
     breaches: BTreeMap<Invariant, BTreeSet<String>>,
@@ -37,7 +37,7 @@ pub(crate) struct Look {
 
 impl Watch {
     pub(crate) fn new(run: &str, cluster_dir: &Path) -> Self {
-        let seen = Seen {
+        let seen = Observations {
             journals: Journals::new(cluster_dir),
             looks: 0,
             breaches: BTreeMap::new(),

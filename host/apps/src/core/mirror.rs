@@ -40,13 +40,13 @@ pub(crate) struct Mirror {
     store: Arc<dyn Store>,
     prefix: String,
     snapshot: Arc<ArcSwap<Snapshot>>,
-    kept: Kept,
+    kept: StandbyState,
     said: bool,
 }
 
 /// What was read. Pure.
 #[derive(Debug, Default)]
-struct Kept {
+struct StandbyState {
     apps: BTreeMap<AppId, AppRecord>,
     deployments: BTreeMap<String, Arc<Deployment>>,
     tasks: BTreeMap<AppId, BTreeMap<TaskId, Instance>>,
@@ -61,14 +61,14 @@ impl Mirror {
             store,
             prefix: format!("{prefix}/"),
             snapshot,
-            kept: Kept::default(),
+            kept: StandbyState::default(),
             said: false,
         }
     }
 
     /// Reads and shows everything.
     pub(crate) async fn load(&mut self) -> Result<()> {
-        let mut kept = Kept::default();
+        let mut kept = StandbyState::default();
         for part in ["apps/", "deployments/", "tasks/"] {
             let entries = self.scan(part).await?;
             for entry in &entries {
@@ -186,7 +186,7 @@ fn gather(first: Option<Notice>, watch: &mut Watch, prefix: &str) -> Option<BTre
     Some(keys)
 }
 
-impl Kept {
+impl StandbyState {
     /// Takes in an entry. One that cannot be read is said and left out: it is the leader who cannot go on without it.
     fn put(&mut self, key: &str, entry: &Entry) {
         let outcome = if key.starts_with("apps/") {

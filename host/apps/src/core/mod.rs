@@ -33,7 +33,7 @@ use crate::backoff::Backoff;
 use crate::bus::{Bus, PlanForm, shapes};
 use crate::checks::Checker;
 use crate::condition::Condition;
-use crate::deploy::machine::{self, Directive, Seen};
+use crate::deploy::machine::{self, Directive, InstanceView};
 use crate::deploy::{ActionKind, Deployment};
 use crate::ids::{AppId, InstanceId};
 use crate::instance::Instance;
@@ -109,7 +109,7 @@ impl AppState {
         }
     }
 
-    fn seen(&self) -> Vec<Seen> {
+    fn seen(&self) -> Vec<InstanceView> {
         let config = self.record.app.config_version();
         self.instances
             .values()

@@ -11,7 +11,7 @@ use crate::time::Moment;
 
 /// One instance as a step sees it.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct InstanceView {
     pub(crate) id: InstanceId,
     pub(crate) condition: Condition,
     pub(crate) since: Moment,
@@ -21,7 +21,7 @@ pub(crate) struct Seen {
     pub(crate) old: bool,
 }
 
-impl Seen {
+impl InstanceView {
     /// Takes a place among the instances of its app. One that nobody hears from any more does not, once it was given up.
     fn counts(&self) -> bool {
         self.wanted && self.condition != Condition::UnreachableInactive
@@ -48,7 +48,7 @@ pub(crate) struct Directive {
 }
 
 /// What an action asks for now.
-pub(crate) fn advance(action: ActionKind, app: &App, instances: &[Seen]) -> Directive {
+pub(crate) fn advance(action: ActionKind, app: &App, instances: &[InstanceView]) -> Directive {
     match action {
         ActionKind::StartApplication => Directive {
             done: true,
@@ -60,7 +60,7 @@ pub(crate) fn advance(action: ActionKind, app: &App, instances: &[Seen]) -> Dire
     }
 }
 
-fn stop(instances: &[Seen]) -> Directive {
+fn stop(instances: &[InstanceView]) -> Directive {
     let decommission = instances
         .iter()
         .filter(|seen| seen.wanted)
@@ -74,8 +74,8 @@ fn stop(instances: &[Seen]) -> Directive {
 }
 
 /// As many instances as the definition wants. It is what a scaling does, and what keeps an app going without a deployment.
-pub(crate) fn keep(app: &App, instances: &[Seen]) -> Directive {
-    let counted: Vec<&Seen> = instances.iter().filter(|seen| seen.counts()).collect();
+pub(crate) fn keep(app: &App, instances: &[InstanceView]) -> Directive {
+    let counted: Vec<&InstanceView> = instances.iter().filter(|seen| seen.counts()).collect();
     let candidates: Vec<_> = counted.iter().map(|seen| seen.candidate()).collect();
     let proposal = scale::propose(&candidates, &[], app.instances, app.kill_selection);
     let settled = proposal.decommission.is_empty() && proposal.start == 0;
@@ -90,15 +90,15 @@ pub(crate) fn keep(app: &App, instances: &[Seen]) -> Directive {
 }
 
 /// Instances of the present configuration in the place of older ones, as fast as the upgrade strategy allows.
-fn replace(app: &App, instances: &[Seen]) -> Directive {
-    let (old, new): (Vec<&Seen>, Vec<&Seen>) = instances
+fn replace(app: &App, instances: &[InstanceView]) -> Directive {
+    let (old, new): (Vec<&InstanceView>, Vec<&InstanceView>) = instances
         .iter()
         .filter(|seen| seen.counts())
         .partition(|seen| seen.old);
     if old.is_empty() {
         return keep(app, instances);
     }
-    let running = |seen: &&&Seen| seen.condition == Condition::Running;
+    let running = |seen: &&&InstanceView| seen.condition == Condition::Running;
     let healthy = old.iter().filter(running).count() + new.iter().filter(running).count();
     let now = Now {
         wanted: app.instances,

@@ -10,7 +10,7 @@ use crate::testing::app;
 /// Instances by what they are, and the extremes that a run went through.
 struct World {
     app: App,
-    instances: Vec<Seen>,
+    instances: Vec<InstanceView>,
     least_running: usize,
     most: usize,
 }
@@ -18,14 +18,14 @@ struct World {
 impl World {
     fn new(app: App, old: usize, condition: Condition) -> Self {
         let id = AppId::parse("/a").unwrap();
-        let seen = |_| Seen {
+        let seen = |_| InstanceView {
             id: InstanceId::new(&id),
             condition,
             since: Moment::now(),
             wanted: true,
             old: true,
         };
-        let instances: Vec<Seen> = (0..old).map(seen).collect();
+        let instances: Vec<InstanceView> = (0..old).map(seen).collect();
         let mut world = Self {
             app,
             least_running: usize::MAX,
@@ -62,14 +62,14 @@ impl World {
                     seen.condition = Condition::Killing;
                 }
             }
-            let new = Seen {
+            let new = InstanceView {
                 id: InstanceId::new(&id),
                 condition: Condition::Staging,
                 since: Moment::now(),
                 wanted: true,
                 old: false,
             };
-            self.instances.extend((0..directive.start).map(|_| Seen {
+            self.instances.extend((0..directive.start).map(|_| InstanceView {
                 id: InstanceId::new(&id),
                 ..new.clone()
             }));

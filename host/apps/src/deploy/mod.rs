@@ -8,5 +8,5 @@ pub(crate) mod plan;
 pub(crate) mod restart;
 pub(crate) mod scale;
 
-pub(crate) use machine::Seen;
+pub(crate) use machine::InstanceView;
 pub(crate) use plan::{ActionKind, Deployment, Step};

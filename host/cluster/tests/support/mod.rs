@@ -59,10 +59,10 @@ pub fn document(path: &Path) -> Value {
     serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What a client asked.
+/// A request that the server received.
 #[derive(Clone, Debug)]
-pub struct Asked {
-    /// The how-manieth connection to the server it came on, from 0.
+pub struct ReceivedRequest {
+    /// Index of its connection to the server.
     pub connection: usize,
     /// Method and path.
     pub line: String,
@@ -71,7 +71,7 @@ pub struct Asked {
     pub body: Vec<u8>,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
@@ -103,7 +103,7 @@ const VERSION: &str = "GET /version";
 /// A server on a free port of the loopback interface; it ends when it is dropped.
 pub struct Server {
     pub address: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
     tells_version: bool,
     closed: tokio::sync::watch::Receiver<usize>,
     _tasks: JoinSet<()>,
@@ -111,13 +111,13 @@ pub struct Server {
 
 impl Server {
     /// Answers each request with what `answer` says.
-    pub async fn start(answer: impl Fn(&Asked) -> Vec<Step> + Send + Sync + 'static) -> Self {
+    pub async fn start(answer: impl Fn(&ReceivedRequest) -> Vec<Step> + Send + Sync + 'static) -> Self {
         Self::listen(answer, None).await
     }
 
     /// The same for a master that frameworks subscribe with: what it is asked before that, its version, it answers by
     /// itself, and that is not among what it was asked.
-    pub async fn master(answer: impl Fn(&Asked) -> Vec<Step> + Send + Sync + 'static) -> Self {
+    pub async fn master(answer: impl Fn(&ReceivedRequest) -> Vec<Step> + Send + Sync + 'static) -> Self {
         let server = Self::start(move |asked| {
             if asked.line == VERSION {
                 json_answer(&serde_json::json!({"version": "1.11.0"}))
@@ -132,7 +132,7 @@ impl Server {
     }
 
     /// The same over TLS, with the certificate in `tls/`.
-    pub async fn secured(answer: impl Fn(&Asked) -> Vec<Step> + Send + Sync + 'static) -> Self {
+    pub async fn secured(answer: impl Fn(&ReceivedRequest) -> Vec<Step> + Send + Sync + 'static) -> Self {
         let certificate = CertificateDer::from_pem_slice(include_bytes!("../tls/cert.pem")).unwrap();
         let key = PrivateKeyDer::from_pem_slice(include_bytes!("../tls/key.pem")).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -146,7 +146,7 @@ impl Server {
     }
 
     async fn listen(
-        answer: impl Fn(&Asked) -> Vec<Step> + Send + Sync + 'static,
+        answer: impl Fn(&ReceivedRequest) -> Vec<Step> + Send + Sync + 'static,
         tls: Option<TlsAcceptor>,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -195,9 +195,9 @@ impl Server {
     }
 
     /// Every request so far, but for those that [`Server::master`] answers by itself.
-    pub fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<ReceivedRequest> {
         let asked = self.asked.lock().unwrap();
-        let hidden = |asked: &&Asked| !(self.tells_version && asked.line == VERSION);
+        let hidden = |asked: &&ReceivedRequest| !(self.tells_version && asked.line == VERSION);
         asked.iter().filter(hidden).cloned().collect()
     }
 
@@ -226,8 +226,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Pipe for T {}
 async fn serve(
     mut stream: impl Pipe,
     connection: usize,
-    record: &Mutex<Vec<Asked>>,
-    answer: &(dyn Fn(&Asked) -> Vec<Step> + Send + Sync),
+    record: &Mutex<Vec<ReceivedRequest>>,
+    answer: &(dyn Fn(&ReceivedRequest) -> Vec<Step> + Send + Sync),
 ) {
     let mut buffer = Vec::new();
     while let Some(asked) = request(&mut stream, &mut buffer, connection).await {
@@ -263,7 +263,7 @@ async fn trickle(stream: &mut impl Pipe, bytes: &[u8], size: usize) -> std::io::
 }
 
 /// Reads a request with a `Content-Length` or without body.
-async fn request(stream: &mut impl Pipe, buffer: &mut Vec<u8>, connection: usize) -> Option<Asked> {
+async fn request(stream: &mut impl Pipe, buffer: &mut Vec<u8>, connection: usize) -> Option<ReceivedRequest> {
     let head_end = loop {
         if let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
             break end;
@@ -279,7 +279,7 @@ async fn request(stream: &mut impl Pipe, buffer: &mut Vec<u8>, connection: usize
                 .map_or(line.into(), |(key, value)| key.to_lowercase() + ":" + value)
         })
         .collect();
-    let mut asked = Asked {
+    let mut asked = ReceivedRequest {
         connection,
         line,
         headers,

@@ -12,7 +12,7 @@ use crate::config::check::DNS_PORT;
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "PascalCase")]
 #[allow(clippy::struct_excessive_bools)] // The shape is mesos-dns's.
-pub(super) struct Shown {
+pub(super) struct ConfigDocument {
     refresh_seconds: u64,
     port: u16,
     timeout: u64,
@@ -80,7 +80,7 @@ struct Credentials {
     secret: String,
 }
 
-impl Shown {
+impl ConfigDocument {
     pub(super) fn of(config: &Config, dns: Option<SocketAddr>, http: Option<SocketAddr>) -> Self {
         let cluster_settings = config.cluster_settings.clone();
         Self {

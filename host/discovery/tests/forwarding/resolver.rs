@@ -15,9 +15,9 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-/// What it was asked.
+/// A query that it received.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedQuery {
     pub(crate) name: String,
     pub(crate) kind: RecordType,
     pub(crate) tcp: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Resolver {
 pub(crate) struct MasterScript {
     /// The last byte of its addresses.
     pub(crate) tag: u8,
-    pub(crate) log: Mutex<Vec<Asked>>,
+    pub(crate) log: Mutex<Vec<ReceivedQuery>>,
     /// Names to answer instead, as long as they are here.
     pub(crate) silent: Mutex<bool>,
     /// Milliseconds before each answer.
@@ -96,7 +96,7 @@ impl Resolver {
     }
 
     /// What it was asked about names that begin so.
-    pub(crate) fn asked(&self, begin: &str) -> Vec<Asked> {
+    pub(crate) fn asked(&self, begin: &str) -> Vec<ReceivedQuery> {
         let log = self.says.log.lock().unwrap();
         log.iter()
             .filter(|asked| asked.name.starts_with(begin))
@@ -163,7 +163,7 @@ impl MasterScript {
         let query = Message::from_vec(packet).unwrap();
         let question = query.queries[0].clone();
         let name = question.name().to_string();
-        self.log.lock().unwrap().push(Asked {
+        self.log.lock().unwrap().push(ReceivedQuery {
             name: name.clone(),
             kind: question.query_type(),
             tcp,

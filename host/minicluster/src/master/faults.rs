@@ -145,7 +145,7 @@ pub(crate) async fn answer(
     } else if method == Method::POST {
         let body = read_body(body).await?;
         let bad = |why: String| refusal(StatusCode::BAD_REQUEST, why);
-        let asked = Asked::read(&body).map_err(bad)?;
+        let asked = FaultRequest::read(&body).map_err(bad)?;
         shared
             .fault(|state| asked.carry_out(state, Instant::now()))
             .map_err(bad)?;
@@ -168,12 +168,12 @@ fn described(fault: &Fault) -> Value {
 }
 
 /// A fault and the parameters that were given with it.
-struct Asked {
+struct FaultRequest {
     fault: &'static Fault,
     given: Value,
 }
 
-impl Asked {
+impl FaultRequest {
     fn read(body: &[u8]) -> Result<Self, String> {
         let given: Value =
             serde_json::from_slice(body).map_err(|error| format!("The body is not JSON: {error}"))?;

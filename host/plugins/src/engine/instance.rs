@@ -96,7 +96,7 @@ pub(crate) trait World: Sized + Send + Sync + 'static {
 
 /// The kind of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum AnswerKind {
     Answer,
     /// An error of the component.
     Refusal,
@@ -239,9 +239,9 @@ impl<W: World> Instance<W> {
     ) -> Result<(), Fault> {
         self.answer_as(reply, result, |answer| {
             if is_refusal(answer) {
-                Said::Refusal
+                AnswerKind::Refusal
             } else {
-                Said::Answer
+                AnswerKind::Answer
             }
         })
     }
@@ -251,19 +251,19 @@ impl<W: World> Instance<W> {
         &self,
         reply: Reply<T>,
         result: Result<T, Fault>,
-        said: impl FnOnce(&T) -> Said,
+        said: impl FnOnce(&T) -> AnswerKind,
     ) -> Result<(), Fault> {
         // Count first: the caller may read the counters right after the result.
         self.measure();
         let (answer, outcome) = match result {
             Ok(value) => {
                 let said = said(&value);
-                if said != Said::Part {
+                if said != AnswerKind::Part {
                     self.context.health.answered();
                 }
                 self.ended(match said {
-                    Said::Refusal => CallOutcome::Refused,
-                    Said::Answer | Said::Part => CallOutcome::Answered,
+                    AnswerKind::Refusal => CallOutcome::Refused,
+                    AnswerKind::Answer | AnswerKind::Part => CallOutcome::Answered,
                 });
                 (Ok(value), Ok(()))
             }

@@ -62,14 +62,14 @@ enum GivenConstraint {
 }
 
 /// A question that stays the same, and the agents' names by their handles.
-pub(crate) struct Asked {
+pub(crate) struct PreparedQuestion {
     question: Question,
     names: Vec<String>,
 }
 
 impl Testable for Matcher {
     type Case = Case;
-    type Question = Asked;
+    type Question = PreparedQuestion;
     type Found = Vec<Verdict>;
 
     fn prepare_case(case: Case) -> Result<PreparedCase<Self>, String> {
@@ -105,7 +105,7 @@ impl Testable for Matcher {
             candidates: candidates.collect(),
         };
         Ok(PreparedCase {
-            question: Asked { question, names },
+            question: PreparedQuestion { question, names },
             expected,
         })
     }
@@ -113,13 +113,13 @@ impl Testable for Matcher {
     async fn execute(
         instance: &mut Instance<Self>,
         shared: &Arc<()>,
-        asked: &Asked,
+        asked: &PreparedQuestion,
     ) -> Result<Vec<Verdict>, String> {
         let question = asked.question.clone();
         ask(instance, shared, |reply| Call::Evaluate { question, reply }).await
     }
 
-    fn to_answer(asked: &Asked, verdicts: Vec<Verdict>) -> Answer {
+    fn to_answer(asked: &PreparedQuestion, verdicts: Vec<Verdict>) -> Answer {
         let mut fit: Vec<&String> = asked
             .names
             .iter()

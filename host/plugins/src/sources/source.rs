@@ -15,7 +15,7 @@ impl Source {
 
     pub(crate) fn parse(text: &str) -> Option<Source> {
         let reference = text.strip_prefix("oci://")?;
-        // Said in full: other programs would read `team/probe` as one of a registry that is theirs.
+        // The registry is required: other programs read `team/probe` as a path in their default registry.
         let (registry, rest) = reference.split_once('/')?;
         if !(registry.contains(['.', ':']) || registry == "localhost") {
             return None;

@@ -15,9 +15,9 @@ use transom_web::ApiError;
 const SOMEBODY: &str = "operator";
 
 /// JSON that may have words of guests in it: characters that a terminal would act on are escaped.
-struct Shown<T>(T);
+struct EscapedJson<T>(T);
 
-impl<T: Serialize> IntoResponse for Shown<T> {
+impl<T: Serialize> IntoResponse for EscapedJson<T> {
     fn into_response(self) -> Response {
         match serde_json::to_string(&self.0) {
             Ok(text) => {
@@ -39,8 +39,8 @@ pub(super) fn routes() -> Router<Plugins> {
         .route("/v1/plugins/{name}/promote", post(promote))
 }
 
-async fn list(State(plugins): State<Plugins>) -> Shown<serde_json::Value> {
-    Shown(json!({"plugins": plugins.list()}))
+async fn list(State(plugins): State<Plugins>) -> EscapedJson<serde_json::Value> {
+    EscapedJson(json!({"plugins": plugins.list()}))
 }
 
 async fn show(State(plugins): State<Plugins>, Path(name): Path<String>) -> Result<Response, ApiError> {
@@ -48,12 +48,12 @@ async fn show(State(plugins): State<Plugins>, Path(name): Path<String>) -> Resul
         .list()
         .into_iter()
         .find(|status| status.name == name)
-        .map(|status| Shown(status).into_response())
+        .map(|status| EscapedJson(status).into_response())
         .ok_or_else(|| ApiError::not_found(format!("no plugin is named `{}`", shown(&name))))
 }
 
-async fn rescan(State(plugins): State<Plugins>) -> Shown<serde_json::Value> {
-    Shown(json!({"changes": plugins.rescan().await}))
+async fn rescan(State(plugins): State<Plugins>) -> EscapedJson<serde_json::Value> {
+    EscapedJson(json!({"changes": plugins.rescan().await}))
 }
 
 async fn history(State(plugins): State<Plugins>, Path(name): Path<String>) -> Result<Response, ApiError> {
@@ -64,7 +64,7 @@ async fn history(State(plugins): State<Plugins>, Path(name): Path<String>) -> Re
             shown(&name)
         )));
     }
-    Ok(Shown(json!({"durability": durability, "records": records})).into_response())
+    Ok(EscapedJson(json!({"durability": durability, "records": records})).into_response())
 }
 
 /// What an operator asks for; the body may be left out.
@@ -101,7 +101,7 @@ async fn rollback(
 ) -> Result<Response, ApiError> {
     let order = Order::read(&body)?;
     let change = plugins.rollback(&name, order.record, order.by()).await;
-    Ok(Shown(change.map_err(|error| refused(&error))?).into_response())
+    Ok(EscapedJson(change.map_err(|error| refused(&error))?).into_response())
 }
 
 async fn promote(
@@ -111,7 +111,7 @@ async fn promote(
 ) -> Result<Response, ApiError> {
     let order = Order::read(&body)?;
     let change = plugins.promote(&name, order.by()).await;
-    Ok(Shown(change.map_err(|error| refused(&error))?).into_response())
+    Ok(EscapedJson(change.map_err(|error| refused(&error))?).into_response())
 }
 
 fn refused(error: &CommandError) -> ApiError {

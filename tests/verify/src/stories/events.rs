@@ -23,14 +23,14 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     let mut events = Events::try_open(&http, &url)
         .await
         .map_err(|error| anyhow!(error))?;
-    let mut told = Told::default();
+    let mut told = ObservedEvents::default();
     told.until(site, &mut events, "event_stream_attached", |told| {
         told.has("event_stream_attached", 1)
     })
     .await?;
 
     site.post_app(&app(APP, TASKS, &json!({}))).await?;
-    let created = |told: &Told| {
+    let created = |told: &ObservedEvents| {
         told.has("api_post_event", 1)
             && told.states("TASK_RUNNING").len() == TASKS
             && told.has("deployment_success", 1)
@@ -49,10 +49,10 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     );
 
     site.change_app(APP, &json!({"instances": 1})).await?;
-    let scaled = |told: &Told| told.has("deployment_success", 2) && told.states("TASK_KILLED").len() == 1;
+    let scaled = |told: &ObservedEvents| told.has("deployment_success", 2) && told.states("TASK_KILLED").len() == 1;
     told.until(site, &mut events, "a smaller app", scaled).await?;
     site.delete_app(APP).await?;
-    let deleted = |told: &Told| told.has("deployment_success", 3) && told.states("TASK_KILLED") == tasks;
+    let deleted = |told: &ObservedEvents| told.has("deployment_success", 3) && told.states("TASK_KILLED") == tasks;
     told.until(site, &mut events, "a deleted app", deleted).await?;
     ensure!(told.twice.is_empty(), "told twice: {:?}", told.twice);
     ensure!(
@@ -66,7 +66,7 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
 
 /// The events of the story's app.
 #[derive(Debug, Default)]
-struct Told {
+struct ObservedEvents {
     /// Kind to how often.
     kinds: BTreeMap<String, usize>,
     /// Task state to the tasks.
@@ -78,7 +78,7 @@ struct Told {
     sequence: Option<u64>,
 }
 
-impl Told {
+impl ObservedEvents {
     fn has(&self, kind: &str, times: usize) -> bool {
         self.kinds.get(kind).copied().unwrap_or(0) >= times
     }

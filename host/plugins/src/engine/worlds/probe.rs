@@ -18,7 +18,7 @@ use crate::{
         call_meter::Allowance,
         convert::probe as convert,
         guest::Guest,
-        instance::{Reply, Said},
+        instance::{Reply, AnswerKind},
     },
     error::CallError,
     fault::Fault,
@@ -121,7 +121,7 @@ impl World for Probe {
                 let step = next(instance, attempt, Some(answer), until).await.map(Next::Step);
                 instance.answer_as(reply, step, |it| match it {
                     Next::Step(step) => said(step),
-                    Next::Lost => Said::Answer,
+                    Next::Lost => AnswerKind::Answer,
                 })
             }
         }
@@ -250,10 +250,10 @@ fn allowance(instance: &mut Instance<Probe>, until: Option<Instant>) -> Allowanc
     }
 }
 
-fn said(step: &Step) -> Said {
+fn said(step: &Step) -> AnswerKind {
     match step {
-        Step::Done(_) => Said::Answer,
-        Step::Failed(_) => Said::Refusal,
-        _ => Said::Part,
+        Step::Done(_) => AnswerKind::Answer,
+        Step::Failed(_) => AnswerKind::Refusal,
+        _ => AnswerKind::Part,
     }
 }
