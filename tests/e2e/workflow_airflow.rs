@@ -211,14 +211,14 @@ async fn users_of_airflow_see_what_becomes_of_their_tasks() {
     assert!(said.contains("no key 'cpu'; did you mean 'cpus'"), "{said}");
     world.log("typo", |lines| has(lines, "did you mean 'cpus'")).await;
 
-    // The condition that no agent satisfies is in the task's events and in its log, while it waits.
+    // The constraint that no agent satisfies is in the task's events and in its log, while it waits.
     let said = world.event("hopeless", "pending").await;
     assert!(
         said.contains("no active agent satisfies the constraint `gpu:true`"),
         "{said}"
     );
     world
-        .log("hopeless", |lines| has(lines, "the condition `gpu:true`"))
+        .log("hopeless", |lines| has(lines, "the constraint `gpu:true`"))
         .await;
 
     // A running task's log is what its container writes.
@@ -239,7 +239,7 @@ async fn users_of_airflow_see_what_becomes_of_their_tasks() {
     // What finds no place is given up before its token is dead.
     world.instance("hopeless", "failed").await;
     let said = world.event("hopeless", "state mismatch").await;
-    let (_, rest) = said.split_once("no agent not launched within ").expect(&said);
+    let (_, rest) = said.split_once("not launched within ").expect(&said);
     let limit: f64 = rest.split(' ').next().unwrap().parse().expect(&said);
     assert!(0.0 < limit && limit <= 0.8 * TOKEN_LIFE, "{said}");
     assert!(
