@@ -13,7 +13,7 @@ fn spinning_probe() -> Plugin {
     Plugin {
         manifest:
             "world = \"check-probe\"\n[limits]\nmemory = \"16MiB\"\ncpu = \"200ms\"\nwall-clock = \"10s\"\n\
-                   [probation]\nmost = 1000000\n[config]\nattempt = { do = \"loop\" }\n"
+                   [probation]\nmax-faults = 1000000\n[config]\nattempt = { do = \"loop\" }\n"
                 .to_owned(),
         ..Plugin::odd("odd-probe")
     }
@@ -24,7 +24,7 @@ fn spinning_filter() -> Plugin {
     Plugin {
         manifest:
             "world = \"event-filter\"\n[limits]\nmemory = \"16MiB\"\ncpu = \"200ms\"\nwall-clock = \"10s\"\n\
-                   [probation]\nmost = 1000000\n"
+                   [probation]\nmax-faults = 1000000\n"
                 .to_owned(),
         ..Plugin::odd("odd-events")
     }

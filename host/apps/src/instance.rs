@@ -11,7 +11,7 @@ use transom_scheduler::TaskRecord;
 
 use crate::bus::shapes::TaskFacts;
 use crate::condition::Condition;
-use crate::deploy::Seen;
+use crate::deploy::InstanceView;
 use crate::ids::{AppId, InstanceId};
 use crate::model::UnreachableStrategy;
 use crate::time::Moment;
@@ -139,13 +139,13 @@ impl Instance {
     }
 
     /// As deployments see it. `config` is the app's present configuration.
-    pub(crate) fn seen(&self, config: Moment) -> Seen {
+    pub(crate) fn seen(&self, config: Moment) -> InstanceView {
         // One that nobody heard of for a while is as old as its task, so that its replacement is the one to go.
         let started = self.record.as_ref().and_then(|record| record.started_at);
         let since = started
             .filter(|_| self.condition == Condition::Running)
             .map_or(self.since, Moment::from);
-        Seen {
+        InstanceView {
             id: self.id.clone(),
             condition: self.condition,
             since,

@@ -11,7 +11,7 @@ mod support;
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use support::{ReceivedRequest, LAST_CHUNK, Server, Step, json_answer, record_chunk, recorded, text_answer};
+use support::{LAST_CHUNK, ReceivedRequest, Server, Step, json_answer, record_chunk, recorded, text_answer};
 use transom_cluster::agent::{Agents, CommandResult, HostPort};
 use transom_cluster::v1::{CommandInfo, Offer};
 use transom_cluster::{Client, Config, ContainerId, Error};

@@ -152,7 +152,11 @@ async fn a_snapshot_is_told_entry_by_entry_and_one_that_cannot_be_read_hides_no_
 async fn what_is_no_snapshot_is_an_error() {
     let server = beginning_with(b"{\"type\": \"SUBSCRIBED\", \"subscribed\": [".to_vec()).await;
     let mut events = client(&[&server.name()]).watch().await.unwrap();
-    let error = events.snapshot(Snapshot::default()).await.map(|_| ()).unwrap_err();
+    let error = events
+        .snapshot(Snapshot::default())
+        .await
+        .map(|_| ())
+        .unwrap_err();
     assert!(matches!(error, Error::Decode { .. }), "{error:?}");
 }
 

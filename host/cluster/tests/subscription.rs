@@ -12,8 +12,8 @@ mod support;
 use serde_json::{Value, json};
 use std::time::Duration;
 use support::{
-    ReceivedRequest, LAST_CHUNK, Server, Step, chunk, document, files, record_chunk, recorded, redirect, stream_head,
-    text_answer,
+    LAST_CHUNK, ReceivedRequest, Server, Step, chunk, document, files, record_chunk, recorded, redirect,
+    stream_head, text_answer,
 };
 use transom_cluster::scheduler::Event;
 use transom_cluster::v1::{

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use transom_cluster::v1;
 use transom_plugins::Plugins;
 use transom_plugins::matcher::{Agent, AttributeValue, Candidate, Constraint, Task, Verdict};
-use transom_scheduler::bench::{StoredTasks, MatcherKind, Outcome, Rules, Site};
+use transom_scheduler::bench::{MatcherKind, Outcome, Rules, Site, StoredTasks};
 use transom_scheduler::{BuildTask, Placement, PortRequest, RunSpec, TaskRecord, TaskRequest};
 use transom_sdk::matcher::{self as sdk, AgentSet as _, Matcher as _};
 use transom_store::{Batch, Entry, Store};

@@ -61,7 +61,9 @@ impl Certificate {
         };
         let (seen, texts) = files.texts().await?;
         let provider = Arc::new(ring::default_provider());
-        let shown = Arc::new(CurrentCertificate(ArcSwap::from_pointee(files.parsed(&texts, &provider)?)));
+        let shown = Arc::new(CurrentCertificate(ArcSwap::from_pointee(
+            files.parsed(&texts, &provider)?,
+        )));
         let versions = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let versions = versions.map_err(|error| wrong("tls_certificate", error.to_string()))?;
         let mut config = versions

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use transom_sdk::matcher::{Candidate, Constraint, Task};
 
-use crate::agents::{Agents, AgentProperties};
+use crate::agents::{AgentProperties, Agents};
 use crate::constraint::{AgentTest, Field, PlacedTest, Rule, Spread, Test};
 use crate::expression::Expression;
 use crate::pattern::Cache;
@@ -135,7 +135,11 @@ impl<'agents> Question<'agents> {
 
     /// Agents for up to `count` instances, as if placed one after the other: each goes to the first
     /// candidate that passes. With `GROUP_BY` it goes to one whose group has the fewest.
-    pub fn place(mut self, mut candidates: Vec<(Candidate, &'agents AgentProperties)>, count: u32) -> Vec<u32> {
+    pub fn place(
+        mut self,
+        mut candidates: Vec<(Candidate, &'agents AgentProperties)>,
+        count: u32,
+    ) -> Vec<u32> {
         let spreads = self
             .tallies()
             .any(|tally| matches!(tally.limit, Limit::Spread(_)));

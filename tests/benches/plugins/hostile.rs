@@ -35,7 +35,7 @@ const HOSTILE_TASKS: u32 = 40;
 /// A probe that misbehaves and is neither disabled nor sent back for it.
 fn odd(limit: &str) -> Plugin {
     let mut plugin = limited(Plugin::odd("odd-probe"), limit);
-    plugin.manifest.push_str("\n[probation]\nmost = 1000000\n");
+    plugin.manifest.push_str("\n[probation]\nmax-faults = 1000000\n");
     plugin
 }
 

@@ -318,7 +318,7 @@ fn master_that_cannot_be_used_is_refused_with_the_reason() {
         "has version 1.5.2: 1.6.0 or later is needed",
     );
     let secured = start(vec![version("1.11.0"), slaves(401, json!("401 Unauthorized."))]);
-    refused(&secured, &[], "give --user and --password");
+    refused(&secured, &[], "set --user and --password");
     let wrong = ["--user", "ops", "--password", "wrong"];
     refused(&secured, &wrong, "does not accept the credentials of user ops");
     let forbidden = start(vec![version("1.11.0"), slaves(403, json!(""))]);
@@ -366,7 +366,7 @@ async fn cluster_with_credentials_is_verified_with_them() {
     let token = CancellationToken::new();
     let cluster = config.start(token.clone()).await.unwrap();
     let master = cluster.master().to_string();
-    refused(&master, &[], "give --user and --password");
+    refused(&master, &[], "set --user and --password");
     let logs = dir.path().join("logs");
     let logs_text = logs.to_string_lossy().into_owned();
     let arguments = ["--user", "ops", "--only", "lifecycle,jobs", "--logs", &logs_text];

@@ -33,10 +33,7 @@ impl From<Refusal> for ApiError {
             }
             Refusal::Invalid(invalid) => invalid.into(),
             Refusal::Store(error) => {
-                tracing::error!(
-                    error = error_chain(&error),
-                    "storing a change failed"
-                );
+                tracing::error!(error = error_chain(&error), "storing a change failed");
                 // Whether an unavailable store applied the batch is not known.
                 later("The state store did not confirm the change. Check it before you try again.".to_owned())
             }

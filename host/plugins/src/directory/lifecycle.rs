@@ -736,11 +736,9 @@ impl Directory {
                     "plugin rolled back: {reason}"
                 );
             }
-            Change::Disabled {
-                name,
-                digest,
-                reason,
-            } => tracing::error!(plugin = name, digest, "plugin disabled, its calls fail: {reason}"),
+            Change::Disabled { name, digest, reason } => {
+                tracing::error!(plugin = name, digest, "plugin disabled, its calls fail: {reason}")
+            }
         }
         // There may be no subscribers.
         drop(self.changes.send(change.clone()));

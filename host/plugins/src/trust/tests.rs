@@ -147,8 +147,18 @@ fn an_image_needs_a_signature_that_names_it() {
     for (what, component, signatures, expected) in [
         ("none", component, vec![], "the registry has no signature"),
         ("another key's", component, vec![wrong], "invalid signature"),
-        ("of another image", component, vec![elsewhere], "it signs another image"),
-        ("of another kind", component, vec![other_kind], "it signs another image"),
+        (
+            "of another image",
+            component,
+            vec![elsewhere],
+            "it signs another image",
+        ),
+        (
+            "of another kind",
+            component,
+            vec![other_kind],
+            "it signs another image",
+        ),
         ("of another document", component, vec![moved], "invalid signature"),
         ("no base64", component, vec![plain], "invalid signature"),
         (

@@ -21,10 +21,7 @@ impl From<Refusal> for ApiError {
             Refusal::NoJob(id) => Self::not_found(format!("Job '{id}' does not exist.")),
             Refusal::InvalidId(id) => Self::not_found(format!("Job '{id}' does not exist.")),
             Refusal::Store(error) => {
-                tracing::error!(
-                    error = error_chain(&*error),
-                    "storing a change failed"
-                );
+                tracing::error!(error = error_chain(&*error), "storing a change failed");
                 // Whether an unavailable store applied the batch is not known.
                 unavailable("The state store did not confirm the change. Check it before you try again.")
             }

@@ -126,7 +126,7 @@ fn all_errors_are_reported_together() {
 fn each_invalid_field_has_an_error() {
     for (body, path, expected) in [
         (json!({"command": 1}), "/command", "a list of strings"),
-        (json!({"command": "  "}), "/command", "empty text"),
+        (json!({"command": "  "}), "/command", "an empty string"),
         (json!({"command": [], "cpus": "many"}), "/cpus", "at least 0"),
         (json!({"command": [], "cpus": -0.1}), "/cpus", "at least 0"),
         (json!({"command": [], "disk": -1}), "/disk", "at least 0"),

@@ -49,10 +49,12 @@ pub(super) async fn run(site: &mut Site) -> anyhow::Result<()> {
     );
 
     site.change_app(APP, &json!({"instances": 1})).await?;
-    let scaled = |told: &ObservedEvents| told.has("deployment_success", 2) && told.states("TASK_KILLED").len() == 1;
+    let scaled =
+        |told: &ObservedEvents| told.has("deployment_success", 2) && told.states("TASK_KILLED").len() == 1;
     told.until(site, &mut events, "a smaller app", scaled).await?;
     site.delete_app(APP).await?;
-    let deleted = |told: &ObservedEvents| told.has("deployment_success", 3) && told.states("TASK_KILLED") == tasks;
+    let deleted =
+        |told: &ObservedEvents| told.has("deployment_success", 3) && told.states("TASK_KILLED") == tasks;
     told.until(site, &mut events, "a deleted app", deleted).await?;
     ensure!(told.twice.is_empty(), "told twice: {:?}", told.twice);
     ensure!(

@@ -18,7 +18,7 @@ use crate::{
         call_meter::Allowance,
         convert::probe as convert,
         guest::Guest,
-        instance::{Reply, AnswerKind},
+        instance::{AnswerKind, Reply},
     },
     error::CallError,
     fault::Fault,
