@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use serde_path_to_error::{Path, Segment};
 
 use crate::ApiError;
-use crate::serve::MaxBody;
 
 /// A JSON body: read from a request, or written as a response.
 ///
@@ -57,6 +56,10 @@ where
             .details(vec![ApiError::detail(&path, [wrong.inner().to_string()])])
     })
 }
+
+/// See [`crate::Limits::max_body`]; an extension of each request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MaxBody(pub(crate) usize);
 
 /// The message of a 413. `limit` is known on ports that [`crate::serve`] serves.
 pub(crate) fn too_large(limit: Option<MaxBody>) -> String {

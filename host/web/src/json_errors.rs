@@ -6,7 +6,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, header};
 
-use crate::serve::MaxBody;
+use crate::json::MaxBody;
 use crate::{ApiError, json};
 
 /// Bytes of a text that becomes a message; those of the framework are one line.

@@ -30,7 +30,8 @@ use tower::ServiceExt;
 
 use self::refusals::{Refusals, Turn};
 use crate::stream::until_stopped;
-use crate::{ApiError, Certificate, Error, Listener, Result, json};
+use crate::json::{self, MaxBody};
+use crate::{ApiError, Certificate, Error, Listener, Result};
 
 /// What a port puts up with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +60,6 @@ impl Default for Limits {
 /// The address of this machine that a client connected to; an extension of each request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocalAddr(pub(crate) SocketAddr);
-
-/// See [`Limits::max_body`]; an extension of each request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MaxBody(pub(crate) usize);
 
 /// hyper reads heads into a buffer that cannot be smaller.
 const MIN_HEAD_BYTES: usize = 8192;

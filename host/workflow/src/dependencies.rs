@@ -8,7 +8,6 @@ use transom_cluster::{AgentId, Client, FrameworkId, TaskId};
 use transom_plugins::matcher::{Agent, AgentSet, Candidate, Constraint, ConstraintError, Task, Verdict};
 use transom_plugins::{CallError, Plugins};
 
-use crate::feasibility::candidates;
 
 /// The matcher: checks the syntax of constraints and judges agents.
 #[async_trait]
@@ -42,6 +41,13 @@ impl Matcher for Plugins {
             candidates,
         })
     }
+}
+
+/// All agents, each with room for one instance.
+fn candidates(agents: u32) -> Vec<Candidate> {
+    (0..agents)
+        .map(|agent| Candidate { agent, capacity: 1 })
+        .collect()
 }
 
 struct PluginMatchSession {

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use transom_plugins::CallError;
-use transom_plugins::matcher::{Candidate, Constraint, Task, Verdict};
+use transom_plugins::matcher::{Constraint, Task, Verdict};
 
 use crate::dependencies::{AgentDirectory, MatchSession, Matcher};
 
@@ -202,13 +202,6 @@ fn question<'a>(conditions: impl Iterator<Item = &'a String>) -> Task {
         placed: Vec::new(),
         extensions: Vec::new(),
     }
-}
-
-/// All agents, each with room for one instance.
-pub(crate) fn candidates(agents: u32) -> Vec<Candidate> {
-    (0..agents)
-        .map(|agent| Candidate { agent, capacity: 1 })
-        .collect()
 }
 
 #[cfg(test)]
