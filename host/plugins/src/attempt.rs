@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     engine::worlds::probe::{AttemptHandle, Call, LAST_WORD, Next, Probe},
     error::CallError,
-    net::{Denial, Network, SystemNames},
+    net::{Denial, Network, SystemResolver},
     pool::Version,
     reserved::Reserved,
     shadow::{ActiveVersion, ProbeSample, Shadow},
@@ -114,7 +114,7 @@ impl Attempt<'_> {
         let limits = &self.version.context.limits;
         let mut network = Network {
             grants: &self.version.context.grants,
-            names: &SystemNames,
+            names: &SystemResolver,
             reserved: self.reserved,
             task: self.own_endpoints(),
             deadline: self.deadline,

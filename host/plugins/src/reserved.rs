@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     grants::{Guard, embedded},
-    net::Names,
+    net::resolver::Resolver,
 };
 
 /// Host and port of a server.
@@ -60,7 +60,7 @@ impl Reserved {
     }
 
     /// The guard of this address and port, if any.
-    pub(crate) async fn guard(&self, ip: IpAddr, port: u16, names: &dyn Names) -> Option<Guard> {
+    pub(crate) async fn guard(&self, ip: IpAddr, port: u16, names: &dyn Resolver) -> Option<Guard> {
         let mut addresses = vec![ip.to_canonical()];
         if let IpAddr::V6(v6) = ip.to_canonical() {
             addresses.extend(embedded(v6).map(IpAddr::V4));
@@ -73,7 +73,7 @@ impl Reserved {
         Guard::of_address(ip)
     }
 
-    async fn holder(&self, ip: IpAddr, port: u16, names: &dyn Names) -> Option<String> {
+    async fn holder(&self, ip: IpAddr, port: u16, names: &dyn Resolver) -> Option<String> {
         let (listeners, servers) = {
             let inner = self.inner();
             let listeners: Vec<_> = inner
@@ -101,7 +101,7 @@ impl Reserved {
         None
     }
 
-    async fn resolve(&self, host: &str, names: &dyn Names) -> Vec<IpAddr> {
+    async fn resolve(&self, host: &str, names: &dyn Resolver) -> Vec<IpAddr> {
         let host = host.trim_matches(['[', ']']);
         if let Ok(ip) = host.parse() {
             return vec![ip];
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[async_trait]
-    impl Names for OneName {
+    impl Resolver for OneName {
         async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, IoError> {
             if host == "store.test" && !self.away.load(Relaxed) {
                 Ok(vec!["10.0.0.5".parse().unwrap(), "fd00::5".parse().unwrap()])

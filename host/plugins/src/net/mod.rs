@@ -2,6 +2,7 @@
 //! host connects to the address that it checked.
 
 mod http;
+pub(crate) mod resolver;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -12,10 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use async_trait::async_trait;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::{TcpStream, lookup_host},
+    net::TcpStream,
 };
 
 use crate::{
@@ -28,31 +28,15 @@ use crate::{
     },
 };
 
-pub(crate) use self::http::own_header;
+pub(crate) use self::{
+    http::own_header,
+    resolver::{Resolver, SystemResolver},
+};
 
 /// A connection, encrypted or not.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + Sync> Stream for T {}
 pub(crate) type Connection = Box<dyn Stream>;
-
-/// Resolves names.
-#[async_trait]
-pub(crate) trait Names: Send + Sync {
-    /// Fails, or names one address at least.
-    async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, IoError>;
-}
-
-/// The system's resolver.
-pub(crate) struct SystemNames;
-
-#[async_trait]
-impl Names for SystemNames {
-    async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, IoError> {
-        // The port does not matter here, yet the call asks for one.
-        let found = lookup_host((host, 0)).await.map_err(|_| IoError::Unresolved)?;
-        Ok(found.map(|address| address.ip()).collect())
-    }
-}
 
 /// Bytes of a destination in the log: its name is the guest's.
 const MAX_SHOWN: usize = 300;
@@ -68,7 +52,7 @@ pub(crate) struct Denial {
 /// What one attempt may still reach, receive and send, and until when.
 pub(crate) struct Network<'a> {
     pub(crate) grants: &'a Grants,
-    pub(crate) names: &'a dyn Names,
+    pub(crate) names: &'a dyn Resolver,
     /// The daemon's own destinations.
     pub(crate) reserved: &'a Reserved,
     /// The task's own endpoints.

@@ -56,10 +56,10 @@ async fn server() -> (Endpoint, JoinHandle<()>) {
 }
 
 fn network(grants: &Grants) -> Network<'_> {
-    network_with(grants, &SystemNames)
+    network_with(grants, &SystemResolver)
 }
 
-fn network_with<'a>(grants: &'a Grants, names: &'a dyn Names) -> Network<'a> {
+fn network_with<'a>(grants: &'a Grants, names: &'a dyn Resolver) -> Network<'a> {
     Network {
         grants,
         names,
@@ -147,7 +147,7 @@ impl Fickle {
 }
 
 #[async_trait]
-impl Names for Fickle {
+impl Resolver for Fickle {
     async fn addresses(&self, _host: &str) -> Result<Vec<IpAddr>, IoError> {
         let asked = self.asked.fetch_add(1, Relaxed);
         Ok(self.answers[asked.min(self.answers.len() - 1)].clone())

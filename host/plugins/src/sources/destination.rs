@@ -12,7 +12,7 @@ use url::Host;
 use super::{auth::authority, fetch_error::FetchError, settings::Registries, source::Source};
 use crate::{
     grants::{Destination, names_no_peer},
-    net::{Names, SystemNames},
+    net::{Resolver, SystemResolver},
     reserved::Reserved,
     types::probe::Endpoint,
 };
@@ -26,14 +26,14 @@ impl Destinations<'_> {
     /// The addresses of the server that may be connected to. None where a proxy connects and
     /// resolves the name.
     pub(super) async fn check(&self, source: &Source, url: &Url) -> Result<Vec<SocketAddr>, FetchError> {
-        self.check_with(source, url, &SystemNames, behind_proxy()).await
+        self.check_with(source, url, &SystemResolver, behind_proxy()).await
     }
 
     async fn check_with(
         &self,
         source: &Source,
         url: &Url,
-        names: &dyn Names,
+        names: &dyn Resolver,
         proxied: bool,
     ) -> Result<Vec<SocketAddr>, FetchError> {
         let unreachable = |message: String| FetchError::Unreachable {
@@ -123,7 +123,7 @@ mod tests {
     struct Table(&'static [(&'static str, &'static [&'static str])]);
 
     #[async_trait]
-    impl Names for Table {
+    impl Resolver for Table {
         async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, IoError> {
             let found = self.0.iter().find(|(name, _)| *name == host);
             let (_, addresses) = found.ok_or(IoError::Unresolved)?;
