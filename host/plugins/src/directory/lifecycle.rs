@@ -737,7 +737,7 @@ impl Directory {
                 );
             }
             Change::Disabled { name, digest, reason } => {
-                tracing::error!(plugin = name, digest, "plugin disabled, its calls fail: {reason}");
+                tracing::error!(plugin = name, digest, "plugin disabled, calls fail: {reason}");
             }
         }
         // There may be no subscribers.
